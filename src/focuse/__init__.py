@@ -1,0 +1,3 @@
+"""focuse: embeddings of knowledge graphs whose edges carry numbers."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,31 @@
+"""The one exception that users are meant to read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FocuseError(Exception):
+    """Something the user can mend: one line that says where, what is wrong and what to do.
+
+    The command line prints it as it is and exits with 2.
+    """
+
+
+def nearest(word: str, known: Iterable[str], most: int = 3) -> str:
+    """' (did you mean …?)' with the names closest to `word`, or nothing.
+
+    >>> nearest("complx", ["complex", "transe"])
+    ' (did you mean complex?)'
+    """
+    close = difflib.get_close_matches(word, list(known), n=most, cutoff=0.6)
+    return f" (did you mean {' or '.join(close)}?)" if close else ""
+
+
+def choose(kind: str, word: str, known: Iterable[str]) -> str:
+    """`word` if it is one of `known`, else an error that lists them."""
+    names = list(known)
+    if word not in names:
+        raise FocuseError(f"unknown {kind} {word!r}{nearest(word, names)}: choose one of {', '.join(names)}")
+    return word

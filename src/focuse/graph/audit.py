@@ -1,0 +1,171 @@
+"""What is in a graph, and what leaks from train to test: the facts behind `focuse inspect`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from focuse.graph.graph import Graph
+
+BINS = 10
+
+
+@dataclass(frozen=True)
+class RelationFacts:
+    """One relation: its edges and how their weights are spread (`histogram`: ten equal bins from min to max)."""
+
+    name: str
+    edges: int
+    heads: int
+    tails: int
+    weight_min: float
+    weight_median: float
+    weight_mean: float
+    weight_max: float
+    histogram: list[int]
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """How much of a held-out graph can be looked up in train."""
+
+    rows: int
+    unseen_rows: int
+    unseen_entities: list[str]
+    unseen_relations: list[str]
+    same_triple: int
+    same_triple_and_weight: int
+    inverse_edge: int
+    inverse_of_same_relation: int
+    same_pair_other_relation: int
+    neither_duplicate_nor_inverse: int
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Everything `focuse inspect` prints."""
+
+    source: str
+    edges: int
+    entities: int
+    relations: int
+    weighted: bool
+    weight_min: float
+    weight_mean: float
+    weight_max: float
+    all_weights_equal: bool
+    repeated_rows: int
+    repeated_triples: int
+    repeated_with_other_weight: int
+    self_loops: int
+    rows_with_inverse: int
+    rows_with_same_relation_inverse: int
+    per_relation: list[RelationFacts]
+    leakage: dict[str, Leakage] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def audit(graph: Graph, held_out: dict[str, Graph] | None = None) -> Audit:
+    """Describe a graph, and what of each held-out graph train already gives away."""
+    keys, group, count = np.unique(graph.keys, return_inverse=True, return_counts=True)
+    low = np.full(len(keys), np.inf)
+    high = np.full(len(keys), -np.inf)
+    np.minimum.at(low, group, graph.weight)
+    np.maximum.at(high, group, graph.weight)
+    pairs, reverse = _pairs(graph), _pairs(graph, reverse=True)
+    loops = graph.head == graph.tail
+    return Audit(
+        source=graph.source,
+        edges=len(graph),
+        entities=len(graph.entities),
+        relations=len(graph.relations),
+        weighted=graph.weighted,
+        weight_min=float(graph.weight.min()),
+        weight_mean=float(graph.weight.mean()),
+        weight_max=float(graph.weight.max()),
+        all_weights_equal=bool(graph.weight.min() == graph.weight.max()),
+        repeated_rows=len(graph) - len(keys),
+        repeated_triples=int((count > 1).sum()),
+        repeated_with_other_weight=int((low < high).sum()),
+        self_loops=int(loops.sum()),
+        rows_with_inverse=int((np.isin(reverse, pairs) & ~loops).sum()),
+        rows_with_same_relation_inverse=int(
+            (np.isin(graph.keys_of(graph.tail, graph.relation, graph.head), keys) & ~loops).sum()
+        ),
+        per_relation=_per_relation(graph),
+        leakage={name: leakage(graph, other) for name, other in (held_out or {}).items()},
+    )
+
+
+def leakage(train: Graph, held_out: Graph) -> Leakage:
+    """What of `held_out` can be looked up in train: the same triple, the edge back, another relation of the pair."""
+    aligned = held_out.align(train)
+    rows = aligned.graph
+    same = np.isin(rows.keys, train.keys)
+    pairs = _pairs(train)
+    inverse = np.isin(_pairs(rows, reverse=True), pairs) & (rows.head != rows.tail)
+    pair = np.isin(_pairs(rows), pairs)
+    return Leakage(
+        rows=len(held_out),
+        unseen_rows=aligned.unseen_rows,
+        unseen_entities=list(aligned.unseen_entities),
+        unseen_relations=list(aligned.unseen_relations),
+        same_triple=int(same.sum()),
+        same_triple_and_weight=int(_same_with_weight(train, rows).sum()),
+        inverse_edge=int(inverse.sum()),
+        inverse_of_same_relation=int(
+            (np.isin(rows.keys_of(rows.tail, rows.relation, rows.head), train.keys) & (rows.head != rows.tail)).sum()
+        ),
+        same_pair_other_relation=int((pair & ~same).sum()),
+        neither_duplicate_nor_inverse=int((~same & ~inverse).sum()),
+    )
+
+
+def _pairs(graph: Graph, reverse: bool = False) -> npt.NDArray[np.int64]:
+    """One number for each (head, tail), or (tail, head); int64 [n]."""
+    first, second = (graph.tail, graph.head) if reverse else (graph.head, graph.tail)
+    return first.astype(np.int64) * len(graph.entities) + second
+
+
+def _same_with_weight(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
+    """Rows whose triple and weight both stand in train; bool [n]."""
+    kind = np.dtype([("key", np.int64), ("weight", np.float64)])
+    ours, theirs = np.empty(len(rows), kind), np.empty(len(train), kind)
+    ours["key"], ours["weight"] = rows.keys, rows.weight
+    theirs["key"], theirs["weight"] = train.keys, train.weight
+    return np.isin(ours, theirs)
+
+
+def _per_relation(graph: Graph) -> list[RelationFacts]:
+    """One entry a relation, the largest first."""
+    order = np.argsort(graph.relation, kind="stable")
+    counts = np.bincount(graph.relation, minlength=len(graph.relations))
+    ends = np.cumsum(counts)
+    facts = []
+    for kind in np.argsort(-counts, kind="stable"):
+        rows = order[ends[kind] - counts[kind] : ends[kind]]
+        if len(rows) == 0:
+            continue
+        weight = graph.weight[rows]
+        low, high = float(weight.min()), float(weight.max())
+        # Scaled to [0, 1] first: bins over a tiny or a huge span would not be representable.
+        share = (weight / 2 - low / 2) / (high / 2 - low / 2) if high > low else np.zeros(len(weight))
+        facts.append(
+            RelationFacts(
+                name=graph.relations[int(kind)],
+                edges=len(rows),
+                heads=len(np.unique(graph.head[rows])),
+                tails=len(np.unique(graph.tail[rows])),
+                weight_min=low,
+                weight_median=float(np.median(weight)),
+                weight_mean=float(weight.mean()),
+                weight_max=high,
+                histogram=np.histogram(share, bins=BINS, range=(0.0, 1.0))[0].tolist(),
+            )
+        )
+    return facts

@@ -1,0 +1,69 @@
+"""Finding the line that a fast reader stumbled over.
+
+The fast reader knows that something is wrong, seldom where. So the file is read once more, slowly and line
+by line, until the first fault: that costs time only when there is something to report.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import BinaryIO
+
+from focuse.errors import FocuseError
+from focuse.graph.layout import ROLES, Layout
+
+NOT_A_NUMBER = "is not a number; mend it"
+
+
+def first_fault(stream: BinaryIO, layout: Layout, where: str) -> FocuseError | None:
+    """The first line of `stream` that is not head, relation, tail, finite weight; None if all are."""
+    # Bytes that are not UTF-8 become lone surrogates, so that the reader goes on and the line is known.
+    text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    quoting = csv.QUOTE_MINIMAL if layout.quoted else csv.QUOTE_NONE
+    rows = csv.reader(text, delimiter=layout.delimiter, quoting=quoting)
+    line = 1
+    try:
+        for number, row in enumerate(rows):
+            if row and not (number == 0 and layout.header):
+                fault = row_fault(row, layout)
+                if fault and line == 1 and fault.endswith(NOT_A_NUMBER):
+                    fault += ", or say that line 1 is a header (header=True, --header)"
+                if fault:
+                    return FocuseError(f"{where}, line {line}: {fault}")
+            line = rows.line_num + 1
+    except (csv.Error, OSError, EOFError) as error:
+        return FocuseError(f"{where}, line {line}: {error}")
+    return None
+
+
+def row_fault(row: list[str], layout: Layout) -> str:
+    """What is wrong with one row, and what to do; empty if nothing is."""
+    if len(row) != layout.width:
+        return f"{len(row)} columns instead of {layout.width}; give every line head, relation, tail and weight"
+    for role, place in zip(ROLES, layout.places, strict=False):
+        field = row[place]
+        if any("\udc80" <= letter <= "\udcff" for letter in field):
+            return f"the {role} is not UTF-8 text; save the file as UTF-8"
+        if role == "weight":
+            fault = weight_fault(field)
+            if fault:
+                return fault
+        elif not field:
+            return f"the {role} is empty; give it a name or remove the line"
+    return ""
+
+
+def weight_fault(field: object) -> str:
+    """What is wrong with one weight; empty if it is a finite number."""
+    shown = repr(str(field))
+    try:
+        value = float(str(field))
+    except ValueError:
+        if str(field) == "" or field is None:
+            return "the weight is empty; give it a number or remove the line"
+        return f"the weight {shown} {NOT_A_NUMBER}"
+    if not math.isfinite(value):
+        return f"the weight {shown} is not finite; give it a number or remove the line"
+    return ""

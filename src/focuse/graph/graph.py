@@ -1,0 +1,226 @@
+"""A weighted graph in columns: ids of heads, relations and tails, and a number an edge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from focuse.errors import FocuseError, choose
+from focuse.graph.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import networkx
+    import pandas
+    import polars
+
+Ids = npt.NDArray[np.int32]
+Weights = npt.NDArray[np.float64]
+DUPLICATE_POLICIES = ("keep", "max", "mean", "last")
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Edges (head, relation, tail, weight) over named entities and relations.
+
+    `head`, `relation` and `tail` are int32 [n] places in the vocabularies, `weight` is float64 [n] in the
+    user's own units. `weighted` is False when the source had no numbers and every weight is 1 by convention.
+    """
+
+    head: Ids
+    relation: Ids
+    tail: Ids
+    weight: Weights
+    entities: Vocabulary
+    relations: Vocabulary
+    source: str = "graph"
+    weighted: bool = True
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.head), len(self.relation), len(self.tail), len(self.weight)}
+        if len(lengths) != 1:
+            raise FocuseError(f"{self.source}: columns of different lengths: {sorted(lengths)}")
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+    def __repr__(self) -> str:
+        return (
+            f"Graph({self.source}: {len(self):,} edges, {len(self.entities):,} entities, "
+            f"{len(self.relations):,} relations)"
+        )
+
+    @cached_property
+    def keys(self) -> npt.NDArray[np.int64]:
+        """One number for each distinct (head, relation, tail), equal for repeats; int64 [n]."""
+        return self.keys_of(self.head, self.relation, self.tail)
+
+    def keys_of(self, head: Ids, relation: Ids, tail: Ids) -> npt.NDArray[np.int64]:
+        """The keys of other triples over the same vocabularies; int64 [n]."""
+        entities, relations = max(len(self.entities), 1), max(len(self.relations), 1)
+        if entities * entities * relations >= 2**63:
+            raise FocuseError(f"{self.source}: {entities:,} entities × {relations:,} relations exceed 64-bit keys")
+        return (head.astype(np.int64) * relations + relation) * entities + tail
+
+    @property
+    def repeated(self) -> int:
+        """How many rows repeat the (head, relation, tail) of an earlier row."""
+        return len(self) - len(np.unique(self.keys))
+
+    def select(self, rows: npt.NDArray[Any]) -> Graph:
+        """The same vocabularies with only `rows` (indices or a mask)."""
+        return replace(
+            self, head=self.head[rows], relation=self.relation[rows], tail=self.tail[rows], weight=self.weight[rows]
+        )
+
+    def merge_repeated(self, policy: str) -> Graph:
+        """Repeated (head, relation, tail) made one row by `policy`: keep (all rows), max, mean or last."""
+        choose("policy for repeated triples", policy, DUPLICATE_POLICIES)
+        if policy == "keep":
+            return self
+        _, first, group, count = np.unique(self.keys, return_index=True, return_inverse=True, return_counts=True)
+        if policy == "mean":
+            merged = np.bincount(group, weights=self.weight) / count
+        elif policy == "max":
+            merged = np.full(len(first), -np.inf)
+            np.maximum.at(merged, group, self.weight)
+        else:
+            merged = np.empty(len(first))
+            merged[group] = self.weight  # NumPy keeps the last value written to a place
+        order = np.argsort(first)
+        return replace(self.select(first[order]), weight=merged[order])
+
+    def align(self, vocabulary_of: Graph) -> Aligned:
+        """This graph in the ids of another one (train); rows with names unknown there are set apart."""
+        entity = vocabulary_of.entities.ids(self.entities.column)
+        relation = vocabulary_of.relations.ids(self.relations.column)
+        head, kind, tail = entity[self.head], relation[self.relation], entity[self.tail]
+        known = (head >= 0) & (kind >= 0) & (tail >= 0)
+        graph = replace(
+            self,
+            head=head[known],
+            relation=kind[known],
+            tail=tail[known],
+            weight=self.weight[known],
+            entities=vocabulary_of.entities,
+            relations=vocabulary_of.relations,
+        )
+        used_entities = np.unique(np.concatenate([self.head[~known], self.tail[~known]]))
+        used_relations = np.unique(self.relation[~known])
+        return Aligned(
+            graph,
+            unseen_rows=int((~known).sum()),
+            unseen_entities=self.entities.take(used_entities[entity[used_entities] < 0]).to_pylist(),
+            unseen_relations=self.relations.take(used_relations[relation[used_relations] < 0]).to_pylist(),
+        )
+
+    # ---- out to other forms -------------------------------------------------------------------------------------
+
+    def to_arrow(self) -> pa.Table:
+        """A table with the columns head, relation, tail, weight and names instead of ids."""
+        return pa.table(
+            {
+                "head": self.entities.take(self.head),
+                "relation": self.relations.take(self.relation),
+                "tail": self.entities.take(self.tail),
+                "weight": self.weight,
+            }
+        )
+
+    def to_pandas(self) -> pandas.DataFrame:
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
+
+    def to_networkx(self) -> networkx.MultiDiGraph:
+        """A directed multigraph: an edge's key is a running number, its data `relation` and `weight`."""
+        import networkx
+
+        graph = networkx.MultiDiGraph()
+        graph.add_nodes_from(self.entities)
+        table = self.to_arrow().to_pydict()
+        graph.add_edges_from(
+            (h, t, {"relation": r, "weight": w})
+            for h, r, t, w in zip(table["head"], table["relation"], table["tail"], table["weight"], strict=True)
+        )
+        return graph
+
+    def write(self, path: str | Path) -> None:
+        """Write to .tsv, .csv or .parquet (text also as .gz or .zst), whole or not at all."""
+        from focuse.graph.writing import write
+
+        write(self, Path(path))
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A graph in another one's ids, and what of it that other one has never seen."""
+
+    graph: Graph
+    unseen_rows: int = 0
+    unseen_entities: list[str] | tuple[()] = ()
+    unseen_relations: list[str] | tuple[()] = ()
+
+    def __str__(self) -> str:
+        """One line on the rows left out, empty if there are none."""
+        if not self.unseen_rows:
+            return ""
+        parts = []
+        for kind, names in (("entities", self.unseen_entities), ("relations", self.unseen_relations)):
+            if names:
+                shown = ", ".join(repr(name) for name in list(names)[:3])
+                parts.append(f"{len(names):,} {kind} ({shown}{', …' if len(names) > 3 else ''})")
+        total = self.unseen_rows + len(self.graph)
+        return (
+            f"{self.graph.source}: {self.unseen_rows:,} of {total:,} rows name {' and '.join(parts)} "
+            "not in train; they have no embedding and are left out of the figures"
+        )
+
+
+def from_columns(
+    head: Iterable[str] | pa.Array,
+    relation: Iterable[str] | pa.Array,
+    tail: Iterable[str] | pa.Array,
+    weight: npt.ArrayLike | None = None,
+    source: str = "graph",
+) -> Graph:
+    """Encode columns of names. Entities are numbered in order of appearance, heads first."""
+    encoded = [_encode(column) for column in (head, relation, tail)]
+    (heads, head_names), (kinds, relation_names), (tails, tail_names) = encoded
+    entities = pa.concat_arrays([head_names, tail_names]).unique()
+    tail_ids = Vocabulary(entities).ids(tail_names)
+    numbers = np.ones(len(heads)) if weight is None else np.asarray(weight, dtype=np.float64)
+    return Graph(
+        heads,  # heads come first in `entities`, so their ids already hold
+        kinds,
+        tail_ids[tails] if len(tails) else tails,
+        numbers,
+        Vocabulary(entities),
+        Vocabulary(relation_names),
+        source,
+        weighted=weight is not None,
+    )
+
+
+def _encode(column: Iterable[str] | pa.Array | pa.ChunkedArray) -> tuple[Ids, pa.Array]:
+    """Ids [n] and the distinct names of one column, plain or already dictionary-encoded in chunks."""
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
+        column = pa.array(list(column), pa.string())
+    if isinstance(column, pa.Array):
+        column = pa.chunked_array([column])
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    if column.num_chunks == 0 or len(column) == 0:
+        return np.empty(0, np.int32), pa.array([], pa.string())
+    column = column.unify_dictionaries()
+    ids = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in column.chunks])
+    return ids.astype(np.int32, copy=False), column.chunk(0).dictionary.cast(pa.string())

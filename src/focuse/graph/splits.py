@@ -1,0 +1,84 @@
+"""Train, valid and test: from given graphs, or by chance with nothing in test that train has never seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from focuse.errors import FocuseError
+from focuse.graph.graph import Aligned, Graph
+
+# A random hold-out needs no more rows than this for figures stable to the third digit.
+MOST_HELD_OUT = 20_000
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Three graphs over train's vocabularies. `valid` or `test` may be empty."""
+
+    train: Graph
+    valid: Aligned
+    test: Aligned
+
+    def warnings(self) -> list[str]:
+        """What of valid and test had to be left out, one line each."""
+        return [line for line in (str(self.valid), str(self.test)) if line]
+
+
+def split(graph: Graph, valid: float = 0.1, test: float = 0.1, seed: int = 0, most: int = MOST_HELD_OUT) -> Splits:
+    """Hold out a random share of the edges for valid and test (at most `most` rows each).
+
+    Every entity and relation keeps an edge in train, and rows that repeat one (head, relation, tail) stay
+    together, so nothing is unseen and nothing leaks. If that leaves too few rows to hold out, both get less.
+
+    >>> from focuse.graph import read
+    >>> parts = split(read([("a", "r", str(i % 7), i) for i in range(70)]), seed=1)
+    >>> len(parts.train.entities) == len(set(parts.train.head) | set(parts.train.tail))
+    True
+    """
+    for name, share in (("valid", valid), ("test", test)):
+        if not 0 <= share < 1 or valid + test >= 1:
+            raise FocuseError(f"split: {name} share {share:g} is out of range; valid + test must be below 1")
+    held = _hold_out(graph, [_size(graph, test, most), _size(graph, valid, most)], seed)
+    return Splits(graph.select(held == 0), Aligned(graph.select(held == 2)), Aligned(graph.select(held == 1)))
+
+
+def given(train: Graph, valid: Graph | None, test: Graph | None, seed: int = 0) -> Splits:
+    """Splits from given graphs; without `valid` a part of train is held out for stopping."""
+    if valid is None:
+        parts = split(train, valid=0.1, test=0.0, seed=seed)
+        train, held = parts.train, parts.valid
+    else:
+        held = valid.align(train)
+    empty = Aligned(train.select(np.empty(0, np.int64)))
+    return Splits(train, held, empty if test is None else test.align(train))
+
+
+def _size(graph: Graph, share: float, most: int) -> int:
+    return min(int(share * len(graph)), most)
+
+
+def _hold_out(graph: Graph, sizes: list[int], seed: int) -> npt.NDArray[np.int8]:
+    """0 for train, 1 and 2 for the parts of about `sizes` rows; int8 [n]."""
+    if not sum(sizes):
+        return np.zeros(len(graph), np.int8)
+    _, first, group, rows = np.unique(graph.keys, return_index=True, return_inverse=True, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(first))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    # In random order, the first edge of every entity and relation stays in train; that covers all of them.
+    needed = np.zeros(len(order), bool)
+    head, relation, tail = (column[first][order] for column in (graph.head, graph.relation, graph.tail))
+    for column in (relation, np.concatenate([head, tail])):
+        needed[np.unique(column, return_index=True)[1] % len(order)] = True
+    free = order[~needed]
+    taken = np.cumsum(rows[free])
+    if len(taken) and taken[-1] < sum(sizes):  # too few to spare: share what there is in the same proportion
+        sizes = [int(size * int(taken[-1]) / sum(sizes)) for size in sizes]
+    part = np.zeros(len(order), np.int8)
+    edges = np.searchsorted(taken, [sizes[0], sizes[0] + sizes[1]], side="right")
+    part[free[: edges[0]]] = 1
+    part[free[edges[0] : edges[1]]] = 2
+    return part[group]

@@ -1,0 +1,174 @@
+"""Weights of any unit to [0, 1] and back. Fitted on train alone; valid and test are clipped."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from focuse.errors import FocuseError, choose
+from focuse.graph.graph import Graph, Ids, Weights
+
+Arrays = dict[str, npt.NDArray[np.float64]]
+
+
+class Normaliser(ABC):
+    """A monotone map of weights to [0, 1] that can be undone and stored as a few arrays.
+
+    Made by `fit`; `arrays` is all of its state, so that a run can store it without pickling.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, arrays: Arrays) -> None:
+        self.arrays = arrays
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, graph: Graph) -> Normaliser:
+        """Learn the map from the training graph."""
+
+    @abstractmethod
+    def transform(self, weight: Weights, relation: Ids) -> Weights:
+        """Weights [n] of edges with `relation` [n] to [0, 1]; what lies beyond train's range is clipped."""
+
+    @abstractmethod
+    def inverse(self, share: Weights, relation: Ids) -> Weights:
+        """From [0, 1] back to the user's units."""
+
+
+class RelationRange(Normaliser):
+    """(w − min) / (max − min) within each relation; a relation with one single value gets 1."""
+
+    name = "relation"
+
+    @classmethod
+    def fit(cls, graph: Graph) -> Normaliser:
+        low = np.full(len(graph.relations), np.inf)
+        high = np.full(len(graph.relations), -np.inf)
+        np.minimum.at(low, graph.relation, graph.weight)
+        np.maximum.at(high, graph.relation, graph.weight)
+        unused = low > high  # a relation of the vocabulary without an edge in train: any range will do
+        return cls({"low": np.where(unused, 0.0, low), "high": np.where(unused, 1.0, high)})
+
+    def transform(self, weight: Weights, relation: Ids) -> Weights:
+        low, high = self.arrays["low"][relation], self.arrays["high"][relation]
+        # Halves first: the span of numbers near ±1e308 would overflow.
+        span = high / 2 - low / 2
+        share = np.divide(weight / 2 - low / 2, span, out=np.ones(len(weight)), where=span > 0)
+        return np.clip(share, 0.0, 1.0)
+
+    def inverse(self, share: Weights, relation: Ids) -> Weights:
+        low, high = self.arrays["low"][relation], self.arrays["high"][relation]
+        return low * (1 - share) + high * share
+
+
+class GlobalRange(RelationRange):
+    """(w − min) / (max − min) over all edges alike; one single value gets 1."""
+
+    name = "global"
+
+    @classmethod
+    def fit(cls, graph: Graph) -> Normaliser:
+        relations = len(graph.relations)
+        return cls({"low": np.full(relations, graph.weight.min()), "high": np.full(relations, graph.weight.max())})
+
+
+class RelationQuantile(Normaliser):
+    """The share of a relation's other edges that weigh less, ties counted half; one single value gets 1.
+
+    Between two training weights the map is linear, so it can be undone.
+    """
+
+    name = "quantile"
+
+    @classmethod
+    def fit(cls, graph: Graph) -> Normaliser:
+        # Sorted by relation, then weight; each distinct (relation, weight) becomes one knot of the map.
+        order = np.lexsort((graph.weight, graph.relation))
+        relation, weight = graph.relation[order], graph.weight[order]
+        new = np.ones(len(weight), bool)
+        new[1:] = (relation[1:] != relation[:-1]) | (weight[1:] != weight[:-1])
+        start = np.flatnonzero(new)
+        equal = np.diff(np.append(start, len(weight)))
+        edges = np.bincount(graph.relation, minlength=len(graph.relations))
+        first = np.concatenate([[0], np.cumsum(edges)[:-1]])[relation[start]]
+        below = start - first
+        others = edges[relation[start]] - 1
+        share = np.divide(below + (equal - 1) / 2, others, out=np.ones(len(start)), where=equal <= others)
+        knots = np.bincount(relation[start], minlength=len(graph.relations))
+        offsets = np.concatenate([[0], np.cumsum(knots)]).astype(np.float64)
+        return cls({"value": weight[start], "share": share, "offsets": offsets})
+
+    def transform(self, weight: Weights, relation: Ids) -> Weights:
+        return self._interpolate(weight, relation, "value", "share")
+
+    def inverse(self, share: Weights, relation: Ids) -> Weights:
+        return self._interpolate(share, relation, "share", "value")
+
+    def _interpolate(self, given: Weights, relation: Ids, source: str, target: str) -> Weights:
+        result = np.ones(len(given))
+        offsets = self.arrays["offsets"].astype(np.int64)
+        for kind in np.unique(relation):
+            rows = relation == kind
+            knots = slice(offsets[kind], offsets[kind + 1])
+            if offsets[kind + 1] > offsets[kind]:
+                result[rows] = np.interp(given[rows], self.arrays[source][knots], self.arrays[target][knots])
+        return result
+
+
+class AsTheyAre(Normaliser):
+    """No change; train's weights must lie in [0, 1] already."""
+
+    name = "none"
+
+    @classmethod
+    def fit(cls, graph: Graph) -> Normaliser:
+        if not in_unit_range(graph.weight):
+            raise FocuseError(
+                f"{graph.source}: normalize 'none' needs weights in [0, 1], found {graph.weight.min():g} to "
+                f"{graph.weight.max():g}; use 'relation', 'global' or 'quantile'"
+            )
+        return cls({})
+
+    def transform(self, weight: Weights, relation: Ids) -> Weights:
+        return np.clip(weight, 0.0, 1.0)
+
+    def inverse(self, share: Weights, relation: Ids) -> Weights:
+        return share
+
+
+NORMALISERS: dict[str, type[Normaliser]] = {
+    kind.name: kind for kind in (RelationRange, GlobalRange, RelationQuantile, AsTheyAre)
+}
+
+
+def fit_normaliser(name: str, graph: Graph) -> Normaliser:
+    """The normaliser called `name`, fitted on the training graph."""
+    return NORMALISERS[choose("normaliser", name, NORMALISERS)].fit(graph)
+
+
+def default_normaliser(graph: Graph) -> str:
+    """'relation', unless every relation has one weight of its own: then only 'global' can tell them apart."""
+    ranges = RelationRange.fit(graph)
+    within = np.any(ranges.arrays["low"][graph.relation] != ranges.arrays["high"][graph.relation])
+    return "relation" if within or graph.weight.min() == graph.weight.max() else "global"
+
+
+def in_unit_range(weight: Weights) -> bool:
+    return bool(len(weight) == 0 or (weight.min() >= 0.0 and weight.max() <= 1.0))
+
+
+def comparable(weight: Weights, train: Weights) -> Weights:
+    """Weights as deciles and thresholds look at them: as they are if all lie in [0, 1], else global min–max.
+
+    The range is train's; what lies beyond it is clipped.
+    """
+    if in_unit_range(train) and in_unit_range(weight):
+        return weight
+    low, high = float(train.min()), float(train.max())
+    if low == high:
+        return np.ones(len(weight))
+    return np.clip((weight / 2 - low / 2) / (high / 2 - low / 2), 0.0, 1.0)
