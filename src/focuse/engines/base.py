@@ -1,0 +1,65 @@
+"""What passes between a trainer and an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+Gradients = Mapping[str, tuple[Tensor | None, Tensor]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Positives: ids int64 [B] and normalised weights float [B]."""
+
+    head: Tensor
+    relation: Tensor
+    tail: Tensor
+    weight: Tensor
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+
+@dataclass(frozen=True)
+class Corruptions:
+    """What replaces one side of each positive.
+
+    `entities` is int64 [B, N] (each positive's own), [P] (one pool for all) or None (every entity). `side` says
+    which side they replace; for 'both', `tails` is bool [B, N], True where an entity replaces the tail. `mask` is
+    True where a corruption counts: [B, N], [B, P], [B, E] or None for all.
+    """
+
+    side: Literal["head", "tail", "both"]
+    entities: Tensor | None
+    tails: Tensor | None = None
+    mask: Tensor | None = None
+
+
+# positive [B], negative [B, N], weight [B], mask [B, N] or None, β -> [B]
+ObjectiveFunction = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
+
+
+class Penalty(Protocol):
+    """A regulariser: of whole tables, or of the rows of the batch's triples."""
+
+    @property
+    def scope(self) -> str: ...
+
+    def __call__(self, parts: Iterable[Tensor]) -> Tensor | float: ...
+
+
+class TableOptimiser(Protocol):
+    """Changes tables in place. `rows_only` ones need (and get) gradients of the batch's rows alone."""
+
+    rows_only: bool
+
+    def update(self, gradients: Gradients) -> None:
+        """One step: for each table, (ids [U], gradient [U, d]), or (None, gradient [rows, d]) for all of it."""
+
+    def state(self) -> dict[str, Tensor]: ...
+
+    def load(self, state: Mapping[str, Tensor]) -> None: ...

@@ -1,0 +1,134 @@
+"""The reference engine: plain autograd, as simple as it can be right. Other engines are checked against it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from focuse.engines.base import Batch, Corruptions, ObjectiveFunction, Penalty, TableOptimiser
+from focuse.models import Model, Side
+
+
+class ReferenceEngine:
+    """Owns the tables of entities [E, d] and relations [R, r] and computes with them.
+
+    For ranking and prediction no optimiser is needed.
+    """
+
+    def __init__(self, model: Model, entity: Tensor, relation: Tensor, optimiser: TableOptimiser | None = None) -> None:
+        self.model = model
+        self.tables = {"entity": entity, "relation": relation}
+        self.optimiser = optimiser
+
+    @property
+    def device(self) -> torch.device:
+        return self.tables["entity"].device
+
+    def rows(self, table: str, ids: Tensor) -> Tensor:
+        """Embeddings of `ids`: [...] -> [..., d]."""
+        return F.embedding(ids, self.tables[table])
+
+    def blocks(self) -> Iterator[tuple[int, Tensor]]:
+        """The entity table in pieces, (first id, rows); here in one."""
+        yield 0, self.tables["entity"]
+
+    # ---- scoring, without gradients -------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """One score a triple: ids [B] -> [B]."""
+        return self.model.score(self.rows("entity", head), self.rows("relation", relation), self.rows("entity", tail))
+
+    @torch.no_grad()
+    def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Every entity on `side`: ids [B] -> [B, E]."""
+        kind = self.rows("relation", relation)
+        query = self.model.query(self.rows("entity", known), kind, side)
+        return torch.cat([self.model.shared(query, kind, block) for _, block in self.blocks()], dim=1)
+
+    # ---- one training step ----------------------------------------------------------------------------------------
+
+    def step(
+        self,
+        batch: Batch,
+        corruptions: list[Corruptions],
+        objective: ObjectiveFunction,
+        beta: float,
+        penalty: Penalty | None = None,
+        scale: float = 1.0,
+    ) -> float:
+        """Score, focus, loss, gradients, update; the loss of the batch (times `scale`), penalty included."""
+        if self.optimiser is None:
+            raise ValueError("an engine without optimiser cannot train")
+        places = {"entity": _Place(self.tables["entity"]), "relation": _Place(self.tables["relation"])}
+        if self.optimiser.rows_only:
+            places["entity"].restrict(_entities_of(batch, corruptions))
+            places["relation"].restrict(batch.relation)
+        entity, relation = places["entity"], places["relation"]
+        head, kind, tail = entity.rows(batch.head), relation.rows(batch.relation), entity.rows(batch.tail)
+        positive = self.model.score(head, kind, tail)
+        parts = []
+        for group in corruptions:
+            negative = self._negatives(head, kind, tail, group, entity)
+            parts.append(objective(positive, negative, batch.weight, group.mask, beta).sum())
+        loss = torch.stack(parts).sum() * scale
+        if penalty is not None:
+            whole = penalty.scope == "tables"
+            loss = loss + penalty([place.leaf for place in places.values()] if whole else [head, kind, tail])
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise FloatingPointError(f"the loss is {value}")
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.update({name: (place.ids, place.gradient()) for name, place in places.items()})
+        return value
+
+    def _negatives(self, head: Tensor, kind: Tensor, tail: Tensor, group: Corruptions, entity: _Place) -> Tensor:
+        """Scores of one group of corruptions, [B, N]."""
+        sides: list[tuple[Side, Tensor]] = [("tail", head), ("head", tail)]
+        if group.side == "both":
+            if group.entities is None or group.tails is None:
+                raise ValueError("corruptions of both sides need their entities and sides")
+            rows = entity.rows(group.entities)
+            of_tail, of_head = (
+                self.model.own(self.model.query(known, kind, side), kind, rows) for side, known in sides
+            )
+            return torch.where(group.tails, of_tail, of_head)
+        known = head if group.side == "tail" else tail
+        pool = entity.leaf if group.entities is None else entity.rows(group.entities)
+        return self.model.shared(self.model.query(known, kind, group.side), kind, pool)
+
+
+class _Place:
+    """A table as one step sees it: all of it, or only the rows that the batch needs."""
+
+    def __init__(self, table: Tensor) -> None:
+        self.table = table
+        self.ids: Tensor | None = None
+        self.leaf = table.detach().requires_grad_()
+
+    def restrict(self, ids: Tensor | None) -> None:
+        """Keep to these ids (None: every row is needed)."""
+        if ids is not None:
+            self.ids = torch.unique(ids)
+            self.leaf = F.embedding(self.ids, self.table).requires_grad_()
+
+    def rows(self, ids: Tensor) -> Tensor:
+        place = ids if self.ids is None else torch.searchsorted(self.ids, ids)
+        return F.embedding(place, self.leaf)
+
+    def gradient(self) -> Tensor:
+        return self.leaf.grad if self.leaf.grad is not None else torch.zeros_like(self.leaf)
+
+
+def _entities_of(batch: Batch, corruptions: list[Corruptions]) -> Tensor | None:
+    """All entity ids that a step touches, or None for every one."""
+    ids = [batch.head, batch.tail]
+    for group in corruptions:
+        if group.entities is None:
+            return None
+        ids.append(group.entities.flatten())
+    return torch.cat(ids)

@@ -1,0 +1,88 @@
+"""FocusE: the layer between a model's scores and its loss (Pai and Costabello, IJCAI 2021, section 4).
+
+For a positive triple t with weight w ∈ [0, 1] and its corruptions t⁻:
+
+    g(t)  = σ(f(t)) = ln(1 + e^f(t))                 softplus makes scores non-negative
+    α⁺    = β + (1 − w)(1 − β)                       for the positive
+    α⁻    = β + w (1 − β)                            for each corruption, with its positive's w
+    h(t)  = α g(t)                                   what the loss sees instead of f(t)
+
+β, the structural influence, falls linearly from 1 (weights are ignored) to 0 (they count in full) over λ
+epochs. A heavy positive gets a small α⁺ while its corruptions keep their full score, so its loss is larger
+and training works on it longer. The layer has no parameters, knows neither model nor loss, and exists in
+training only: ranking and prediction use f(t).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from focuse.errors import FocuseError, choose
+
+# The authors' experiment code computes ln(1 + 9999·eˣ), that is softplus(x + ln 9999): a hidden margin of 9.2.
+# Scores of distance models are ≤ 0, where a plain softplus never exceeds ln 2; they need it.
+AUTHORS_SHIFT = math.log(9999.0)
+
+NONLINEARITIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "softplus": F.softplus,
+    "shifted-softplus": lambda score: F.softplus(score + AUTHORS_SHIFT),
+    "linear": lambda score: score,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+
+
+@dataclass(frozen=True)
+class Focus:
+    """The layer and its schedule.
+
+    `decay` is λ in epochs (0: β = 0 from the start), `floor` keeps β from falling below it, and `fixed` sets
+    one β for all of training instead of the schedule.
+    """
+
+    nonlinearity: str = "softplus"
+    decay: int = 100
+    floor: float = 0.0
+    fixed: float | None = None
+
+    def __post_init__(self) -> None:
+        choose("non-linearity", self.nonlinearity, NONLINEARITIES)
+        if self.decay < 0:
+            raise FocuseError(f"decay {self.decay} is negative; give the number of epochs over which β falls to 0")
+        for name, value in (("floor of β", self.floor), ("fixed β", self.fixed)):
+            if value is not None and not 0.0 <= value <= 1.0:
+                raise FocuseError(f"{name} {value:g} is out of range; β lies in [0, 1]")
+
+    def beta(self, epoch: int) -> float:
+        """β in the epoch counted from 0: max(1 − epoch/λ, floor), or the fixed value.
+
+        >>> [Focus(decay=4).beta(epoch) for epoch in range(6)]
+        [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
+        """
+        if self.fixed is not None:
+            return self.fixed
+        falling = 1.0 - epoch / self.decay if self.decay else 0.0
+        return max(falling, self.floor)
+
+    def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+        """Scores in, focused scores out: [B], [B, N], w [B] in [0, 1], β -> [B], [B, N]."""
+        if positive.shape != weight.shape or negative.dim() != 2 or len(negative) != len(positive):
+            raise ValueError(
+                f"shapes do not fit: positive {tuple(positive.shape)}, negative {tuple(negative.shape)}, "
+                f"weight {tuple(weight.shape)}"
+            )
+        g = NONLINEARITIES[self.nonlinearity]
+        alpha_positive = beta + (1 - weight) * (1 - beta)
+        alpha_negative = beta + weight * (1 - beta)
+        return alpha_positive * g(positive), alpha_negative[:, None] * g(negative)
+
+
+def default_nonlinearity(form: str) -> str:
+    """The paper's softplus, or the authors' shifted one for distance models (scores ≤ 0)."""
+    return "shifted-softplus" if form in ("l1", "l2") else "softplus"

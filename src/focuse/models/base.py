@@ -1,0 +1,84 @@
+"""The contract of a scoring function: a query, candidates, and a way to compare them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+Side = Literal["head", "tail"]
+Form = Literal["dot", "l1", "l2", "other"]
+
+
+class Model(ABC):
+    """A scoring function over rows of embeddings; it never sees a table, a weight or a loss.
+
+    A subclass says what a query is; this class derives from it the four uses: one triple (`score`), each
+    positive's own others (`own`), one pool for all (`shared`) and, with the pool being the entity table,
+    every entity at once. `form` says what kind of comparison it is, so that engines can be fast.
+    """
+
+    name: ClassVar[str]
+    form: ClassVar[Form]
+
+    def entity_width(self, dim: int) -> int:
+        """Numbers an entity's row holds."""
+        return dim
+
+    def relation_width(self, dim: int) -> int:
+        """Numbers a relation's row holds."""
+        return dim
+
+    @abstractmethod
+    def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """What to look for on `side`, given the other side's rows: [B, d], [B, r] -> [B, d]."""
+
+    def candidates(self, rows: Tensor, relation: Tensor) -> Tensor:
+        """Rows made comparable with a query; the identity for most. [..., d] -> [..., d]."""
+        return rows
+
+    def compare(self, query: Tensor, candidates: Tensor) -> Tensor:
+        """The score of queries against candidates, row by row: [..., d], [..., d] -> [...]."""
+        if self.form == "dot":
+            return (query * candidates).sum(-1)
+        if self.form == "l1":
+            return -(query - candidates).abs().sum(-1)
+        if self.form == "l2":
+            return -torch.linalg.vector_norm(query - candidates, dim=-1)
+        raise NotImplementedError(f"{self.name}: a model of another form says how it compares")
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """One score a triple: [B, d], [B, r], [B, d] -> [B]."""
+        _same_length(head, relation, tail)
+        return self.compare(self.query(head, relation, "tail"), self.candidates(tail, relation))
+
+    def own(self, query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
+        """Each query against its own N others: [B, d], [B, r], [B, N, d] -> [B, N]."""
+        _same_length(query, relation, rows)
+        others = self.candidates(rows, relation[:, None])
+        if self.form == "dot":
+            return torch.bmm(others, query[:, :, None]).squeeze(2)
+        return self.compare(query[:, None], others)
+
+    def shared(self, query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
+        """Every query against one pool of P rows: [B, d], [B, r], [P, d] -> [B, P], one matrix product."""
+        _same_length(query, relation)
+        others = self.candidates(rows, relation)
+        if others.dim() == 3:  # candidates that depend on the relation are no longer one pool
+            return self.compare(query[:, None], others)
+        if self.form == "dot":
+            return query @ others.T
+        if self.form == "l1":
+            return -torch.cdist(query, others, p=1.0)
+        if self.form == "l2":
+            # The matrix-product shortcut loses digits where two rows are close: just where ranks are decided.
+            return -torch.cdist(query, others, p=2.0, compute_mode="donot_use_mm_for_euclid_dist")
+        return self.compare(query[:, None], others[None])
+
+
+def _same_length(*parts: Tensor) -> None:
+    lengths = {len(part) for part in parts}
+    if len(lengths) != 1:
+        raise ValueError(f"rows of different lengths: {[tuple(part.shape) for part in parts]}")

@@ -1,0 +1,106 @@
+"""Losses on (focused) scores: [B] positives, [B, N] negatives -> [B], one number a positive.
+
+`mask` is True where a negative counts; None means all do. All are written with softplus and log-sum-exp, so
+that large scores neither overflow nor lose digits.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from focuse.errors import FocuseError, choose
+from focuse.focus import Focus
+from focuse.training.specs import parse_spec
+
+Mask = Tensor | None
+Loss = Callable[[Tensor, Tensor, Mask], Tensor]
+
+
+def multiclass_nll(positive: Tensor, negative: Tensor, mask: Mask) -> Tensor:
+    """−log( e^h⁺ / (e^h⁺ + Σ e^h⁻) ): equation 5 as one softmax over a positive and its corruptions."""
+    if mask is not None:
+        negative = negative.masked_fill(~mask, -torch.inf)
+    return torch.logsumexp(torch.cat([positive[:, None], negative], dim=1), dim=1) - positive
+
+
+def pairwise_nll(positive: Tensor, negative: Tensor, mask: Mask) -> Tensor:
+    """Σ −log( e^h⁺ / (e^h⁺ + e^h⁻) ): equation 5 as a sum over pairs."""
+    return _count(F.softplus(negative - positive[:, None]), mask)
+
+
+def nll(positive: Tensor, negative: Tensor, mask: Mask) -> Tensor:
+    """−log s(h⁺) − Σ log s(−h⁻) with the logistic s: every triple judged by itself."""
+    return F.softplus(-positive) + _count(F.softplus(negative), mask)
+
+
+def bce(positive: Tensor, negative: Tensor, mask: Mask) -> Tensor:
+    """Binary cross-entropy of the labels 1, 0, …, 0, averaged over a positive and its corruptions."""
+    cells = 1 + (negative.shape[1] if mask is None else mask.sum(1))
+    return nll(positive, negative, mask) / cells
+
+
+def margin(positive: Tensor, negative: Tensor, mask: Mask, margin: float = 1.0) -> Tensor:
+    """Σ max(0, margin + h⁻ − h⁺): a positive must win by a margin."""
+    return _count(F.relu(margin + negative - positive[:, None]), mask)
+
+
+def self_adversarial(
+    positive: Tensor, negative: Tensor, mask: Mask, margin: float = 3.0, temperature: float = 0.5
+) -> Tensor:
+    """−log s(m + h⁺) − Σ p log s(−h⁻ − m), p the softmax of the negatives' own scores, held constant."""
+    scaled = temperature * negative.detach()
+    if mask is not None:
+        scaled = scaled.masked_fill(~mask, -torch.inf)
+    share = torch.softmax(scaled, dim=1).nan_to_num()  # a row without any negative has no shares
+    return F.softplus(-(margin + positive)) + _count(share * F.softplus(negative + margin), mask)
+
+
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "multiclass-nll": multiclass_nll,
+    "pairwise-nll": pairwise_nll,
+    "nll": nll,
+    "bce": bce,
+    "margin": margin,
+    "self-adversarial": self_adversarial,
+}
+
+
+def make_loss(text: str) -> Loss:
+    """The loss written as 'name' or 'name:parameter=value,…', for example 'margin:margin=2'."""
+    name, plain, named = parse_spec(text, "loss")
+    loss = LOSSES[choose("loss", name, LOSSES)]
+    options = list(inspect.signature(loss).parameters)[3:]
+    if len(plain) > len(options) or not set(named) <= set(options):
+        known = f"it takes {', '.join(options)}" if options else "it takes no numbers"
+        raise FocuseError(f"loss {text!r}: {known}")
+    values = dict(zip(options, plain, strict=False)) | named
+    return lambda positive, negative, mask: loss(positive, negative, mask, **values)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Focus, then loss: what an engine minimises.
+
+    positive [B], negative [B, N], weight [B], mask [B, N] or None, β -> [B].
+    """
+
+    loss: Loss
+    focus: Focus | None = None
+
+    def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float) -> Tensor:
+        if mask is not None and mask.shape != negative.shape:
+            raise ValueError(f"mask {tuple(mask.shape)} does not fit negatives {tuple(negative.shape)}")
+        if self.focus is not None:
+            positive, negative = self.focus(positive, negative, weight, beta)
+        return self.loss(positive, negative, mask)
+
+
+def _count(values: Tensor, mask: Mask) -> Tensor:
+    """The sum over the negatives that count: [B, N] -> [B]."""
+    return values.sum(1) if mask is None else values.masked_fill(~mask, 0.0).sum(1)

@@ -1,0 +1,117 @@
+"""Optimisers of embedding tables: torch's own over whole tables, and lazy ones that touch the batch's rows only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from focuse.engines.base import Gradients, TableOptimiser
+from focuse.errors import FocuseError, choose
+
+Tables = Mapping[str, Tensor]
+
+
+class WholeTables:
+    """One of torch's optimisers over whole tables: every row moves in every step (momentum, penalty)."""
+
+    rows_only = False
+
+    def __init__(self, tables: Tables, make: Callable[[list[Tensor]], torch.optim.Optimizer]) -> None:
+        self.tables = dict(tables)
+        self.optimiser = make(list(self.tables.values()))
+
+    def update(self, gradients: Gradients) -> None:
+        for name, (ids, gradient) in gradients.items():
+            if ids is not None:
+                raise ValueError("an optimiser over whole tables needs whole gradients")
+            self.tables[name].grad = gradient
+        self.optimiser.step()
+
+    def state(self) -> dict[str, Tensor]:
+        """Moments and step counts as 'table.part' -> tensor."""
+        return {
+            f"{name}.{part}": value
+            for name, table in self.tables.items()
+            for part, value in self.optimiser.state.get(table, {}).items()
+            if isinstance(value, Tensor)
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        for key, value in state.items():
+            name, part = key.split(".")
+            self.optimiser.state[self.tables[name]][part] = value
+
+
+class RowAdagrad:
+    """Adagrad on the rows of the batch: x ← x − lr · g / (√Σg² + ε)."""
+
+    rows_only = True
+    parts = ("sum",)
+
+    def __init__(self, tables: Tables, lr: float, eps: float = 1e-10) -> None:
+        self.tables, self.lr, self.eps = dict(tables), lr, eps
+        self.moments = {
+            f"{name}.{part}": torch.zeros_like(table) for name, table in tables.items() for part in self.parts
+        }
+        self.steps = 0
+
+    def update(self, gradients: Gradients) -> None:
+        self.steps += 1
+        for name, (ids, gradient) in gradients.items():
+            change = self.change(name, slice(None) if ids is None else ids, gradient)
+            if ids is None:
+                self.tables[name].sub_(change)
+            else:
+                self.tables[name].index_add_(0, ids, change, alpha=-1)
+
+    def change(self, name: str, rows: Tensor | slice, gradient: Tensor) -> Tensor:
+        """What to take off the rows."""
+        total = self.moments[f"{name}.sum"]
+        total[rows] += gradient * gradient
+        return self.lr * gradient / (total[rows].sqrt() + self.eps)
+
+    def state(self) -> dict[str, Tensor]:
+        return {**self.moments, "all.steps": torch.tensor(self.steps)}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        for key, moment in self.moments.items():
+            moment.copy_(state[key])
+        self.steps = int(state["all.steps"])
+
+
+class RowAdam(RowAdagrad):
+    """Adam on the rows of the batch; the moments of the other rows rest until they are met again."""
+
+    parts = ("mean", "square")
+
+    def __init__(self, tables: Tables, lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> None:
+        super().__init__(tables, lr, eps)
+        self.betas = betas
+
+    def change(self, name: str, rows: Tensor | slice, gradient: Tensor) -> Tensor:
+        first, second = self.betas
+        mean = self.moments[f"{name}.mean"][rows].lerp(gradient, 1 - first)
+        square = self.moments[f"{name}.square"][rows].lerp(gradient * gradient, 1 - second)
+        self.moments[f"{name}.mean"][rows] = mean
+        self.moments[f"{name}.square"][rows] = square
+        unbiased_mean = mean / (1 - first**self.steps)
+        unbiased_square = square / (1 - second**self.steps)
+        return self.lr * unbiased_mean / (unbiased_square.sqrt() + self.eps)
+
+
+OPTIMISERS: dict[str, Callable[[Tables, float], TableOptimiser]] = {
+    "adam": lambda tables, lr: WholeTables(tables, lambda p: torch.optim.Adam(p, lr=lr, fused=True)),
+    "adagrad": lambda tables, lr: WholeTables(tables, lambda p: torch.optim.Adagrad(p, lr=lr)),
+    "sgd": lambda tables, lr: WholeTables(tables, lambda p: torch.optim.SGD(p, lr=lr)),
+    "row-adam": RowAdam,
+    "row-adagrad": RowAdagrad,
+}
+
+
+def make_optimiser(name: str, tables: Tables, lr: float) -> TableOptimiser:
+    """The optimiser called `name` over `tables`, which it changes in place."""
+    if not lr > 0:
+        raise FocuseError(f"learning rate {lr:g}: give a number above 0")
+    return OPTIMISERS[choose("optimizer", name, OPTIMISERS)](tables, lr)

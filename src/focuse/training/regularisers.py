@@ -1,0 +1,45 @@
+"""γ Σ|x|ᵖ over embeddings: whole tables every batch (the paper's), or the rows of the batch's triples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from focuse.errors import FocuseError, choose
+from focuse.training.specs import parse_spec
+
+POWERS = {"l1": 1, "l2": 2, "l3": 3}
+SCOPES = ("tables", "rows")
+
+
+@dataclass(frozen=True)
+class Regulariser:
+    """γ Σ|x|ᵖ with p = `power` and γ = `strength`, over what `scope` says."""
+
+    power: int
+    strength: float
+    scope: str = "tables"
+
+    def __call__(self, parts: Iterable[Tensor]) -> Tensor | float:
+        """The penalty of the given tables or rows, a sum over all their numbers."""
+        return self.strength * sum(_power(part, self.power).sum() for part in parts)
+
+
+def _power(x: Tensor, power: int) -> Tensor:
+    if power == 1:
+        return x.abs()
+    return x * x if power == 2 else x * x * x.abs()
+
+
+def make_regulariser(text: str, scope: str = "tables") -> Regulariser | None:
+    """The regulariser written as 'l3:1e-3' (or 'none'), over 'tables' or 'rows'."""
+    name, plain, named = parse_spec(text, "regularizer")
+    choose("regularizer", name, ["none", *POWERS])
+    choose("scope of the regularizer", scope, SCOPES)
+    if name == "none":
+        return None
+    if len(plain) != 1 or named or plain[0] < 0:
+        raise FocuseError(f"regularizer {text!r}: write its strength behind a colon, for example 'l3:1e-3'")
+    return Regulariser(POWERS[name], plain[0], scope) if plain[0] else None
