@@ -19,7 +19,7 @@ _Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class CareerEdges:
-    """Edges as four columns of one length; each relation's weights are in its own unit."""
+    """Edges as four columns of one length; a weight is the importance of a link, from 0 to 1."""
 
     head: list[str]
     relation: list[str]
@@ -28,27 +28,24 @@ class CareerEdges:
 
 
 class _Relation(NamedTuple):
-    """How one relation is recorded and what unit its weights are in."""
+    """How one relation is recorded and how its weights are spread."""
 
     name: str
     head: str  # kind of entity
     tail: str
     edges: int
-    low: float
-    high: float
-    decimals: int
-    shape: tuple[float, float]  # of the Kumaraswamy law the weights follow on [low, high]
+    shape: tuple[float, float]  # of the Kumaraswamy law the weights follow on [0, 1]
     directed: bool  # whether fit(a, b) may differ from fit(b, a)
 
 
 _RELATIONS: Final = (
-    _Relation("requires skill", "job", "skill", 3000, 1.0, 5.0, 2, (1.5, 3.2), False),
-    _Relation("performs task", "job", "task", 2300, 0.5, 30.0, 1, (1.2, 3.6), False),
-    _Relation("uses tool", "job", "tool", 1400, 1.0, 100.0, 1, (1.1, 2.2), False),
-    _Relation("needs skill", "task", "skill", 1300, 0.0, 7.0, 2, (1.5, 3.0), False),
-    _Relation("supports task", "tool", "task", 900, 0.0, 10.0, 2, (1.4, 3.0), False),
-    _Relation("leads to", "job", "job", 750, 0.0, 1.0, 3, (1.2, 4.0), True),
-    _Relation("builds on", "skill", "skill", 350, 0.0, 1.0, 3, (1.4, 3.2), True),
+    _Relation("requires skill", "job", "skill", 3000, (1.5, 3.2), False),
+    _Relation("performs task", "job", "task", 2300, (1.2, 3.6), False),
+    _Relation("uses tool", "job", "tool", 1400, (1.1, 2.2), False),
+    _Relation("needs skill", "task", "skill", 1300, (1.5, 3.0), False),
+    _Relation("supports task", "tool", "task", 900, (1.4, 3.0), False),
+    _Relation("leads to", "job", "job", 750, (1.2, 4.0), True),
+    _Relation("builds on", "skill", "skill", 350, (1.4, 3.2), True),
 )
 
 # One row per field; columns: care, numbers, machines, code, materials, words, living things, order, guests, evidence.
@@ -162,13 +159,12 @@ def _record(world: _World, relation: _Relation, rng: np.random.Generator) -> tup
 
 
 def _weigh(fit: _Floats, relation: _Relation, rng: np.random.Generator) -> _Floats:
-    """Weights in the relation's unit: noisy fits, by rank, laid on a skewed law."""
+    """Weights: noisy fits, by rank, laid on a skewed law of the relation's own."""
     noisy = fit + rng.normal(0.0, _NOISE * fit.std(), len(fit))
     quantile = (np.argsort(np.argsort(noisy)) + 0.5) / len(fit)
     first, second = relation.shape
     unit = (1.0 - (1.0 - quantile) ** (1.0 / second)) ** (1.0 / first)
-    weight = relation.low + (relation.high - relation.low) * unit
-    return np.asarray(np.round(weight, relation.decimals), dtype=np.float64)
+    return np.asarray(np.round(unit, 3), dtype=np.float64)
 
 
 def generate(seed: int = 2021) -> CareerEdges:
