@@ -1,3 +1,45 @@
-"""focuse: embeddings of knowledge graphs whose edges carry numbers."""
+"""focuse: embeddings of knowledge graphs whose edges carry numbers.
+
+    graph = focuse.read("skills.tsv")
+    run = focuse.train(graph, model="complex", dim=100)
+    print(run.evaluate())
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from focuse.errors import FocuseError
+    from focuse.graph import Graph, read
+    from focuse.graph.audit import audit as inspect
+    from focuse.graph.splits import split
+    from focuse.run import Run, load, resume, train
+    from focuse.training.settings import Settings
+
+__all__ = ["FocuseError", "Graph", "Run", "Settings", "inspect", "load", "read", "resume", "split", "train"]
+
+# Looked up on first use: reading and inspecting a graph must not wait for torch to load.
+_HOMES = {
+    "FocuseError": ("focuse.errors", "FocuseError"),
+    "Graph": ("focuse.graph", "Graph"),
+    "read": ("focuse.graph", "read"),
+    "inspect": ("focuse.graph.audit", "audit"),
+    "split": ("focuse.graph.splits", "split"),
+    "Run": ("focuse.run", "Run"),
+    "load": ("focuse.run", "load"),
+    "resume": ("focuse.run", "resume"),
+    "train": ("focuse.run", "train"),
+    "Settings": ("focuse.training.settings", "Settings"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'focuse' has no attribute {name!r}")
+    from importlib import import_module
+
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)

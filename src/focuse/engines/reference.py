@@ -88,14 +88,11 @@ class ReferenceEngine:
 
     def _negatives(self, head: Tensor, kind: Tensor, tail: Tensor, group: Corruptions, entity: _Place) -> Tensor:
         """Scores of one group of corruptions, [B, N]."""
-        sides: list[tuple[Side, Tensor]] = [("tail", head), ("head", tail)]
         if group.side == "both":
             if group.entities is None or group.tails is None:
                 raise ValueError("corruptions of both sides need their entities and sides")
-            rows = entity.rows(group.entities)
-            of_tail, of_head = (
-                self.model.own(self.model.query(known, kind, side), kind, rows) for side, known in sides
-            )
+            queries = torch.stack([self.model.query(head, kind, "tail"), self.model.query(tail, kind, "head")], dim=1)
+            of_tail, of_head = self.model.own(queries, kind, entity.rows(group.entities)).unbind(1)
             return torch.where(group.tails, of_tail, of_head)
         known = head if group.side == "tail" else tail
         pool = entity.leaf if group.entities is None else entity.rows(group.entities)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from focuse.graph.graph import Graph
+from focuse.graph.graph import Graph, Unseen
 
 BINS = 10
 
@@ -33,9 +33,7 @@ class Leakage:
     """How much of a held-out graph can be looked up in train."""
 
     rows: int
-    unseen_rows: int
-    unseen_entities: list[str]
-    unseen_relations: list[str]
+    unseen: Unseen
     same_triple: int
     same_triple_and_weight: int
     inverse_edge: int
@@ -112,9 +110,7 @@ def leakage(train: Graph, held_out: Graph) -> Leakage:
     pair = np.isin(_pairs(rows), pairs)
     return Leakage(
         rows=len(held_out),
-        unseen_rows=aligned.unseen_rows,
-        unseen_entities=list(aligned.unseen_entities),
-        unseen_relations=list(aligned.unseen_relations),
+        unseen=aligned.unseen,
         same_triple=int(same.sum()),
         same_triple_and_weight=int(_same_with_weight(train, rows).sum()),
         inverse_edge=int(inverse.sum()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Ids = npt.NDArray[np.int32]
 Weights = npt.NDArray[np.float64]
 DUPLICATE_POLICIES = ("keep", "max", "mean", "last")
+EXAMPLES = 20  # unknown names that a report shows
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +112,19 @@ class Graph:
             entities=vocabulary_of.entities,
             relations=vocabulary_of.relations,
         )
-        used_entities = np.unique(np.concatenate([self.head[~known], self.tail[~known]]))
-        used_relations = np.unique(self.relation[~known])
-        return Aligned(
-            graph,
-            unseen_rows=int((~known).sum()),
-            unseen_entities=self.entities.take(used_entities[entity[used_entities] < 0]).to_pylist(),
-            unseen_relations=self.relations.take(used_relations[relation[used_relations] < 0]).to_pylist(),
+        return Aligned(graph, self._unseen(~known, entity < 0, relation < 0))
+
+    def _unseen(self, rows: npt.NDArray[np.bool_], entity: npt.NDArray[np.bool_], relation: npt.NDArray[np.bool_]) -> Unseen:
+        """What the left-out rows name that is unknown: masks over rows [n], entities [E] and relations [R]."""
+        entities = np.unique(np.concatenate([self.head[rows], self.tail[rows]]))
+        relations = np.unique(self.relation[rows])
+        entities, relations = entities[entity[entities]], relations[relation[relations]]
+        return Unseen(
+            int(rows.sum()),
+            len(entities),
+            len(relations),
+            self.entities.take(entities[:EXAMPLES]).to_pylist(),
+            self.relations.take(relations[:EXAMPLES]).to_pylist(),
         )
 
     # ---- out to other forms -------------------------------------------------------------------------------------
@@ -162,27 +169,39 @@ class Graph:
 
 
 @dataclass(frozen=True)
+class Unseen:
+    """How many rows were left out for names that train has never seen, and a few of those names."""
+
+    rows: int = 0
+    entities: int = 0
+    relations: int = 0
+    entity_examples: list[str] = field(default_factory=list)
+    relation_examples: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Aligned:
     """A graph in another one's ids, and what of it that other one has never seen."""
 
     graph: Graph
-    unseen_rows: int = 0
-    unseen_entities: list[str] | tuple[()] = ()
-    unseen_relations: list[str] | tuple[()] = ()
+    unseen: Unseen = Unseen()
 
     def __str__(self) -> str:
         """One line on the rows left out, empty if there are none."""
-        if not self.unseen_rows:
+        unseen = self.unseen
+        if not unseen.rows:
             return ""
         parts = []
-        for kind, names in (("entities", self.unseen_entities), ("relations", self.unseen_relations)):
-            if names:
-                shown = ", ".join(repr(name) for name in list(names)[:3])
-                parts.append(f"{len(names):,} {kind} ({shown}{', …' if len(names) > 3 else ''})")
-        total = self.unseen_rows + len(self.graph)
+        for kind, count, names in (
+            ("entities", unseen.entities, unseen.entity_examples),
+            ("relations", unseen.relations, unseen.relation_examples),
+        ):
+            if count:
+                shown = ", ".join(repr(name) for name in names[:3])
+                parts.append(f"{count:,} {kind} ({shown}{', …' if count > 3 else ''})")
         return (
-            f"{self.graph.source}: {self.unseen_rows:,} of {total:,} rows name {' and '.join(parts)} "
-            "not in train; they have no embedding and are left out of the figures"
+            f"{self.graph.source}: {unseen.rows:,} of {unseen.rows + len(self.graph):,} rows name "
+            f"{' and '.join(parts)} not in train; they have no embedding and are left out of the figures"
         )
 
 

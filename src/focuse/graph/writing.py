@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,12 +51,11 @@ def _check_plain(graph: Graph, path: Path) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its place only when the block ends well."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary.touch()
     except OSError as error:
         raise FocuseError(f"{path}: {error.strerror or error}; choose a folder that exists and is writable") from None
-    os.close(handle)
-    temporary = Path(name)
     try:
         yield temporary
         os.replace(temporary, path)

@@ -16,8 +16,8 @@ class Model(ABC):
     """A scoring function over rows of embeddings; it never sees a table, a weight or a loss.
 
     A subclass says what a query is; this class derives from it the four uses: one triple (`score`), each
-    positive's own others (`own`), one pool for all (`shared`) and, with the pool being the entity table,
-    every entity at once. `form` says what kind of comparison it is, so that engines can be fast.
+    positive's own others (`own`), one pool for all (`shared`) and, the pool being the entity table, every
+    entity at once. `form` says what kind of comparison it is, so that engines can be fast.
     """
 
     name: ClassVar[str]
@@ -54,28 +54,31 @@ class Model(ABC):
         _same_length(head, relation, tail)
         return self.compare(self.query(head, relation, "tail"), self.candidates(tail, relation))
 
-    def own(self, query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
-        """Each query against its own N others: [B, d], [B, r], [B, N, d] -> [B, N]."""
-        _same_length(query, relation, rows)
-        others = self.candidates(rows, relation[:, None])
-        if self.form == "dot":
-            return torch.bmm(others, query[:, :, None]).squeeze(2)
-        return self.compare(query[:, None], others)
+    def own(self, queries: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
+        """Each positive's S queries against its own N others: [B, S, d], [B, r], [B, N, d] -> [B, S, N]."""
+        _same_length(queries, relation, rows)
+        return self.product(queries, self.candidates(rows, relation[:, None]))
 
     def shared(self, query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
-        """Every query against one pool of P rows: [B, d], [B, r], [P, d] -> [B, P], one matrix product."""
+        """Every query against one pool of P rows: [B, d], [B, r], [P, d] -> [B, P]."""
         _same_length(query, relation)
         others = self.candidates(rows, relation)
         if others.dim() == 3:  # candidates that depend on the relation are no longer one pool
-            return self.compare(query[:, None], others)
+            return self.product(query[:, None], others)[:, 0]
+        return self.product(query, others)
+
+    def product(self, query: Tensor, candidates: Tensor) -> Tensor:
+        """All queries against all candidates as one matrix product: [..., S, d], [..., N, d] -> [..., S, N]."""
+        if self.form == "dot" and query.dim() == 2:
+            return query @ candidates.mT
         if self.form == "dot":
-            return query @ others.T
+            return (candidates @ query.mT).mT  # few queries, many candidates: a third faster on CPU this way round
         if self.form == "l1":
-            return -torch.cdist(query, others, p=1.0)
+            return -torch.cdist(query, candidates, p=1.0)
         if self.form == "l2":
             # The matrix-product shortcut loses digits where two rows are close: just where ranks are decided.
-            return -torch.cdist(query, others, p=2.0, compute_mode="donot_use_mm_for_euclid_dist")
-        return self.compare(query[:, None], others[None])
+            return -torch.cdist(query, candidates, p=2.0, compute_mode="donot_use_mm_for_euclid_dist")
+        return self.compare(query.unsqueeze(-2), candidates.unsqueeze(-3))
 
 
 def _same_length(*parts: Tensor) -> None:

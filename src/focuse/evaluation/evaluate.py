@@ -1,0 +1,119 @@
+"""The paper's evaluation: all of test, its heaviest and its lightest tenth, and what lies between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from focuse.errors import FocuseError
+from focuse.evaluation.known import Known
+from focuse.evaluation.metrics import HITS, Figures, decile_size, deciles, figures, weighted_median
+from focuse.evaluation.ranking import Ranking, Scorer, rank
+from focuse.graph.graph import Aligned, Graph
+from focuse.graph.weights import comparable
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Figures of a test set; `print` shows a table, `to_dict` is what `--json` prints.
+
+    `weighted` counts every triple by its weight. `scores` and the shares of `top` and `bottom` are kept for
+    drawing distributions.
+    """
+
+    all: Figures
+    top: Figures
+    bottom: Figures
+    weighted: Figures
+    delta_mrr: float
+    delta_median: float
+    settings: dict[str, str]
+    unseen: str = ""
+    unseen_rows: int = 0
+    scores: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32), repr=False)
+    top_share: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
+    bottom_share: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        parts = {name: getattr(self, name).to_dict() for name in ("all", "top", "bottom", "weighted")}
+        return {
+            **parts,
+            "delta_mrr": None if np.isnan(self.delta_mrr) else self.delta_mrr,
+            "delta_median": None if np.isnan(self.delta_median) else self.delta_median,
+            "settings": self.settings,
+            "unseen_rows": self.unseen_rows,
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{'':14}{'n':>8}{'MR':>10}{'MRR':>8}" + "".join(f"{f'Hits@{k}':>9}" for k in HITS)]
+        names = {"all": "all", "top": "top 10 %", "bottom": "bottom 10 %", "weighted": "weighted by w"}
+        for key, name in names.items():
+            row: Figures = getattr(self, key)
+            cells = "".join(f"{row.hits[k]:9.3f}" for k in HITS)
+            lines.append(f"{name:14}{row.n:8,}{row.mr:10.1f}{row.mrr:8.3f}{cells}")
+        lines.append(f"ΔMRR {self.delta_mrr:.3f}   ΔM {self.delta_median:.3f}")
+        lines.append(", ".join(f"{key} {value}" for key, value in self.settings.items()))
+        return "\n".join([*lines, self.unseen] if self.unseen else lines)
+
+
+def evaluate(
+    scorer: Scorer,
+    test: Aligned,
+    train: Graph,
+    known: Known,
+    ties: str = "worst",
+    protocol: str = "sides",
+    filtered: bool = True,
+) -> Evaluation:
+    """Rank every triple of `test` (in train's ids) and sum up.
+
+    Ranks are filtered by `known` unless `filtered` is False. Deciles look at the weights as they are if all lie
+    in [0, 1], else at global min–max.
+    """
+    graph = test.graph
+    if not len(graph):
+        raise FocuseError(f"{graph.source}: no test triple has all its names in train; {str(test) or 'it is empty'}")
+    ranking = rank_graph(scorer, graph, known)
+    ranks = (ranking.filtered if filtered else ranking.raw).ranks(ties, protocol)
+    weight = comparable(graph.weight, train.weight)
+    bottom_share, top_share = deciles(weight)
+    size = decile_size(len(graph))
+    top, bottom = figures(ranks, top_share, size), figures(ranks, bottom_share, size)
+    score = ranking.score.astype(np.float64)
+    medians = [weighted_median(score, share) for share in (top_share, bottom_share)]
+    return Evaluation(
+        all=figures(ranks),
+        top=top,
+        bottom=bottom,
+        weighted=figures(ranks, weight),
+        delta_mrr=top.mrr - bottom.mrr,
+        delta_median=abs(medians[0] - medians[1]),
+        settings={"ranks": "filtered" if filtered else "raw", "ties": ties, "protocol": protocol},
+        unseen=str(test),
+        unseen_rows=test.unseen.rows,
+        scores=ranking.score,
+        top_share=top_share,
+        bottom_share=bottom_share,
+    )
+
+
+def rank_graph(scorer: Scorer, graph: Graph, known: Known) -> Ranking:
+    """Rank all edges of a graph in train's ids."""
+    return rank(scorer, *ids_of(graph), known)
+
+
+def ids_of(graph: Graph) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Heads, relations and tails as int64 tensors [n]."""
+    columns = (graph.head, graph.relation, graph.tail)
+    head, relation, tail = (torch.from_numpy(column.astype(np.int64)) for column in columns)
+    return head, relation, tail
+
+
+def known_facts(graphs: list[Graph], device: torch.device | str = "cpu") -> Known:
+    """All triples of some graphs with one vocabulary, ready for look-ups."""
+    columns = [torch.cat(parts).to(device) for parts in zip(*(ids_of(graph) for graph in graphs), strict=True)]
+    return Known(*columns, len(graphs[0].entities), len(graphs[0].relations))

@@ -1,0 +1,126 @@
+"""Ranking what is missing: tails, heads or relations of a half-known triple."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from focuse.engines import ReferenceEngine
+from focuse.errors import FocuseError
+from focuse.graph.graph import Graph
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One triple, its score and rank; `known` facts carry the weight they have in the graph."""
+
+    rank: int
+    head: str
+    relation: str
+    tail: str
+    score: float
+    known: bool
+    weight: float | None
+
+
+class Predictions(list[Prediction]):
+    """Predictions, best first; `print` shows a table."""
+
+    def __str__(self) -> str:
+        if not self:
+            return "nothing to predict"
+        widths = [max(len(getattr(row, part)) for row in self) for part in ("head", "relation", "tail")]
+        lines = []
+        for row in self:
+            names = (row.head, row.relation, row.tail)
+            cells = "  ".join(f"{name:{width}}" for name, width in zip(names, widths, strict=True))
+            mark = f"known, weight {row.weight:g}" if row.known else "new"
+            lines.append(f"{row.rank:>4}  {cells}  {row.score:9.3f}  {mark}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"predictions": [asdict(row) for row in self]}
+
+
+def predict(
+    engine: ReferenceEngine,
+    graphs: list[Graph],
+    head: str | None = None,
+    relation: str | None = None,
+    tail: str | None = None,
+    top: int = 10,
+    new_only: bool = False,
+) -> Predictions:
+    """The best completions of a triple with one part left out; with all three given, its own place among tails.
+
+    `graphs` (train first) hold the known facts and the names.
+    """
+    names = graphs[0]
+    if top < 1:
+        raise FocuseError(f"top {top}: give at least 1")
+    if [head, relation, tail].count(None) > 1:
+        raise FocuseError("predict: give two of head, relation and tail (or all three); the third is ranked")
+    h = None if head is None else names.entities.id(head, "entity")
+    r = None if relation is None else names.relations.id(relation, "relation")
+    t = None if tail is None else names.entities.id(tail, "entity")
+    scores = _scores(engine, h, r, t, len(names.relations))
+    every = np.arange(len(scores))
+    missing = "tail" if None not in (h, r, t) else ("head", "relation", "tail")[[h, r, t].index(None)]
+    triples = {"head": h, "relation": r, "tail": t, missing: every}
+    known, weight = _facts(graphs, triples, len(scores))
+    order = np.argsort(-scores, kind="stable")
+    ranks = np.arange(1, len(order) + 1)
+    if None not in (h, r, t):
+        keep = order == t
+    else:
+        keep = ~known[order] if new_only else np.ones(len(order), bool)
+    rows = Predictions()
+    for rank, place in list(zip(ranks[keep], order[keep], strict=True))[:top]:
+        parts = {key: int(place) if key == missing else value for key, value in triples.items()}
+        rows.append(
+            Prediction(
+                int(rank),
+                names.entities[parts["head"]],
+                names.relations[parts["relation"]],
+                names.entities[parts["tail"]],
+                float(scores[place]),
+                bool(known[place]),
+                float(weight[place]) if known[place] else None,
+            )
+        )
+    return rows
+
+
+def _scores(engine: ReferenceEngine, h: int | None, r: int | None, t: int | None, relations: int) -> Any:
+    """Scores of every completion; float [E] or [R]."""
+    def ids(value: int) -> torch.Tensor:
+        return torch.tensor([value], device=engine.device)
+
+    if h is not None and r is not None:
+        return engine.score_all(ids(h), ids(r), "tail")[0].cpu().numpy()
+    if r is not None and t is not None:
+        return engine.score_all(ids(t), ids(r), "head")[0].cpu().numpy()
+    if h is None or t is None:
+        raise FocuseError("predict: give two of head, relation and tail (or all three); the third is ranked")
+    every = torch.arange(relations, device=engine.device)
+    return engine.score(ids(h).expand(relations), every, ids(t).expand(relations)).cpu().numpy()
+
+
+def _facts(graphs: list[Graph], triples: dict[str, Any], size: int) -> tuple[Any, Any]:
+    """Which completions are known, and with what weight (the largest, where a fact repeats); [size] each."""
+    known, weight = np.zeros(size, bool), np.full(size, -np.inf)
+    for graph in graphs:
+        rows = np.ones(len(graph), bool)
+        varying = None
+        for column, value in triples.items():
+            if isinstance(value, np.ndarray):
+                varying = getattr(graph, column)
+            else:
+                rows &= getattr(graph, column) == value
+        if varying is not None:
+            known[varying[rows]] = True
+            np.maximum.at(weight, varying[rows], graph.weight[rows])
+    return known, weight

@@ -1,0 +1,203 @@
+"""The public face: train a graph to a run, save and load it, evaluate and predict with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from focuse.engines import ReferenceEngine
+from focuse.errors import FocuseError
+from focuse.evaluation.evaluate import Evaluation, evaluate, known_facts
+from focuse.graph import Graph, read
+from focuse.graph.splits import Splits, given, split
+from focuse.graph.weights import Normaliser, fit_normaliser
+from focuse.inference.predict import Predictions, predict
+from focuse.models import make_model
+from focuse.training.checkpoints import Checkpoint, Store
+from focuse.training.loop import Trainer
+from focuse.training.progress import Reporter, make_reporter
+from focuse.training.settings import Settings
+
+
+@dataclass
+class Run:
+    """A trained model with everything it was made from. Made by `train` or `load`."""
+
+    settings: Settings
+    splits: Splits
+    normaliser: Normaliser
+    engine: ReferenceEngine
+    history: list[dict[str, Any]]
+    last: Checkpoint | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """The training graph; its vocabularies give names to the rows of the tables."""
+        return self.splits.train
+
+    def evaluate(
+        self, test: Any = None, *, ties: str = "worst", protocol: str = "sides", filtered: bool = True
+    ) -> Evaluation:
+        """Rank the held-out test triples, or those of another graph or file.
+
+        `ties`: worst, mean or best. `protocol`: each side by itself ('sides') or both as one list ('joint').
+        """
+        aligned = self.splits.test if test is None else read(test).align(self.graph)
+        if test is None and not len(aligned.graph) and not aligned.unseen.rows:
+            raise FocuseError("the run has no test split; give a test graph (focuse evaluate RUN TEST)")
+        graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph, aligned.graph]
+        known = known_facts(graphs, self.engine.device)
+        return evaluate(self.engine, aligned, self.graph, known, ties, protocol, filtered)
+
+    def predict(
+        self,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        top: int = 10,
+        new_only: bool = False,
+    ) -> Predictions:
+        """The best completions of a triple with one part left out, known facts marked."""
+        graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph]
+        return predict(self.engine, graphs, head, relation, tail, top, new_only)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the run to a new folder."""
+        store = Store.create(Path(folder), self.settings, self.splits, self.normaliser)
+        for row in self.history:
+            store.append(row)
+        if self.last is None:
+            raise FocuseError("this run was loaded from a folder; copy that folder instead")
+        store.finish(self.last)
+
+
+def train(
+    graph: Any,
+    *,
+    valid: Any = None,
+    test: Any = None,
+    valid_share: float = 0.1,
+    test_share: float = 0.1,
+    out: str | Path | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> Run:
+    """Learn embeddings of a weighted graph.
+
+    `graph`, `valid` and `test` are graphs or whatever `focuse.read` takes. Without `valid` and `test`, shares of
+    the graph are held out by chance. With `out` the run is written there while it trains and can be resumed.
+    Every other keyword is one of `Settings`: model, dim, epochs, sampling, focus, decay, loss, lr, seed, …
+
+    >>> run = train([("a", "r", str(i), i) for i in range(20)], epochs=1, dim=4, progress=False)
+    >>> run.settings.model
+    'complex'
+    """
+    chosen = Settings.of(**settings)
+    reporter = make_reporter(progress)
+    whole = read(graph)
+    splits = make_splits(whole, valid, test, valid_share, test_share, chosen, reporter)
+    resolved = chosen.resolve(splits.train, choose_device(chosen.device))
+    normaliser = fit_normaliser(resolved.normalize or "relation", splits.train)
+    resolved = focus_or_off(resolved, splits, normaliser, reporter)
+    store = None if out is None else Store.create(Path(out), resolved, splits, normaliser)
+    trainer = Trainer(resolved, splits, normaliser, reporter, store)
+    return _finish(trainer, splits, normaliser, reporter)
+
+
+def resume(folder: str | Path, *, epochs: int | None = None, progress: bool = True) -> Run:
+    """Go on with a run from its newest checkpoint, to the same bits as if it had never stopped.
+
+    `epochs` may raise the number of epochs of the run.
+    """
+    store = Store.open(Path(folder))
+    settings, splits, normaliser = store.fixed()
+    settings = replace(settings, device=choose_device(settings.device))
+    checkpoint = store.checkpoint()
+    reporter = make_reporter(progress)
+    if epochs is not None:
+        done = checkpoint.progress.epoch if checkpoint else 0
+        if epochs <= done:
+            raise FocuseError(f"{folder}: has {done} epochs already; give more with --epochs")
+        settings = replace(settings, epochs=epochs)
+        if checkpoint:
+            checkpoint.progress.finished = ""
+    if checkpoint is not None and checkpoint.progress.finished:
+        reporter.note(f"{folder}: already finished after {checkpoint.progress.epoch} epochs")
+        return load(folder)
+    if checkpoint is not None:
+        store.rewind(checkpoint.history)
+    else:
+        store.rewind([])
+    trainer = Trainer(settings, splits, normaliser, reporter, store, checkpoint)
+    return _finish(trainer, splits, normaliser, reporter)
+
+
+def load(folder: str | Path, device: str = "auto") -> Run:
+    """A run from its folder, ready to evaluate and predict."""
+    store = Store.open(Path(folder))
+    settings, splits, normaliser = store.fixed()
+    tables = store.model(choose_device(device))
+    model = make_model(settings.model)
+    engine = ReferenceEngine(model, tables["entity"], tables["relation"])
+    return Run(settings, splits, normaliser, engine, store.history())
+
+
+def _finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, reporter: Reporter) -> Run:
+    last = trainer.run()
+    at = last.progress
+    if last.best is not None:
+        reporter.note(
+            f"{at.finished} at epoch {at.epoch}; best validation MRR {at.best_mrr:.3f} at epoch {at.best_epoch}, "
+            "those weights are kept"
+        )
+    tables = last.final()
+    engine = ReferenceEngine(trainer.engine.model, tables["entity"], tables["relation"])
+    return Run(trainer.settings, splits, normaliser, engine, last.history, last)
+
+
+def make_splits(
+    whole: Graph, valid: Any, test: Any, valid_share: float, test_share: float, settings: Settings, reporter: Reporter
+) -> Splits:
+    """Given splits, or random ones; what had to be merged or left out is reported."""
+    repeated = whole.repeated
+    if repeated:
+        done = "kept" if settings.duplicates == "keep" else f"merged by {settings.duplicates}"
+        reporter.note(f"{whole.source}: {repeated:,} rows repeat a (head, relation, tail); {done}")
+    whole = whole.merge_repeated(settings.duplicates)
+    if valid is None and test is None:
+        splits = split(whole, valid_share, test_share, settings.seed)
+    else:
+        others = [None if part is None else read(part) for part in (valid, test)]
+        splits = given(whole, others[0], others[1], settings.seed)
+    for warning in splits.warnings():
+        reporter.note(warning)
+    return splits
+
+
+def focus_or_off(settings: Settings, splits: Splits, normaliser: Normaliser, reporter: Reporter) -> Settings:
+    """Without differing weights there is nothing to focus on: the layer is off, and says so."""
+    if settings.focus == "off":
+        return settings
+    weight = normaliser.transform(splits.train.weight, splits.train.relation)
+    if np.ptp(weight) > 0:
+        return settings
+    why = "all weights are equal" if np.ptp(splits.train.weight) == 0 else (
+        f"all weights are equal once normalised by {settings.normalize!r} (try normalize 'global')"
+    )
+    reporter.note(f"{why}: nothing to focus on, the focus layer is off")
+    return replace(settings, focus="off")
+
+
+def choose_device(name: str) -> str:
+    """'auto' is the GPU if there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        raise FocuseError(f"device {name!r} is not available here; use 'auto' or 'cpu'") from None
+    return name

@@ -1,0 +1,213 @@
+"""The training loop: batches, β's decay, stopping, checkpoints.
+
+Shuffles and negatives are pure functions of (seed, epoch, batch), so a resumed training needs no random state
+and ends in the same bits as one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from focuse.engines import Batch, ReferenceEngine
+from focuse.errors import FocuseError
+from focuse.evaluation.evaluate import ids_of, known_facts
+from focuse.graph.splits import Splits
+from focuse.graph.weights import Normaliser
+from focuse.models import make_model
+from focuse.training.checkpoints import Checkpoint, Progress, Store
+from focuse.training.losses import Objective, make_loss
+from focuse.training.negatives import Sampler, generator
+from focuse.training.optimisers import make_optimiser
+from focuse.training.progress import Reporter
+from focuse.training.regularisers import make_regulariser
+from focuse.training.settings import Settings, checkpoint_interval
+from focuse.training.stopping import Best, make_judge
+
+# Places of the random streams: shuffles and first embeddings must not coincide with negatives.
+SHUFFLE, INITIAL = 1 << 40, 1 << 41
+
+
+class Interrupted(FocuseError):
+    """A training stopped by the user; its checkpoint is saved."""
+
+
+class Trainer:
+    """Trains one model on `splits` by resolved `settings`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        splits: Splits,
+        normaliser: Normaliser,
+        reporter: Reporter,
+        store: Store | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.settings, self.reporter, self.store = settings, reporter, store
+        train = splits.train
+        self.data = self._tensors(splits, normaliser)
+        self.progress = checkpoint.progress if checkpoint else Progress()
+        self.history: list[dict[str, Any]] = list(checkpoint.history) if checkpoint else []
+        entities, relations = len(train.entities), len(train.relations)
+        tables = checkpoint.tables if checkpoint else initial_tables(settings, entities, relations)
+        tables = {name: table.to(settings.device) for name, table in tables.items()}
+        optimiser = make_optimiser(settings.optimizer, tables, settings.lr)
+        if checkpoint:
+            optimiser.load({name: value.to(settings.device) for name, value in checkpoint.optimiser.items()})
+        self.engine = ReferenceEngine(make_model(settings.model), tables["entity"], tables["relation"], optimiser)
+        known = known_facts([train], settings.device) if settings.filter_negatives else None
+        self.sampler = Sampler(settings.sampling, settings.negatives, entities, known)
+        self.focus = settings.make_focus()
+        self.objective = Objective(make_loss(settings.loss), self.focus)
+        self.penalty = make_regulariser(settings.regularizer, settings.regularize or "tables")
+        valid = splits.valid.graph
+        facts = known_facts([train, valid], settings.device)
+        self.judge = make_judge(valid, train, facts, settings.threshold, settings.seed)
+        self.best = Best(
+            self.progress.best_mrr,
+            self.progress.best_epoch,
+            self.progress.checks_since_best,
+            checkpoint.best if checkpoint else None,
+        )
+
+    def _tensors(self, splits: Splits, normaliser: Normaliser) -> Batch:
+        """Train as one big batch on the device."""
+        train = splits.train
+        weight = normaliser.transform(train.weight, train.relation).astype(np.float32)
+        return Batch(*(column.to(self.settings.device) for column in (*ids_of(train), torch.from_numpy(weight))))
+
+    def run(self) -> Checkpoint:
+        """Train to the end; the last checkpoint, its `final` tables are the ones to use."""
+        self.reporter.start(self.settings, self.progress.epoch)
+        try:
+            with _interruptible(self.store is not None) as interrupted:
+                while not self.progress.finished:
+                    self._epoch(interrupted)
+        finally:
+            self.reporter.stop()
+        checkpoint = self.checkpoint()
+        if self.store is not None:
+            self.store.finish(checkpoint)
+        return checkpoint
+
+    def _epoch(self, interrupted: threading.Event) -> None:
+        """One epoch, or what is left of it, then a look at validation and the rules for stopping."""
+        at, started = self.progress, time.perf_counter()
+        size = self.settings.batch_size or len(self.data)
+        order = torch.randperm(len(self.data), generator=generator(self.settings.seed, at.epoch, SHUFFLE))
+        parts = order.to(self.engine.device).split(size)
+        beta = self.focus.beta(at.epoch) if self.focus else 1.0
+        for rows in parts[at.batch :]:
+            at.loss += self._step(rows, beta)
+            at.batch += 1
+            self.reporter.step(at.epoch, at.batch / len(parts))
+            if interrupted.is_set():
+                self._stop_here()
+            if at.batch < len(parts):
+                self._save_if_due(epoch_ends=False)
+        row: dict[str, Any] = {"epoch": at.epoch + 1, "loss": at.loss / len(self.data)}
+        row |= {"beta": beta if self.focus else None}
+        at.epoch, at.batch, at.loss = at.epoch + 1, 0, 0.0
+        self._judge(row)
+        row["seconds"] = round(time.perf_counter() - started, 4)
+        self.history.append(row)
+        self.reporter.epoch(row)
+        if self.store is not None:
+            self.store.append(row)
+        self._save_if_due(epoch_ends=True)
+
+    def _step(self, rows: torch.Tensor, beta: float) -> float:
+        data, at = self.data, self.progress
+        batch = Batch(data.head[rows], data.relation[rows], data.tail[rows], data.weight[rows])
+        corruptions = self.sampler(batch, (self.settings.seed, at.epoch, at.batch))
+        scale = 1.0 / len(batch) if self.settings.reduction == "mean" else 1.0
+        try:
+            loss = self.engine.step(batch, corruptions, self.objective, beta, self.penalty, scale)
+        except FloatingPointError as error:
+            raise FocuseError(
+                f"training diverged in epoch {at.epoch + 1}: {error}; lower the learning rate (--lr) or the dimension"
+            ) from None
+        return loss / scale
+
+    def _judge(self, row: dict[str, Any]) -> None:
+        """Measure on validation when it is time, and decide whether to stop."""
+        at, settings = self.progress, self.settings
+        last = at.epoch >= settings.epochs
+        due = at.epoch % settings.check_every == 0 or last
+        if self.judge is not None and due and (at.epoch >= (settings.burn_in or 0) or last):
+            row["valid_mrr"] = self.judge(self.engine)
+            self.best.look(row["valid_mrr"], at.epoch, self.engine.tables)
+            at.best_mrr, at.best_epoch = self.best.mrr, self.best.epoch
+            at.checks_since_best = self.best.checks_since
+        if last:
+            at.finished = "all epochs"
+        elif at.checks_since_best >= settings.patience:
+            at.finished = "stopped early"
+
+    # ---- checkpoints ----------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> Checkpoint:
+        optimiser = self.engine.optimiser.state() if self.engine.optimiser else {}
+        return Checkpoint(self.progress, self.engine.tables, optimiser, self.best.tables, self.history)
+
+    def _save_if_due(self, epoch_ends: bool) -> None:
+        if self.store is None or self.progress.finished:
+            return
+        epochs, seconds = checkpoint_interval(self.settings.checkpoint_every)
+        by_epoch = epochs and epoch_ends and self.progress.epoch % epochs == 0
+        by_clock = seconds and time.monotonic() - self.store.last_saved >= seconds
+        if by_epoch or by_clock:
+            self.store.save(self.checkpoint())
+
+    def _stop_here(self) -> None:
+        if self.store is None:
+            raise KeyboardInterrupt
+        self.store.save(self.checkpoint())
+        at, folder = self.progress, self.store.folder
+        raise Interrupted(
+            f"stopped after {at.epoch} epochs and {at.batch} batches, saved; "
+            f"continue with: focuse train --resume {folder}"
+        )
+
+
+def initial_tables(settings: Settings, entities: int, relations: int) -> dict[str, torch.Tensor]:
+    """Xavier normal: std √(2 / (rows + width)), as in the authors' experiments."""
+    model, random = make_model(settings.model), generator(settings.seed, 0, INITIAL)
+    shapes = {
+        "entity": (entities, model.entity_width(settings.dim)),
+        "relation": (relations, model.relation_width(settings.dim)),
+    }
+    return {
+        name: torch.randn(shape, generator=random) * (2.0 / sum(shape)) ** 0.5 for name, shape in shapes.items()
+    }
+
+
+@contextmanager
+def _interruptible(wanted: bool) -> Iterator[threading.Event]:
+    """An event that Ctrl-C or SIGTERM sets, so that a step is never cut in half; a second Ctrl-C is obeyed at once."""
+    event = threading.Event()
+    if not wanted or threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, frame: object) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

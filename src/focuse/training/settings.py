@@ -1,0 +1,148 @@
+"""Every setting of a training, with its default; checked before anything is read or written."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from focuse.errors import FocuseError, choose, nearest
+from focuse.focus import NONLINEARITIES, Focus, default_nonlinearity
+from focuse.graph.graph import DUPLICATE_POLICIES, Graph
+from focuse.graph.weights import NORMALISERS, default_normaliser
+from focuse.models import MODELS, make_model
+from focuse.training.losses import make_loss
+from focuse.training.negatives import SAMPLINGS
+from focuse.training.optimisers import OPTIMISERS
+from focuse.training.regularisers import SCOPES, make_regulariser
+
+FOCUSES = ("paper", "off")
+REDUCTIONS = ("sum", "mean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a training does. None and 'auto' are filled in by `resolve`; a run stores the resolved form."""
+
+    model: str = "complex"
+    dim: int = 100
+    epochs: int = 100
+    batch_size: int | None = None
+    negatives: int = 30
+    sampling: str = "independent"
+    filter_negatives: bool = False
+    focus: str = "paper"
+    decay: int | None = None
+    nonlinearity: str = "auto"
+    beta: float | None = None
+    beta_floor: float = 0.0
+    loss: str = "multiclass-nll"
+    reduction: str = "sum"
+    regularizer: str = "l3:1e-3"
+    regularize: str | None = None
+    optimizer: str = "adam"
+    lr: float = 1e-3
+    normalize: str | None = None
+    duplicates: str = "keep"
+    check_every: int = 5
+    patience: int = 8
+    burn_in: int | None = None
+    threshold: float = 0.8
+    seed: int = 0
+    device: str = "auto"
+    checkpoint_every: str = "60s"
+
+    @classmethod
+    def of(cls, **given: Any) -> Settings:
+        """Settings from keywords; an unknown one is an error that offers the nearest."""
+        names = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in names:
+                raise FocuseError(f"unknown setting {name!r}{nearest(name, names)}: choose from {', '.join(names)}")
+        settings = cls(**given)
+        settings.check()
+        return settings
+
+    def check(self) -> None:
+        """Raise on the first setting that makes no sense."""
+        choose("model", self.model, MODELS)
+        choose("sampling", self.sampling, SAMPLINGS)
+        choose("focus", self.focus, FOCUSES)
+        choose("reduction", self.reduction, REDUCTIONS)
+        choose("optimizer", self.optimizer, OPTIMISERS)
+        choose("policy for repeated triples", self.duplicates, DUPLICATE_POLICIES)
+        choose("non-linearity", self.nonlinearity, ["auto", *NONLINEARITIES])
+        if self.normalize is not None:
+            choose("normaliser", self.normalize, NORMALISERS)
+        make_loss(self.loss)
+        scope = self.regularize or ("rows" if self.rows_only else "tables")
+        choose("scope of the regularizer", scope, SCOPES)
+        if make_regulariser(self.regularizer, scope) and scope == "tables" and self.rows_only:
+            raise FocuseError(
+                f"optimizer {self.optimizer!r} touches the batch's rows only and cannot regularize whole tables; "
+                "use regularize 'rows' or the optimizer 'adam'"
+            )
+        for name in ("dim", "epochs", "negatives", "check_every", "patience"):
+            _at_least(name, getattr(self, name), 1)
+        for name in ("batch_size", "decay", "burn_in", "seed"):
+            value = getattr(self, name)
+            if value is not None:
+                _at_least(name, value, 1 if name == "batch_size" else 0)
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise FocuseError(f"lr {self.lr:g}: give a number above 0")
+        if not 0 <= self.threshold <= 1:
+            raise FocuseError(f"threshold {self.threshold:g}: give a weight in [0, 1]")
+        Focus(decay=self.decay or 0, floor=self.beta_floor, fixed=self.beta)
+        checkpoint_interval(self.checkpoint_every)
+
+    @property
+    def rows_only(self) -> bool:
+        return self.optimizer.startswith("row-")
+
+    def resolve(self, train: Graph, device: str) -> Settings:
+        """All that depends on the graph or the machine filled in."""
+        decay = self.epochs // 2 if self.decay is None else self.decay
+        focused = self.focus != "off"
+        return replace(
+            self,
+            batch_size=default_batch_size(len(train)) if self.batch_size is None else self.batch_size,
+            decay=decay,
+            nonlinearity=(
+                default_nonlinearity(make_model(self.model).form) if self.nonlinearity == "auto" else self.nonlinearity
+            ),
+            regularize=self.regularize or ("rows" if self.rows_only else "tables"),
+            normalize=self.normalize or default_normaliser(train),
+            burn_in=(decay // 2 if focused else 0) if self.burn_in is None else self.burn_in,
+            device=device,
+        )
+
+    def make_focus(self) -> Focus | None:
+        """The layer of resolved settings, None if it is off."""
+        if self.focus == "off":
+            return None
+        return Focus(self.nonlinearity, self.decay or 0, self.beta_floor, self.beta)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def default_batch_size(rows: int) -> int:
+    """64 batches an epoch as in the paper's experiments, within sizes that a machine handles well."""
+    return max(128, min(8192, math.ceil(rows / 64)))
+
+
+def checkpoint_interval(text: str) -> tuple[int, float]:
+    """'10' is every 10 epochs, '60s' every 60 seconds, '0' never: (epochs, seconds), the other one 0."""
+    number, seconds = (text[:-1], True) if text.endswith("s") else (text, False)
+    try:
+        value = float(number) if seconds else int(number)
+    except ValueError:
+        value = -1
+    if value < 0 or not math.isfinite(value):
+        raise FocuseError(f"checkpoint_every {text!r}: give epochs ('10'), seconds ('60s') or '0' for never")
+    return (0, float(value)) if seconds else (int(value), 0.0)
+
+
+def _at_least(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise FocuseError(f"{name} {value!r}: give a whole number of at least {least}")
