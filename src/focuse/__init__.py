@@ -1,8 +1,8 @@
 """focuse: embeddings of knowledge graphs whose edges carry numbers.
 
-    graph = focuse.read("skills.tsv")
-    run = focuse.train(graph, model="complex", dim=100)
-    print(run.evaluate())
+graph = focuse.read("skills.tsv")
+run = focuse.train(graph, model="complex", dim=100)
+print(run.evaluate())
 """
 
 from __future__ import annotations

@@ -29,3 +29,7 @@ def choose(kind: str, word: str, known: Iterable[str]) -> str:
     if word not in names:
         raise FocuseError(f"unknown {kind} {word!r}{nearest(word, names)}: choose one of {', '.join(names)}")
     return word
+
+
+class Stopped(FocuseError):  # noqa: N818 - not a fault, but what the user asked for
+    """A training stopped by the user; its checkpoint is saved."""

@@ -185,8 +185,10 @@ def focus_or_off(settings: Settings, splits: Splits, normaliser: Normaliser, rep
     weight = normaliser.transform(splits.train.weight, splits.train.relation)
     if np.ptp(weight) > 0:
         return settings
-    why = "all weights are equal" if np.ptp(splits.train.weight) == 0 else (
-        f"all weights are equal once normalised by {settings.normalize!r} (try normalize 'global')"
+    why = (
+        "all weights are equal"
+        if np.ptp(splits.train.weight) == 0
+        else (f"all weights are equal once normalised by {settings.normalize!r} (try normalize 'global')")
     )
     reporter.note(f"{why}: nothing to focus on, the focus layer is off")
     return replace(settings, focus="off")

@@ -115,5 +115,6 @@ def ids_of(graph: Graph) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 def known_facts(graphs: list[Graph], device: torch.device | str = "cpu") -> Known:
     """All triples of some graphs with one vocabulary, ready for look-ups."""
-    columns = [torch.cat(parts).to(device) for parts in zip(*(ids_of(graph) for graph in graphs), strict=True)]
-    return Known(*columns, len(graphs[0].entities), len(graphs[0].relations))
+    parts = zip(*(ids_of(graph) for graph in graphs), strict=True)
+    head, relation, tail = (torch.cat(columns).to(device) for columns in parts)
+    return Known(head, relation, tail, len(graphs[0].entities), len(graphs[0].relations))

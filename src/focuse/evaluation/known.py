@@ -33,7 +33,8 @@ class Known:
         keys = self._query(head, relation) * self.entities + tail
         if not len(facts):
             return torch.zeros_like(keys, dtype=torch.bool)
-        return facts[torch.searchsorted(facts, keys).clamp_(max=len(facts) - 1)] == keys
+        place = torch.searchsorted(facts, keys).clamp_(max=len(facts) - 1)
+        return torch.eq(facts[place], keys)
 
     def others(self, given: Tensor, relation: Tensor, side: Side) -> tuple[Tensor, Tensor]:
         """Every known answer to the queries (given, relation, ?): [B] -> their rows [m] and entities [m]."""

@@ -68,7 +68,8 @@ def _lightest(weight: Floats) -> Floats:
         return np.zeros(len(weight))
     cut = np.partition(weight, places - 1)[places - 1]
     below, tied = weight < cut, weight == cut
-    return below + tied * ((places - below.sum()) / tied.sum())
+    share: Floats = below + tied * ((places - below.sum()) / tied.sum())
+    return share
 
 
 def weighted_median(values: Floats, share: Floats) -> float:

@@ -12,7 +12,7 @@ import math
 from typing import BinaryIO
 
 from focuse.errors import FocuseError
-from focuse.graph.layout import ROLES, Layout
+from focuse.graph.layout import ROLES, Layout, quoting
 
 NOT_A_NUMBER = "is not a number; mend it"
 
@@ -21,8 +21,7 @@ def first_fault(stream: BinaryIO, layout: Layout, where: str) -> FocuseError | N
     """The first line of `stream` that is not head, relation, tail, finite weight; None if all are."""
     # Bytes that are not UTF-8 become lone surrogates, so that the reader goes on and the line is known.
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
-    quoting = csv.QUOTE_MINIMAL if layout.quoted else csv.QUOTE_NONE
-    rows = csv.reader(text, delimiter=layout.delimiter, quoting=quoting)
+    rows = csv.reader(text, delimiter=layout.delimiter, quoting=quoting(layout.delimiter))
     line = 1
     try:
         for number, row in enumerate(rows):

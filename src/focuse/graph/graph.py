@@ -114,7 +114,9 @@ class Graph:
         )
         return Aligned(graph, self._unseen(~known, entity < 0, relation < 0))
 
-    def _unseen(self, rows: npt.NDArray[np.bool_], entity: npt.NDArray[np.bool_], relation: npt.NDArray[np.bool_]) -> Unseen:
+    def _unseen(
+        self, rows: npt.NDArray[np.bool_], entity: npt.NDArray[np.bool_], relation: npt.NDArray[np.bool_]
+    ) -> Unseen:
         """What the left-out rows name that is unknown: masks over rows [n], entities [E] and relations [R]."""
         entities = np.unique(np.concatenate([self.head[rows], self.tail[rows]]))
         relations = np.unique(self.relation[rows])

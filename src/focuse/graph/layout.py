@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from focuse.errors import FocuseError
 
@@ -33,8 +34,12 @@ class Layout:
 
     @property
     def quoted(self) -> bool:
-        """Quotes delimit fields in CSV; in TSV they are part of a name, as is usual there."""
-        return self.delimiter != "\t"
+        return quoting(self.delimiter) == csv.QUOTE_MINIMAL
+
+
+def quoting(delimiter: str) -> Literal[0, 3]:
+    """Quotes delimit fields in CSV; in TSV they are part of a name, as is usual there."""
+    return csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
 
 
 def detect(
@@ -49,7 +54,7 @@ def detect(
     if not lines:
         raise FocuseError(f"{where}: the file is empty; expected lines of head, relation, tail and weight")
     delimiter = delimiter or _delimiter(lines, where)
-    first = next(csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if delimiter != "\t" else 3))
+    first = next(csv.reader(lines, delimiter=delimiter, quoting=quoting(delimiter)))
     is_header = _is_header(first) if header is None else header
     places = choose_places(first, is_header, columns, where)
     return Layout(delimiter, is_header, len(first), places)
@@ -59,8 +64,7 @@ def _delimiter(lines: list[str], where: str) -> str:
     """The separator that cuts most of the first lines into the same number (3 or more) of fields."""
     best, most = "", 0
     for candidate in DELIMITERS:
-        quoting = csv.QUOTE_NONE if candidate == "\t" else csv.QUOTE_MINIMAL
-        widths = [len(row) for row in csv.reader(lines, delimiter=candidate, quoting=quoting)]
+        widths = [len(row) for row in csv.reader(lines, delimiter=candidate, quoting=quoting(candidate))]
         common = max(set(widths), key=widths.count)
         agree = widths.count(common)
         if common >= 3 and agree > most:
@@ -89,13 +93,11 @@ def is_number(text: str) -> bool:
     return True
 
 
-def choose_places(
-    first: list[str], header: bool, columns: Sequence[str | int] | None, where: str
-) -> tuple[int, ...]:
+def choose_places(first: list[str], header: bool, columns: Sequence[str | int] | None, where: str) -> tuple[int, ...]:
     if columns is not None:
         return _given(first, header, columns, where)
     if header:
-        named = {}
+        named: dict[str, int] = {}
         for place, field in enumerate(first):
             for role in ROLES:
                 if field.strip().lower() in HEADINGS[role]:

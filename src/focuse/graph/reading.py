@@ -95,7 +95,8 @@ def _read_text(path: Path, columns: Any, delimiter: str | None, header: bool | N
         weight = table.column(3).to_numpy()
         if not np.isfinite(weight).all():
             raise _explain(path, layout, "a weight is not finite")
-    return from_columns(*names, weight, source=where)
+    head, relation, tail = names
+    return from_columns(head, relation, tail, weight, source=where)
 
 
 def _parse(path: Path, layout: Layout) -> pa.Table:

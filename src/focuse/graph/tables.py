@@ -23,7 +23,8 @@ def from_table(table: pa.Table, columns: Sequence[str | int] | None, where: str)
     places = choose_places(list(table.column_names), True, columns, where)
     names = [_names(table.column(place), role, where) for role, place in zip(ROLES[:3], places, strict=False)]
     weight = _weights(table.column(places[3]), where) if len(places) == 4 else None
-    return from_columns(*names, weight, source=where)
+    head, relation, tail = names
+    return from_columns(head, relation, tail, weight, source=where)
 
 
 def _names(column: pa.ChunkedArray, role: str, where: str) -> pa.ChunkedArray:
@@ -64,7 +65,9 @@ def from_networkx(graph: Any) -> Graph:
     Without `relation` a multigraph's text key serves; an edge without weight is an error unless none has one.
     """
     keyed = graph.is_multigraph()
-    edges = list(graph.edges(keys=True, data=True)) if keyed else [(h, t, None, d) for h, t, d in graph.edges(data=True)]
+    edges = (
+        list(graph.edges(keys=True, data=True)) if keyed else [(h, t, None, d) for h, t, d in graph.edges(data=True)]
+    )
     if not edges:
         raise FocuseError("NetworkX graph: no edges")
     relations = [data.get("relation", key if isinstance(key, str) else None) for _, _, key, data in edges]

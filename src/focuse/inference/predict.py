@@ -69,14 +69,13 @@ def predict(
     scores = _scores(engine, h, r, t, len(names.relations))
     every = np.arange(len(scores))
     missing = "tail" if None not in (h, r, t) else ("head", "relation", "tail")[[h, r, t].index(None)]
-    triples = {"head": h, "relation": r, "tail": t, missing: every}
+    triples: dict[str, Any] = {"head": h, "relation": r, "tail": t, missing: every}
     known, weight = _facts(graphs, triples, len(scores))
     order = np.argsort(-scores, kind="stable")
     ranks = np.arange(1, len(order) + 1)
+    keep = ~known[order] if new_only else np.ones(len(order), bool)
     if None not in (h, r, t):
         keep = order == t
-    else:
-        keep = ~known[order] if new_only else np.ones(len(order), bool)
     rows = Predictions()
     for rank, place in list(zip(ranks[keep], order[keep], strict=True))[:top]:
         parts = {key: int(place) if key == missing else value for key, value in triples.items()}
@@ -96,6 +95,7 @@ def predict(
 
 def _scores(engine: ReferenceEngine, h: int | None, r: int | None, t: int | None, relations: int) -> Any:
     """Scores of every completion; float [E] or [R]."""
+
     def ids(value: int) -> torch.Tensor:
         return torch.tensor([value], device=engine.device)
 

@@ -30,6 +30,4 @@ class ComplEx(Model):
         r_real, r_imaginary = relation.chunk(2, -1)
         if side == "head":  # the tail enters conjugated, so the head's query turns the other way
             r_imaginary = -r_imaginary
-        return torch.cat(
-            [real * r_real - imaginary * r_imaginary, real * r_imaginary + imaginary * r_real], dim=-1
-        )
+        return torch.cat([real * r_real - imaginary * r_imaginary, real * r_imaginary + imaginary * r_real], dim=-1)

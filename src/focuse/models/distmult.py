@@ -1,6 +1,6 @@
 """DistMult (Yang et al., 2014): a relation weighs each coordinate of a symmetric product.
 
-    f(h, r, t) = Σ hᵢ rᵢ tᵢ
+f(h, r, t) = Σ hᵢ rᵢ tᵢ
 """
 
 from __future__ import annotations

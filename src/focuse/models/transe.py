@@ -1,20 +1,22 @@
 """TransE (Bordes et al., 2013): a relation is a step from head to tail.
 
-    f(h, r, t) = −‖h + r − t‖   with the L1 or the L2 norm
+f(h, r, t) = −‖h + r − t‖   with the L1 or the L2 norm
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
-from focuse.models.base import Model, Side
+from focuse.models.base import Form, Model, Side
 
 
 class TransE(Model):
     """f = −‖h + r − t‖₁. Scores are never above 0."""
 
     name = "transe"
-    form = "l1"
+    form: ClassVar[Form] = "l1"
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         return known + relation if side == "tail" else known - relation

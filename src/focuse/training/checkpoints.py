@@ -1,12 +1,12 @@
 """A run's folder: everything that prediction and resuming need, nothing pickled, nothing half-written.
 
-    run.toml                 every setting, resolved, with a format version
-    entities.parquet         names; relations.parquet likewise
-    splits.safetensors       encoded train, valid and test
-    normaliser.safetensors   arrays of the weight normaliser
-    history.jsonl            one line an epoch
-    checkpoint.safetensors   tables, optimiser, best tables and stopping state, replaced whole
-    model.safetensors        the final tables
+run.toml                 every setting, resolved, with a format version
+entities.parquet         names; relations.parquet likewise
+splits.safetensors       encoded train, valid and test
+normaliser.safetensors   arrays of the weight normaliser
+history.jsonl            one line an epoch
+checkpoint.safetensors   tables, optimiser, best tables and stopping state, replaced whole
+model.safetensors        the final tables
 """
 
 from __future__ import annotations
@@ -181,12 +181,16 @@ class Store:
             return _read_tensors(path, device)[0]
         checkpoint = self.checkpoint(device)
         if checkpoint is None:
-            raise FocuseError(f"{self.folder}: nothing trained yet; continue with 'focuse train --resume {self.folder}'")
+            raise FocuseError(
+                f"{self.folder}: nothing trained yet; continue with 'focuse train --resume {self.folder}'"
+            )
         return checkpoint.final()
 
     def _write_tensors(self, name: str, tensors: Tables, metadata: dict[str, str]) -> None:
         with replacing(self.folder / name) as temporary:
-            save_tensors({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, temporary, metadata)
+            save_tensors(
+                {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, temporary, metadata
+            )
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
 

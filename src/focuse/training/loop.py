@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from focuse.engines import Batch, ReferenceEngine
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.evaluate import ids_of, known_facts
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
@@ -33,10 +33,6 @@ from focuse.training.stopping import Best, make_judge
 
 # Places of the random streams: shuffles and first embeddings must not coincide with negatives.
 SHUFFLE, INITIAL = 1 << 40, 1 << 41
-
-
-class Interrupted(FocuseError):
-    """A training stopped by the user; its checkpoint is saved."""
 
 
 class Trainer:
@@ -103,7 +99,7 @@ class Trainer:
         at, started = self.progress, time.perf_counter()
         size = self.settings.batch_size or len(self.data)
         order = torch.randperm(len(self.data), generator=generator(self.settings.seed, at.epoch, SHUFFLE))
-        parts = order.to(self.engine.device).split(size)
+        parts = torch.split(order.to(self.engine.device), size)
         beta = self.focus.beta(at.epoch) if self.focus else 1.0
         for rows in parts[at.batch :]:
             at.loss += self._step(rows, beta)
@@ -172,7 +168,7 @@ class Trainer:
             raise KeyboardInterrupt
         self.store.save(self.checkpoint())
         at, folder = self.progress, self.store.folder
-        raise Interrupted(
+        raise Stopped(
             f"stopped after {at.epoch} epochs and {at.batch} batches, saved; "
             f"continue with: focuse train --resume {folder}"
         )
@@ -185,9 +181,7 @@ def initial_tables(settings: Settings, entities: int, relations: int) -> dict[st
         "entity": (entities, model.entity_width(settings.dim)),
         "relation": (relations, model.relation_width(settings.dim)),
     }
-    return {
-        name: torch.randn(shape, generator=random) * (2.0 / sum(shape)) ** 0.5 for name, shape in shapes.items()
-    }
+    return {name: torch.randn(shape, generator=random) * (2.0 / sum(shape)) ** 0.5 for name, shape in shapes.items()}
 
 
 @contextmanager

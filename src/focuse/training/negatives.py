@@ -16,6 +16,7 @@ from torch import Tensor
 from focuse.engines.base import Batch, Corruptions
 from focuse.errors import FocuseError, choose
 from focuse.evaluation.known import Known
+from focuse.models import Side
 
 SAMPLINGS = ("independent", "shared", "all")
 
@@ -72,11 +73,11 @@ class Sampler:
         pool = torch.randint(self.entities, (self.count,), generator=generator(*place)).to(batch.head.device)
         shape = (len(batch), self.count)
         result = []
-        for side, target in (("tail", batch.tail), ("head", batch.head)):
+        for side, given, target in _sides(batch):
             mask = pool[None] != target[:, None]
             if self.known is not None:
-                given = (batch.head if side == "tail" else batch.tail)[:, None].expand(shape)
-                head, tail = (given, pool.expand(shape)) if side == "tail" else (pool.expand(shape), given)
+                ends = (given[:, None].expand(shape), pool.expand(shape))
+                head, tail = ends if side == "tail" else ends[::-1]
                 mask &= ~self.known.contains(head, batch.relation[:, None].expand(shape), tail)
             result.append(Corruptions(side, pool, None, mask))
         return result
@@ -84,12 +85,16 @@ class Sampler:
     def _all(self, batch: Batch, place: tuple[int, int, int]) -> list[Corruptions]:
         """Every entity but the positive's own, on both sides; [B, E]."""
         result = []
-        for side, target in (("tail", batch.tail), ("head", batch.head)):
+        for side, given, target in _sides(batch):
             mask = torch.ones(len(batch), self.entities, dtype=torch.bool, device=target.device)
             mask.scatter_(1, target[:, None], False)
             if self.known is not None:
-                given = batch.head if side == "tail" else batch.tail
                 rows, others = self.known.others(given, batch.relation, side)
                 mask[rows, others] = False
             result.append(Corruptions(side, None, None, mask))
         return result
+
+
+def _sides(batch: Batch) -> list[tuple[Side, Tensor, Tensor]]:
+    """Each side to corrupt, the entity that stays and the one that goes."""
+    return [("tail", batch.head, batch.tail), ("head", batch.tail, batch.head)]

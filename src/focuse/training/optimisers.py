@@ -48,7 +48,7 @@ class RowAdagrad:
     """Adagrad on the rows of the batch: x ← x − lr · g / (√Σg² + ε)."""
 
     rows_only = True
-    parts = ("sum",)
+    parts: tuple[str, ...] = ("sum",)
 
     def __init__(self, tables: Tables, lr: float, eps: float = 1e-10) -> None:
         self.tables, self.lr, self.eps = dict(tables), lr, eps

@@ -23,7 +23,9 @@ def parse_spec(text: str, kind: str) -> tuple[str, list[float], dict[str, float]
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise FocuseError(f"{kind} {text!r}: {value!r} is not a number; write it like 'l3:1e-3' or 'margin:margin=2'")
+            raise FocuseError(
+                f"{kind} {text!r}: {value!r} is not a number; write it like 'l3:1e-3' or 'margin:margin=2'"
+            )
         if equals:
             named[key.strip()] = number
         else:

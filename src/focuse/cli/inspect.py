@@ -1,0 +1,89 @@
+"""`focuse inspect`: what is in a graph, and what leaks from train to test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from focuse.cli.files import Layout
+from focuse.cli.output import Json, bars, emit, table
+from focuse.graph.audit import Audit, Leakage, audit
+
+NAME = "inspect"
+
+
+def command(
+    file: Annotated[Path, typer.Argument(help="A graph (train, if --valid or --test are given).")],
+    valid: Annotated[Path | None, typer.Option(help="Validation triples.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Test triples.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns to use, by heading or counted from 1.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Separator of a text file.")] = None,
+    header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 is a header.")] = None,
+    most: Annotated[int, typer.Option("--relations", help="Most relations to list.")] = 20,
+    as_json: Annotated[bool, Json] = False,
+) -> None:
+    """Describe a graph: counts, weights of each relation, repeats, inverse pairs, leakage and unseen names."""
+    layout = Layout(columns, delimiter, header)
+    graphs = {name: layout.read(path) for name, path in (("valid", valid), ("test", test)) if path is not None}
+    facts = audit(layout.read(file), graphs)
+    emit(facts.to_dict(), describe(facts, most), as_json)
+
+
+def describe(facts: Audit, most: int) -> str:
+    """The facts in words and columns."""
+    lines = [
+        f"{facts.source}: {facts.edges:,} edges, {facts.entities:,} entities, {facts.relations:,} relations",
+        _weights(facts),
+        f"repeated triples: {facts.repeated_triples:,} ({facts.repeated_rows:,} extra rows), "
+        f"{facts.repeated_with_other_weight:,} of them with differing weights",
+        f"inverse pairs: {facts.rows_with_inverse:,} rows have an edge back, "
+        f"{facts.rows_with_same_relation_inverse:,} by the same relation; self loops: {facts.self_loops:,}",
+        "",
+        table(
+            ["relation", "edges", "heads", "tails", "min", "median", "mean", "max", "weights"],
+            [
+                [
+                    row.name,
+                    *(f"{count:,}" for count in (row.edges, row.heads, row.tails)),
+                    *(f"{w:.4g}" for w in (row.weight_min, row.weight_median, row.weight_mean, row.weight_max)),
+                    f"|{bars(row.histogram)}|",
+                ]
+                for row in facts.per_relation[:most]
+            ],
+        ),
+    ]
+    if len(facts.per_relation) > most:
+        lines.append(f"… and {len(facts.per_relation) - most:,} more relations (--relations N)")
+    for name, leak in facts.leakage.items():
+        lines += ["", _leakage(name, leak)]
+    return "\n".join(lines)
+
+
+def _weights(facts: Audit) -> str:
+    if not facts.weighted:
+        return "weights: none given, every one is 1; the focus layer would be off"
+    if facts.all_weights_equal:
+        return f"weights: all are {facts.weight_min:g}; the focus layer would be off"
+    return f"weights: {facts.weight_min:g} to {facts.weight_max:g}, mean {facts.weight_mean:.4g}"
+
+
+def _leakage(name: str, leak: Leakage) -> str:
+    def share(rows: int) -> str:
+        return f"{rows:,} ({rows / leak.rows:.1%})"
+
+    lines = [
+        f"{name}: {leak.rows:,} rows",
+        f"  same (head, relation, tail) in train   {share(leak.same_triple)}",
+        f"  … and the same weight                  {share(leak.same_triple_and_weight)}",
+        f"  an edge back in train                  {share(leak.inverse_edge)}",
+        f"  … by the same relation                 {share(leak.inverse_of_same_relation)}",
+        f"  same pair by another relation          {share(leak.same_pair_other_relation)}",
+        f"  neither in train nor its inverse       {share(leak.neither_duplicate_nor_inverse)}",
+        f"  with names train has never seen        {share(leak.unseen.rows)}",
+    ]
+    names = leak.unseen.entity_examples + leak.unseen.relation_examples
+    if names:
+        lines.append(f"  for example {', '.join(map(repr, names[:5]))}")
+    return "\n".join(lines)

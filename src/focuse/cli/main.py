@@ -1,0 +1,66 @@
+"""The command `focuse`: one thin module a command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from focuse import __version__
+from focuse.cli import demo, evaluate, inspect, predict, train
+from focuse.errors import FocuseError, Stopped
+
+# What a mistyped option raises. Typer brings its own click or uses the installed one; this is the right class of both.
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+
+app = typer.Typer(
+    name="focuse",
+    help="Learn embeddings of knowledge graphs whose edges carry numbers, and predict missing links.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+for module in (train, evaluate, predict, inspect, demo):
+    app.command(module.NAME)(module.command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"focuse {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Learn embeddings of knowledge graphs whose edges carry numbers, and predict missing links."""
+
+
+def run() -> None:
+    """Run the command; what the user can mend is one line on stderr and exit code 2."""
+    try:
+        app(standalone_mode=False)
+    except FocuseError as error:
+        print(f"focuse: {error}", file=sys.stderr)
+        sys.exit(130 if isinstance(error, Stopped) else 2)
+    except USAGE_ERROR as error:
+        print(f"focuse: {error.format_message()} (see focuse {_asked(error)}--help)", file=sys.stderr)
+        sys.exit(2)
+    except (KeyboardInterrupt, typer.Abort):
+        print("focuse: stopped", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _asked(error: Any) -> str:
+    name = error.ctx.info_name if error.ctx is not None and error.ctx.parent is not None else ""
+    return f"{name} " if name else ""

@@ -1,0 +1,157 @@
+"""`focuse train`: learn a graph, or go on with a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from focuse.cli.files import Layout
+from focuse.cli.output import Json, emit
+from focuse.errors import FocuseError
+
+NAME = "train"
+NOT_SETTINGS = {"graph", "valid", "test", "valid_share", "test_share", "columns", "delimiter", "header"}
+NOT_SETTINGS |= {"relation_weights", "out", "resume", "as_json", "quiet"}
+
+
+def command(
+    context: typer.Context,
+    graph: Annotated[
+        Path | None, typer.Argument(help="Head, relation, tail, weight: TSV, CSV (also .gz, .zst) or Parquet.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write the run to.")] = None,
+    valid: Annotated[Path | None, typer.Option(help="Validation triples [default: 10 % of GRAPH].")] = None,
+    test: Annotated[Path | None, typer.Option(help="Test triples [default: 10 % of GRAPH].")] = None,
+    valid_share: Annotated[float, typer.Option(help="Share of GRAPH held out where no --valid is given.")] = 0.1,
+    test_share: Annotated[float, typer.Option(help="Share held out where neither --valid nor --test is given.")] = 0.1,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns to use, by heading or counted from 1: head,relation,tail[,weight].")
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Separator of a text file [default: found by looking].")] = None,
+    header: Annotated[
+        bool | None, typer.Option("--header/--no-header", help="Whether line 1 is a header [default: by looking].")
+    ] = None,
+    relation_weights: Annotated[
+        Path | None, typer.Option(help="File of relation and weight: one weight a relation instead of one an edge.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="transe, transe-l2, distmult or complex [default: complex].")
+    ] = None,
+    dim: Annotated[int | None, typer.Option(help="Size k of the embeddings [default: 100].")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Most epochs to train [default: 100].")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Triples a batch [default: by the graph's size].")] = None,
+    negatives: Annotated[
+        int | None, typer.Option(help="Corruptions a positive, or size of the pool [default: 30].")
+    ] = None,
+    sampling: Annotated[
+        str | None,
+        typer.Option(help="independent (each positive's own), shared (a pool) or all [default: independent]."),
+    ] = None,
+    filter_negatives: Annotated[
+        bool | None, typer.Option("--filter-negatives", help="Leave known facts of train out of the negatives.")
+    ] = None,
+    focus: Annotated[str | None, typer.Option(help="paper (FocusE) or off [default: paper].")] = None,
+    decay: Annotated[
+        int | None, typer.Option(help="λ: epochs over which β falls to 0 [default: half of epochs].")
+    ] = None,
+    nonlinearity: Annotated[
+        str | None,
+        typer.Option(help="softplus, shifted-softplus, linear, sigmoid or tanh [default: auto, by the model]."),
+    ] = None,
+    beta: Annotated[float | None, typer.Option(help="A fixed β instead of the decay.")] = None,
+    beta_floor: Annotated[float | None, typer.Option(help="Where β stops falling [default: 0].")] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="multiclass-nll, pairwise-nll, nll, bce, margin[:M] or self-adversarial[:M,T] "
+            "[default: multiclass-nll]."
+        ),
+    ] = None,
+    reduction: Annotated[str | None, typer.Option(help="sum or mean over the batch [default: sum].")] = None,
+    regularizer: Annotated[str | None, typer.Option(help="none, l1:γ, l2:γ or l3:γ [default: l3:1e-3].")] = None,
+    regularize: Annotated[
+        str | None, typer.Option(help="tables (all of them) or rows (of the batch) [default: by the optimizer].")
+    ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="adam, adagrad, sgd, row-adam or row-adagrad [default: adam].")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate [default: 0.001].")] = None,
+    normalize: Annotated[
+        str | None, typer.Option(help="Weights to [0, 1]: relation, global, quantile or none [default: relation].")
+    ] = None,
+    duplicates: Annotated[
+        str | None, typer.Option(help="Repeated triples: keep, max, mean or last [default: keep].")
+    ] = None,
+    check_every: Annotated[int | None, typer.Option(help="Epochs between looks at validation [default: 5].")] = None,
+    patience: Annotated[int | None, typer.Option(help="Looks without gain before stopping [default: 8].")] = None,
+    burn_in: Annotated[int | None, typer.Option(help="Epochs before the first look [default: half of decay].")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Validation looks at triples of at least this weight [default: 0.8].")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same bits on CPU [default: 0].")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda [default: auto].")] = None,
+    checkpoint_every: Annotated[
+        str | None, typer.Option(help="Epochs (10) or seconds (60s) between checkpoints, 0: never [default: 60s].")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with this run; --epochs may raise its epochs.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: Annotated[bool, Json] = False,
+) -> None:
+    """Learn a weighted graph and write a run that can evaluate and predict.
+
+    FocusE is on: the weights decide what training focuses on. Ctrl-C saves; --resume goes on.
+    """
+    given = {key: value for key, value in context.params.items() if key not in NOT_SETTINGS and value is not None}
+    if resume is not None:
+        extra = sorted((set(given) - {"epochs"}) | ({"graph"} if graph else set()) | ({"out"} if out else set()))
+        if extra:
+            names = ", ".join(name.replace("_", "-") for name in extra)
+            raise FocuseError(f"--resume takes its settings from the run; leave out {names} (only --epochs may change)")
+        from focuse.run import resume as go_on
+
+        run, folder = go_on(resume, epochs=epochs, progress=not quiet), resume
+    else:
+        run, folder = _train(graph, out, context.params, given, quiet)
+    data = _summary(run, folder)
+    emit(data, _text(data), as_json)
+
+
+def _train(graph: Path | None, out: Path | None, options: dict[str, Any], given: dict[str, Any], quiet: bool) -> Any:
+    if graph is None or out is None:
+        raise FocuseError("train needs a GRAPH and a folder: focuse train GRAPH --out RUN (or --resume RUN)")
+    from focuse.run import train
+    from focuse.training.settings import Settings
+
+    Settings.of(**given)  # before a long file is read
+    layout = Layout(options["columns"], options["delimiter"], options["header"])
+    valid, test = (None if options[name] is None else layout.read(options[name]) for name in ("valid", "test"))
+    whole = layout.read(graph, options["relation_weights"])
+    shares = {"valid_share": options["valid_share"], "test_share": options["test_share"]}
+    return train(whole, valid=valid, test=test, **shares, out=out, progress=not quiet, **given), out
+
+
+def _summary(run: Any, folder: Path) -> dict[str, Any]:
+    checked = [row for row in run.history if row.get("valid_mrr") is not None]
+    best = max(checked, key=lambda row: row["valid_mrr"], default=None)
+    return {
+        "run": str(folder),
+        "epochs": len(run.history),
+        "best_epoch": best["epoch"] if best else None,
+        "valid_mrr": best["valid_mrr"] if best else None,
+        "seconds": round(sum(row["seconds"] for row in run.history), 3),
+        "train_rows": len(run.splits.train),
+        "valid_rows": len(run.splits.valid.graph),
+        "test_rows": len(run.splits.test.graph),
+        "settings": run.settings.to_dict(),
+    }
+
+
+def _text(data: dict[str, Any]) -> str:
+    lines = [f"{data['run']}: {data['epochs']} epochs in {data['seconds']:.1f} s on {data['train_rows']:,} triples"]
+    if data["best_epoch"]:
+        lines.append(f"best epoch {data['best_epoch']}, validation MRR {data['valid_mrr']:.3f}")
+    if data["test_rows"]:
+        lines.append(f"next: focuse evaluate {data['run']}")
+    return "\n".join(lines)
