@@ -16,17 +16,17 @@ from focuse.graph.careers import generate
 from focuse.graph.writing import replacing
 from focuse.run import Run, train
 
-# Chosen by the heavy validation triples; both models get the same. The shifted softplus is the authors' own.
+# Chosen by validation on other seeds than the tested ones; both models get the same. The loss is equation 5 to the letter.
 SETTINGS: dict[str, Any] = {
     "model": "complex",
     "dim": 50,
     "epochs": 24,
     "decay": 16,
-    "nonlinearity": "shifted-softplus",
+    "loss": "pairwise-nll",
+    "regularizer": "l3:1e-2",
     "lr": 3e-3,
     "batch_size": 512,
     "check_every": 2,
-    "burn_in": 0,
 }
 SENTENCES = {
     "requires skill": "{head} should also have the skill {tail!r}",
@@ -103,6 +103,7 @@ def sentences(run: Run, count: int = 10) -> list[str]:
     words = []
     for place, job in enumerate(chosen):
         relation = list(SENTENCES)[place % len(SENTENCES)]
-        best = run.predict(head=graph.entities[job], relation=relation, top=1, new_only=True)[0]
+        new = run.predict(head=graph.entities[job], relation=relation, top=2, new_only=True)
+        best = next(link for link in new if link.tail != link.head)  # nobody leads to themselves
         words.append(SENTENCES[relation].format(head=best.head, tail=best.tail))
     return words

@@ -46,7 +46,8 @@ class Model(ABC):
         if self.form == "l1":
             return -(query - candidates).abs().sum(-1)
         if self.form == "l2":
-            return (query - candidates).norm(dim=-1).neg()
+            distance: Tensor = torch.linalg.vector_norm(query - candidates, dim=-1)
+            return -distance
         raise NotImplementedError(f"{self.name}: a model of another form says how it compares")
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:

@@ -102,7 +102,6 @@ class Settings:
     def resolve(self, train: Graph, device: str) -> Settings:
         """All that depends on the graph or the machine filled in."""
         decay = self.epochs // 2 if self.decay is None else self.decay
-        focused = self.focus != "off"
         return replace(
             self,
             batch_size=default_batch_size(len(train)) if self.batch_size is None else self.batch_size,
@@ -112,7 +111,7 @@ class Settings:
             ),
             regularize=self.regularize or ("rows" if self.rows_only else "tables"),
             normalize=self.normalize or default_normaliser(train),
-            burn_in=(decay // 2 if focused else 0) if self.burn_in is None else self.burn_in,
+            burn_in=decay // 2 if self.burn_in is None else self.burn_in,
             device=device,
         )
 
