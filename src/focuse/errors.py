@@ -12,6 +12,10 @@ class FocuseError(Exception):
     The command line prints it as it is and exits with 2.
     """
 
+    def __str__(self) -> str:
+        """One line, also where a file or a name that it quotes holds a line end."""
+        return " ".join(super().__str__().splitlines())
+
 
 def nearest(word: str, known: Iterable[str], most: int = 3) -> str:
     """' (did you mean …?)' with the names closest to `word`, or nothing.

@@ -72,7 +72,7 @@ class Focus:
 
     def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, beta: float) -> tuple[Tensor, Tensor]:
         """Scores in, focused scores out: [B], [B, N], w [B] in [0, 1], β -> [B], [B, N]."""
-        if positive.shape != weight.shape or negative.dim() != 2 or len(negative) != len(positive):
+        if positive.shape != weight.shape or negative.dim() != 2 or negative.shape[:1] != positive.shape:
             raise ValueError(
                 f"shapes do not fit: positive {tuple(positive.shape)}, negative {tuple(negative.shape)}, "
                 f"weight {tuple(weight.shape)}"

@@ -67,11 +67,11 @@ class Run:
 
     def save(self, folder: str | Path) -> None:
         """Write the run to a new folder."""
+        if self.last is None:
+            raise FocuseError("this run was loaded from a folder; copy that folder instead")
         store = Store.create(Path(folder), self.settings, self.splits, self.normaliser)
         for row in self.history:
             store.append(row)
-        if self.last is None:
-            raise FocuseError("this run was loaded from a folder; copy that folder instead")
         store.finish(self.last)
 
 
@@ -123,15 +123,15 @@ def resume(folder: str | Path, *, epochs: int | None = None, progress: bool = Tr
         if epochs <= done:
             raise FocuseError(f"{folder}: has {done} epochs already; give more with --epochs")
         settings = replace(settings, epochs=epochs)
+        store.amend(settings)
         if checkpoint:
+            if checkpoint.progress.finished == "stopped early":  # who asks for more epochs has new patience
+                checkpoint.progress.checks_since_best = 0
             checkpoint.progress.finished = ""
     if checkpoint is not None and checkpoint.progress.finished:
         reporter.note(f"{folder}: already finished after {checkpoint.progress.epoch} epochs")
         return load(folder)
-    if checkpoint is not None:
-        store.rewind(checkpoint.history)
-    else:
-        store.rewind([])
+    store.rewind(checkpoint.history if checkpoint else [])
     trainer = Trainer(settings, splits, normaliser, reporter, store, checkpoint)
     return _finish(trainer, splits, normaliser, reporter)
 
@@ -171,8 +171,12 @@ def make_splits(
     if valid is None and test is None:
         splits = split(whole, valid_share, test_share, settings.seed)
     else:
-        others = [None if part is None else read(part) for part in (valid, test)]
-        splits = given(whole, others[0], others[1], settings.seed)
+        if valid is None:
+            parts = split(whole, valid_share, 0.0, settings.seed)
+            whole, held = parts.train, parts.valid.graph
+        else:
+            held = read(valid)
+        splits = given(whole, held, None if test is None else read(test), settings.seed)
     for warning in splits.warnings():
         reporter.note(warning)
     return splits

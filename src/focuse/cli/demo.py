@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from focuse.cli.output import Json, emit
+from focuse.errors import FocuseError
 
 NAME = "demo"
 
@@ -27,7 +28,12 @@ def command(
     """
     from focuse.experiments.demo import careers, demo
 
-    out.mkdir(parents=True, exist_ok=True)
+    if seed < 0:
+        raise FocuseError(f"seed {seed}: give a whole number of at least 0")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FocuseError(f"{out}: {error.strerror or error}; choose another --out") from None
     if graph_only:
         careers().write(out / "careers.tsv")
         emit({"graph": str(out / "careers.tsv")}, f"graph: {out / 'careers.tsv'}", as_json)

@@ -51,6 +51,9 @@ def run() -> None:
         print(f"focuse: {error}", file=sys.stderr)
         sys.exit(130 if isinstance(error, Stopped) else 2)
     except USAGE_ERROR as error:
+        if len(sys.argv) == 1:  # asked nothing: typer's message is the help itself
+            print(error.format_message())
+            sys.exit(2)
         print(f"focuse: {error.format_message()} (see focuse {_asked(error)}--help)", file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):

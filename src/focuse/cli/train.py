@@ -105,7 +105,8 @@ def command(
     """
     given = {key: value for key, value in context.params.items() if key not in NOT_SETTINGS and value is not None}
     if resume is not None:
-        extra = sorted((set(given) - {"epochs"}) | ({"graph"} if graph else set()) | ({"out"} if out else set()))
+        typed = {name for name in context.params if _typed(context, name)}
+        extra = sorted(typed - {"resume", "epochs", "quiet", "as_json"})
         if extra:
             names = ", ".join(name.replace("_", "-") for name in extra)
             raise FocuseError(f"--resume takes its settings from the run; leave out {names} (only --epochs may change)")
@@ -116,6 +117,12 @@ def command(
         run, folder = _train(graph, out, context.params, given, quiet)
     data = _summary(run, folder)
     emit(data, _text(data), as_json)
+
+
+def _typed(context: typer.Context, name: str) -> bool:
+    """Whether the user gave it; False for a default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _train(graph: Path | None, out: Path | None, options: dict[str, Any], given: dict[str, Any], quiet: bool) -> Any:

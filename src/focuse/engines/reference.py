@@ -48,7 +48,10 @@ class ReferenceEngine:
         """Every entity on `side`: ids [B] -> [B, E]."""
         kind = self.rows("relation", relation)
         query = self.model.query(self.rows("entity", known), kind, side)
-        return torch.cat([self.model.shared(query, kind, block) for _, block in self.blocks()], dim=1)
+        scores = torch.cat([self.model.shared(query, kind, block) for _, block in self.blocks()], dim=1)
+        # A matrix product rounds its last columns in another order, so entities with equal rows would not tie.
+        twin = _twins(self.tables["entity"])
+        return scores if twin is None else scores[:, twin]
 
     # ---- one training step ----------------------------------------------------------------------------------------
 
@@ -129,3 +132,17 @@ def _entities_of(batch: Batch, corruptions: list[Corruptions]) -> Tensor | None:
             return None
         ids.append(group.entities.flatten())
     return torch.cat(ids)
+
+
+def _twins(rows: Tensor) -> Tensor | None:
+    """For each row the first one equal to it, number for number: [E, d] -> [E]; None if all differ."""
+    # Sums of the bits as integers: unlike sums of floats, exact in any order. They only propose, rows decide.
+    keys = rows.view(torch.int32).sum(1, dtype=torch.int32)
+    distinct, group = torch.unique(keys, return_inverse=True)
+    if len(distinct) == len(rows):
+        return None
+    every = torch.arange(len(rows), device=rows.device)
+    first = torch.full_like(every, len(rows)).scatter_reduce_(0, group, every, "amin")[group]
+    later = torch.nonzero(first != every)[:, 0]
+    equal = later[(rows[later] == rows[first[later]]).all(1)]
+    return every.index_copy(0, equal, first[equal])

@@ -81,6 +81,7 @@ def weighted_median(values: Floats, share: Floats) -> float:
         return float("nan")
     passed = np.cumsum(share)
     half = passed[-1] / 2
-    lower = int(np.searchsorted(passed, half * (1 - 1e-12)))
-    upper = int(np.searchsorted(passed, half * (1 + 1e-12), side="right"))
+    # Running sums of a million fractions drift by about 1e-11; no share that matters is as small as 1e-9 of them.
+    lower = int(np.searchsorted(passed, half * (1 - 1e-9)))
+    upper = int(np.searchsorted(passed, half * (1 + 1e-9), side="right"))
     return float((values[lower] + values[min(upper, len(values) - 1)]) / 2)

@@ -16,7 +16,8 @@ from focuse.graph.careers import generate
 from focuse.graph.writing import replacing
 from focuse.run import Run, train
 
-# Chosen by validation on other seeds than the tested ones; both models get the same. The loss is equation 5 to the letter.
+# Chosen by validation on other seeds than the tested ones; both models get the same.
+# The loss is equation 5 to the letter.
 SETTINGS: dict[str, Any] = {
     "model": "complex",
     "dim": 50,

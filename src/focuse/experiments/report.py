@@ -51,13 +51,14 @@ def _picture(svg: str) -> str:
 
 
 def _figures(evaluations: Mapping[str, Evaluation]) -> str:
-    heads = ["", "part", "n", "MR", "MRR", *(f"Hits@{k}" for k in HITS), "ΔMRR"]
+    heads = ["", "part", "n", "MR", "MRR", *(f"Hits@{k}" for k in HITS), "ΔMRR", "ΔM"]
     rows = []
     for name, evaluation in evaluations.items():
         for part, label in (("all", "all"), ("top", "top 10 %"), ("bottom", "bottom 10 %")):
             row = getattr(evaluation, part)
             numbers = [f"{row.n:,}", f"{row.mr:.1f}", f"{row.mrr:.3f}", *(f"{row.hits[k]:.3f}" for k in HITS)]
-            numbers.append(f"{evaluation.delta_mrr:.3f}" if part == "top" else "")
+            deltas = [f"{evaluation.delta_mrr:.3f}", f"{evaluation.delta_median:.3f}"]
+            numbers += deltas if part == "all" else ["", ""]
             cells = "".join(f'<td class="n">{number}</td>' for number in numbers)
             rows.append(f"<tr><th>{escape(name) if part == 'all' else ''}</th><td>{label}</td>{cells}</tr>")
     return f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{''.join(rows)}</table>"

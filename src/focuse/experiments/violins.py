@@ -18,15 +18,13 @@ Floats = npt.NDArray[np.float64]
 def violins(evaluations: Mapping[str, Evaluation]) -> str:
     """An SVG picture: for each named evaluation, top 10 % beside bottom 10 %, quartiles dotted, ΔM below."""
     import matplotlib
-
-    matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3.2 * len(evaluations) + 0.6, 3.6), layout="constrained")
     axes = figure.subplots(1, len(evaluations), squeeze=False)[0]
     for axis, (name, evaluation) in zip(axes, evaluations.items(), strict=True):
         _draw(axis, evaluation)
-        axis.set_title(name, fontsize=11)
+        axis.set_title(name, fontsize=11, parse_math=False)  # a name may hold dollar signs
         axis.set_xlabel(f"ΔM = {evaluation.delta_median:.2f}")
     axes[0].set_ylabel("score f(t)")
     picture = io.StringIO()
@@ -38,6 +36,10 @@ def violins(evaluations: Mapping[str, Evaluation]) -> str:
 
 def _draw(axis: Any, evaluation: Evaluation) -> None:
     parts = {"top 10 %": evaluation.top_share, "bottom 10 %": evaluation.bottom_share}
+    axis.set_xticks([1, 2], list(parts))
+    axis.spines[["top", "right"]].set_visible(False)
+    if not evaluation.top_share.any():  # a single triple has no tenths
+        return
     stats = [violin_stats(evaluation.scores.astype(np.float64), share) for share in parts.values()]
     drawn = axis.violin(stats, showextrema=False, showmedians=False, widths=0.8)
     for body, colour in zip(drawn["bodies"], (TOP_COLOUR, BOTTOM_COLOUR), strict=True):
@@ -45,8 +47,6 @@ def _draw(axis: Any, evaluation: Evaluation) -> None:
     for place, one in enumerate(stats, 1):
         for quartile in one["quantiles"]:
             axis.hlines(quartile, place - 0.2, place + 0.2, linestyles=":", colors="black", linewidth=1)
-    axis.set_xticks([1, 2], list(parts))
-    axis.spines[["top", "right"]].set_visible(False)
 
 
 def violin_stats(scores: Floats, share: Floats, points: int = 100) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -84,7 +85,7 @@ def audit(graph: Graph, held_out: dict[str, Graph] | None = None) -> Audit:
         relations=len(graph.relations),
         weighted=graph.weighted,
         weight_min=float(graph.weight.min()),
-        weight_mean=float(graph.weight.mean()),
+        weight_mean=_scaled(np.mean, graph.weight),
         weight_max=float(graph.weight.max()),
         all_weights_equal=bool(graph.weight.min() == graph.weight.max()),
         repeated_rows=len(graph) - len(keys),
@@ -137,6 +138,13 @@ def _same_with_weight(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
     return np.isin(ours, theirs)
 
 
+def _scaled(middle: Callable[[npt.NDArray[np.float64]], Any], weight: npt.NDArray[np.float64]) -> float:
+    """The mean or median, of numbers scaled down first where their sum could overflow."""
+    scale = 2.0**64 if np.abs(weight).max() > 1e280 else 1.0
+    small = weight / scale
+    return float(np.clip(middle(small), small.min(), small.max()) * scale)
+
+
 def _per_relation(graph: Graph) -> list[RelationFacts]:
     """One entry a relation, the largest first."""
     order = np.argsort(graph.relation, kind="stable")
@@ -150,7 +158,8 @@ def _per_relation(graph: Graph) -> list[RelationFacts]:
         weight = graph.weight[rows]
         low, high = float(weight.min()), float(weight.max())
         # Scaled to [0, 1] first: bins over a tiny or a huge span would not be representable.
-        share = (weight / 2 - low / 2) / (high / 2 - low / 2) if high > low else np.zeros(len(weight))
+        span = high / 2 - low / 2
+        share = (weight / 2 - low / 2) / span if span > 0 else np.zeros(len(weight))
         facts.append(
             RelationFacts(
                 name=graph.relations[int(kind)],
@@ -158,8 +167,8 @@ def _per_relation(graph: Graph) -> list[RelationFacts]:
                 heads=len(np.unique(graph.head[rows])),
                 tails=len(np.unique(graph.tail[rows])),
                 weight_min=low,
-                weight_median=float(np.median(weight)),
-                weight_mean=float(weight.mean()),
+                weight_median=_scaled(np.median, weight),
+                weight_mean=_scaled(np.mean, weight),
                 weight_max=high,
                 histogram=np.histogram(share, bins=BINS, range=(0.0, 1.0))[0].tolist(),
             )

@@ -9,12 +9,18 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from typing import BinaryIO
+
+import pyarrow as pa
 
 from focuse.errors import FocuseError
 from focuse.graph.layout import ROLES, Layout, quoting
 
 NOT_A_NUMBER = "is not a number; mend it"
+# What Arrow reads; Python's float would also take 1_000, other scripts' digits and odd spaces.
+PLAIN = re.compile(r"[ \t]*[-+.eE0-9]+[ \t]*")
+SHOWN = 60  # letters of a faulty weight that a message shows
 
 
 def first_fault(stream: BinaryIO, layout: Layout, where: str) -> FocuseError | None:
@@ -24,15 +30,15 @@ def first_fault(stream: BinaryIO, layout: Layout, where: str) -> FocuseError | N
     rows = csv.reader(text, delimiter=layout.delimiter, quoting=quoting(layout.delimiter))
     line = 1
     try:
-        for number, row in enumerate(rows):
-            if row and not (number == 0 and layout.header):
+        for row in rows:
+            if row and line > layout.skip:
                 fault = row_fault(row, layout)
                 if fault and line == 1 and fault.endswith(NOT_A_NUMBER):
                     fault += ", or say that line 1 is a header (header=True, --header)"
                 if fault:
                     return FocuseError(f"{where}, line {line}: {fault}")
             line = rows.line_num + 1
-    except (csv.Error, OSError, EOFError) as error:
+    except (csv.Error, pa.ArrowException, OSError, EOFError) as error:
         return FocuseError(f"{where}, line {line}: {error}")
     return None
 
@@ -56,12 +62,15 @@ def row_fault(row: list[str], layout: Layout) -> str:
 
 def weight_fault(field: object) -> str:
     """What is wrong with one weight; empty if it is a finite number."""
-    shown = repr(str(field))
+    text = str(field)
+    shown = repr(text[:SHOWN])
+    if text == "":
+        return "the weight is empty; give it a number or remove the line"
     try:
-        value = float(str(field))
+        value = float(text)
     except ValueError:
-        if str(field) == "" or field is None:
-            return "the weight is empty; give it a number or remove the line"
+        return f"the weight {shown} {NOT_A_NUMBER}"
+    if math.isfinite(value) and not PLAIN.fullmatch(text):
         return f"the weight {shown} {NOT_A_NUMBER}"
     if not math.isfinite(value):
         return f"the weight {shown} is not finite; give it a number or remove the line"

@@ -86,8 +86,10 @@ class Graph:
         if policy == "keep":
             return self
         _, first, group, count = np.unique(self.keys, return_index=True, return_inverse=True, return_counts=True)
+        merged: Weights
         if policy == "mean":
-            merged = np.bincount(group, weights=self.weight) / count
+            # Divided before the sum: that of numbers near 1e308 would overflow.
+            merged = np.asarray(np.bincount(group, weights=self.weight / count[group]), np.float64)
         elif policy == "max":
             merged = np.full(len(first), -np.inf)
             np.maximum.at(merged, group, self.weight)
@@ -243,5 +245,7 @@ def _encode(column: Iterable[str] | pa.Array | pa.ChunkedArray) -> tuple[Ids, pa
     if column.num_chunks == 0 or len(column) == 0:
         return np.empty(0, np.int32), pa.array([], pa.string())
     column = column.unify_dictionaries()
+    if column.null_count:
+        raise FocuseError(f"a column of names has {column.null_count} missing values; give every edge its names")
     ids = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in column.chunks])
     return ids.astype(np.int32, copy=False), column.chunk(0).dictionary.cast(pa.string())

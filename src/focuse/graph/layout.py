@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +12,7 @@ from focuse.errors import FocuseError
 
 DELIMITERS = ("\t", ",", ";", "|", " ")
 ROLES = ("head", "relation", "tail", "weight")
-# Words that people put over such columns; a first line is taken for a header only if it holds one of them.
+# Words that people put over such columns; a first line is taken for a header only if it holds some of them.
 HEADINGS = {
     "head": {"head", "subject", "source", "src", "from", "h", "s", "subj", "start", "node1", "entity1"},
     "relation": {"relation", "predicate", "property", "rel", "r", "p", "edge", "type", "label", "relationship"},
@@ -25,10 +26,13 @@ HEADINGS = {
 
 @dataclass(frozen=True)
 class Layout:
-    """How a text file is to be read: `places` are the columns of head, relation, tail and perhaps weight."""
+    """How a text file is to be read: `places` are the columns of head, relation, tail and perhaps weight.
+
+    `skip` counts the lines up to the end of the header; 0 without one.
+    """
 
     delimiter: str
-    header: bool
+    skip: int
     width: int
     places: tuple[int, ...]
 
@@ -50,38 +54,55 @@ def detect(
     columns: Sequence[str | int] | None = None,
 ) -> Layout:
     """The layout of a text that begins with `sample` (whole lines)."""
-    lines = [line for line in sample.splitlines() if line][:50]
-    if not lines:
+    # Not str.splitlines: a name may hold U+2028 and other letters that it takes for line ends.
+    lines = list(io.StringIO(sample, newline=""))
+    blank = next((number for number, line in enumerate(lines) if line.strip("\r\n")), None)
+    if blank is None:
         raise FocuseError(f"{where}: the file is empty; expected lines of head, relation, tail and weight")
+    lines = lines[blank : blank + 50]
+    if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
+        raise FocuseError(f"delimiter {delimiter!r} is not a single letter such as a tab, ',' or ';'")
     delimiter = delimiter or _delimiter(lines, where)
-    first = next(csv.reader(lines, delimiter=delimiter, quoting=quoting(delimiter)))
-    is_header = _is_header(first) if header is None else header
+    rows = csv.reader(lines, delimiter=delimiter, quoting=quoting(delimiter))
+    first = next(rows)
+    is_header = _is_header(first, columns) if header is None else header
     places = choose_places(first, is_header, columns, where)
-    return Layout(delimiter, is_header, len(first), places)
+    return Layout(delimiter, blank + rows.line_num if is_header else 0, len(first), places)
 
 
 def _delimiter(lines: list[str], where: str) -> str:
-    """The separator that cuts most of the first lines into the same number (3 or more) of fields."""
+    """The separator that cuts most of the first lines into as many fields (3 or more) as the very first."""
     best, most = "", 0
     for candidate in DELIMITERS:
         widths = [len(row) for row in csv.reader(lines, delimiter=candidate, quoting=quoting(candidate))]
-        common = max(set(widths), key=widths.count)
-        agree = widths.count(common)
-        if common >= 3 and agree > most:
+        agree = widths.count(widths[0])
+        if widths[0] >= 3 and agree > most:
             best, most = candidate, agree
     if not best:
         raise FocuseError(
             f"{where}, line 1: found no tab, comma, semicolon, bar or space that cuts it into 3 or 4 columns: "
-            f"{lines[0][:60]!r}; expected head, relation, tail, weight"
+            f"{lines[0].rstrip()[:60]!r}; expected head, relation, tail, weight"
         )
     return best
 
 
-def _is_header(first: list[str]) -> bool:
-    words = {field.strip().lower() for field in first}
-    if len(first) == 4 and is_number(first[3]):
+def _is_header(first: list[str], columns: Sequence[str | int] | None) -> bool:
+    if any(not str(column).isdecimal() for column in columns or ()):
+        return True
+    if any(is_number(field) for field in first):
         return False
-    return any(words & HEADINGS[role] for role in ROLES)
+    # Three names may well be an edge with a relation called 'type': there one known word is not enough.
+    return len(_named(first)) >= (2 if len(first) == 3 else 1)
+
+
+def _named(first: list[str]) -> dict[str, int]:
+    """The column of each role that a heading names."""
+    named: dict[str, int] = {}
+    for place, field in enumerate(first):
+        for role in ROLES:
+            if field.strip().lower() in HEADINGS[role]:
+                named.setdefault(role, place)
+    return named
 
 
 def is_number(text: str) -> bool:
@@ -94,35 +115,43 @@ def is_number(text: str) -> bool:
 
 
 def choose_places(first: list[str], header: bool, columns: Sequence[str | int] | None, where: str) -> tuple[int, ...]:
+    """The columns of head, relation, tail and perhaps weight: as given, else by heading, the others in order."""
     if columns is not None:
         return _given(first, header, columns, where)
-    if header:
-        named: dict[str, int] = {}
-        for place, field in enumerate(first):
-            for role in ROLES:
-                if field.strip().lower() in HEADINGS[role]:
-                    named.setdefault(role, place)
-        if all(role in named for role in ROLES[:3]):
-            return tuple(named[role] for role in ROLES if role in named)
-    if len(first) not in (3, 4):
+    named = _named(first) if header else {}
+    if len(named) == 4:
+        return tuple(named[role] for role in ROLES)
+    rest = [place for place in range(len(first)) if place not in named.values()]
+    unnamed = [role for role in ROLES[: len(first)] if role not in named]
+    places = named | dict(zip(unnamed, rest, strict=False))
+    # A weight without a known heading is believed only where it usually stands, last: it may be some other number.
+    if len(first) not in (3, 4) or len(unnamed) != len(rest) or places.get("weight", 3) not in (named.get("weight"), 3):
         raise FocuseError(
-            f"{where}, line 1: {len(first)} columns, expected 3 or 4 (head, relation, tail, weight); "
+            f"{where}, line 1: {len(first)} columns{_shown(first, header)}, expected 3 or 4 "
+            "(head, relation, tail, weight); "
             "name the ones to use with columns (--columns 1,2,3,4 or their headings)"
         )
-    return tuple(range(len(first)))
+    return tuple(places[role] for role in ROLES[: len(first)])
+
+
+def _shown(first: list[str], header: bool) -> str:
+    return f" ({', '.join(first)})" if header else ""
 
 
 def _given(first: list[str], header: bool, columns: Sequence[str | int], where: str) -> tuple[int, ...]:
     """Columns that the user named by heading or counted from 1."""
     if len(columns) not in (3, 4):
         raise FocuseError(f"columns: {len(columns)} given, expected 3 or 4 (head, relation, tail, weight)")
-    places = []
+    places: list[int] = []
+    headings = [field.strip() for field in first] if header else []
     for column in columns:
-        if header and str(column) in first:
-            places.append(first.index(str(column)))
+        if isinstance(column, str) and column.strip() in headings:
+            places.append(headings.index(column.strip()))
         elif str(column).isdecimal() and 1 <= int(column) <= len(first):
             places.append(int(column) - 1)
         else:
             known = ", ".join(first) if header else f"1 to {len(first)}"
             raise FocuseError(f"{where}: no column {column!r}; it has {known}")
+    if len(set(places)) < len(places):
+        raise FocuseError(f"columns: {', '.join(map(str, columns))} name one column twice; give each its own")
     return tuple(places)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -15,10 +16,10 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
 from focuse.errors import FocuseError
-from focuse.graph.diagnosis import first_fault
+from focuse.graph.diagnosis import NOT_A_NUMBER, first_fault, weight_fault
 from focuse.graph.graph import Graph, from_columns
 from focuse.graph.layout import Layout, detect
-from focuse.graph.tables import from_networkx, from_table
+from focuse.graph.tables import from_networkx, from_table, to_column
 
 SAMPLE_BYTES = 1 << 16
 # Large blocks mean few partial dictionaries to unify: 16 MiB measured fastest on 5 million rows.
@@ -64,11 +65,18 @@ def read(
 def _read_file(path: Path, columns: Any, delimiter: str | None, header: bool | None) -> Graph:
     where = str(path)
     try:
+        # A file is opened several times, which would eat the first rows of a pipe.
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise FocuseError(f"{where}: not a file but a pipe or device; save it to a file first")
         with path.open("rb") as file:
             start = file.read(4)
-    except OSError as error:
-        raise FocuseError(f"{where}: {error.strerror or error}; give the path of a readable file") from None
-    if start == b"PAR1":
+            file.seek(-min(4, len(start)), os.SEEK_END)
+            end = file.read()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FocuseError(f"{where}: {reason}; give the path of a readable file") from None
+    # Text may begin with PAR1 as well: it is the name of a protein.
+    if start == b"PAR1" and (end == b"PAR1" or path.suffix == ".parquet"):
         return _read_parquet(path, columns)
     return _read_text(path, columns, delimiter, header)
 
@@ -107,9 +115,7 @@ def _parse(path: Path, layout: Layout) -> pa.Table:
     with open_bytes(path) as stream:
         return arrow_csv.read_csv(
             stream,
-            read_options=arrow_csv.ReadOptions(
-                column_names=named, skip_rows=int(layout.header), block_size=BLOCK_BYTES
-            ),
+            read_options=arrow_csv.ReadOptions(column_names=named, skip_rows=layout.skip, block_size=BLOCK_BYTES),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=layout.delimiter,
                 quote_char='"' if layout.quoted else False,
@@ -165,33 +171,47 @@ def _to_arrow(frame: Any) -> pa.Table:
         if hasattr(frame, "__arrow_c_stream__"):
             return pa.table(frame)
         return pa.interchange.from_dataframe(frame)
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        if isinstance(error, pa.ArrowException) and type(frame).__name__ == "DataFrame" and hasattr(frame, "items"):
+            return _mixed_to_arrow(frame)
         raise FocuseError(f"frame: cannot be read as a table: {_one_line(error)}") from None
 
 
+def _mixed_to_arrow(frame: Any) -> pa.Table:
+    """A pandas frame with columns of mixed kinds, which Arrow refuses: those become text."""
+    return pa.table(
+        {
+            str(name): to_column(column.astype(object).where(column.notna(), None).tolist(), "frame")
+            for name, column in frame.items()
+        }
+    )
+
+
 def _rows_to_arrow(rows: Iterable[Sequence[Any]]) -> pa.Table:
-    listed = [tuple(row) for row in rows]
+    listed = []
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
+            raise FocuseError(f"rows, row {number}: {row!r:.60} is not a tuple of head, relation, tail and weight")
+        listed.append(tuple(row))
     widths = {len(row) for row in listed}
     if not listed:
         raise FocuseError("rows: no edges; expected tuples of head, relation, tail and weight")
     if len(widths) != 1 or not widths <= {3, 4}:
         odd = next(i for i, row in enumerate(listed) if len(row) not in (3, 4) or len(row) != len(listed[0]))
         raise FocuseError(f"rows, row {odd + 1}: {len(listed[odd])} values; give every row 3 or 4")
-    try:
-        columns = [pa.array([row[place] for row in listed]) for place in range(widths.pop())]
-    except pa.ArrowException:
-        columns = [pa.array([str(row[place]) for row in listed]) for place in range(len(listed[0]))]
+    columns = [to_column([row[place] for row in listed], "rows") for place in range(len(listed[0]))]
     return pa.table(dict(zip(("head", "relation", "tail", "weight"), columns, strict=False)))
 
 
 def _weigh_relations(graph: Graph, weights: Mapping[str, float] | str | Path) -> Graph:
     """Every edge gets its relation's weight (the paper's predicate-level case)."""
-    from dataclasses import replace
-
     table = weights if isinstance(weights, Mapping) else _read_relation_weights(Path(weights))
     per_relation = np.full(len(graph.relations), np.nan)
     for name, value in table.items():
         place = graph.relations.id(str(name), "relation")
+        fault = weight_fault(value)
+        if fault:
+            raise FocuseError(f"relation weights, {str(name)!r}: {fault}")
         per_relation[place] = float(value)
     missing = graph.relations.take(np.flatnonzero(~np.isfinite(per_relation))).to_pylist()
     if missing:
@@ -203,22 +223,26 @@ def _weigh_relations(graph: Graph, weights: Mapping[str, float] | str | Path) ->
 
 def _read_relation_weights(path: Path) -> dict[str, float]:
     """A small text file: relation and weight on each line."""
-    from focuse.graph.diagnosis import weight_fault
-
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise FocuseError(f"{path}: {_one_line(error)}") from None
     table: dict[str, float] = {}
+    first = next((number for number, line in enumerate(lines, 1) if line.strip()), 0)
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         delimiter = next((mark for mark in ("\t", ",", ";", " ") if mark in line), None)
         name, _, value = line.rpartition(delimiter) if delimiter else ("", "", line)
         fault = weight_fault(value.strip()) if name else "expected a relation and its weight"
-        if fault and number == 1 and name and not table:
+        if fault.endswith(NOT_A_NUMBER) and number == first:
             continue  # a heading
+        name = name.strip()
+        if delimiter != "\t" and len(name) > 1 and name[0] == name[-1] == '"':
+            name = name[1:-1].replace('""', '"')
+        if not fault and name in table:
+            fault = f"the relation {name!r} has a weight already; remove one"
         if fault:
             raise FocuseError(f"{path}, line {number}: {fault}")
-        table[name.strip()] = float(value)
+        table[name] = float(value)
     return table

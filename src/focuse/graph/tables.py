@@ -18,6 +18,8 @@ from focuse.graph.layout import ROLES, choose_places
 
 def from_table(table: pa.Table, columns: Sequence[str | int] | None, where: str) -> Graph:
     """A graph from a table's columns, chosen by heading as in a file with a header."""
+    # The index that pandas stores beside a frame's own columns.
+    table = table.drop_columns([name for name in table.column_names if name.startswith("__index_level_")])
     if table.num_columns == 0 or table.num_rows == 0:
         raise FocuseError(f"{where}: the table is empty; expected columns head, relation, tail and weight")
     places = choose_places(list(table.column_names), True, columns, where)
@@ -28,10 +30,8 @@ def from_table(table: pa.Table, columns: Sequence[str | int] | None, where: str)
 
 
 def _names(column: pa.ChunkedArray, role: str, where: str) -> pa.ChunkedArray:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     try:
-        text = column.cast(pa.string())
+        text = _cast(column, pa.string())
     except pa.ArrowException:
         raise FocuseError(f"{where}: the {role} column holds {column.type}, not names; convert it to text") from None
     bad = pc.fill_null(pc.equal(text, ""), True)
@@ -44,19 +44,47 @@ def _names(column: pa.ChunkedArray, role: str, where: str) -> pa.ChunkedArray:
 def _weights(column: pa.ChunkedArray, where: str) -> npt.NDArray[np.float64]:
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
+    numbers: npt.NDArray[np.float64]
     try:
-        numbers: npt.NDArray[np.float64] = (
-            pc.fill_null(column.cast(pa.float64()), float("nan")).to_numpy().astype(np.float64)
-        )
-        bad = ~np.isfinite(numbers)
+        numbers = pc.fill_null(_cast(column, pa.float64()), np.nan).to_numpy()
     except pa.ArrowException:
-        bad = np.array([bool(weight_fault(value)) for value in column.to_pylist()])
-        numbers = np.empty(0)
+        values = ["" if value is None else value for value in column.to_pylist()]
+        numbers = np.array([np.nan if weight_fault(value) else float(str(value)) for value in values])
+    bad = ~np.isfinite(numbers)
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         value = column[row].as_py()
         raise FocuseError(f"{where}, row {row + 1}: {weight_fault('' if value is None else value)}")
     return numbers
+
+
+def _cast(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """The column as `kind`; dictionaries by their values, for Arrow cannot cast those that polars makes."""
+    if pa.types.is_dictionary(column.type):
+        return pa.chunked_array([_cast(chunk.dictionary, kind).take(chunk.indices) for chunk in column.chunks], kind)
+    if kind != pa.float64():
+        return column.cast(kind)
+    if pa.types.is_string_view(column.type) or pa.types.is_large_string(column.type):
+        column = column.cast(pa.string())
+    if pa.types.is_string(column.type):
+        column = pc.ascii_trim(column, " \t")  # as in a text file
+    return column.cast(kind, safe=False)  # a count beyond 2**53 may lose its last digits
+
+
+def to_column(values: list[Any], where: str) -> pa.Array:
+    """Python values as a column; what is of mixed kinds as text."""
+    try:
+        try:
+            return pa.array(values)
+        except (pa.ArrowException, OverflowError):
+            return pa.array([None if value is None or _is_nan(value) else str(value) for value in values], pa.string())
+    except UnicodeEncodeError as error:
+        row = [str(value) for value in values].index(error.object) + 1
+        raise FocuseError(f"{where}, row {row}: {error.object!r} is not Unicode text; mend it") from None
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and np.isnan(value)
 
 
 def from_networkx(graph: Any) -> Graph:
@@ -76,14 +104,11 @@ def from_networkx(graph: Any) -> Graph:
         raise FocuseError(f"NetworkX graph, edge {edges[row][:2]!r}: no 'relation' in its data and no text as its key")
     weights = None
     if any("weight" in data for *_, data in edges):
-        column = pa.chunked_array([_numbers([data.get("weight") for *_, data in edges])])
+        column = pa.chunked_array([to_column([data.get("weight") for *_, data in edges], "NetworkX graph")])
         weights = _weights(column, "NetworkX graph")
-    heads, tails = [str(edge[0]) for edge in edges], [str(edge[1]) for edge in edges]
-    return from_columns(heads, [str(name) for name in relations], tails, weights, source="NetworkX graph")
-
-
-def _numbers(values: list[Any]) -> pa.Array:
-    try:
-        return pa.array(values)
-    except pa.ArrowException:
-        return pa.array([None if value is None else str(value) for value in values])
+    names = []
+    for role, values in zip(ROLES, ([edge[0] for edge in edges], relations, [edge[1] for edge in edges]), strict=False):
+        column = pa.chunked_array([to_column([str(value) for value in values], "NetworkX graph")])
+        names.append(_names(column, role, "NetworkX graph"))
+    head, relation, tail = names
+    return from_columns(head, relation, tail, weights, source="NetworkX graph")

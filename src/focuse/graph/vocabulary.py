@@ -53,7 +53,10 @@ class Vocabulary:
 
     def id(self, name: str, kind: str = "name") -> int:
         """The id of one name; an unknown one is an error that offers the nearest."""
-        found = int(self.ids([name])[0])
+        try:
+            found = int(self.ids([name])[0])
+        except UnicodeEncodeError:  # a shell passes on bytes that are no text
+            found = -1
         if found < 0:
             offered = nearest(name, self.column.slice(0, SUGGESTIONS_FROM).to_pylist())
             raise FocuseError(f"the graph has no {kind} {name!r}{offered}")

@@ -57,8 +57,8 @@ class RelationRange(Normaliser):
         low, high = self.arrays["low"][relation], self.arrays["high"][relation]
         # Halves first: the span of numbers near ±1e308 would overflow.
         span = high / 2 - low / 2
-        share = np.divide(weight / 2 - low / 2, span, out=np.ones(len(weight)), where=span > 0)
-        return np.clip(share, 0.0, 1.0)
+        inside = np.clip(weight, low, high) / 2 - low / 2
+        return np.divide(inside, span, out=np.ones(len(weight)), where=span > 0)
 
     def inverse(self, share: Weights, relation: Ids) -> Weights:
         low, high = self.arrays["low"][relation], self.arrays["high"][relation]
@@ -169,6 +169,5 @@ def comparable(weight: Weights, train: Weights) -> Weights:
     if in_unit_range(train) and in_unit_range(weight):
         return weight
     low, high = float(train.min()), float(train.max())
-    if low == high:
-        return np.ones(len(weight))
-    return np.clip((weight / 2 - low / 2) / (high / 2 - low / 2), 0.0, 1.0)
+    span = high / 2 - low / 2
+    return (np.clip(weight, low, high) / 2 - low / 2) / span if span > 0 else np.ones(len(weight))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
@@ -16,6 +17,7 @@ from focuse.errors import FocuseError
 from focuse.graph.graph import Graph
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
+CHUNK_ROWS = 1 << 17
 
 
 def write(graph: Graph, path: Path) -> None:
@@ -29,23 +31,33 @@ def write(graph: Graph, path: Path) -> None:
     if kind not in (".tsv", ".csv"):
         raise FocuseError(f"{path}: cannot write {path.suffix or 'a file without suffix'}; use .tsv, .csv or .parquet")
     if kind == ".tsv":
-        _check_plain(graph, path)
-    options = arrow_csv.WriteOptions(
-        include_header=kind == ".csv",
-        delimiter="\t" if kind == ".tsv" else ",",
-        quoting_style="none" if kind == ".tsv" else "needed",
-    )
+        _refuse(graph, path, "[\t\r\n]", "a tab or line end; write .csv or .parquet instead")
+        _refuse(graph, path, "^\ufeff", "a byte order mark; write .csv or .parquet instead")
+    _refuse(graph, path, r"\x00", "a zero byte; write .parquet instead")  # readers take it for UTF-16
     with replacing(path) as temporary, pa.output_stream(str(temporary), compression=packed) as stream:
-        arrow_csv.write_csv(graph.to_arrow(), stream, options)
+        if kind == ".csv":
+            arrow_csv.write_csv(graph.to_arrow(), stream)
+        else:
+            _write_tsv(graph, stream)
 
 
-def _check_plain(graph: Graph, path: Path) -> None:
-    """TSV has no way to write a tab or a line end inside a name."""
+def _write_tsv(graph: Graph, stream: pa.NativeFile) -> None:
+    """Lines without quoting, by hand: Arrow's writer refuses names that hold quotes."""
+    for start in range(0, len(graph), CHUNK_ROWS):
+        table = graph.select(np.arange(start, min(start + CHUNK_ROWS, len(graph)))).to_arrow()
+        columns = [column.combine_chunks().cast(pa.string()) for column in table.columns]
+        lines = pc.binary_join_element_wise(pc.binary_join_element_wise(*columns, "\t"), "", "\n")
+        # The text of an Arrow column lies in one piece: here it is the lines themselves.
+        stream.write(lines.buffers()[2].slice(0, pc.sum(pc.binary_length(lines)).as_py()))
+
+
+def _refuse(graph: Graph, path: Path, pattern: str, fault: str) -> None:
+    """An error if a name holds what the format cannot carry."""
     for vocabulary in (graph.entities, graph.relations):
-        odd = pc.match_substring_regex(vocabulary.column, "[\t\r\n]")
+        odd = pc.match_substring_regex(vocabulary.column, pattern)
         if pc.any(odd).as_py():
             name = vocabulary[pc.index(odd, True).as_py()]
-            raise FocuseError(f"{path}: the name {name!r} holds a tab or line end; write .csv or .parquet instead")
+            raise FocuseError(f"{path}: the name {name!r} holds {fault}")
 
 
 @contextmanager
@@ -54,10 +66,12 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.touch()
+        mode = temporary.stat().st_mode
     except OSError as error:
         raise FocuseError(f"{path}: {error.strerror or error}; choose a folder that exists and is writable") from None
     try:
         yield temporary
+        temporary.chmod(mode)  # some writers make files that only their owner can read
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -36,7 +36,7 @@ class Model(ABC):
         """What to look for on `side`, given the other side's rows: [B, d], [B, r] -> [B, d]."""
 
     def candidates(self, rows: Tensor, relation: Tensor) -> Tensor:
-        """Rows made comparable with a query; the identity for most. [..., d] -> [..., d]."""
+        """Rows made comparable with a query; the identity for most. [..., d], [..., r] -> [..., d], broadcast."""
         return rows
 
     def compare(self, query: Tensor, candidates: Tensor) -> Tensor:
@@ -63,10 +63,10 @@ class Model(ABC):
     def shared(self, query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
         """Every query against one pool of P rows: [B, d], [B, r], [P, d] -> [B, P]."""
         _same_length(query, relation)
-        others = self.candidates(rows, relation)
-        if others.dim() == 3:  # candidates that depend on the relation are no longer one pool
-            return self.product(query[:, None], others)[:, 0]
-        return self.product(query, others)
+        others = self.candidates(rows[None], relation[:, None])
+        if len(others) == 1:
+            return self.product(query, others.squeeze(0))
+        return self.product(query[:, None], others)[:, 0]  # they depend on the relation: no longer one pool
 
     def product(self, query: Tensor, candidates: Tensor) -> Tensor:
         """All queries against all candidates as one matrix product: [..., S, d], [..., N, d] -> [..., S, N]."""

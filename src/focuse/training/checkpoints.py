@@ -16,6 +16,8 @@ import os
 import shutil
 import time
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,8 @@ from focuse.training.settings import Settings
 from focuse.training.toml import to_toml
 
 FORMAT = 1
+PARTS = ("train", "valid", "test")
+COLUMNS = ("head", "relation", "tail", "weight")
 Tables = dict[str, torch.Tensor]
 
 
@@ -83,6 +87,8 @@ class Store:
         """A new folder with all but the weights; it appears complete or not at all."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FocuseError(f"{folder}: exists and is not empty; choose another --out, or continue with --resume")
+        if not folder.name:
+            raise FocuseError(f"{folder}: choose a folder with a name of its own")
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
@@ -90,10 +96,11 @@ class Store:
         except OSError as error:
             raise FocuseError(f"{folder}: {error.strerror or error}; choose a folder that can be written") from None
         try:
-            _write_fixed(temporary, settings, splits, normaliser)
-            if folder.exists():
-                folder.rmdir()
-            os.rename(temporary, folder)
+            with _writing(folder):
+                _write_fixed(temporary, settings, splits, normaliser)
+                if folder.exists():
+                    folder.rmdir()
+                os.rename(temporary, folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         return cls(folder)
@@ -106,20 +113,30 @@ class Store:
 
     def fixed(self) -> tuple[Settings, Splits, Normaliser]:
         """Settings, splits and normaliser as they were when the run began."""
-        try:
-            config = tomllib.loads((self.folder / "run.toml").read_text(encoding="utf-8"))
-            if config["format"] != FORMAT:
-                raise FocuseError(
-                    f"{self.folder}: run format {config['format']}, this focuse {__version__} reads {FORMAT}; "
-                    f"use focuse {config.get('focuse', 'of that time')}"
-                )
+        with _reading(self.folder / "run.toml") as path:
+            config = tomllib.loads(path.read_text(encoding="utf-8"))
+            version = config["format"]
+        if version != FORMAT:
+            raise FocuseError(
+                f"{path}: run format {version}, this focuse {__version__} reads {FORMAT}; "
+                f"use focuse {config.get('focuse', 'of that time')}"
+            )
+        with _reading(path):
             settings = Settings.of(**config["settings"])
-            splits = _read_splits(self.folder, config)
-            arrays = load_arrays(self.folder / "normaliser.safetensors")
-            arrays.pop("nothing", None)
-            return settings, splits, NORMALISERS[settings.normalize or "relation"](arrays)
-        except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, SafetensorError) as error:
-            raise FocuseError(f"{self.folder}: damaged run: {' '.join(str(error).split())}") from None
+            described = {name: config[name] for name in ("sources", "weighted", "unseen")}
+        splits = _read_splits(self.folder, described)
+        with _reading(self.folder / "normaliser.safetensors") as path:
+            arrays = load_arrays(path)
+        arrays.pop("nothing", None)
+        return settings, splits, NORMALISERS[settings.normalize or "relation"](arrays)
+
+    def amend(self, settings: Settings) -> None:
+        """Other settings for the rest of the training, so that a later resume has them too."""
+        with _reading(self.folder / "run.toml") as path:
+            config = tomllib.loads(path.read_text(encoding="utf-8"))
+        config["settings"] = _known_settings(settings)
+        with _writing(path), replacing(path) as temporary:
+            temporary.write_text(to_toml(config), encoding="utf-8")
 
     # ---- the moving part ------------------------------------------------------------------------------------------
 
@@ -133,13 +150,14 @@ class Store:
 
     def append(self, row: dict[str, Any]) -> None:
         """One line of history."""
-        with (self.folder / "history.jsonl").open("a", encoding="utf-8") as file:
+        path = self.folder / "history.jsonl"
+        with _writing(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
     def finish(self, checkpoint: Checkpoint) -> None:
-        """The last checkpoint, and the tables to predict with."""
-        self.save(checkpoint)
+        """The tables to predict with, then the last checkpoint: a run that says it is finished has both."""
         self._write_tensors("model.safetensors", checkpoint.final(), {})
+        self.save(checkpoint)
 
     def checkpoint(self, device: str = "cpu") -> Checkpoint | None:
         """The newest checkpoint, None if there is none yet. History is cut back to it."""
@@ -147,20 +165,21 @@ class Store:
         if not path.exists():
             return None
         tensors, metadata = _read_tensors(path, device)
-        try:
-            progress = Progress(**json.loads(metadata["progress"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise FocuseError(f"{path}: damaged checkpoint: {error}") from None
         parts: dict[str, Tables] = {"table": {}, "optimiser": {}, "best": {}}
-        for key, value in tensors.items():
-            part, _, name = key.partition("/")
-            parts[part][name] = value
+        with _reading(path):
+            progress = Progress(**json.loads(metadata["progress"]))
+            for key, value in tensors.items():
+                part, _, name = key.partition("/")
+                parts[part][name] = value
+            if not {"entity", "relation"} <= set(parts["table"]):
+                raise ValueError("no tables in it")
         history = [row for row in self.history() if row["epoch"] <= progress.epoch]
         return Checkpoint(progress, parts["table"], parts["optimiser"], parts["best"] or None, history)
 
     def rewind(self, history: list[dict[str, Any]]) -> None:
         """Drop lines of history that lie after the checkpoint."""
-        with replacing(self.folder / "history.jsonl") as temporary:
+        path = self.folder / "history.jsonl"
+        with _writing(path), replacing(path) as temporary:
             temporary.write_text("".join(json.dumps(row) + "\n" for row in history), encoding="utf-8")
 
     def history(self) -> list[dict[str, Any]]:
@@ -187,7 +206,8 @@ class Store:
         return checkpoint.final()
 
     def _write_tensors(self, name: str, tensors: Tables, metadata: dict[str, str]) -> None:
-        with replacing(self.folder / name) as temporary:
+        path = self.folder / name
+        with _writing(path), replacing(path) as temporary:
             save_tensors(
                 {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, temporary, metadata
             )
@@ -196,11 +216,29 @@ class Store:
 
 
 def _read_tensors(path: Path, device: str) -> tuple[Tables, dict[str, str]]:
+    with _reading(path), safe_open(path, framework="pt", device=device) as file:
+        return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[Path]:
+    """Whatever is wrong with a file of the run is one line that names it."""
     try:
-        with safe_open(path, framework="pt", device=device) as file:
-            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+        yield path
+    except KeyError as error:
+        raise FocuseError(f"{path}: damaged file: {error} is missing or unknown") from None
+    except (FocuseError, OSError, TypeError, ValueError, SafetensorError) as error:
         raise FocuseError(f"{path}: damaged file: {' '.join(str(error).split())}") from None
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A full disk and the like are one line too; what was there before is still whole."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+        raise FocuseError(f"{path}: cannot be written: {reason}; make room and go on with --resume") from None
 
 
 def _write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: Normaliser) -> None:
@@ -209,7 +247,7 @@ def _write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: N
         "format": FORMAT,
         "focuse": __version__,
         "torch": torch.__version__,
-        "settings": {key: value for key, value in settings.to_dict().items() if value is not None},
+        "settings": _known_settings(settings),
         "sources": {name: graph.source for name, graph in parts.items()},
         "weighted": {name: graph.weighted for name, graph in parts.items()},
         "unseen": {"valid": asdict(splits.valid.unseen), "test": asdict(splits.test.unseen)},
@@ -217,20 +255,29 @@ def _write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: N
     (folder / "run.toml").write_text(to_toml(config), encoding="utf-8")
     splits.train.entities.write(folder / "entities.parquet")
     splits.train.relations.write(folder / "relations.parquet")
-    columns = {
-        f"{name}/{column}": getattr(graph, column)
-        for name, graph in parts.items()
-        for column in ("head", "relation", "tail", "weight")
-    }
-    save_arrays(columns, folder / "splits.safetensors")
+    columns = {f"{name}/{column}": getattr(graph, column) for name, graph in parts.items() for column in COLUMNS}
     # A file of tensors must hold one.
-    save_arrays(normaliser.arrays or {"nothing": np.zeros(1)}, folder / "normaliser.safetensors")
+    arrays = {"splits": columns, "normaliser": normaliser.arrays or {"nothing": np.zeros(1)}}
+    for name, values in arrays.items():
+        with replacing(folder / f"{name}.safetensors") as temporary:
+            save_arrays(values, temporary)
+
+
+def _known_settings(settings: Settings) -> dict[str, Any]:
+    """TOML has no None: what is not set is left out."""
+    return {key: value for key, value in settings.to_dict().items() if value is not None}
 
 
 def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
-    entities = Vocabulary.read(folder / "entities.parquet")
-    relations = Vocabulary.read(folder / "relations.parquet")
-    columns = load_arrays(folder / "splits.safetensors")
+    with _reading(folder / "entities.parquet") as path:
+        entities = Vocabulary.read(path)
+    with _reading(folder / "relations.parquet") as path:
+        relations = Vocabulary.read(path)
+    with _reading(folder / "splits.safetensors") as path:
+        columns = load_arrays(path)
+        missing = {f"{name}/{column}" for name in PARTS for column in COLUMNS} - set(columns)
+        if missing:
+            raise ValueError(f"no column {min(missing)}")
     parts = {
         name: Graph(
             columns[f"{name}/head"],
@@ -242,7 +289,7 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
             config["sources"][name],
             config["weighted"][name],
         )
-        for name in ("train", "valid", "test")
+        for name in PARTS
     }
     unseen = {name: Unseen(**config["unseen"][name]) for name in ("valid", "test")}
     return Splits(parts["train"], Aligned(parts["valid"], unseen["valid"]), Aligned(parts["test"], unseen["test"]))

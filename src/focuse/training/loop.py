@@ -6,6 +6,7 @@ and ends in the same bits as one that was never interrupted.
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
 import time
@@ -65,7 +66,8 @@ class Trainer:
         self.objective = Objective(make_loss(settings.loss), self.focus)
         self.penalty = make_regulariser(settings.regularizer, settings.regularize or "tables")
         valid = splits.valid.graph
-        facts = known_facts([train, valid], settings.device)
+        # As in the paper, validation ranks leave out every known fact; of test only that, nothing is learnt from it.
+        facts = known_facts([train, valid, splits.test.graph], settings.device)
         self.judge = make_judge(valid, train, facts, settings.threshold, settings.seed)
         self.best = Best(
             self.progress.best_mrr,
@@ -170,7 +172,7 @@ class Trainer:
         at, folder = self.progress, self.store.folder
         raise Stopped(
             f"stopped after {at.epoch} epochs and {at.batch} batches, saved; "
-            f"continue with: focuse train --resume {folder}"
+            f"continue with: focuse train --resume {shlex.quote(str(folder))}"
         )
 
 

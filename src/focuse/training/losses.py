@@ -26,7 +26,9 @@ def multiclass_nll(positive: Tensor, negative: Tensor, mask: Mask) -> Tensor:
     """−log( e^h⁺ / (e^h⁺ + Σ e^h⁻) ): equation 5 as one softmax over a positive and its corruptions."""
     if mask is not None:
         negative = negative.masked_fill(~mask, -torch.inf)
-    return torch.logsumexp(torch.cat([positive[:, None], negative], dim=1), dim=1) - positive
+    # The same as ln(1 + Σ e^(h⁻ − h⁺)): small losses keep their digits, and the positive enters once, so that its
+    # gradient adds up in the same order with and without focus.
+    return F.softplus(torch.logsumexp(negative, dim=1) - positive)
 
 
 def pairwise_nll(positive: Tensor, negative: Tensor, mask: Mask) -> Tensor:
@@ -94,6 +96,8 @@ class Objective:
     focus: Focus | None = None
 
     def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float) -> Tensor:
+        if negative.dim() != 2 or negative.shape[:1] != positive.shape:
+            raise ValueError(f"positives {tuple(positive.shape)} do not fit negatives {tuple(negative.shape)}")
         if mask is not None and mask.shape != negative.shape:
             raise ValueError(f"mask {tuple(mask.shape)} does not fit negatives {tuple(negative.shape)}")
         if self.focus is not None:

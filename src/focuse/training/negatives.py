@@ -56,11 +56,10 @@ class Sampler:
 
     def _independent(self, batch: Batch, place: tuple[int, int, int]) -> list[Corruptions]:
         """A fair coin for the side, then a uniform entity; [B, N]."""
-        random = generator(*place)
         shape = (len(batch), self.count)
-        device = batch.head.device
-        entities = torch.randint(self.entities, shape, generator=random).to(device)
-        tails = torch.randint(2, shape, generator=random).bool().to(device)
+        # One draw for both: the lowest bit is the coin, the rest the entity.
+        draw = torch.randint(2 * self.entities, shape, generator=generator(*place)).to(batch.head.device)
+        entities, tails = draw >> 1, (draw & 1).bool()
         mask = None
         if self.known is not None:
             head = torch.where(tails, batch.head[:, None], entities)

@@ -41,7 +41,7 @@ class WholeTables:
     def load(self, state: Mapping[str, Tensor]) -> None:
         for key, value in state.items():
             name, part = key.split(".")
-            self.optimiser.state[self.tables[name]][part] = value
+            self.optimiser.state[self.tables[name]][part] = value.clone()  # torch writes into it
 
 
 class RowAdagrad:

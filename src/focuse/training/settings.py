@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
+from numbers import Integral, Real
 from typing import Any
 
 from focuse.errors import FocuseError, choose, nearest
@@ -55,11 +57,13 @@ class Settings:
     @classmethod
     def of(cls, **given: Any) -> Settings:
         """Settings from keywords; an unknown one is an error that offers the nearest."""
-        names = [field.name for field in fields(cls)]
+        kinds = {field.name: str(field.type) for field in fields(cls)}
         for name in given:
-            if name not in names:
-                raise FocuseError(f"unknown setting {name!r}{nearest(name, names)}: choose from {', '.join(names)}")
-        settings = cls(**given)
+            if name not in kinds:
+                raise FocuseError(f"unknown setting {name!r}{nearest(name, kinds)}: choose from {', '.join(kinds)}")
+        if isinstance(given.get("checkpoint_every"), int):
+            given["checkpoint_every"] = str(given["checkpoint_every"])
+        settings = cls(**{name: _plain(name, value, kinds[name]) for name, value in given.items()})
         settings.check()
         return settings
 
@@ -142,6 +146,25 @@ def checkpoint_interval(text: str) -> tuple[int, float]:
     return (0, float(value)) if seconds else (int(value), 0.0)
 
 
-def _at_least(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or value < least:
+KINDS: dict[str, tuple[type, Callable[[Any], Any], str]] = {
+    "str": (str, str, "a word"),
+    "bool": (bool, bool, "True or False"),
+    "int": (Integral, int, "a whole number"),
+    "float": (Real, float, "a number"),
+}
+
+
+def _plain(name: str, value: Any, kind: str) -> Any:
+    """`value` as Python's own type (NumPy's numbers are taken too), or an error; `kind` is like 'int | None'."""
+    kind, _, optional = kind.partition(" | ")
+    accepted, convert, words = KINDS[kind]
+    if value is None and optional:
+        return None
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind != "bool"):
+        raise FocuseError(f"{name} {value!r}: give {words}")
+    return convert(value)
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
         raise FocuseError(f"{name} {value!r}: give a whole number of at least {least}")
