@@ -53,9 +53,7 @@ def command(
         bool | None, typer.Option("--filter-negatives", help="Leave known facts of train out of the negatives.")
     ] = None,
     focus: Annotated[str | None, typer.Option(help="paper (FocusE) or off [default: paper].")] = None,
-    decay: Annotated[
-        int | None, typer.Option(help="λ: epochs over which β falls to 0 [default: half of epochs].")
-    ] = None,
+    decay: Annotated[int | None, typer.Option(help="λ: epochs over which β falls to 0 [default: all epochs].")] = None,
     nonlinearity: Annotated[
         str | None,
         typer.Option(help="softplus, shifted-softplus, linear, sigmoid or tanh [default: auto, by the model]."),

@@ -23,6 +23,7 @@ class ReferenceEngine:
         self.model = model
         self.tables = {"entity": entity, "relation": relation}
         self.optimiser = optimiser
+        self._twins_at: tuple[int, Tensor | None] = (-1, None)
 
     @property
     def device(self) -> torch.device:
@@ -50,8 +51,15 @@ class ReferenceEngine:
         query = self.model.query(self.rows("entity", known), kind, side)
         scores = torch.cat([self.model.shared(query, kind, block) for _, block in self.blocks()], dim=1)
         # A matrix product rounds its last columns in another order, so entities with equal rows would not tie.
-        twin = _twins(self.tables["entity"])
-        return scores if twin is None else scores[:, twin]
+        twins = self._twins()
+        return scores if twins is None else scores[:, twins]
+
+    def _twins(self) -> Tensor | None:
+        """Which entities have equal rows; looked for once for each state of the table."""
+        version = self.tables["entity"]._version
+        if self._twins_at[0] != version:
+            self._twins_at = (version, _twins(self.tables["entity"]))
+        return self._twins_at[1]
 
     # ---- one training step ----------------------------------------------------------------------------------------
 
@@ -64,7 +72,7 @@ class ReferenceEngine:
         penalty: Penalty | None = None,
         scale: float = 1.0,
     ) -> float:
-        """Score, focus, loss, gradients, update; the loss of the batch (times `scale`), penalty included."""
+        """Score, focus, loss, gradients, update. Minimises loss · `scale` + penalty; returns the loss alone."""
         if self.optimiser is None:
             raise ValueError("an engine without optimiser cannot train")
         places = {"entity": _Place(self.tables["entity"]), "relation": _Place(self.tables["relation"])}
@@ -78,16 +86,17 @@ class ReferenceEngine:
         for group in corruptions:
             negative = self._negatives(head, kind, tail, group, entity)
             parts.append(objective(positive, negative, batch.weight, group.mask, beta).sum())
-        loss = torch.stack(parts).sum() * scale
+        loss = torch.stack(parts).sum()
+        total = loss * scale
         if penalty is not None:
             whole = penalty.scope == "tables"
-            loss = loss + penalty([place.leaf for place in places.values()] if whole else [head, kind, tail])
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise FloatingPointError(f"the loss is {value}")
-        loss.backward()  # type: ignore[no-untyped-call]
+            total = total + penalty([place.leaf for place in places.values()] if whole else [head, kind, tail])
+        value, minimised = torch.stack([loss, total]).tolist()
+        if not math.isfinite(minimised):
+            raise FloatingPointError(f"the loss is {minimised}")
+        total.backward()  # type: ignore[no-untyped-call]
         self.optimiser.update({name: (place.ids, place.gradient()) for name, place in places.items()})
-        return value
+        return float(value)
 
     def _negatives(self, head: Tensor, kind: Tensor, tail: Tensor, group: Corruptions, entity: _Place) -> Tensor:
         """Scores of one group of corruptions, [B, N]."""

@@ -170,7 +170,7 @@ def _per_relation(graph: Graph) -> list[RelationFacts]:
                 weight_median=_scaled(np.median, weight),
                 weight_mean=_scaled(np.mean, weight),
                 weight_max=high,
-                histogram=np.histogram(share, bins=BINS, range=(0.0, 1.0))[0].tolist(),
+                histogram=np.bincount(np.minimum(share * BINS, BINS - 1).astype(np.int64), minlength=BINS).tolist(),
             )
         )
     return facts

@@ -49,7 +49,7 @@ def row_fault(row: list[str], layout: Layout) -> str:
         return f"{len(row)} columns instead of {layout.width}; give every line head, relation, tail and weight"
     for role, place in zip(ROLES, layout.places, strict=False):
         field = row[place]
-        if any("\udc80" <= letter <= "\udcff" for letter in field):
+        if not field.isascii() and any("\udc80" <= letter <= "\udcff" for letter in field):
             return f"the {role} is not UTF-8 text; save the file as UTF-8"
         if role == "weight":
             fault = weight_fault(field)

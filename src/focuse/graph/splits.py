@@ -78,7 +78,9 @@ def _hold_out(graph: Graph, sizes: list[int], seed: int) -> npt.NDArray[np.int8]
     if len(taken) and taken[-1] < sum(sizes):  # too few to spare: share what there is in the same proportion
         sizes = [int(size * int(taken[-1]) / sum(sizes)) for size in sizes]
     part = np.zeros(len(order), np.int8)
-    edges = np.searchsorted(taken, [sizes[0], sizes[0] + sizes[1]], side="right")
-    part[free[: edges[0]]] = 1
-    part[free[edges[0] : edges[1]]] = 2
+    start, done = 0, 0
+    for name, size in enumerate(sizes, 1):
+        end = int(np.searchsorted(taken, done + size, side="right"))
+        part[free[start:end]] = name
+        start, done = end, int(taken[end - 1]) if end else 0
     return part[group]

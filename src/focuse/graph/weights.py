@@ -115,8 +115,20 @@ class RelationQuantile(Normaliser):
             rows = relation == kind
             knots = slice(offsets[kind], offsets[kind + 1])
             if offsets[kind + 1] > offsets[kind]:
-                result[rows] = np.interp(given[rows], self.arrays[source][knots], self.arrays[target][knots])
+                result[rows] = _between(given[rows], self.arrays[source][knots], self.arrays[target][knots])
         return result
+
+
+def _between(given: Weights, source: Weights, target: Weights) -> Weights:
+    """np.interp by shares of the way instead of slopes, which overflow where numbers are near 1e308."""
+    given = np.clip(given, source[0], source[-1])
+    before = np.searchsorted(source, given, side="right") - 1
+    after = np.minimum(before + 1, len(source) - 1)
+    span = source[after] / 2 - source[before] / 2
+    way = np.divide(given / 2 - source[before] / 2, span, out=np.zeros(len(given)), where=span > 0)
+    low, high = target[before], target[after]
+    result: Weights = np.clip(low * (1 - way) + high * way, low, high)
+    return result
 
 
 class AsTheyAre(Normaliser):

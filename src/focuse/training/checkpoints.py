@@ -177,7 +177,9 @@ class Store:
         return Checkpoint(progress, parts["table"], parts["optimiser"], parts["best"] or None, history)
 
     def rewind(self, history: list[dict[str, Any]]) -> None:
-        """Drop lines of history that lie after the checkpoint."""
+        """Drop lines of history that lie after the checkpoint, and files that a killed process left half-written."""
+        for left in self.folder.glob(".*.*.[0-9]*"):
+            left.unlink(missing_ok=True)
         path = self.folder / "history.jsonl"
         with _writing(path), replacing(path) as temporary:
             temporary.write_text("".join(json.dumps(row) + "\n" for row in history), encoding="utf-8")

@@ -128,12 +128,11 @@ class Trainer:
         corruptions = self.sampler(batch, (self.settings.seed, at.epoch, at.batch))
         scale = 1.0 / len(batch) if self.settings.reduction == "mean" else 1.0
         try:
-            loss = self.engine.step(batch, corruptions, self.objective, beta, self.penalty, scale)
+            return self.engine.step(batch, corruptions, self.objective, beta, self.penalty, scale)
         except FloatingPointError as error:
             raise FocuseError(
                 f"training diverged in epoch {at.epoch + 1}: {error}; lower the learning rate (--lr) or the dimension"
             ) from None
-        return loss / scale
 
     def _judge(self, row: dict[str, Any]) -> None:
         """Measure on validation when it is time, and decide whether to stop."""

@@ -92,6 +92,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None:
                 _at_least(name, value, 1 if name == "batch_size" else 0)
+        if self.seed >= 2**32:
+            raise FocuseError(f"seed {self.seed}: give a whole number below 2**32")
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise FocuseError(f"lr {self.lr:g}: give a number above 0")
         if not 0 <= self.threshold <= 1:
@@ -105,7 +107,7 @@ class Settings:
 
     def resolve(self, train: Graph, device: str) -> Settings:
         """All that depends on the graph or the machine filled in."""
-        decay = self.epochs // 2 if self.decay is None else self.decay
+        decay = self.epochs if self.decay is None else self.decay
         return replace(
             self,
             batch_size=default_batch_size(len(train)) if self.batch_size is None else self.batch_size,

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import focuse
+
+COMMANDS = {
+    "train": "--valid --test --model --dim --epochs --batch-size --negatives --sampling --focus --decay --loss --lr "
+    "--regularizer --normalize --seed --device --checkpoint-every --out --resume --json",
+    "evaluate": "--ties --protocol --device --json",
+    "predict": "--head --relation --tail --top --json",
+    "inspect": "--valid --test --json",
+    "demo": "--out --seed --json",
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_lists_the_promised_flags_and_says_what_each_does(command, name):
+    shown = command(name, "--help", check=True).stdout
+    assert re.match(rf"Usage: .*focuse {name} \[OPTIONS\]", shown)
+    flags = re.findall(r"^  (?:-h, )?(--[\w-]+)(.*(?:\n {10,}.*)*)", shown, re.MULTILINE)
+    described = {flag: " ".join(rest.split()) for flag, rest in flags}
+    assert set(COMMANDS[name].split()) <= set(described)
+    for flag, text in described.items():
+        words = re.sub(r"^(/ --[\w-]+)? *(<\w+>)?", "", text).strip()
+        assert len(words.split()) >= 2, f"{flag} has no help"
+        assert "None" not in words
+    assert max(map(len, shown.splitlines())) <= 80
+    summary = shown.split("\n\n")[1].strip()
+    assert summary[0].isupper()
+    assert summary.endswith((".", "words, and writes an HTML report."))
+
+
+def test_the_console_script_and_the_module_are_the_same_command(command):
+    script = Path(sys.executable).with_name("focuse")
+    shown = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert all(re.search(rf"^  {name} +\S", shown, re.MULTILINE) for name in COMMANDS)
+    assert command("--version", check=True).stdout == f"focuse {focuse.__version__}\n"
+
+
+def test_alone_it_shows_its_help(command):
+    done = command()
+    assert done.returncode == 2
+    assert done.stdout.startswith("Usage: ")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["trian"], "No such command 'trian'"),
+        (["train", "g.tsv", "--epoch", "3"], "--epochs"),
+        (["train", "g.tsv", "--dim", "ten"], "Invalid value for '--dim'"),
+        (["evaluate"], "(see focuse evaluate --help)"),
+    ],
+)
+def test_a_usage_error_is_one_line(refused, arguments, says):
+    assert says in refused(*arguments)
+
+
+def test_a_reader_that_leaves_early_makes_no_noise(command, graph_file):
+    reading, writing = os.pipe()
+    os.close(reading)
+    for arguments in (["inspect", graph_file], ["train", "--help"]):
+        done = command(*arguments, capture_output=False, stdout=writing, stderr=subprocess.PIPE)
+        assert done.stderr == ""
+        assert done.returncode == 1
+    os.close(writing)

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from focuse.cli.output import bars, emit, table
+
+
+def test_json_or_text(capsys):
+    emit({"name": "ΔMRR"}, "text", as_json=True)
+    shown = capsys.readouterr().out
+    assert json.loads(shown) == {"name": "ΔMRR"}
+    assert "ΔMRR" in shown
+    emit({"name": "ΔMRR"}, "text", as_json=False)
+    assert capsys.readouterr().out == "text\n"
+
+
+def test_json_never_holds_what_is_not_json():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        emit({"mrr": float("nan")}, "", as_json=True)
+
+
+def test_table_aligns_names_left_and_numbers_right():
+    assert table(["name", "n"], [["long name", "1"], ["b", "1,000"]]).splitlines() == [
+        "name           n",
+        "long name      1",
+        "b          1,000",
+    ]
+    assert table(["name"], []) == "name"
+
+
+def test_bars():
+    assert bars([0, 0]) == "  "
+    assert bars([8, 4, 1]) == "█▄▁"
+    assert bars([1000, 1])[1] == "▁"  # a single one is still to be seen

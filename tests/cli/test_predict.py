@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+def test_json_ranks_the_missing_part(command, trained):
+    done = command("predict", trained.folder, "--head", "e1", "--relation", "r0", "--top", "4", "--json", check=True)
+    found = json.loads(done.stdout)["predictions"]
+    assert [row["rank"] for row in found] == [1, 2, 3, 4]
+    assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
+    assert all(set(row) == {"rank", "head", "relation", "tail", "score", "known", "weight"} for row in found)
+    assert {(row["head"], row["relation"]) for row in found} == {("e1", "r0")}
+    assert done.stderr == ""
+
+
+def test_text_marks_known_facts(command, trained):
+    shown = command("predict", trained.folder, "--relation", "r0", "--tail", "e2", "--top", "40", check=True).stdout
+    lines = shown.splitlines()
+    assert len(lines) == 40
+    assert {line.split()[3] for line in lines} == {"e2"}
+    assert any("known, weight 0." in line for line in lines)
+    assert any(line.endswith("new") for line in lines)
+    new = command("predict", trained.folder, "--relation", "r0", "--tail", "e2", "--top", "40", "--new", check=True)
+    assert len(new.stdout.splitlines()) == sum(line.endswith("new") for line in lines)
+
+
+def test_relations_are_ranked_too(command, trained):
+    shown = command("predict", trained.folder, "--head", "e1", "--tail", "e2", "--json", check=True).stdout
+    assert {row["relation"] for row in json.loads(shown)["predictions"]} == {"r0", "r1", "r2"}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--head", "e_39", "--relation", "r0"], "no entity 'e_39' (did you mean e39"),
+        (["--head", "e1", "--relation", "rr0"], "no relation 'rr0' (did you mean r0"),
+        (["--head", "e1"], "give two of head, relation and tail"),
+        (["--head", "e1", "--relation", "r0", "--top", "0"], "top 0: give at least 1"),
+    ],
+)
+def test_refused(refused, trained, options, says):
+    assert says in refused("predict", trained.folder, *options)

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+
+import pytest
+
+from focuse import Settings
+
+QUICK = ["--dim", "4", "--epochs", "2"]
+
+
+def lines(folder):
+    path = folder / "history.jsonl"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def history(folder):
+    return [json.loads(line) for line in lines(folder)]
+
+
+def plain_history(folder):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in history(folder)]
+
+
+def start_and_signal(arguments, folder, epochs, number):
+    """Run until `epochs` epochs are done, then send the signal; (exit code, stdout, stderr)."""
+    started = [sys.executable, "-m", "focuse", *map(str, arguments)]
+    process = subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 100
+    while len(lines(folder)) < epochs:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def test_json_is_one_object_with_the_promised_keys(trained, small):
+    data = trained.data
+    assert set(data) == {
+        "run",
+        "epochs",
+        "best_epoch",
+        "valid_mrr",
+        "seconds",
+        "train_rows",
+        "valid_rows",
+        "test_rows",
+        "settings",
+    }
+    assert data["run"] == str(trained.folder)
+    assert (data["train_rows"], data["valid_rows"], data["test_rows"]) == (480, 60, 60)
+    assert data["epochs"] == len(history(trained.folder)) == 20
+    best = max((row for row in history(trained.folder) if "valid_mrr" in row), key=lambda row: row["valid_mrr"])
+    assert (data["best_epoch"], data["valid_mrr"]) == (best["epoch"], best["valid_mrr"])
+    assert data["settings"]["batch_size"] == 4
+    assert data["settings"]["focus"] == "paper"
+
+
+def test_away_from_a_terminal_progress_is_lines_on_stderr(trained):
+    shown = trained.errors.splitlines()
+    assert re.fullmatch(r"epoch 1/20  loss \d\S*  β 1\.00", shown[0])
+    assert re.fullmatch(r"epoch 20/20  loss \d\S*  β 0\.00  valid MRR 0\.\d{3}", shown[-2])
+    assert "those weights are kept" in shown[-1]
+    assert "\x1b" not in trained.errors
+
+
+def test_ctrl_c_and_kill_then_resume_end_in_the_same_bits(command, trained, graph_file, options, tmp_path):
+    folder = tmp_path / "with space" / "run"
+    arguments = ["train", graph_file, "--out", folder, *options]
+    code, out, err = start_and_signal(arguments, folder, 3, signal.SIGINT)
+    assert (code, out) == (130, "")
+    last = err.splitlines()[-1]
+    assert re.search(r"stopped after \d+ epochs and \d+ batches, saved; continue with: ", last)
+    assert last.endswith(f"focuse train --resume '{folder}'")
+    assert "Traceback" not in err
+    done = len(history(folder))
+    code, _, _ = start_and_signal(["train", "--resume", folder], folder, done + 5, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert not (folder / "model.safetensors").exists()
+    finished = command("train", "--resume", folder, "--json", "--quiet", check=True)
+    assert finished.stderr == ""
+    assert json.loads(finished.stdout)["epochs"] == 20
+    for name in ("model.safetensors", "splits.safetensors", "checkpoint.safetensors"):
+        assert (folder / name).read_bytes() == (trained.folder / name).read_bytes()
+    assert plain_history(folder) == plain_history(trained.folder)
+    assert {path.name for path in folder.iterdir()} == {path.name for path in trained.folder.iterdir()}
+
+
+def test_resuming_a_finished_run_says_so(command, trained):
+    done = command("train", "--resume", trained.folder, check=True)
+    assert done.stderr == f"{trained.folder}: already finished after 20 epochs\n"
+    assert f"{trained.folder}: 20 epochs in" in done.stdout
+
+
+def test_text_output_tells_what_to_do_next_and_quiet_is_quiet(command, graph_file, tmp_path):
+    done = command("train", graph_file, "--out", tmp_path / "run", "--quiet", *QUICK, check=True)
+    assert done.stderr == ""
+    first, second, third = done.stdout.splitlines()
+    assert re.fullmatch(rf"{tmp_path}/run: 2 epochs in \d+\.\d s on 480 triples", first)
+    assert re.fullmatch(r"best epoch 2, validation MRR 0\.\d{3}", second)
+    assert third == f"next: focuse evaluate {tmp_path}/run"
+    again = command("train", "--resume", tmp_path / "run", "--epochs", "3", "--json", "--quiet", check=True)
+    assert json.loads(again.stdout)["epochs"] == 3
+
+
+def test_on_a_terminal_there_is_a_bar(graph_file, tmp_path):
+    master, slave = pty.openpty()
+    arguments = [sys.executable, "-m", "focuse", "train", str(graph_file), "--out", str(tmp_path / "run"), *QUICK]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "140"}
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=slave, env=environment, text=True)
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(master, 4096)
+        except OSError:  # Linux says so when the other end is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    out, _ = process.communicate(timeout=60)
+    os.close(master)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert process.returncode == 0
+    assert re.search(r"epoch 2/2 .*loss \S+  β 0\.00  valid MRR 0\.\d{3} .*\d:\d\d:\d\d.* left", text)
+    assert "loss" not in out
+
+
+class TestRefused:
+    """Exit code 2, one line on stderr, nothing written."""
+
+    @pytest.fixture(autouse=True)
+    def _nothing_written(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "nan.tsv").write_text("a\tr\tb\t0.5\nb\tr\tc\tnan\n")
+        (tmp_path / "g.tsv").write_text("a\tr\tb\t0.5\nb\tr\tc\t0.9\n")
+        (tmp_path / "taken").mkdir()
+        (tmp_path / "taken" / "thesis").write_text("years of work")
+        before = {path: path.read_bytes() if path.is_file() else None for path in tmp_path.rglob("*")}
+        yield
+        assert before == {path: path.read_bytes() if path.is_file() else None for path in tmp_path.rglob("*")}
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            ("missing.tsv --out run", "missing.tsv: No such file or directory; give the path"),
+            ("nan.tsv --out run", "nan.tsv, line 2: "),
+            ("g.tsv --out run --model complx", "unknown model 'complx' (did you mean complex?)"),
+            ("g.tsv --out run --device banana", "device 'banana' is not available"),
+            ("g.tsv --out run --valid missing.tsv", "missing.tsv: No such file"),
+            ("g.tsv --out taken", "taken: exists and is not empty; choose another --out"),
+            ("g.tsv", "focuse train GRAPH --out RUN"),
+            ("--out run", "focuse train GRAPH --out RUN"),
+            ("--resume nowhere", "nowhere: not a run"),
+            ("--resume taken --lr 0.1 --valid-share 0.2 --test g.tsv", "leave out lr, test, valid-share"),
+            ("g.tsv --resume taken --out run", "leave out graph, out"),
+        ],
+    )
+    def test_one_line(self, refused, arguments, says):
+        assert says in refused("train", *arguments.split())
+
+
+def test_help_states_the_real_defaults(command, small):
+    shown = command("train", "--help", check=True).stdout
+    entries = re.findall(r"^  --([\w-]+) <\w+>(.*(?:\n {10,}.*)*)", shown, re.MULTILINE)
+    stated = {}
+    for flag, text in entries:
+        found = re.search(r"\[default: ([^\]]*)\]", " ".join(text.split()))
+        if found:
+            stated[flag.replace("-", "_")] = found[1]
+    settings = asdict(Settings())
+    described = {
+        "batch_size": ("by the graph's size", 128),
+        "decay": ("half of epochs", settings["epochs"] // 2),
+        "burn_in": ("half of decay", settings["epochs"] // 4),
+        "nonlinearity": ("auto, by the model", "softplus"),
+        "regularize": ("by the optimizer", "tables"),
+        "normalize": ("relation", "relation"),
+    }
+    resolved = asdict(Settings().resolve(small, "cpu"))
+    for name, (words, value) in described.items():
+        assert stated.pop(name) == words
+        assert resolved[name] == value
+    plain = {name: text for name, text in stated.items() if name in settings}
+    assert set(plain) == set(settings) - set(described) - {"beta", "filter_negatives"}  # off unless given
+    for name, text in plain.items():
+        value = settings[name]
+        assert text == value if isinstance(value, str) else float(text) == value, name
+
+
+def test_relation_weights_and_given_files_reach_the_training(command, graph_file, tmp_path):
+    (tmp_path / "weights.csv").write_text("relation,weight\nr0,1\nr1,5\nr2,9\n")
+    (tmp_path / "test.tsv").write_text("e1\tr0\te2\t0.5\ne3\tr1\tstranger\t0.7\n")
+    done = command(
+        *("train", graph_file, "--out", tmp_path / "run", "--json", "--valid-share", "0.2"),
+        *("--relation-weights", tmp_path / "weights.csv", "--test", tmp_path / "test.tsv", *QUICK),
+        check=True,
+    )
+    data = json.loads(done.stdout)
+    assert data["settings"]["normalize"] == "global"
+    assert (data["train_rows"], data["valid_rows"], data["test_rows"]) == (480, 120, 1)
+    assert "1 of 2 rows name 1 entities ('stranger')" in done.stderr

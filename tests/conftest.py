@@ -1,0 +1,105 @@
+"""What tests share: small graphs, a listening reporter, and the command as a process."""
+
+from __future__ import annotations
+
+import os
+
+# One thread a process: pytest-xdist fills the cores, and bits depend on the number of threads.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import focuse
+from focuse.graph.graph import from_columns
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def planted(edges: int = 600, entities: int = 40, seed: int = 0) -> focuse.Graph:
+    """A graph whose links and weights follow hidden factors, so that a few epochs can learn something."""
+    random = np.random.default_rng(seed)
+    factors, kinds = random.normal(size=(entities, 4)), random.normal(size=(3, 4))
+    fit = np.einsum("hk,rk,tk->hrt", factors, kinds, factors).ravel()
+    plausible = np.argsort(-fit)[: edges * 2]
+    chosen = random.choice(plausible, edges, replace=False)
+    weight = 1 / (1 + np.exp(-(fit[chosen] - np.median(fit[plausible]))))
+    head, kind, tail = np.unravel_index(chosen, (entities, 3, entities))
+    return from_columns(
+        [f"e{i}" for i in head],
+        [f"r{i}" for i in kind],
+        [f"e{i}" for i in tail],
+        np.round(weight, 4),
+        "planted",
+    )
+
+
+@pytest.fixture(scope="session")
+def small() -> focuse.Graph:
+    """600 edges over 40 entities and 3 relations."""
+    return planted()
+
+
+@pytest.fixture(scope="session")
+def careers() -> focuse.Graph:
+    """The embedded graph of 10,000 edges."""
+    from focuse.experiments.demo import careers
+
+    return careers()
+
+
+class Recorder:
+    """A reporter that remembers; `on_step` is called after every batch with (epoch, batches done)."""
+
+    def __init__(self, on_step: Callable[[int, int], None] | None = None) -> None:
+        self.notes: list[str] = []
+        self.rows: list[dict[str, Any]] = []
+        self.on_step = on_step
+        self.seen = 0
+        self.stopped = 0
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def start(self, settings: Any, epochs_done: int) -> None:
+        self.settings, self.began_at = settings, epochs_done
+
+    def step(self, epoch: int, share: float) -> None:
+        self.seen += 1
+        if self.on_step is not None:
+            self.on_step(epoch, self.seen)
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+@pytest.fixture
+def listen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recorder]:
+    """`listen(on_step)`: every training from now on reports to the recorder it returns."""
+
+    def start(on_step: Callable[[int, int], None] | None = None) -> Recorder:
+        recorder = Recorder(on_step)
+        monkeypatch.setattr("focuse.run.make_reporter", lambda progress: recorder)
+        return recorder
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def command() -> Command:
+    """`command("train", …)`: the command line in a process of its own, output captured as text."""
+
+    def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        options = {"capture_output": True, "text": True, "encoding": "utf-8", "timeout": 120} | options
+        return subprocess.run([sys.executable, "-m", "focuse", *map(str, arguments)], **options)
+
+    return run

@@ -1,0 +1,331 @@
+"""A whole step of the reference engine against the objective written out in NumPy, triple by triple."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from focuse.engines import Batch, Corruptions, ReferenceEngine
+from focuse.engines.base import Gradients
+from focuse.evaluation.known import Known
+from focuse.focus import Focus
+from focuse.models import make_model
+from focuse.training.losses import Objective, make_loss
+from focuse.training.negatives import SAMPLINGS, Sampler
+from focuse.training.optimisers import OPTIMISERS, make_optimiser
+from focuse.training.regularisers import Regulariser
+
+ENTITIES, RELATIONS, DIM = 6, 2, 2
+# A repeated head, a loop, a triple that comes twice; entity 5 is in no positive.
+HEADS, KINDS, TAILS, WEIGHTS = [0, 0, 3, 2, 0], [0, 1, 1, 0, 0], [1, 2, 3, 4, 1], [0.9, 0.0, 0.35, 1.0, 0.9]
+BETA = 0.3
+
+
+def np_complex(h: np.ndarray, r: np.ndarray, t: np.ndarray) -> float:
+    h, r, t = (row[:DIM] + 1j * row[DIM:] for row in (h, r, t))
+    return float(np.real((h * r * np.conj(t)).sum()))
+
+
+# The score, and the non-linearity that suits it.
+Score = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
+SCORES: dict[str, tuple[Score, str]] = {
+    "complex": (np_complex, "softplus"),
+    "distmult": (lambda h, r, t: float((h * r * t).sum()), "softplus"),
+    "transe": (lambda h, r, t: float(-np.abs(h + r - t).sum()), "shifted-softplus"),
+    "transe-l2": (lambda h, r, t: float(-np.sqrt(((h + r - t) ** 2).sum())), "shifted-softplus"),
+}
+SHIFTS = {"softplus": 0.0, "shifted-softplus": np.log(9999.0)}
+
+
+def make_batch(dtype: torch.dtype = torch.float64) -> Batch:
+    return Batch(*map(torch.tensor, (HEADS, KINDS, TAILS)), torch.tensor(WEIGHTS, dtype=dtype))
+
+
+def make_tables(model: str, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    random, made = torch.Generator().manual_seed(4), make_model(model)
+    widths = {"entity": (ENTITIES, made.entity_width(DIM)), "relation": (RELATIONS, made.relation_width(DIM))}
+    return {name: torch.randn(shape, generator=random, dtype=torch.float64).to(dtype) for name, shape in widths.items()}
+
+
+def corrupt(kind: str, filtered: bool = False, place: tuple[int, int, int] = (1, 2, 3)) -> list[Corruptions]:
+    facts = Known(*map(torch.tensor, (HEADS, KINDS, TAILS)), ENTITIES, RELATIONS) if filtered else None
+    return Sampler(kind, 4, ENTITIES, facts)(make_batch(), place)
+
+
+def objective(model: str, loss: str = "multiclass-nll") -> Objective:
+    return Objective(make_loss(loss), Focus(SCORES[model][1]))
+
+
+def corrupted(groups: list[Corruptions], row: int) -> list[list[tuple[int, int, int]]]:
+    """The corrupted triples of one positive, a list for each group."""
+    h, r, t = HEADS[row], KINDS[row], TAILS[row]
+    result = []
+    for group in groups:
+        own = range(ENTITIES) if group.entities is None else group.entities.expand(5, -1)[row].tolist()
+        tails = [group.side == "tail"] * len(own) if group.tails is None else group.tails[row].tolist()
+        counts = [True] * len(own) if group.mask is None else group.mask[row].tolist()
+        cells = zip(own, tails, counts, strict=True)
+        result.append([(h, r, e) if is_tail else (e, r, t) for e, is_tail, keep in cells if keep])
+    return result
+
+
+def np_objective(model: str, groups: list[Corruptions], tables: Mapping[str, np.ndarray]) -> float:
+    """Σ −log( e^h⁺ / (e^h⁺ + Σ e^h⁻) ) with h = α·softplus(f), one softmax a positive and group."""
+    score, nonlinearity = SCORES[model]
+
+    def g(h: int, r: int, t: int) -> float:
+        f = score(tables["entity"][h], tables["relation"][r], tables["entity"][t])
+        return float(np.logaddexp(0.0, f + SHIFTS[nonlinearity]))
+
+    total = 0.0
+    for row, w in enumerate(WEIGHTS):
+        positive = (BETA + (1 - w) * (1 - BETA)) * g(HEADS[row], KINDS[row], TAILS[row])
+        for triples in corrupted(groups, row):
+            negative = [(BETA + w * (1 - BETA)) * g(*triple) for triple in triples]
+            total -= np.log(np.exp(positive) / (np.exp(positive) + np.exp(negative).sum()))
+    return float(total)
+
+
+def differences(
+    function: Callable[[Mapping[str, np.ndarray]], float], tables: Mapping[str, Tensor]
+) -> dict[str, np.ndarray]:
+    """Central differences of a function of the tables, number by number."""
+    arrays = {name: table.clone().numpy() for name, table in tables.items()}
+    result = {name: np.zeros_like(array) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        for place in np.ndindex(array.shape):
+            middle = array[place]
+            array[place] = middle + 1e-6
+            above = function(arrays)
+            array[place] = middle - 1e-6
+            result[name][place] = (above - function(arrays)) / 2e-6
+            array[place] = middle
+    return result
+
+
+def sgd_gradient(
+    model: str, groups: list[Corruptions], penalty: Regulariser | None = None, scale: float = 1.0
+) -> tuple[float, dict[str, np.ndarray]]:
+    """The loss of a step, and its gradient as what plain descent took off the tables."""
+    tables, lr = make_tables(model), 0.5
+    before = {name: table.clone() for name, table in tables.items()}
+    engine = ReferenceEngine(make_model(model), **tables, optimiser=make_optimiser("sgd", tables, lr))
+    loss = engine.step(make_batch(), groups, objective(model), BETA, penalty, scale)
+    return loss, {name: ((before[name] - tables[name]) / lr).numpy() for name in tables}
+
+
+# ---- the objective and its gradient ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("kind", SAMPLINGS)
+@pytest.mark.parametrize("model", SCORES)
+def test_step_descends_the_objective(model: str, kind: str, filtered: bool) -> None:
+    groups = corrupt(kind, filtered)
+    loss, gradient = sgd_gradient(model, groups)
+
+    def function(tables: Mapping[str, np.ndarray]) -> float:
+        return np_objective(model, groups, tables)
+
+    tables = make_tables(model)
+    assert loss == pytest.approx(function({name: table.numpy() for name, table in tables.items()}), rel=1e-8)
+    for name, expected in differences(function, tables).items():
+        assert np.abs(expected).max() > 0.01
+        np.testing.assert_allclose(gradient[name], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_scale_multiplies_the_gradient_not_the_reported_loss() -> None:
+    groups = corrupt("independent")
+    one, gradient = sgd_gradient("complex", groups)
+    fifth, smaller = sgd_gradient("complex", groups, scale=0.2)
+    assert fifth == pytest.approx(one)
+    np.testing.assert_allclose(smaller["entity"], 0.2 * gradient["entity"], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+@pytest.mark.parametrize("scope", ["tables", "rows"])
+def test_penalty_of_tables_or_of_the_positives_rows(scope: str, power: int) -> None:
+    """Tables: every number once. Rows: those of the batch's positives, as often as they occur, no negatives'."""
+    groups = corrupt("independent")
+    plain, without = sgd_gradient("complex", groups)
+    loss, gradient = sgd_gradient("complex", groups, Regulariser(power, 0.07, scope))
+    times = {"entity": np.ones(ENTITIES), "relation": np.ones(RELATIONS)}
+    if scope == "rows":
+        times["entity"] = np.array([(HEADS + TAILS).count(e) for e in range(ENTITIES)])
+        times["relation"] = np.array([KINDS.count(r) for r in range(RELATIONS)])
+        assert times["entity"][5] == 0
+    for name, table in make_tables("complex").items():
+        x, often = table.numpy(), times[name][:, None]
+        slope = 0.07 * often * power * np.abs(x) ** (power - 1) * np.sign(x)
+        np.testing.assert_allclose(gradient[name] - without[name], slope, rtol=1e-7, atol=1e-10)
+    assert loss == plain  # what is reported is the loss alone
+
+
+def test_penalty_is_not_scaled() -> None:
+    groups, penalty = corrupt("independent"), Regulariser(3, 0.07)
+    without = sgd_gradient("complex", groups)[1]
+    both = sgd_gradient("complex", groups, penalty, 0.5)[1]
+    for name, table in make_tables("complex").items():
+        slope = 0.07 * 3 * table.numpy() * np.abs(table.numpy())
+        np.testing.assert_allclose(both[name] - 0.5 * without[name], slope, rtol=1e-7, atol=1e-10)
+
+
+# ---- rows only, or whole tables -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Recorder:
+    """An optimiser that keeps the gradients and changes nothing."""
+
+    rows_only: bool
+    seen: Gradients | None = None
+
+    def update(self, gradients: Gradients) -> None:
+        self.seen = gradients
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None: ...
+
+
+def recorded(model: str, groups: list[Corruptions], rows_only: bool, penalty: Regulariser | None) -> Gradients:
+    recorder = Recorder(rows_only)
+    ReferenceEngine(make_model(model), **make_tables(model), optimiser=recorder).step(
+        make_batch(), groups, objective(model), BETA, penalty
+    )
+    assert recorder.seen is not None
+    return recorder.seen
+
+
+@pytest.mark.parametrize("penalty", [None, Regulariser(3, 0.1, "rows")])
+@pytest.mark.parametrize("kind", SAMPLINGS)
+@pytest.mark.parametrize("model", SCORES)
+def test_row_gradients_are_those_of_whole_tables(model: str, kind: str, penalty: Regulariser | None) -> None:
+    groups = corrupt(kind)
+    whole = recorded(model, groups, False, penalty)
+    touched: dict[str, set[int]] = {"entity": {*HEADS, *TAILS}, "relation": set(KINDS)}
+    for group in groups:
+        touched["entity"] |= set(range(ENTITIES) if group.entities is None else group.entities.flatten().tolist())
+    for name, (ids, gradient) in recorded(model, groups, True, penalty).items():
+        assert whole[name][0] is None
+        places = list(range(len(whole[name][1]))) if ids is None else ids.tolist()
+        assert places == sorted(touched[name])
+        dense = torch.zeros_like(whole[name][1])
+        dense[places] = gradient
+        torch.testing.assert_close(dense, whole[name][1], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", SAMPLINGS)
+def test_row_adagrad_trains_like_adagrad(kind: str) -> None:
+    """Adagrad leaves a row without gradient alone, so both must end in the same tables."""
+    ends = []
+    for name in ("adagrad", "row-adagrad"):
+        tables = make_tables("distmult")
+        engine = ReferenceEngine(make_model("distmult"), **tables, optimiser=make_optimiser(name, tables, 0.1))
+        for step in range(5):
+            engine.step(make_batch(), corrupt(kind, place=(0, 0, step)), objective("distmult"), BETA)
+        ends.append(tables)
+    for name in ends[0]:
+        torch.testing.assert_close(ends[0][name], ends[1][name], rtol=1e-9, atol=1e-12)
+
+
+# ---- what must hold bit by bit --------------------------------------------------------------------------------------
+
+
+def train(
+    model: str, kind: str, optimiser: str, chosen: Any, beta: float = BETA, steps: int = 3
+) -> tuple[list[float], dict[str, Tensor]]:
+    tables = make_tables(model, torch.float32)
+    engine = ReferenceEngine(make_model(model), **tables, optimiser=make_optimiser(optimiser, tables, 0.1))
+    losses = [
+        engine.step(make_batch(torch.float32), corrupt(kind, place=(0, 0, step)), chosen, beta) for step in range(steps)
+    ]
+    return losses, tables
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("kind", SAMPLINGS)
+def test_repetition_is_bit_identical(kind: str, optimiser: str) -> None:
+    first, again = (train("complex", kind, optimiser, objective("complex")) for _ in range(2))
+    assert first[0] == again[0]
+    assert all(torch.equal(first[1][name], again[1][name]) for name in first[1])
+    assert not torch.equal(first[1]["entity"], make_tables("complex", torch.float32)["entity"])
+
+
+@pytest.mark.parametrize("loss", ["multiclass-nll", "nll", "self-adversarial"])
+@pytest.mark.parametrize("kind", SAMPLINGS)
+@pytest.mark.parametrize("model", SCORES)
+def test_beta_one_and_linear_is_the_plain_model_bit_by_bit(model: str, kind: str, loss: str) -> None:
+    plain = train(model, kind, "adagrad", Objective(make_loss(loss)), 1.0)
+    focused = train(model, kind, "adagrad", Objective(make_loss(loss), Focus("linear")), 1.0)
+    assert plain[0] == focused[0]
+    assert all(torch.equal(plain[1][name], focused[1][name]) for name in plain[1])
+    weighted = train(model, kind, "adagrad", Objective(make_loss(loss), Focus("linear")), 0.5)
+    assert weighted[0] != plain[0]
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adagrad", "row-adam", "row-adagrad"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_loss_that_is_not_finite_changes_nothing(optimiser: str, bad: float) -> None:
+    tables = make_tables("complex", torch.float32)
+    chosen = make_optimiser(optimiser, tables, 0.1)
+    engine = ReferenceEngine(make_model("complex"), **tables, optimiser=chosen)
+    engine.step(make_batch(torch.float32), corrupt("independent"), objective("complex"), BETA)
+    before = {name: value.clone() for name, value in {**tables, **chosen.state()}.items()}
+    with pytest.raises(FloatingPointError, match=f"the loss is {bad}"):
+        engine.step(make_batch(torch.float32), corrupt("independent"), lambda positive, *_: positive + bad, BETA)
+    after = {**tables, **chosen.state()}
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_overflowing_tables_are_noticed() -> None:
+    tables = make_tables("complex", torch.float32)
+    tables["entity"][0] = 1e30
+    before = {name: table.clone() for name, table in tables.items()}
+    engine = ReferenceEngine(make_model("complex"), **tables, optimiser=make_optimiser("sgd", tables, 0.1))
+    with pytest.raises(FloatingPointError):
+        engine.step(make_batch(torch.float32), corrupt("all"), objective("complex"), BETA, Regulariser(3, 1.0))
+    assert all(torch.equal(tables[name], table) for name, table in before.items())
+
+
+# ---- reading it -----------------------------------------------------------------------------------------------------
+
+
+def test_rows_and_blocks_read_the_tables() -> None:
+    tables = make_tables("distmult")
+    engine = ReferenceEngine(make_model("distmult"), **tables)
+    ids = torch.tensor([[3, 0], [5, 3]])
+    assert engine.rows("entity", ids).shape == (2, 2, DIM)
+    assert torch.equal(engine.rows("entity", ids)[1, 0], tables["entity"][5])
+    assert torch.equal(torch.cat([block for _, block in engine.blocks()]), tables["entity"])
+    assert engine.device == tables["entity"].device
+
+
+def test_scores_carry_no_gradient() -> None:
+    tables = {name: table.requires_grad_() for name, table in make_tables("complex").items()}
+    engine = ReferenceEngine(make_model("complex"), **tables)
+    head, kind, tail = map(torch.tensor, (HEADS, KINDS, TAILS))
+    scores, everyone = engine.score(head, kind, tail), engine.score_all(head, kind, "tail")
+    assert not scores.requires_grad
+    assert not everyone.requires_grad
+    torch.testing.assert_close(everyone[torch.arange(5), tail], scores)
+
+
+def test_without_optimiser_it_cannot_train() -> None:
+    engine = ReferenceEngine(make_model("complex"), **make_tables("complex"))
+    with pytest.raises(ValueError, match="cannot train"):
+        engine.step(make_batch(), corrupt("all"), objective("complex"), BETA)
+
+
+def test_both_sides_need_their_coins() -> None:
+    tables = make_tables("complex")
+    engine = ReferenceEngine(make_model("complex"), **tables, optimiser=make_optimiser("sgd", tables, 0.1))
+    with pytest.raises(ValueError, match="both sides"):
+        engine.step(make_batch(), [Corruptions("both", torch.zeros(5, 2).long())], objective("complex"), BETA)

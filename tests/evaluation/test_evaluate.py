@@ -1,0 +1,226 @@
+"""A whole evaluation against loops over names, sets and dicts."""
+
+import json
+import math
+import statistics
+
+import numpy as np
+import pytest
+import torch
+
+from focuse.engines import ReferenceEngine
+from focuse.errors import FocuseError
+from focuse.evaluation.evaluate import Evaluation, evaluate, known_facts
+from focuse.graph import Aligned, Graph, from_columns
+from focuse.models import MODELS
+
+ENTITIES, RELATIONS = 13, 2
+Row = tuple[str, str, str, float]
+PARTS = ("all", "top", "bottom", "weighted")
+
+
+def random_rows(seed: int, n: int, weights: list[float]) -> list[Row]:
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, (ENTITIES, RELATIONS, ENTITIES), (n, 3))
+    picked = rng.choice(weights, n)
+    return [(f"e{h}", f"r{r}", f"e{t}", float(w)) for (h, r, t), w in zip(ids, picked, strict=True)]
+
+
+def graph_of(rows: list[Row], source: str = "graph") -> Graph:
+    head, relation, tail, weight = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [], [])
+    return from_columns(head, relation, tail, weight, source)
+
+
+class Case:
+    """Train that names everything, test, and a random engine of whole numbers (so ties abound)."""
+
+    def __init__(self, model: str = "distmult", weights: list[float] | None = None, seed: int = 0, n: int = 43) -> None:
+        weights = weights or [0.1, 0.3, 0.3, 0.8]
+        every = [(f"e{i}", f"r{i % RELATIONS}", f"e{(i + 1) % ENTITIES}", weights[0]) for i in range(ENTITIES)]
+        self.train_rows = every + random_rows(seed, 40, weights)
+        self.test_rows = random_rows(seed + 1, n, weights) + self.train_rows[:2]
+        self.train = graph_of(self.train_rows, "train.tsv")
+        self.test = graph_of(self.test_rows, "test.tsv").align(self.train)
+        draw = torch.Generator().manual_seed(seed)
+        self.model = MODELS[model]()
+        shapes = ((ENTITIES, self.model.entity_width(3)), (RELATIONS, self.model.relation_width(3)))
+        entity, relation = (torch.randint(-2, 3, shape, generator=draw).float() for shape in shapes)
+        self.engine = ReferenceEngine(self.model, entity, relation)
+
+    def evaluate(self, **options: object) -> Evaluation:
+        known = known_facts([self.train, self.test.graph])
+        return evaluate(self.engine, self.test, self.train, known, **options)  # type: ignore[arg-type]
+
+    def score(self, h: str, r: str, t: str) -> float:
+        entities, relations = list(self.train.entities), list(self.train.relations)
+        ids = (entities.index(h), relations.index(r), entities.index(t))
+        rows = zip(("entity", "relation", "entity"), ids, strict=True)
+        x, y, z = (self.engine.tables[table][place].double().numpy() for table, place in rows)
+        if self.model.name == "distmult":
+            return float((x * y * z).sum())
+        return -float(np.abs(x + y - z).sum())
+
+    def ranks(self, ties: float = 1.0, joint: bool = False, filtered: bool = True) -> list[list[float]]:
+        """For each test row the rank of its tail and of its head (or the joint one), by a loop."""
+        facts = {row[:3] for row in self.train_rows + self.test_rows} if filtered else set()
+        found = []
+        for h, r, t, _ in self.test_rows:
+            own = self.score(h, r, t)
+            sides = []
+            for corruptions in ([(h, r, e) for e in self.train.entities], [(e, r, t) for e in self.train.entities]):
+                rivals = [self.score(*c) for c in corruptions if c != (h, r, t) and c not in facts]
+                sides.append(sum(s > own for s in rivals) + ties * sum(s == own for s in rivals))
+            found.append([1 + sum(sides)] if joint else [1 + side for side in sides])
+        return found
+
+
+def mean_of(ranks: list[list[float]], share: list[float], what: str) -> float:
+    formulas = {"mr": lambda rank: rank, "mrr": lambda rank: 1 / rank}
+    measure = formulas.get(what) or (lambda rank: float(rank <= int(what.removeprefix("hits@"))))
+    total = sum(share) * len(ranks[0])
+    return sum(part * measure(rank) for row, part in zip(ranks, share, strict=True) for rank in row) / total
+
+
+def tenths(weight: list[float]) -> tuple[list[float], list[float]]:
+    """Shares of the heaviest and the lightest tenth."""
+    k, shares = max(len(weight) // 10, 1), []
+    for sign in (-1, 1):
+        signed = [sign * w for w in weight]
+        cut = sorted(signed)[k - 1]
+        left = (k - sum(w < cut for w in signed)) / signed.count(cut)
+        shares.append([1.0 if w < cut else left if w == cut else 0.0 for w in signed])
+    return shares[0], shares[1]
+
+
+def median_of(values: list[float], share: list[float]) -> float:
+    """Shares are fractions with a small denominator: repeat instead."""
+    common = next(d for d in range(1, 100_000) if all(abs(part * d - round(part * d)) < 1e-7 for part in share))
+    return statistics.median([v for v, part in zip(values, share, strict=True) for _ in range(round(part * common))])
+
+
+@pytest.mark.parametrize("model", ["distmult", "transe"])
+@pytest.mark.parametrize("ties", ["worst", "mean", "best"])
+@pytest.mark.parametrize("protocol", ["sides", "joint"])
+@pytest.mark.parametrize("filtered", [True, False])
+def test_against_loops(model: str, ties: str, protocol: str, filtered: bool) -> None:
+    case = Case(model)
+    found = case.evaluate(ties=ties, protocol=protocol, filtered=filtered)
+    ranks = case.ranks({"worst": 1.0, "mean": 0.5, "best": 0.0}[ties], protocol == "joint", filtered)
+    weight = [row[3] for row in case.test_rows]
+    top, bottom = tenths(weight)
+    told = found.to_dict()
+    shares = {"all": [1.0] * len(weight), "top": top, "bottom": bottom, "weighted": weight}
+    for part, share in shares.items():
+        for what in ("mr", "mrr", "hits@1", "hits@3", "hits@10"):
+            assert told[part][what] == pytest.approx(mean_of(ranks, share, what)), (part, what)
+    assert [told[part]["n"] for part in PARTS] == [45, 4, 4, 45]
+    assert told["delta_mrr"] == pytest.approx(mean_of(ranks, top, "mrr") - mean_of(ranks, bottom, "mrr"))
+    scores = [case.score(*row[:3]) for row in case.test_rows]
+    assert told["delta_median"] == pytest.approx(abs(median_of(scores, top) - median_of(scores, bottom)))
+    assert found.settings == {"ranks": "filtered" if filtered else "raw", "ties": ties, "protocol": protocol}
+    np.testing.assert_allclose(found.scores, scores)
+
+
+def test_the_difference_of_medians_has_no_sign() -> None:
+    deltas = []
+    for seed in range(12):
+        case = Case(seed=seed)
+        found = case.evaluate()
+        top, bottom = tenths([row[3] for row in case.test_rows])
+        scores = [case.score(*row[:3]) for row in case.test_rows]
+        deltas.append(median_of(scores, top) - median_of(scores, bottom))
+        assert found.delta_median == pytest.approx(abs(deltas[-1]))
+    assert min(deltas) < 0 < max(deltas)  # both kinds were seen
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "expected"),
+    [
+        # All in [0, 1]: as they are, though train's range is narrower than test's.
+        ([0.4, 0.6], [0.1, 0.5, 0.9, 1.0], [0.1, 0.5, 0.9, 1.0]),
+        # Beyond it: train's minimum and maximum, clipped, so 9 and 30 tie at the top and -5 and 2 at the bottom.
+        ([2.0, 6.0], [-5.0, 2.0, 3.0, 9.0, 30.0], [0, 0, 0.25, 1, 1]),
+        # Test alone leaves [0, 1].
+        ([0.0, 0.5], [0.25, 7.0], [0.5, 1.0]),
+        # Train alone does.
+        ([0.0, 10.0], [0.0, 0.5, 1.0], [0.0, 0.05, 0.1]),
+    ],
+)
+def test_deciles_look_at_comparable_weights(train: list[float], test: list[float], expected: list[float]) -> None:
+    case = Case()
+    weights = np.resize(train, len(case.train))
+    names = [row[:3] for row in case.train_rows]
+    case.train_rows = [(*name, float(w)) for name, w in zip(names, weights, strict=True)]
+    case.test_rows = [(*name, w) for name, w in zip(names[5:], test, strict=False)]
+    case.train = graph_of(case.train_rows)
+    case.test = graph_of(case.test_rows).align(case.train)
+    found = case.evaluate()
+    top, bottom = tenths(expected)
+    np.testing.assert_allclose(found.top_share, top)
+    np.testing.assert_allclose(found.bottom_share, bottom)
+    assert found.weighted.mrr == pytest.approx(mean_of(case.ranks(), expected, "mrr"))
+
+
+def test_what_it_tells() -> None:
+    found = Case().evaluate()
+    told = found.to_dict()
+    assert set(told) >= {"all", "top", "bottom", "delta_mrr", "delta_median"}
+    for part in ("all", "top", "bottom"):
+        assert set(told[part]) == {"mr", "mrr", "hits@1", "hits@3", "hits@10", "n"}
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    lines = str(found).splitlines()
+    assert [line.split()[0] for line in lines[1:5]] == ["all", "top", "bottom", "weighted"]
+    for line, part in zip(lines[1:5], PARTS, strict=True):
+        row = told[part]
+        numbers = [f"{row['mr']:.1f}", *(f"{row[key]:.3f}" for key in ("mrr", "hits@1", "hits@3", "hits@10"))]
+        assert line.split()[-6:] == [str(row["n"]), *numbers]
+    # Each number ends below the end of its heading.
+    assert {len(line) for line in lines[:5]} == {len(lines[0])}
+    assert f"ΔMRR {found.delta_mrr:.3f}" in lines[5]
+    assert f"ΔM {found.delta_median:.3f}" in lines[5]
+    assert "ties worst" in lines[6]
+    assert len(lines) == 7
+
+
+def test_unseen_rows_are_reported_and_left_out() -> None:
+    case = Case()
+    plain = case.evaluate()
+    strange = [("stranger", "r0", "e1", 0.5), ("e1", "odd", "e2", 0.5), ("e1", "r1", "stranger", 0.1)]
+    case.test = graph_of(case.test_rows + strange, "test.tsv").align(case.train)
+    found = case.evaluate()
+    assert found.to_dict()["unseen_rows"] == 3
+    last = str(found).splitlines()[-1]
+    for word in ("test.tsv", "3 of 48 rows", "stranger", "odd", "left out"):
+        assert word in last
+    assert found.all == plain.all
+    assert found.delta_mrr == plain.delta_mrr
+    assert plain.to_dict()["unseen_rows"] == 0
+    assert "left out" not in str(plain)
+
+
+@pytest.mark.parametrize("rows", [[], [("who", "r0", "e1", 0.5)]])
+def test_nothing_to_rank_is_an_error(rows: list[Row]) -> None:
+    case = Case()
+    case.test = graph_of(rows, "empty.tsv").align(case.train)
+    with pytest.raises(FocuseError, match=r"empty\.tsv.*" + ("who" if rows else "empty")):
+        case.evaluate()
+
+
+def test_one_triple_has_no_tenths() -> None:
+    case = Case()
+    case.test = Aligned(case.test.graph.select(np.array([0])))
+    case.test_rows = case.test_rows[:1]
+    found = case.evaluate()
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert told["top"] == told["bottom"] == {**dict.fromkeys(("mr", "mrr", "hits@1", "hits@3", "hits@10")), "n": 0}
+    assert told["delta_mrr"] is told["delta_median"] is None
+    assert math.isnan(found.delta_mrr)
+    assert told["all"]["mr"] == pytest.approx(mean_of(case.ranks(), [1.0], "mr"))
+    assert len(str(found).splitlines()) == 7
+
+
+def test_equal_weights_do_not_tell_tenths_apart() -> None:
+    found = Case(weights=[0.4]).evaluate()
+    assert found.delta_mrr == pytest.approx(0)
+    assert found.delta_median == 0
+    assert found.top.mrr == pytest.approx(found.all.mrr)

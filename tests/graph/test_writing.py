@@ -1,0 +1,152 @@
+"""Writing and reading back: nothing may be lost on the way."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from focuse.errors import FocuseError
+from focuse.graph import Graph, from_columns, read
+from focuse.graph.writing import replacing
+
+Row = tuple[str, str, str, float]
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+ODD = [
+    "é",
+    "é",
+    "👩‍🚀",
+    "שלום",
+    "\u202eabc",
+    '"',
+    '""',
+    "a,b",
+    "'",
+    "\\",
+    " ",
+    "\u2028",
+    "\x85",
+    "\x0b",
+    "\x1c",
+    "head",
+]
+
+
+def edges_of(names: st.SearchStrategy[str]) -> st.SearchStrategy[list[Row]]:
+    names = st.one_of(names, st.sampled_from(ODD))
+    return st.lists(st.tuples(names, names, names, NUMBERS), min_size=1, max_size=8)
+
+
+PLAIN = edges_of(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\t\r\n\0\ufeff"), min_size=1))
+LETTERS = st.one_of(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), st.sampled_from('\t\r\n",'))
+QUOTED = edges_of(st.text(LETTERS, min_size=1))
+ANY = edges_of(st.text(min_size=1))
+
+
+def graph_of(edges: list[Row]) -> Graph:
+    return from_columns(*([edge[place] for edge in edges] for place in range(3)), [edge[3] for edge in edges])
+
+
+def rows(graph: Graph) -> list[Row]:
+    entities, relations = list(graph.entities), list(graph.relations)
+    return [
+        (entities[h], relations[r], entities[t], float(w))
+        for h, r, t, w in zip(graph.head, graph.relation, graph.tail, graph.weight, strict=True)
+    ]
+
+
+def there_and_back(edges: list[Row], name: str) -> Graph:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        graph_of(edges).write(path)
+        assert [file.name for file in Path(folder).iterdir()] == [name]
+        return read(path)
+
+
+@settings(deadline=None, max_examples=60)
+@given(PLAIN, st.sampled_from(["x.tsv", "x.tsv.gz", "x.tsv.zst"]))
+@example([('a"b', '"r"', '"', 0.1)], "x.tsv")
+def test_tsv(edges: list[Row], name: str) -> None:
+    graph = there_and_back(edges, name)
+    assert rows(graph) == edges
+    assert graph.weighted
+
+
+@settings(deadline=None, max_examples=60)
+@given(QUOTED, st.sampled_from(["x.csv", "x.csv.gz", "x.csv.zst"]))
+@example([("\t\t\n\t\t\n\t\t\n\t\t", "r", "b", 1.0)], "x.csv")
+@example([("\ufeff", "\r", "\r\n", 1.0)], "x.csv")
+def test_csv(edges: list[Row], name: str) -> None:
+    assert rows(there_and_back(edges, name)) == edges
+
+
+@settings(deadline=None, max_examples=40)
+@given(ANY)
+def test_parquet(edges: list[Row]) -> None:
+    assert rows(there_and_back(edges, "x.parquet")) == edges
+
+
+def test_many_rows_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("focuse.graph.writing.CHUNK_ROWS", 7)
+    edges: list[Row] = [(f"e{i % 5}", f"r{i % 3}", f"é{i % 4}", i / 3) for i in range(50)]
+    graph_of(edges).write(tmp_path / "x.tsv")
+    lines = (tmp_path / "x.tsv").read_text().split("\n")
+    assert lines.pop() == ""
+    assert [(h, r, t, float(w)) for h, r, t, w in (line.split("\t") for line in lines)] == edges
+
+
+def test_the_compression_is_real(tmp_path: Path) -> None:
+    graph_of([("a", "r", "b", 0.5)]).write(tmp_path / "x.tsv.gz")
+    assert gzip.decompress((tmp_path / "x.tsv.gz").read_bytes()) == b"a\tr\tb\t0.5\n"
+    graph_of([("a", "r", "b", 0.5)]).write(tmp_path / "x.csv.zst")
+    with pa.input_stream(str(tmp_path / "x.csv.zst"), compression="zstd") as stream:
+        assert stream.read().splitlines()[1] == b'"a","r","b",0.5'
+
+
+@pytest.mark.parametrize(
+    ("name", "letter"), [("x.tsv", "\t"), ("x.tsv", "\n"), ("x.tsv.gz", "\r"), ("x.tsv", "\0"), ("x.csv", "\0")]
+)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_names_that_a_format_cannot_carry_are_refused(tmp_path: Path, name: str, letter: str, place: int) -> None:
+    edge = ["a", "r", "b"]
+    edge[place] += letter
+    with pytest.raises(FocuseError) as caught:
+        graph_of([(*edge, 1.0)]).write(tmp_path / name)  # type: ignore[list-item]
+    assert repr(edge[place]) in str(caught.value)
+    assert "parquet" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_byte_order_mark_would_be_lost_in_tsv(tmp_path: Path) -> None:
+    with pytest.raises(FocuseError, match="byte order mark"):
+        graph_of([("\ufeffa", "r", "b", 1.0)]).write(tmp_path / "x.tsv")
+
+
+@pytest.mark.parametrize("name", ["x", "x.txt", "x.gz", "x.parquet.gz", "x.json"])
+def test_other_suffixes_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(FocuseError, match=r"use \.tsv, \.csv or \.parquet"):
+        graph_of([("a", "r", "b", 1.0)]).write(tmp_path / name)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FocuseError, match="No such file"):
+        graph_of([("a", "r", "b", 1.0)]).write(tmp_path / "none" / "x.tsv")
+
+
+def test_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_text("old")
+    with pytest.raises(FileNotFoundError), replacing(path) as temporary:
+        temporary.rename(temporary.with_name("stolen")).unlink()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    with replacing(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,190 @@
+"""Completions of a triple against sorting every one by hand."""
+
+import json
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from focuse.engines import ReferenceEngine
+from focuse.errors import FocuseError
+from focuse.graph import Graph, from_columns
+from focuse.inference.predict import Prediction, Predictions, predict
+from focuse.models import MODELS
+
+ENTITIES = [f"entity {i}" for i in range(11)]
+RELATIONS = ["knows", "likes", "hates"]
+Fact = tuple[str, str, str, float]
+
+
+def random_facts(seed: int, n: int) -> list[Fact]:
+    rng = np.random.default_rng(seed)
+    return [
+        (ENTITIES[h], RELATIONS[r], ENTITIES[t], float(w))
+        for (h, r, t), w in zip(
+            rng.integers(0, (11, 3, 11), (n, 3)), rng.choice([-2.0, -0.5, 0.0, 7.5], n), strict=True
+        )
+    ]
+
+
+# Everything is named in train; facts repeat with other weights within a part and between parts.
+TRAIN = [(e, RELATIONS[i % 3], e, 1.0) for i, e in enumerate(ENTITIES)] + random_facts(0, 120)
+VALID = random_facts(1, 40) + [(h, r, t, w + 1) for h, r, t, w in TRAIN[15:25]]
+TEST = random_facts(2, 40) + [(h, r, t, w - 1) for h, r, t, w in TRAIN[20:30]]
+
+
+def graphs() -> list[Graph]:
+    train, *others = (from_columns(*zip(*rows, strict=True)) for rows in (TRAIN, VALID, TEST))
+    return [train, *(other.align(train).graph for other in others)]
+
+
+def engine_of(names: Graph, model: str = "distmult", seed: int = 3) -> ReferenceEngine:
+    """Whole numbers from a small range: scores tie often and are exact."""
+    draw = torch.Generator().manual_seed(seed)
+    chosen = MODELS[model]()
+    shapes = ((11, chosen.entity_width(2)), (3, chosen.relation_width(2)))
+    entity, relation = (torch.randint(-2, 3, shape, generator=draw).float() for shape in shapes)
+    return ReferenceEngine(chosen, entity, relation)
+
+
+def brute(engine: ReferenceEngine, names: Graph, asked: dict[str, str | None]) -> list[Prediction]:
+    """Every completion, best score first, ties by the order of the vocabulary."""
+    entities, relations = list(names.entities), list(names.relations)
+    weight: dict[tuple[str, str, str], float] = {}
+    for h, r, t, w in TRAIN + VALID + TEST:
+        weight[h, r, t] = max(w, weight.get((h, r, t), w))
+    choices = [
+        [asked[part]] if asked[part] is not None else every
+        for part, every in (("head", entities), ("relation", relations), ("tail", entities))
+    ]
+    found = []
+    for h, r, t in product(*choices):
+        x, y, z = (
+            engine.tables[table][every.index(name)].double().numpy()
+            for table, every, name in (("entity", entities, h), ("relation", relations, r), ("entity", entities, t))
+        )
+        score = (x * y * z).sum() if engine.model.name == "distmult" else -np.abs(x + y - z).sum()
+        found.append((float(score), h, r, t))
+    found.sort(key=lambda row: -row[0])  # stable
+    return [
+        Prediction(place, h, r, t, score, (h, r, t) in weight, weight.get((h, r, t)))
+        for place, (score, h, r, t) in enumerate(found, 1)
+    ]
+
+
+ASKED = [
+    *({"head": h, "relation": r, "tail": None} for h in ENTITIES[:4] for r in RELATIONS),
+    *({"head": None, "relation": r, "tail": t} for t in ENTITIES[:4] for r in RELATIONS),
+    *({"head": h, "relation": None, "tail": t} for h, t in zip(ENTITIES, ENTITIES[3:], strict=False)),
+]
+
+
+@pytest.mark.parametrize("model", ["distmult", "transe"])
+@pytest.mark.parametrize("new_only", [False, True])
+def test_completions_against_sorting(model: str, new_only: bool) -> None:
+    parts = graphs()
+    engine = engine_of(parts[0], model)
+    seen_known, seen_tie = False, False
+    for asked in ASKED:
+        expected = [row for row in brute(engine, parts[0], asked) if not (new_only and row.known)]
+        for top in (1, 4, 1_000):
+            assert list(predict(engine, parts, **asked, top=top, new_only=new_only)) == expected[:top]
+        seen_known |= any(row.known for row in expected)
+        seen_tie |= len({row.score for row in expected}) < len(expected)
+    assert seen_known is not new_only
+    assert seen_tie
+
+
+def test_a_fact_carries_its_largest_weight() -> None:
+    """Of train, valid and test together; the largest may be negative."""
+    parts = [from_columns(["a", "b"], ["r", "r"], ["b", "a"], [-3.0, 0.0])]
+    parts += [from_columns(["a"], ["r"], ["b"], [w]).align(parts[0]).graph for w in (-1.0, -2.0)]
+    engine = ReferenceEngine(MODELS["distmult"](), torch.ones(2, 3), torch.ones(1, 3))
+    found = predict(engine, parts, head="a", relation="r")
+    assert [(row.tail, row.known, row.weight) for row in found] == [("a", False, None), ("b", True, -1.0)]
+
+
+def test_a_whole_triple_gets_its_place_among_tails() -> None:
+    parts = graphs()
+    engine = engine_of(parts[0])
+    for h, r, t in product(ENTITIES[:3], RELATIONS, ENTITIES):
+        every = brute(engine, parts[0], {"head": h, "relation": r, "tail": None})
+        found = predict(engine, parts, h, r, t)
+        assert list(found) == [row for row in every if row.tail == t]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_ties_go_by_the_order_of_the_names(model: str) -> None:
+    """At real sizes too, where a product could round equal rows apart."""
+    count, draw = 301, torch.Generator().manual_seed(0)
+    names = from_columns([f"n{i}" for i in range(count)], ["r"] * count, ["n0"] * count, np.ones(count))
+    chosen = MODELS[model]()
+    rows = torch.randn(2, chosen.entity_width(200), generator=draw)[torch.arange(count) % 2]
+    engine = ReferenceEngine(chosen, rows, torch.randn(1, chosen.relation_width(200), generator=draw))
+    for asked in ({"head": "n1"}, {"tail": "n1"}):
+        found = predict(engine, [names], **asked, relation="r", top=count)
+        other = "tail" if "head" in asked else "head"
+        order = [int(getattr(row, other)[1:]) for row in found]
+        halves = [list(range(0, count, 2)), list(range(1, count, 2))]
+        assert order in (halves[0] + halves[1], halves[1] + halves[0])
+        assert [row.rank for row in found] == list(range(1, count + 1))
+        assert len({row.score for row in found}) == 2
+
+
+def test_equal_relations_tie_by_order() -> None:
+    count = 37
+    names = from_columns(["a"] * count, [f"r{i}" for i in range(count)], ["b"] * count, np.ones(count))
+    draw = torch.Generator().manual_seed(0)
+    relation = torch.randn(1, 200, generator=draw).expand(count, 200).contiguous()
+    engine = ReferenceEngine(MODELS["distmult"](), torch.randn(2, 200, generator=draw), relation)
+    found = predict(engine, [names], head="a", tail="b", top=100)
+    assert [row.relation for row in found] == [f"r{i}" for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"head": "entity1", "relation": "knows"}, ["no entity 'entity1'", "did you mean", "entity 1"]),
+        ({"relation": "knows", "tail": "Entity 4"}, ["no entity 'Entity 4'", "entity 4"]),
+        ({"head": "entity 1", "relation": "knwos"}, ["no relation 'knwos'", "did you mean knows"]),
+        ({"head": "zzzzzz", "relation": "knows"}, ["no entity 'zzzzzz'"]),
+        ({"head": "entity 1"}, ["two of head, relation and tail"]),
+        ({"relation": "knows"}, ["two of head, relation and tail"]),
+        ({"tail": "entity 1"}, ["two of head, relation and tail"]),
+        ({}, ["two of head, relation and tail"]),
+        ({"head": "entity 1", "relation": "knows", "top": 0}, ["top 0"]),
+        ({"head": "entity 1", "relation": "knows", "top": -3}, ["top -3"]),
+    ],
+)
+def test_what_cannot_be_asked(asked: dict[str, object], words: list[str]) -> None:
+    parts = graphs()
+    with pytest.raises(FocuseError) as error:
+        predict(engine_of(parts[0]), parts, **asked)  # type: ignore[arg-type]
+    for word in words:
+        assert word in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_table_and_json() -> None:
+    parts = graphs()
+    found = predict(engine_of(parts[0]), parts, head="entity 1", relation="knows", top=11)
+    lines = str(found).splitlines()
+    assert len(lines) == 11
+    for line, row in zip(lines, found, strict=True):
+        assert line.split()[0] == str(row.rank)
+        assert row.tail in line
+        assert f"{row.score:.3f}" in line
+        assert line.endswith(f"known, weight {row.weight:g}" if row.known else "new")
+    assert {row.known for row in found} == {True, False}
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert [row["tail"] for row in told["predictions"]] == [row.tail for row in found]
+    assert set(told["predictions"][0]) == {"rank", "head", "relation", "tail", "score", "known", "weight"}
+
+
+def test_nothing_left_is_said() -> None:
+    names = from_columns(["a", "a"], ["r", "r"], ["a", "b"], [1.0, 1.0])
+    engine = ReferenceEngine(MODELS["distmult"](), torch.ones(2, 2), torch.ones(1, 2))
+    found = predict(engine, [names], head="a", relation="r", new_only=True)
+    assert found == []
+    assert str(found) == str(Predictions()) == "nothing to predict"

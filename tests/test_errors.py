@@ -1,0 +1,36 @@
+"""What a user reads when something is wrong."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from focuse.errors import FocuseError, Stopped, choose, nearest
+
+
+@given(st.text())
+def test_a_message_is_one_line_whatever_it_quotes(text: str) -> None:
+    assert len(str(FocuseError(f"file {text}: bad")).splitlines()) == 1
+
+
+def test_a_message_without_line_ends_is_left_as_it_is() -> None:
+    assert str(FocuseError("a.tsv, line 3:  two  spaces")) == "a.tsv, line 3:  two  spaces"
+
+
+def test_nearest_offers_close_names_best_first_and_nothing_else() -> None:
+    assert nearest("transe", ["transd", "transe2", "rescal"]) == " (did you mean transe2 or transd?)"
+    assert nearest("zzz", ["complex", "transe"]) == ""
+    assert nearest("abc", []) == ""
+    assert nearest("aaaa", ["aaa1", "aaa2", "aaa3", "aaa4"], most=2).count(" or ") == 1
+
+
+def test_choose_returns_the_word_or_lists_what_there_is() -> None:
+    assert choose("model", "complex", ["complex", "transe"]) == "complex"
+    with pytest.raises(FocuseError) as caught:
+        choose("model", "complx", iter(["complex", "transe"]))
+    assert str(caught.value) == "unknown model 'complx' (did you mean complex?): choose one of complex, transe"
+
+
+def test_stopping_is_an_error_the_command_line_catches() -> None:
+    assert issubclass(Stopped, FocuseError)

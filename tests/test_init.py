@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+
+import focuse
+
+
+@pytest.mark.parametrize("name", focuse.__all__)
+def test_every_promised_name_is_there_with_a_docstring(name):
+    assert getattr(focuse, name).__doc__
+
+
+def test_homes_and_promises_agree():
+    assert sorted(focuse._HOMES) == sorted(focuse.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        focuse.trian  # noqa: B018
+
+
+def test_version_is_the_installed_one():
+    assert focuse.__version__ == importlib.metadata.version("focuse")
+
+
+def test_reading_and_inspecting_do_not_wait_for_torch():
+    code = (
+        "import focuse, sys; graph = focuse.read([('a', 'r', 'b', 0.5)]); focuse.inspect(graph); "
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import focuse
+from focuse import FocuseError
+from focuse.graph.splits import split
+from focuse.run import choose_device
+
+QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "check_every": 2, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def run(small):
+    return focuse.train(small, **QUICK)
+
+
+def test_the_ten_lines_of_the_design(careers, tmp_path, capsys):
+    careers.write(tmp_path / "skills.tsv")
+
+    graph = focuse.read(tmp_path / "skills.tsv")
+    run = focuse.train(graph, model="complex", dim=20, epochs=2)
+    print(run.evaluate())
+    print(run.predict(head="Mortgage Broker", relation="requires skill", top=10))
+    run.save(tmp_path / "runs" / "skills")
+    run = focuse.load(tmp_path / "runs" / "skills")
+
+    shown = capsys.readouterr().out
+    for word in ("MRR", "Hits@10", "top 10 %", "bottom 10 %", "ΔMRR", "weighted by w"):
+        assert word in shown
+    assert shown.count("Mortgage Broker  requires skill") == 10
+    assert run.predict(head="Mortgage Broker", relation="requires skill", top=10)[0].rank == 1
+
+
+class TestSaveAndLoad:
+    @pytest.mark.parametrize("normalize", ["relation", "global", "quantile", "none"])
+    def test_a_round_trip_changes_nothing(self, small, tmp_path, normalize):
+        run = focuse.train(small, normalize=normalize, **QUICK)
+        run.save(tmp_path / "run")
+        again = focuse.load(tmp_path / "run")
+        assert again.settings == run.settings
+        assert again.history == run.history
+        assert again.evaluate().to_dict() == run.evaluate().to_dict()
+        assert again.predict(head="e1", relation="r0") == run.predict(head="e1", relation="r0")
+        weights, kinds = run.graph.weight, run.graph.relation
+        np.testing.assert_array_equal(
+            again.normaliser.transform(weights, kinds), run.normaliser.transform(weights, kinds)
+        )
+        for part in ("train", "valid", "test"):
+            one, two = (getattr(which.splits, part) for which in (run, again))
+            one, two = (one, two) if part == "train" else (one.graph, two.graph)
+            assert one.to_arrow().equals(two.to_arrow())
+
+    def test_saving_equals_training_into_the_folder(self, small, run, tmp_path):
+        run.save(tmp_path / "saved")
+        focuse.train(small, out=tmp_path / "trained", **QUICK)
+        for name in ("model.safetensors", "run.toml", "splits.safetensors"):
+            assert (tmp_path / "saved" / name).read_bytes() == (tmp_path / "trained" / name).read_bytes()
+        more = focuse.resume(tmp_path / "saved", epochs=6, progress=False)
+        assert [row["epoch"] for row in more.history] == [1, 2, 3, 4, 5, 6]
+
+    def test_an_existing_folder_is_refused(self, run, tmp_path):
+        (tmp_path / "note").write_text("")
+        with pytest.raises(FocuseError, match="exists and is not empty"):
+            run.save(tmp_path)
+
+    def test_a_loaded_run_is_not_saved_by_halves(self, run, tmp_path):
+        run.save(tmp_path / "run")
+        with pytest.raises(FocuseError, match="copy that folder instead"):
+            focuse.load(tmp_path / "run").save(tmp_path / "copy")
+        assert not (tmp_path / "copy").exists()
+
+
+class TestEvaluate:
+    def test_another_file_with_unseen_names_reports_them(self, run, small, tmp_path):
+        rows = [tuple(row.values()) for row in small.to_arrow().slice(0, 40).to_pylist()]
+        odd = [("e1", "r0", "stranger", 0.5), ("e1", "unheard", "e2", 0.5), ("nobody", "r1", "e2", 0.5)]
+        path = tmp_path / "test.tsv"
+        path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows + odd))
+        shown = run.evaluate(path)
+        assert (shown.all.n, shown.unseen_rows, shown.to_dict()["unseen_rows"]) == (40, 3, 3)
+        for word in ("3 of 43 rows", "2 entities", "'stranger'", "'nobody'", "1 relations ('unheard')"):
+            assert word in str(shown)
+        assert shown.to_dict()["all"] == run.evaluate(rows).to_dict()["all"]
+
+    def test_only_unseen_names_is_an_error(self, run):
+        with pytest.raises(FocuseError, match=r"no test triple has all its names in train.*2 of 2 rows"):
+            run.evaluate([("x", "r0", "e1", 1.0), ("e1", "r0", "y", 0.5)])
+
+    def test_without_a_test_split_says_what_to_give(self, small):
+        parts = split(small)
+        run = focuse.train(parts.train, valid=parts.valid.graph, **QUICK)
+        with pytest.raises(FocuseError, match="no test split; give a test graph"):
+            run.evaluate()
+        assert run.evaluate(parts.test.graph).all.n == len(parts.test.graph)
+
+    def test_options_reach_the_ranking(self, run):
+        plain = run.evaluate()
+        assert plain.settings == {"ranks": "filtered", "ties": "worst", "protocol": "sides"}
+        assert run.evaluate(filtered=False).all.mrr < plain.all.mrr
+        assert run.evaluate(protocol="joint").all.mr > plain.all.mr
+        assert run.evaluate(ties="best").all.mr <= plain.all.mr
+        for wrong in ({"ties": "wurst"}, {"protocol": "side"}):
+            with pytest.raises(FocuseError, match="did you mean"):
+                run.evaluate(**wrong)
+
+    def test_one_triple_gives_figures_and_json(self, run):
+        shown = run.evaluate([("e1", "r0", "e2", 0.5)])
+        assert shown.all.n == 1
+        data = json.loads(json.dumps(shown.to_dict(), allow_nan=False))
+        assert data["delta_mrr"] is None
+
+
+class TestPredict:
+    def test_known_facts_of_all_splits_are_marked(self, run):
+        for graph in (run.splits.train, run.splits.valid.graph, run.splits.test.graph):
+            head, relation = graph.entities[graph.head[0]], graph.relations[graph.relation[0]]
+            tail = graph.entities[graph.tail[0]]
+            found = run.predict(head=head, relation=relation, top=40)
+            assert len(found) == 40
+            (fact,) = [row for row in found if row.tail == tail]
+            assert (fact.known, fact.weight) == (True, graph.weight[0])
+            new = run.predict(head=head, relation=relation, top=40, new_only=True)
+            assert tail not in [row.tail for row in new]
+            assert [row.known for row in new] == [False] * len(new)
+
+    def test_an_unknown_name_offers_the_nearest(self, run):
+        with pytest.raises(FocuseError, match=r"no entity 'e_39'.*did you mean e39"):
+            run.predict(head="e_39", relation="r0")
+
+
+class TestSplits:
+    def test_given_graphs_are_used_as_they_are(self, small):
+        parts = split(small, seed=5)
+        run = focuse.train(parts.train, valid=parts.valid.graph, test=parts.test.graph, **QUICK)
+        assert len(run.splits.train) == len(parts.train)
+        assert run.splits.test.graph.to_arrow().equals(parts.test.graph.to_arrow())
+
+    @pytest.mark.parametrize(("share", "held"), [(0.1, 54), (0.25, 135), (0.0, 0)])
+    def test_without_valid_the_share_is_held_out_beside_a_given_test(self, small, share, held):
+        parts = split(small, valid=0.0, test=0.1)
+        run = focuse.train(parts.train, test=parts.test.graph, valid_share=share, **QUICK)
+        assert len(run.splits.valid.graph) == held
+        assert len(run.splits.train) == 540 - held
+
+    def test_unseen_names_in_given_parts_are_reported(self, small, listen):
+        recorder = listen()
+        run = focuse.train(small, test=[("e1", "r0", "stranger", 0.5), ("e1", "r0", "e2", 0.5)], **QUICK)
+        assert any("'stranger'" in note and "1 of 2 rows" in note for note in recorder.notes)
+        assert run.evaluate().unseen_rows == 1
+
+    def test_shares_out_of_range(self, small):
+        with pytest.raises(FocuseError, match="out of range"):
+            focuse.train(small, valid_share=0.6, test_share=0.6, **QUICK)
+
+    def test_a_few_edges_train_too(self):
+        run = focuse.train([("a", "r", "b", 0.1), ("b", "r", "c", 0.9)], **QUICK)
+        assert len(run.graph) == 2
+        with pytest.raises(FocuseError, match="no test split"):
+            run.evaluate()
+
+
+def test_the_best_weights_are_announced(small, listen):
+    recorder = listen()
+    run = focuse.train(small, **QUICK)
+    at = run.last.progress
+    assert recorder.notes[-1] == (
+        f"all epochs at epoch 4; best validation MRR {at.best_mrr:.3f} at epoch {at.best_epoch}, those weights are kept"
+    )
+
+
+def test_choose_device():
+    assert choose_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert choose_device("cpu") == "cpu"
+    for name in ("banana", "cuda:99"):
+        with pytest.raises(FocuseError, match=f"device '{name}' is not available here; use 'auto' or 'cpu'"):
+            choose_device(name)
+
+
+def test_settings_are_checked_before_the_graph_is_read():
+    with pytest.raises(FocuseError, match="unknown model"):
+        focuse.train("no such file.tsv", model="nonsense")

@@ -1,0 +1,69 @@
+"""FocusE must gain from the weights themselves: a layer that looks at anything else fails here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+import focuse
+from focuse.experiments.demo import SETTINGS
+from focuse.graph.splits import Splits, split
+
+QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "check_every": 2}
+
+
+def shuffled(splits: Splits, seed: int) -> Splits:
+    """The same splits with the training weights dealt out anew among the edges of each relation."""
+    train, random = splits.train, np.random.default_rng(seed)
+    weight = train.weight.copy()
+    for kind in range(len(train.relations)):
+        rows = np.flatnonzero(train.relation == kind)
+        weight[rows] = random.permutation(weight[rows])
+    return replace(splits, train=replace(train, weight=weight))
+
+
+def train(splits: Splits, **settings) -> focuse.Run:
+    return focuse.train(splits.train, valid=splits.valid.graph, test=splits.test.graph, progress=False, **settings)
+
+
+def same(one: focuse.Run, other: focuse.Run) -> bool:
+    return all(torch.equal(one.engine.tables[name], other.engine.tables[name]) for name in ("entity", "relation"))
+
+
+def test_shuffling_the_weights_at_least_halves_the_gain(careers):
+    gains: dict[str, list[float]] = {"true": [], "shuffled": []}
+    for seed in (0, 1):
+        splits = split(careers, seed=seed)
+        plain = train(splits, focus="off", seed=seed, **SETTINGS).evaluate().delta_mrr
+        for name, parts in (("true", splits), ("shuffled", shuffled(splits, seed))):
+            gains[name].append(train(parts, seed=seed, **SETTINGS).evaluate().delta_mrr - plain)
+    true, by_chance = np.mean(gains["true"]), np.mean(gains["shuffled"])
+    assert true > 0.05, gains
+    assert by_chance <= true / 2, gains
+
+
+class TestBits:
+    """The quick form, and proof that it catches a layer whose β never moves."""
+
+    def test_with_the_decay_other_weights_give_another_model(self, small):
+        splits = split(small)
+        assert not same(train(splits, **QUICK), train(shuffled(splits, 1), **QUICK))
+
+    def test_with_beta_frozen_at_1_weights_change_not_one_bit(self, small):
+        splits = split(small)
+        frozen = [train(parts, beta=1.0, **QUICK) for parts in (splits, shuffled(splits, 1))]
+        assert same(*frozen)
+        assert {row["beta"] for run in frozen for row in run.history} == {1.0}
+
+    def test_the_plain_model_does_not_see_weights(self, small):
+        splits = split(small)
+        assert same(*(train(parts, focus="off", **QUICK) for parts in (splits, shuffled(splits, 1))))
+
+    def test_the_shuffle_really_shuffles_and_nothing_else(self, small):
+        splits = split(small)
+        other = shuffled(splits, 1).train
+        assert (other.weight != splits.train.weight).mean() > 0.5
+        np.testing.assert_array_equal(np.sort(other.weight), np.sort(splits.train.weight))
+        np.testing.assert_array_equal(other.keys, splits.train.keys)

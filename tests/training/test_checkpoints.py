@@ -1,0 +1,432 @@
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import focuse
+from focuse import FocuseError
+from focuse.errors import Stopped
+from focuse.training.checkpoints import Store
+from focuse.training.loop import Trainer
+
+SETTINGS = {"dim": 6, "epochs": 8, "decay": 6, "batch_size": 64, "lr": 1e-2, "negatives": 4, "check_every": 2}
+EXPECTED = {
+    "run.toml",
+    "entities.parquet",
+    "relations.parquet",
+    "splits.safetensors",
+    "normaliser.safetensors",
+    "history.jsonl",
+    "checkpoint.safetensors",
+    "model.safetensors",
+}
+
+
+class Crash(BaseException):
+    """What a power cut is to a process."""
+
+
+def train(graph, out, **settings):
+    return focuse.train(graph, out=out, progress=False, **{**SETTINGS, **settings})
+
+
+def without_seconds(folder):
+    rows = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def assert_same_run(folder, other):
+    assert (folder / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+    assert without_seconds(folder) == without_seconds(other)
+    one, two = (load_file(part / "checkpoint.safetensors") for part in (folder, other))
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[key], two[key]) for key in one)
+    assert names(folder) == names(other) == EXPECTED
+
+
+def interrupt_at(step, by):
+    """Called after every batch; at batch number `step` the training is interrupted."""
+
+    def on_step(epoch, batches):
+        if batches == step:
+            if by is Crash:
+                raise Crash
+            os.kill(os.getpid(), by)
+
+    return on_step
+
+
+@pytest.fixture(scope="module")
+def whole(small, tmp_path_factory):
+    """Uninterrupted runs by optimizer; 8 epochs of 8 batches."""
+    root, made = tmp_path_factory.mktemp("whole"), {}
+
+    def get(optimizer="adam"):
+        if optimizer not in made:
+            made[optimizer] = root / optimizer
+            train(small, made[optimizer], optimizer=optimizer)
+        return made[optimizer]
+
+    return get
+
+
+class TestResume:
+    def test_the_graph_makes_batches_enough_to_be_interrupted_in(self, whole):
+        assert len(focuse.load(whole()).graph) == 480 > 7 * 64
+
+    @pytest.mark.parametrize("optimizer", ["adam", "row-adam", "adagrad", "row-adagrad", "sgd"])
+    @pytest.mark.parametrize("step", [1, 11, 16])  # first batch, mid-epoch, the last batch of an epoch
+    def test_ctrl_c_saves_and_resume_ends_in_the_same_bits(self, small, tmp_path, whole, listen, optimizer, step):
+        recorder = listen(interrupt_at(step, signal.SIGINT))
+        before = signal.getsignal(signal.SIGINT)
+        with pytest.raises(Stopped) as stopped:
+            train(small, tmp_path / "run", optimizer=optimizer, checkpoint_every="0")
+        assert f"focuse train --resume {tmp_path / 'run'}" in str(stopped.value)
+        assert signal.getsignal(signal.SIGINT) is before
+        assert recorder.seen == step  # not one batch more
+        listen()
+        run = focuse.resume(tmp_path / "run")
+        assert_same_run(tmp_path / "run", whole(optimizer))
+        assert [row["epoch"] for row in run.history] == list(range(1, 9))
+
+    @pytest.mark.parametrize("every", ["1", "3", "0.0000001s", "0"])
+    @pytest.mark.parametrize("step", [2, 27, 63])
+    def test_a_crash_anywhere_resumes_to_the_same_bits(self, small, tmp_path, whole, listen, every, step):
+        listen(interrupt_at(step, Crash))
+        with pytest.raises(Crash):
+            train(small, tmp_path / "run", checkpoint_every=every)
+        listen()
+        focuse.resume(tmp_path / "run")
+        assert_same_run(tmp_path / "run", whole())
+
+    def test_interrupted_again_and_again(self, small, tmp_path, whole, listen):
+        listen(interrupt_at(3, signal.SIGTERM))
+        with pytest.raises(Stopped):
+            train(small, tmp_path / "run")
+        for _ in range(3):
+            listen(interrupt_at(5, signal.SIGINT))
+            with pytest.raises(Stopped):
+                focuse.resume(tmp_path / "run")
+        listen()
+        focuse.resume(tmp_path / "run")
+        assert_same_run(tmp_path / "run", whole())
+
+    def test_a_stopped_run_can_predict_with_what_it_has(self, small, tmp_path, listen):
+        listen(interrupt_at(30, signal.SIGINT))
+        with pytest.raises(Stopped):
+            train(small, tmp_path / "run")
+        assert focuse.load(tmp_path / "run").evaluate().all.n > 0
+
+    def test_a_second_ctrl_c_is_obeyed_at_once(self, small, tmp_path, listen):
+        def twice(epoch, batches):
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        listen(twice)
+        with pytest.raises(KeyboardInterrupt):
+            train(small, tmp_path / "run")
+
+    def test_history_after_the_checkpoint_is_dropped(self, small, tmp_path, whole, listen):
+        listen(interrupt_at(43, Crash))  # in epoch 6; the checkpoint is of epoch 3
+        with pytest.raises(Crash):
+            train(small, tmp_path / "run", checkpoint_every="3")
+        path = tmp_path / "run" / "history.jsonl"
+        assert len(path.read_text().splitlines()) == 5
+        path.write_text(path.read_text() + '{"epoch": 6, "lo')  # a line that the crash cut short
+        recorder = listen()
+        focuse.resume(tmp_path / "run")
+        assert recorder.began_at == 3
+        assert_same_run(tmp_path / "run", whole())
+
+    def test_what_a_killed_process_left_half_written_is_swept_away(self, small, tmp_path, whole, listen):
+        listen(interrupt_at(20, Crash))
+        with pytest.raises(Crash):
+            train(small, tmp_path / "run", checkpoint_every="1")
+        (tmp_path / "run" / ".checkpoint.safetensors.4711").write_bytes(b"half of it")
+        listen()
+        focuse.resume(tmp_path / "run")
+        assert_same_run(tmp_path / "run", whole())
+
+    def test_a_finished_run_says_so_and_stays_as_it_is(self, small, tmp_path, listen):
+        train(small, tmp_path / "run")
+        before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+        recorder = listen()
+        run = focuse.resume(tmp_path / "run")
+        assert recorder.notes == [f"{tmp_path / 'run'}: already finished after 8 epochs"]
+        assert len(run.history) == 8
+        assert before == {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+
+    def test_more_epochs_equal_a_longer_run(self, small, tmp_path, whole, listen):
+        train(small, tmp_path / "run", epochs=4, patience=99)
+        # Interrupted on the way: the run must remember that it is to have 8.
+        listen(interrupt_at(11, signal.SIGINT))
+        with pytest.raises(Stopped):
+            focuse.resume(tmp_path / "run", epochs=8)
+        listen()
+        run = focuse.resume(tmp_path / "run")
+        assert run.settings.epochs == focuse.load(tmp_path / "run").settings.epochs == 8
+        assert_same_run(tmp_path / "run", whole())
+
+    def test_more_epochs_after_stopping_early_has_new_patience(self, small, tmp_path):
+        hasty = {"lr": 0.1, "check_every": 1, "patience": 2, "regularizer": "none", "burn_in": 0}
+        first = train(small, tmp_path / "run", epochs=50, **hasty)
+        assert first.last.progress.finished == "stopped early"
+        done = len(first.history)
+        again = focuse.resume(tmp_path / "run", epochs=80, progress=False)
+        assert len(again.history) >= done + 2
+        assert again.last.progress.best_mrr >= first.last.progress.best_mrr
+
+    def test_fewer_epochs_are_refused(self, whole):
+        with pytest.raises(FocuseError, match="has 8 epochs already"):
+            focuse.resume(whole(), epochs=8)
+
+
+class TestWholeOrNotAtAll:
+    def test_a_failing_write_leaves_the_checkpoint_before_it(self, small, tmp_path, whole, monkeypatch, listen):
+        calls = []
+
+        def failing(tensors, path, metadata):
+            calls.append(path)
+            if len(calls) == 3:
+                Path(path).write_bytes(b"half of it")
+                raise OSError(28, "No space left on device")
+            save_file(tensors, path, metadata)
+
+        monkeypatch.setattr("focuse.training.checkpoints.save_tensors", failing)
+        folder = tmp_path / "run"
+        with pytest.raises(FocuseError, match=r"checkpoint.safetensors: .*No space left on device.*--resume") as error:
+            train(small, folder, checkpoint_every="1")
+        assert "\n" not in str(error.value)
+        assert names(folder) == EXPECTED - {"model.safetensors"}
+        assert Store.open(folder).checkpoint().progress.epoch == 2
+        monkeypatch.undo()
+        focuse.resume(folder, progress=False)
+        assert_same_run(folder, whole())
+
+    def test_a_run_that_says_finished_has_its_model(self, small, tmp_path, monkeypatch):
+        """The model is written before the checkpoint that says so: a crash between them loses nothing."""
+        order = []
+        write = Store._write_tensors
+
+        def spy(self, name, *rest):
+            order.append(name)
+            write(self, name, *rest)
+
+        monkeypatch.setattr(Store, "_write_tensors", spy)
+        train(small, tmp_path / "run", checkpoint_every="0")
+        assert order == ["model.safetensors", "checkpoint.safetensors"]
+
+    def test_a_folder_that_fails_to_be_made_does_not_appear(self, small, tmp_path, monkeypatch):
+        def failing(*arguments):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("focuse.training.checkpoints.save_arrays", failing)
+        with pytest.raises(FocuseError, match="No space left on device"):
+            train(small, tmp_path / "run")
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("kind", ["folder", "file"])
+    def test_out_that_exists_is_refused_and_untouched(self, small, tmp_path, kind):
+        out = tmp_path / "mine"
+        if kind == "folder":
+            out.mkdir()
+        mine = out / "thesis.txt" if kind == "folder" else out
+        mine.write_text("years of work")
+        with pytest.raises(FocuseError, match="exists and is not empty; choose another --out"):
+            train(small, out)
+        assert mine.read_text() == "years of work"
+        assert list(tmp_path.rglob("*")) == ([out, mine] if kind == "folder" else [out])
+
+    def test_an_empty_folder_and_missing_parents_are_fine(self, small, tmp_path):
+        (tmp_path / "empty").mkdir()
+        for folder in (tmp_path / "empty", tmp_path / "a" / "b" / "run"):
+            train(small, folder, epochs=1)
+            assert names(folder) == EXPECTED
+
+    def test_the_folder_we_stand_in_is_refused(self, small, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(FocuseError, match="a name of its own"):
+            train(small, ".")
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+    def test_a_read_only_parent_is_one_line(self, small, tmp_path):
+        tmp_path.chmod(0o500)
+        try:
+            with pytest.raises(FocuseError, match="Permission denied; choose a folder that can be written"):
+                train(small, tmp_path / "run")
+        finally:
+            tmp_path.chmod(0o700)
+
+    def test_a_parent_that_is_a_file_is_one_line(self, small, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(FocuseError, match=r"run: (Not a directory|File exists); choose a folder"):
+            train(small, tmp_path / "file" / "run")
+
+
+class TestDamage:
+    """Whatever is wrong with a run's file is one line that names the file."""
+
+    @pytest.fixture
+    def folder(self, tmp_path, whole):
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        for path in whole().iterdir():
+            (copy / path.name).write_bytes(path.read_bytes())
+        return copy
+
+    def refuses(self, folder, name, says="", act=focuse.load):
+        with pytest.raises(FocuseError) as error:
+            act(folder)
+        text = str(error.value)
+        assert str(folder / name) in text
+        assert says in text
+        assert "\n" not in text
+
+    @pytest.mark.parametrize("name", sorted(EXPECTED - {"run.toml", "history.jsonl", "model.safetensors"}))
+    @pytest.mark.parametrize("kind", ["missing", "truncated", "empty", "altered"])
+    def test_a_file_of_the_run(self, folder, name, kind):
+        path = folder / name
+        data = path.read_bytes()
+        if kind == "missing":
+            path.unlink()
+        else:
+            altered = data[:-40] + b"\xff" * 40 if path.suffix == ".parquet" else b"\xff" * 40 + data[40:]
+            path.write_bytes({"truncated": data[: len(data) // 2], "empty": b"", "altered": altered}[kind])
+        if name == "checkpoint.safetensors":
+            (folder / "model.safetensors").unlink()
+            if kind == "missing":
+                with pytest.raises(FocuseError, match="nothing trained yet"):
+                    focuse.load(folder)
+            else:
+                self.refuses(folder, name, "damaged")
+                self.refuses(folder, name, "damaged", focuse.resume)
+        else:
+            self.refuses(folder, name, "damaged")
+
+    def test_the_model(self, folder):
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-8])
+        self.refuses(folder, "model.safetensors", "damaged")
+
+    @pytest.mark.parametrize(
+        ("change", "says"),
+        [
+            (lambda text: text[: text.index("[settings]") + 40], "damaged"),
+            (lambda text: text.replace("format = 1\n", ""), "format"),
+            (lambda text: text.replace("format = 1", "format = 99"), "run format 99"),
+            (lambda text: text.replace('model = "complex"', 'model = "complx"'), "did you mean complex"),
+            (lambda text: text.replace("[settings]", "[sittings]"), "settings"),
+            (lambda text: text.replace("[unseen", "[onseen"), "unseen"),
+            (lambda text: "\ufffe" + text, "damaged"),
+        ],
+    )
+    def test_run_toml(self, folder, change, says):
+        path = folder / "run.toml"
+        before = path.read_text(encoding="utf-8")
+        path.write_text(change(before), encoding="utf-8")
+        assert path.read_text(encoding="utf-8") != before
+        self.refuses(folder, "run.toml", says)
+
+    def test_no_run_at_all(self, tmp_path):
+        for act in (focuse.load, focuse.resume):
+            with pytest.raises(FocuseError, match=r"not a run \(no run.toml\)"):
+                act(tmp_path / "nothing")
+
+    @pytest.mark.parametrize(
+        ("tensors", "metadata", "says"),
+        [
+            ({"table/entity": torch.zeros(2)}, {"progress": "{}"}, "no tables"),
+            ({"other/entity": torch.zeros(2)}, {"progress": "{}"}, "other"),
+            ({"table/entity": torch.zeros(2)}, {}, "progress"),
+            ({"table/entity": torch.zeros(2)}, {"progress": "{"}, "damaged"),
+            ({"table/entity": torch.zeros(2)}, {"progress": '{"day": 3}'}, "day"),
+        ],
+    )
+    def test_a_checkpoint_of_something_else(self, folder, tensors, metadata, says):
+        save_file(tensors, folder / "checkpoint.safetensors", metadata)
+        self.refuses(folder, "checkpoint.safetensors", says, focuse.resume)
+
+
+class TestWhatIsInAFolder:
+    def test_every_setting_is_in_run_toml_resolved(self, whole):
+        config = tomllib.loads((whole() / "run.toml").read_text(encoding="utf-8"))
+        run = focuse.load(whole())
+        assert config["format"] == 1
+        assert config["focuse"] == focuse.__version__
+        given = {key: value for key, value in run.settings.to_dict().items() if value is not None}
+        assert config["settings"] == given
+        assert config["settings"]["burn_in"] == 3
+        assert "auto" not in given.values()
+
+    def test_an_unusual_name_survives(self, tmp_path):
+        rows = [('x\t"y"\n', "r\\'", f"ä{i}\u2028 \x7f", i / 30) for i in range(30)]
+        train(rows, tmp_path / "run", epochs=1, model="distmult")
+        again = focuse.load(tmp_path / "run")
+        assert again.graph.entities[0] == 'x\t"y"\n'
+        assert "ä3\u2028 \x7f" in list(again.graph.entities)
+
+    def test_files_are_of_known_kinds_and_none_is_a_pickle(self, whole):
+        assert names(whole()) == EXPECTED
+        for path in whole().iterdir():
+            assert path.suffix in {".toml", ".parquet", ".safetensors", ".jsonl"}
+            assert not path.read_bytes().startswith((b"\x80", b"PK"))  # pickle; torch.save's zip
+
+    def test_no_code_of_ours_pickles(self):
+        for path in Path(focuse.__file__).parent.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                imported = []
+                if isinstance(node, ast.Import):
+                    imported = [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom):
+                    imported = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+                elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                    assert f"{node.value.id}.{node.attr}" not in {"torch.load", "torch.save"}, path
+                bad = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "torch.load", "torch.save"}
+                assert not bad & set(imported), path
+
+
+@pytest.mark.parametrize(("every", "expected"), [("0", []), ("3", [3, 6]), ("1", [1, 2, 3, 4, 5, 6, 7])])
+def test_checkpoints_come_every_so_many_epochs(small, tmp_path, monkeypatch, every, expected):
+    saved = []
+    save = Store.save
+
+    def spy(self, checkpoint):
+        saved.append((checkpoint.progress.epoch, checkpoint.progress.batch))
+        save(self, checkpoint)
+
+    monkeypatch.setattr(Store, "save", spy)
+    train(small, tmp_path / "run", checkpoint_every=every)
+    assert saved == [*((epoch, 0) for epoch in expected), (8, 0)]
+
+
+def test_checkpoints_by_the_clock_come_within_an_epoch_too(small, tmp_path, monkeypatch):
+    saved = []
+    now = [0.0]
+    monkeypatch.setattr("focuse.training.checkpoints.time.monotonic", lambda: now[0])
+    save, step = Store.save, Trainer._step
+
+    def spy(self, checkpoint):
+        saved.append((checkpoint.progress.epoch, checkpoint.progress.batch))
+        save(self, checkpoint)
+
+    def slow(self, rows, beta):
+        now[0] += 1.0
+        return step(self, rows, beta)
+
+    monkeypatch.setattr(Store, "save", spy)
+    monkeypatch.setattr(Trainer, "_step", slow)
+    run = train(small, tmp_path / "run", checkpoint_every="4s", epochs=2)
+    batches = -(-len(run.graph) // 64)
+    assert saved[:-1] == [divmod(second, batches) for second in range(4, 2 * batches, 4)]

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import focuse
+from focuse import FocuseError
+from focuse.training.loop import initial_tables
+from focuse.training.losses import LOSSES
+from focuse.training.negatives import SAMPLINGS
+from focuse.training.optimisers import OPTIMISERS
+from focuse.training.settings import Settings
+
+QUICK = {"dim": 8, "epochs": 6, "decay": 4, "lr": 1e-2, "negatives": 5, "check_every": 2, "progress": False}
+
+
+def train(graph, **settings):
+    return focuse.train(graph, **{**QUICK, **settings})
+
+
+def same(one, other):
+    return all(torch.equal(one.engine.tables[name], other.engine.tables[name]) for name in one.engine.tables)
+
+
+@pytest.fixture(scope="module")
+def focused(small):
+    return train(small)
+
+
+class TestBeta:
+    def test_falls_linearly_from_1_to_0_over_lambda_epochs(self, focused):
+        assert [row["beta"] for row in focused.history] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
+        assert [row["epoch"] for row in focused.history] == [1, 2, 3, 4, 5, 6]
+
+    def test_what_history_says_reaches_the_objective(self, small, monkeypatch):
+        seen = []
+        monkeypatch.setattr(
+            "focuse.focus.Focus.__call__",
+            lambda self, positive, negative, weight, beta: seen.append(beta) or (positive, negative),
+        )
+        run = train(small, batch_size=10_000)
+        assert seen == [row["beta"] for row in run.history]
+
+    def test_changes_the_result(self, small, focused):
+        fixed = train(small, beta=1.0)
+        assert [row["beta"] for row in fixed.history] == [1.0] * 6
+        assert not same(focused, fixed)
+        # β is 1 in the first epoch of both: they part only when it moves.
+        assert focused.history[0]["loss"] == fixed.history[0]["loss"]
+        assert focused.history[1]["loss"] != fixed.history[1]["loss"]
+
+    def test_floor_and_immediate_decay(self, small):
+        assert [row["beta"] for row in train(small, beta_floor=0.5).history] == [1.0, 0.75, 0.5, 0.5, 0.5, 0.5]
+        assert {row["beta"] for row in train(small, decay=0, epochs=2).history} == {0.0}
+
+    def test_is_none_when_the_layer_is_off(self, small):
+        assert {row["beta"] for row in train(small, focus="off", epochs=2).history} == {None}
+
+    def test_fixed_at_1_with_the_linear_layer_is_the_plain_model_bit_by_bit(self, small):
+        assert same(train(small, beta=1.0, nonlinearity="linear"), train(small, focus="off"))
+
+
+def test_the_loss_falls(small):
+    losses = [row["loss"] for row in train(small, focus="off", epochs=30, patience=99).history]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_a_trained_model_ranks_far_better_than_an_untrained_one(small):
+    before = train(small, epochs=1, lr=1e-9, focus="off").evaluate().all.mrr
+    after = train(small, epochs=40, focus="off", sampling="all").evaluate().all.mrr
+    assert after > 1.5 * before
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("focus", ["paper", "off"])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_every_sampling_trains_with_and_without_focus(small, sampling, focus, filtered):
+    run = train(small, sampling=sampling, focus=focus, filter_negatives=filtered, epochs=4, decay=1000)
+    losses = [row["loss"] for row in run.history]
+    assert losses[-1] < losses[0]
+    assert run.settings.focus == focus
+
+
+@pytest.mark.parametrize("model", ["transe", "transe-l2", "distmult", "complex"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_trains_every_model(small, loss, model):
+    run = train(small, loss=loss, model=model, epochs=3, decay=1000)
+    losses = [row["loss"] for row in run.history]
+    assert np.isfinite(losses).all()
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("optimizer", OPTIMISERS)
+def test_every_optimizer_trains(small, optimizer, reduction):
+    rate = {"sum": 1e-2, "mean": 1e-1}[reduction]
+    run = train(small, optimizer=optimizer, reduction=reduction, lr=rate, epochs=3, decay=1000)
+    assert run.history[-1]["loss"] < run.history[0]["loss"]
+
+
+class TestSeeds:
+    def test_the_same_seed_gives_the_same_bits(self, small, focused):
+        again = train(small)
+        assert same(focused, again)
+        assert [row["loss"] for row in again.history] == [row["loss"] for row in focused.history]
+
+    def test_another_seed_gives_others(self, small, focused):
+        assert not same(focused, train(small, seed=1))
+
+    def test_the_global_generators_play_no_part(self, small, focused):
+        torch.manual_seed(123)
+        np.random.seed(123)
+        state = torch.get_rng_state()
+        assert same(focused, train(small))
+        assert torch.equal(state, torch.get_rng_state())
+
+    def test_first_embeddings_are_xavier_normal(self):
+        settings = Settings(model="complex", dim=100, seed=3)
+        tables = initial_tables(settings, 3000, 5)
+        assert {name: tuple(table.shape) for name, table in tables.items()} == {
+            "entity": (3000, 200),
+            "relation": (5, 200),
+        }
+        assert tables["entity"].std().item() == pytest.approx((2 / 3200) ** 0.5, rel=0.01)
+        other = initial_tables(replace(settings, seed=4), 3000, 5)
+        assert not torch.equal(tables["entity"], other["entity"])
+
+
+# A rate this high overfits at once, so validation turns before the epochs are over.
+HASTY = {"epochs": 60, "decay": 4, "lr": 0.1, "check_every": 1, "patience": 3, "regularizer": "none"}
+
+
+@pytest.fixture(scope="module")
+def stopped(small):
+    return train(small, **HASTY)
+
+
+class TestStopping:
+    def test_stops_after_patience_looks_without_gain(self, stopped):
+        checked = [row for row in stopped.history if "valid_mrr" in row]
+        best = max(checked, key=lambda row: row["valid_mrr"])
+        assert len(stopped.history) < 60
+        assert stopped.last.progress.finished == "stopped early"
+        assert stopped.history[-1]["epoch"] == best["epoch"] + 3
+        assert (stopped.last.progress.best_epoch, stopped.last.progress.best_mrr) == (best["epoch"], best["valid_mrr"])
+
+    def test_restores_the_best_tables(self, small, stopped):
+        best = stopped.last.progress.best_epoch
+        until_then = train(small, **{**HASTY, "epochs": best, "burn_in": stopped.settings.burn_in})
+        assert same(stopped, until_then)
+        assert not torch.equal(stopped.engine.tables["entity"], stopped.last.tables["entity"])
+
+    def test_looks_only_after_burn_in_and_every_so_often(self, small):
+        run = train(small, epochs=11, burn_in=5, check_every=2, patience=99)
+        assert [row["epoch"] for row in run.history if "valid_mrr" in row] == [6, 8, 10, 11]
+
+    def test_burn_in_is_half_of_decay_unless_said(self, small):
+        run = train(small, epochs=8, decay=6, check_every=1, patience=99)
+        assert [row["epoch"] for row in run.history if "valid_mrr" in row] == [3, 4, 5, 6, 7, 8]
+
+    def test_without_validation_the_last_tables_count(self, small):
+        run = train(small, valid_share=0.0)
+        assert run.last.best is None
+        assert not any("valid_mrr" in row for row in run.history)
+        assert torch.equal(run.engine.tables["entity"], run.last.tables["entity"])
+
+
+class TestNothingToFocusOn:
+    @pytest.mark.parametrize("weights", ["equal", "none"])
+    def test_the_layer_is_off_and_says_so(self, small, listen, weights):
+        columns = small.to_arrow()
+        triples = list(zip(*(columns[name].to_pylist() for name in ("head", "relation", "tail")), strict=True))
+        graph = focuse.read([(*triple, 0.3) for triple in triples] if weights == "equal" else triples)
+        recorder = listen()
+        run = train(graph)
+        assert "all weights are equal: nothing to focus on, the focus layer is off" in recorder.notes
+        assert run.settings.focus == "off"
+        assert {row["beta"] for row in run.history} == {None}
+        assert same(run, train(graph, focus="off"))
+
+    def test_one_weight_a_relation_is_normalised_globally_and_the_layer_stays_on(self, small, listen):
+        weighed = focuse.read(small, relation_weights={"r0": 10.0, "r1": 40.0, "r2": 90.0})
+        recorder = listen()
+        run = train(weighed)
+        assert (run.settings.normalize, run.settings.focus) == ("global", "paper")
+        assert not any("focus layer is off" in note for note in recorder.notes)
+        assert not same(run, train(weighed, focus="off"))
+        expected = {10.0: 0.0, 40.0: 0.375, 90.0: 1.0}
+        got = run.normaliser.transform(run.graph.weight, run.graph.relation)
+        np.testing.assert_allclose(got, [expected[weight] for weight in run.graph.weight])
+
+    def test_one_weight_a_relation_forced_to_relation_says_what_to_try(self, small, listen):
+        recorder = listen()
+        weighed = focuse.read(small, relation_weights={"r0": 1.0, "r1": 2.0, "r2": 3.0})
+        assert train(weighed, normalize="relation").settings.focus == "off"
+        assert any("try normalize 'global'" in note for note in recorder.notes)
+
+    def test_nothing_is_said_when_the_layer_was_not_wanted(self, small, listen):
+        recorder = listen()
+        train(small.select(np.arange(100)), focus="off", epochs=1)
+        assert not any("focus" in note for note in recorder.notes)
+
+
+@pytest.mark.parametrize(("optimizer", "lr"), [("adam", 1e30), ("sgd", 1e6)])
+def test_a_diverging_training_is_one_line_that_says_what_to_do(small, listen, optimizer, lr):
+    recorder = listen()
+    with pytest.raises(FocuseError, match=r"training diverged in epoch \d+: .*lower the learning rate") as error:
+        train(small, optimizer=optimizer, lr=lr, loss="nll", epochs=50)
+    assert "\n" not in str(error.value)
+    assert recorder.stopped == 1  # a bar must not stay on the terminal
+
+
+@pytest.mark.parametrize(("policy", "done"), [("keep", "kept"), ("max", "merged by max")])
+def test_repeated_triples_are_counted_and_reported(small, listen, policy, done):
+    columns = small.to_arrow().to_pylist()
+    rows = [(row["head"], row["relation"], row["tail"], row["weight"]) for row in columns]
+    graph = focuse.read(rows + [(h, r, t, w / 2) for h, r, t, w in rows[:7]])
+    recorder = listen()
+    run = train(graph, duplicates=policy, epochs=1)
+    assert any(f"7 rows repeat a (head, relation, tail); {done}" in note for note in recorder.notes)
+    total = len(run.splits.train) + len(run.splits.valid.graph) + len(run.splits.test.graph)
+    assert total == len(rows) + (7 if policy == "keep" else 0)
+
+
+def test_batches_cover_every_row_once_an_epoch(small, monkeypatch):
+    seen = []
+    from focuse.engines import ReferenceEngine
+
+    step = ReferenceEngine.step
+
+    def spy(self, batch, *rest):
+        seen.append(torch.stack([batch.head, batch.relation, batch.tail], 1))
+        return step(self, batch, *rest)
+
+    monkeypatch.setattr(ReferenceEngine, "step", spy)
+    run = train(small, epochs=2, batch_size=50)
+    per_epoch = -(-len(run.graph) // 50)
+    assert len(seen) == 2 * per_epoch
+    expected = sorted(zip(run.graph.head, run.graph.relation, run.graph.tail, strict=True))
+    for epoch in (seen[:per_epoch], seen[per_epoch:]):
+        assert sorted(map(tuple, torch.cat(epoch).tolist())) == expected
+    assert not torch.equal(seen[0], seen[per_epoch])  # shuffled anew

@@ -1,0 +1,231 @@
+"""Every loss against its formula in NumPy, with and without a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from focuse.errors import FocuseError
+from focuse.focus import Focus
+from focuse.training.losses import LOSSES, Objective, make_loss
+
+SCORES = st.floats(-50, 50)
+
+
+def log_logistic(x: np.ndarray | float) -> np.ndarray | float:
+    return -np.logaddexp(0.0, -np.asarray(x))
+
+
+def np_multiclass(p: float, n: np.ndarray) -> float:
+    scores = np.array([p, *n])
+    top = scores.max()
+    return float(-(p - top - np.log(np.exp(scores - top).sum())))
+
+
+def np_adversarial(p: float, n: np.ndarray, margin: float, temperature: float) -> float:
+    share = np.exp(temperature * (n - n.max(initial=-np.inf)))
+    share = share / share.sum() if len(n) else share
+    return float(-log_logistic(margin + p) - (share * log_logistic(-n - margin)).sum())
+
+
+# One positive p and the negatives n that count -> its loss.
+FORMULAS: dict[str, Callable[[float, np.ndarray], float]] = {
+    "multiclass-nll": np_multiclass,
+    "pairwise-nll": lambda p, n: sum(np_multiclass(p, np.array([one])) for one in n),
+    "nll": lambda p, n: -log_logistic(p) - sum(log_logistic(-one) for one in n),
+    "bce": lambda p, n: -np.mean([log_logistic(p), *(log_logistic(-one) for one in n)]),
+    "margin": lambda p, n: sum(max(0.0, 1.0 + one - p) for one in n),
+    "margin:2": lambda p, n: sum(max(0.0, 2.0 + one - p) for one in n),
+    "self-adversarial": lambda p, n: np_adversarial(p, n, 3.0, 0.5),
+    "self-adversarial:margin=6,temperature=0.7": lambda p, n: np_adversarial(p, n, 6.0, 0.7),
+}
+
+
+def test_every_loss_is_checked_here() -> None:
+    assert set(LOSSES) == {text.partition(":")[0] for text in FORMULAS}
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+@settings(deadline=None, max_examples=50)
+@given(data=st.data())
+def test_loss_is_its_formula(text: str, data: st.DataObject) -> None:
+    batch, count = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4))
+    cells = data.draw(st.lists(SCORES, min_size=batch * (count + 1), max_size=batch * (count + 1)))
+    scores = np.array(cells).reshape(batch, count + 1)
+    masked = data.draw(st.booleans())
+    flags = st.lists(st.booleans(), min_size=batch * count, max_size=batch * count)
+    mask = np.array(data.draw(flags) if masked else [True] * (batch * count)).reshape(batch, count)
+    positive, negative = torch.from_numpy(scores[:, 0].copy()), torch.from_numpy(scores[:, 1:].copy())
+    values = make_loss(text)(positive, negative, torch.from_numpy(mask) if masked else None)
+    expected = [FORMULAS[text](row[0], row[1:][kept]) for row, kept in zip(scores, mask, strict=True)]
+    assert values.shape == (batch,)
+    np.testing.assert_allclose(values, expected, rtol=1e-8, atol=1e-7)  # torch's softplus is x above 20
+
+
+def sample(batch: int = 3, count: int = 5) -> tuple[Tensor, Tensor, Tensor]:
+    random = torch.Generator().manual_seed(5)
+    positive = torch.randn(batch, generator=random, dtype=torch.float64)
+    negative = torch.randn(batch, count, generator=random, dtype=torch.float64)
+    return positive.requires_grad_(), negative.requires_grad_(), torch.rand(batch, count, generator=random) < 0.6
+
+
+@pytest.mark.parametrize("text", [text for text in FORMULAS if "adversarial" not in text])
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients_match_finite_differences(text: str, masked: bool) -> None:
+    positive, negative, mask = sample()
+    loss = make_loss(text)
+    assert gradcheck(lambda p, n: loss(p, n, mask if masked else None), (positive, negative))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_self_adversarial_shares_are_constants(masked: bool) -> None:
+    """Its gradient is that of the same loss with the shares put in as numbers."""
+    positive, negative, mask = sample()
+    used = mask.numpy() if masked else np.ones(mask.shape, dtype=bool)
+    raw = np.where(used, np.exp(0.5 * negative.detach().numpy()), 0.0)
+    share = torch.from_numpy(raw / raw.sum(1, keepdims=True))
+
+    def constant(p: Tensor, n: Tensor) -> Tensor:
+        return -torch.log(torch.sigmoid(3 + p)) - (share * torch.log(torch.sigmoid(-n - 3))).sum(1)
+
+    assert gradcheck(constant, (positive, negative))
+    expected = torch.autograd.grad(constant(positive, negative).sum(), (positive, negative))
+    loss = make_loss("self-adversarial")(positive, negative, mask if masked else None)
+    for got, wanted in zip(torch.autograd.grad(loss.sum(), (positive, negative)), expected, strict=True):
+        torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+@pytest.mark.parametrize("junk", [7.0, 1e4, -1e4, float("inf")])
+def test_masked_negatives_have_no_influence(text: str, junk: float) -> None:
+    positive, negative, mask = sample()
+    loss = make_loss(text)
+    other = torch.where(mask, negative.detach(), torch.full_like(negative, junk)).requires_grad_()
+    value, changed = loss(positive, negative, mask), loss(positive, other, mask)
+    assert torch.equal(value, changed)
+    value.sum().backward()
+    assert positive.grad is not None
+    first, positive.grad = positive.grad, None
+    changed.sum().backward()
+    assert negative.grad is not None
+    assert other.grad is not None
+    assert torch.equal(first, positive.grad)
+    assert torch.equal(negative.grad, other.grad)
+    assert (other.grad[~mask] == 0).all()
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_extreme_scores_stay_finite(text: str, masked: bool) -> None:
+    corners = torch.tensor([[a, b, c] for a in (1e4, -1e4) for b in (1e4, -1e4) for c in (1e4, -1e4)])
+    positive, negative = corners[:, 0].clone().requires_grad_(), corners[:, 1:].clone().requires_grad_()
+    mask = torch.tensor([[True, False]] * len(corners)) if masked else None
+    values = make_loss(text)(positive, negative, mask)
+    values.sum().backward()
+    assert values.isfinite().all()
+    for part in (positive, negative):
+        assert part.grad is not None
+        assert part.grad.isfinite().all()
+
+
+def test_small_losses_keep_their_digits() -> None:
+    """ln(1 + 3·e⁻³⁰) in float32: a difference of two numbers near 50 would be 0, or off by far."""
+    positive, negative = torch.tensor([50.0], requires_grad=True), torch.full((1, 3), 20.0)
+    value = make_loss("multiclass-nll")(positive, negative, None)
+    value.sum().backward()
+    assert positive.grad is not None
+    assert value.item() == pytest.approx(3 * np.exp(-30.0), rel=1e-4)
+    assert positive.grad.item() == pytest.approx(-3 * np.exp(-30.0), rel=1e-4)
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_positive_without_negatives_is_finite(text: str, count: int) -> None:
+    positive = torch.tensor([1.5, -0.5], dtype=torch.float64, requires_grad=True)
+    negative = torch.ones(2, count, dtype=torch.float64, requires_grad=True)
+    values = make_loss(text)(positive, negative, torch.zeros(2, count, dtype=torch.bool))
+    values.sum().backward()
+    expected = [FORMULAS[text](p, np.array([])) for p in (1.5, -0.5)]
+    np.testing.assert_allclose(values.detach(), expected, rtol=1e-12, atol=1e-15)
+    assert positive.grad is None or positive.grad.isfinite().all()
+    assert negative.grad is None or (negative.grad == 0).all()
+
+
+# ---- how it is written ----------------------------------------------------------------------------------------------
+
+
+def test_plain_and_named_numbers_mean_the_same() -> None:
+    positive, negative, _ = sample()
+    for one, other in (
+        ("margin:2", "margin:margin=2"),
+        ("margin", "margin:1"),
+        ("self-adversarial:6,0.7", "self-adversarial:temperature=0.7,margin=6"),
+        ("self-adversarial:6", "self-adversarial:margin=6,temperature=0.5"),
+    ):
+        assert torch.equal(make_loss(one)(positive, negative, None), make_loss(other)(positive, negative, None))
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("margn", "did you mean margin"),
+        ("", "unknown loss"),
+        ("margin:two", "not a number"),
+        ("margin:nan", "not a number"),
+        ("margin:gamma=2", "takes margin"),
+        ("margin:1,2", "takes margin"),
+        ("self-adversarial:margin=6,heat=1", "takes margin, temperature"),
+        ("nll:3", "takes no numbers"),
+        ("bce:margin=3", "takes no numbers"),
+    ],
+)
+def test_wrong_words_are_errors(text: str, word: str) -> None:
+    with pytest.raises(FocuseError, match=word):
+        make_loss(text)
+
+
+# ---- focus, then loss -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_objective_is_focus_then_loss(text: str) -> None:
+    positive, negative, mask = (part.detach() for part in sample())
+    weight, beta = torch.tensor([0.0, 0.4, 1.0], dtype=torch.float64), 0.3
+    values = Objective(make_loss(text), Focus("softplus"))(positive, negative, weight, mask, beta)
+    for row in range(3):
+        w = float(weight[row])
+        h_positive = (beta + (1 - w) * (1 - beta)) * np.logaddexp(0, positive[row].numpy())
+        h_negative = (beta + w * (1 - beta)) * np.logaddexp(0, negative[row].numpy())
+        expected = FORMULAS[text](float(h_positive), h_negative[mask[row].numpy()])
+        np.testing.assert_allclose(values[row], expected, rtol=1e-9)
+
+
+def test_without_focus_the_weight_is_ignored() -> None:
+    positive, negative, mask = sample()
+    plain = Objective(make_loss("nll"))
+    heavy, light = torch.ones(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    expected = make_loss("nll")(positive, negative, mask)
+    assert torch.equal(plain(positive, negative, heavy, mask, 0.0), expected)
+    assert torch.equal(plain(positive, negative, light, mask, 0.7), expected)
+
+
+@pytest.mark.parametrize("focus", [None, Focus()])
+@pytest.mark.parametrize(
+    ("positive", "negative", "mask"),
+    [((3,), (3, 4), (3, 3)), ((3,), (3, 4), (3, 1)), ((1,), (3, 4), None), ((3, 1), (3, 4), None), ((3,), (3,), None)],
+)
+def test_shapes_are_asserted(
+    focus: Focus | None, positive: tuple[int, ...], negative: tuple[int, ...], mask: tuple[int, ...] | None
+) -> None:
+    hidden = None if mask is None else torch.ones(mask, dtype=torch.bool)
+    with pytest.raises(ValueError, match="fit"):
+        Objective(make_loss("pairwise-nll"), focus)(
+            torch.zeros(positive), torch.zeros(negative), torch.zeros(positive), hidden, 0.5
+        )

@@ -1,0 +1,197 @@
+"""Corruptions: repeatable, fair, and filtered exactly where asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from focuse.engines import Batch, Corruptions
+from focuse.errors import FocuseError
+from focuse.evaluation.known import Known
+from focuse.training.negatives import SAMPLINGS, Sampler, generator
+
+ENTITIES, RELATIONS = 9, 2
+PLACES = st.tuples(st.integers(0, 2**31), st.integers(0, 5000), st.integers(0, 100_000))
+
+
+def batch_of(triples: list[tuple[int, int, int]]) -> Batch:
+    head, relation, tail = torch.tensor(triples).unbind(1)
+    return Batch(head, relation, tail, torch.rand(len(triples)))
+
+
+def facts(seed: int = 0, count: int = 60) -> list[tuple[int, int, int]]:
+    random = np.random.default_rng(seed)
+    columns = [random.integers(size, size=count).tolist() for size in (ENTITIES, RELATIONS, ENTITIES)]
+    return list(zip(*columns, strict=True))
+
+
+def known_of(triples: list[tuple[int, int, int]]) -> Known:
+    return Known(*torch.tensor(triples).unbind(1), ENTITIES, RELATIONS)
+
+
+def drawn(groups: list[Corruptions]) -> list[Tensor]:
+    parts = [part for group in groups for part in (group.entities, group.tails, group.mask)]
+    return [part for part in parts if part is not None]
+
+
+# ---- a pure function of its place -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", SAMPLINGS)
+@settings(deadline=None, max_examples=30)
+@given(place=PLACES, noise=st.integers(0, 1000))
+def test_same_place_gives_the_same(kind: str, place: tuple[int, int, int], noise: int) -> None:
+    batch, sampler = batch_of(facts(count=6)), Sampler(kind, 8, ENTITIES)
+    one = drawn(sampler(batch, place))
+    torch.manual_seed(noise)  # no global state plays a part, nor what was drawn before
+    sampler(batch, (noise, 1, 2))
+    again = drawn(Sampler(kind, 8, ENTITIES)(batch, place))
+    assert len(one) == len(again) > 0
+    assert all(torch.equal(a, b) for a, b in zip(one, again, strict=True))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(PLACES, min_size=2, max_size=6, unique=True))
+def test_different_places_give_different_streams(places: list[tuple[int, int, int]]) -> None:
+    streams = {tuple(torch.randint(2**31, (6,), generator=generator(*place)).tolist()) for place in places}
+    assert len(streams) == len(places)
+
+
+@pytest.mark.parametrize("kind", ["independent", "shared"])
+def test_neighbouring_places_differ(kind: str) -> None:
+    batch, sampler = batch_of(facts(count=6)), Sampler(kind, 30, 1000)
+    places = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (0, 1, 1)]
+    seen = {tuple(drawn(sampler(batch, place))[0].flatten().tolist()) for place in places}
+    assert len(seen) == len(places)
+
+
+# ---- independent ----------------------------------------------------------------------------------------------------
+
+
+def test_independent_shapes_and_range() -> None:
+    (group,) = Sampler("independent", 500, ENTITIES)(batch_of(facts(count=7)), (3, 1, 4))
+    assert group.side == "both"
+    assert group.entities is not None
+    assert group.tails is not None
+    assert group.entities.shape == group.tails.shape == (7, 500)
+    assert group.entities.dtype == torch.int64
+    assert group.tails.dtype == torch.bool
+    assert set(group.entities.flatten().tolist()) == set(range(ENTITIES))
+
+
+def test_independent_does_not_filter_by_default() -> None:
+    """As in the paper: even the positive itself may be drawn, and counts."""
+    (group,) = Sampler("independent", 200, 2)(batch_of([(0, 0, 1)]), (0, 0, 0))
+    assert group.mask is None
+
+
+def test_sides_and_entities_are_fair() -> None:
+    """χ² of the 2 × 20 table of (side, entity) over many places: 39 degrees of freedom, 99.99% lie below 83."""
+    counts = np.zeros((2, 20))
+    batch = batch_of([(0, 0, 1)] * 40)
+    for number in range(50):
+        (group,) = Sampler("independent", 20, 20)(batch, (2021, number // 10, number % 10))
+        assert group.entities is not None
+        assert group.tails is not None
+        np.add.at(counts, (group.tails.long().numpy(), group.entities.numpy()), 1)
+    expected = 40 * 20 * 50 / counts.size
+    assert counts.sum() == expected * counts.size
+    assert ((counts - expected) ** 2 / expected).sum() < 83
+    assert abs(counts[0].sum() - counts[1].sum()) < 4 * np.sqrt(counts.sum())
+
+
+def test_shared_pool_is_fair() -> None:
+    """χ² with 19 degrees of freedom: 99.99% lie below 52."""
+    counts = np.zeros(20)
+    for number in range(50):
+        (group, _) = Sampler("shared", 200, 20)(batch_of([(0, 0, 1)]), (7, 0, number))
+        assert group.entities is not None
+        counts += np.bincount(group.entities.numpy(), minlength=20)
+    assert ((counts - 500) ** 2 / 500).sum() < 52
+
+
+# ---- masks ----------------------------------------------------------------------------------------------------------
+
+
+def sides(groups: list[Corruptions], batch: Batch) -> list[tuple[str, Tensor, Tensor, list[int]]]:
+    """(side, entities [B, N], mask [B, N], the positives' own entities) for the two groups of 'shared' and 'all'."""
+    assert [group.side for group in groups] == ["tail", "head"]
+    result = []
+    for group, target in zip(groups, (batch.tail, batch.head), strict=True):
+        assert group.mask is not None
+        assert group.tails is None
+        entities = torch.arange(ENTITIES) if group.entities is None else group.entities
+        assert group.mask.shape == (len(batch), len(entities))
+        result.append((group.side, entities.expand(len(batch), -1), group.mask, target.tolist()))
+    return result
+
+
+@pytest.mark.parametrize("kind", ["shared", "all"])
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000))
+def test_only_the_positive_itself_is_hidden_by_default(kind: str, seed: int) -> None:
+    batch = batch_of(facts(seed, 6))
+    for _, entities, mask, target in sides(Sampler(kind, 12, ENTITIES)(batch, (seed, 0, 0)), batch):
+        expected = [[entity != target[row] for entity in line] for row, line in enumerate(entities.tolist())]
+        assert mask.tolist() == expected
+
+
+def test_shared_uses_one_pool_for_both_sides() -> None:
+    tail, head = Sampler("shared", 12, ENTITIES)(batch_of(facts()), (1, 2, 3))
+    assert tail.entities is not None
+    assert head.entities is not None
+    assert tail.entities.shape == (12,)
+    assert torch.equal(tail.entities, head.entities)
+    assert 0 <= int(tail.entities.min()) <= int(tail.entities.max()) < ENTITIES
+
+
+def test_all_needs_no_list_of_entities() -> None:
+    assert [group.entities for group in Sampler("all", 1, ENTITIES)(batch_of(facts()), (0, 0, 0))] == [None, None]
+
+
+@pytest.mark.parametrize("kind", SAMPLINGS)
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000))
+def test_filter_hides_exactly_the_known_facts(kind: str, seed: int) -> None:
+    """With filter, a corruption counts if and only if it is no fact of train (a positive of the batch is one)."""
+    train = facts(seed)
+    batch, truth = batch_of(train[:6]), set(train)
+    groups = Sampler(kind, 15, ENTITIES, known_of(train))(batch, (seed, 0, 0))
+    if kind == "independent":
+        (group,) = groups
+        assert group.entities is not None
+        assert group.tails is not None
+        assert group.mask is not None
+        cells = [("both", group.entities, group.mask, group.tails)]
+    else:
+        cells = [(side, e, m, torch.full_like(m, side == "tail")) for side, e, m, _ in sides(groups, batch)]
+    for _, entities, mask, tails in cells:
+        for row, (h, r, t) in enumerate(train[:6]):
+            for entity, counts, is_tail in zip(entities[row].tolist(), mask[row], tails[row], strict=True):
+                assert bool(counts) == (((h, r, entity) if is_tail else (entity, r, t)) not in truth)
+
+
+@pytest.mark.parametrize("kind", ["shared", "all"])
+def test_filter_hides_the_positive_even_if_it_is_not_known(kind: str) -> None:
+    batch = batch_of([(0, 0, 1), (2, 1, 3)])
+    sampler = Sampler(kind, 40, ENTITIES, known_of([(5, 0, 6)]))
+    for _, entities, mask, target in sides(sampler(batch, (0, 0, 0)), batch):
+        assert torch.equal(mask, entities != torch.tensor(target)[:, None])
+
+
+# ---- what it refuses ------------------------------------------------------------------------------------------------
+
+
+def test_unknown_kind_offers_the_nearest() -> None:
+    with pytest.raises(FocuseError, match="did you mean shared"):
+        Sampler("share", 3, ENTITIES)
+
+
+@pytest.mark.parametrize("count", [0, -2])
+def test_at_least_one_negative(count: int) -> None:
+    with pytest.raises(FocuseError, match="at least 1"):
+        Sampler("independent", count, ENTITIES)

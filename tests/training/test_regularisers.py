@@ -1,0 +1,64 @@
+"""γ Σ|x|ᵖ against NumPy. What an engine hands to it is in tests/engines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from focuse.errors import FocuseError
+from focuse.training.regularisers import Regulariser, make_regulariser
+
+
+def parts() -> list[torch.Tensor]:
+    random = torch.Generator().manual_seed(9)
+    shapes = ((4, 3), (2, 6))
+    return [torch.randn(shape, generator=random, dtype=torch.float64).requires_grad_() for shape in shapes]
+
+
+def penalty(text: str) -> Regulariser:
+    made = make_regulariser(text)
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+def test_penalty_is_the_sum_of_powers(power: int) -> None:
+    tables = parts()
+    expected = 0.02 * sum((np.abs(part.detach().numpy()) ** power).sum() for part in tables)
+    value = torch.as_tensor(penalty(f"l{power}:0.02")(tables))
+    assert value.item() == pytest.approx(expected, rel=1e-12)
+    assert gradcheck(lambda *rows: penalty(f"l{power}:0.02")(rows), tables)
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+def test_gradient_at_zero_is_zero(power: int) -> None:
+    rows = torch.zeros(2, 3, requires_grad=True)
+    torch.as_tensor(penalty(f"l{power}:1")([rows])).backward()
+    assert rows.grad is not None
+    assert (rows.grad == 0).all()
+
+
+def test_spec_sets_power_strength_and_scope() -> None:
+    assert make_regulariser("l3:1e-3") == Regulariser(3, 1e-3, "tables")
+    assert make_regulariser("l2:0.5", "rows") == Regulariser(2, 0.5, "rows")
+    assert make_regulariser("none") is None
+    assert make_regulariser("l3:0") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "scope", "word"),
+    [
+        ("l4:1", "tables", "unknown regularizer 'l4'"),
+        ("l3", "tables", "strength"),
+        ("l3:-1", "tables", "strength"),
+        ("l3:1,2", "tables", "strength"),
+        ("l3:gamma=1", "tables", "strength"),
+        ("l3:inf", "tables", "not a number"),
+        ("l3:1", "row", "did you mean rows"),
+    ],
+)
+def test_wrong_words_are_errors(text: str, scope: str, word: str) -> None:
+    with pytest.raises(FocuseError, match=word):
+        make_regulariser(text, scope)

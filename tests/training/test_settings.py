@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from focuse import FocuseError, Settings, read
+from focuse.focus import Focus
+from focuse.training.losses import LOSSES
+from focuse.training.settings import checkpoint_interval, default_batch_size
+
+WRONG = [
+    ({"model": "complx"}, "did you mean complex"),
+    ({"sampling": "share"}, "did you mean shared"),
+    ({"focus": "papr"}, "did you mean paper"),
+    ({"loss": "multiclass"}, "did you mean multiclass-nll"),
+    ({"loss": "margin:x"}, "'x' is not a number"),
+    ({"loss": "margin:1,2,3"}, "margin"),
+    ({"loss": "nll:3"}, "nll"),
+    ({"reduction": "summ"}, "did you mean sum"),
+    ({"optimizer": "adma"}, "did you mean adam"),
+    ({"normalize": "relations"}, "did you mean relation"),
+    ({"duplicates": "maximum"}, "choose one of keep, max, mean, last"),
+    ({"nonlinearity": "softpluss"}, "did you mean softplus"),
+    ({"regularizer": "l4:1e-3"}, "choose one of none, l1, l2, l3"),
+    ({"regularizer": "l3"}, "l3:1e-3"),
+    ({"regularizer": "l3:-1"}, "l3:1e-3"),
+    ({"regularizer": "l3:nan"}, "not a number"),
+    ({"regularize": "row"}, "did you mean rows"),
+    ({"optimizer": "row-adam", "regularize": "tables"}, "cannot regularize whole tables"),
+    ({"optimizer": "row-adagrad", "regularize": "tables"}, "use regularize 'rows'"),
+    ({"dim": 0}, "dim 0: give a whole number of at least 1"),
+    ({"dim": 2.5}, "dim 2.5: give a whole number"),
+    ({"dim": "100"}, "dim '100': give a whole number"),
+    ({"dim": True}, "dim True"),
+    ({"dim": None}, "dim None"),
+    ({"epochs": 0}, "at least 1"),
+    ({"negatives": 0}, "at least 1"),
+    ({"check_every": 0}, "at least 1"),
+    ({"patience": 0}, "at least 1"),
+    ({"batch_size": 0}, "batch_size 0"),
+    ({"decay": -1}, "decay -1"),
+    ({"burn_in": -1}, "burn_in -1"),
+    ({"seed": -1}, "seed -1"),
+    ({"lr": 0}, "lr 0: give a number above 0"),
+    ({"lr": float("nan")}, "lr nan"),
+    ({"lr": float("inf")}, "lr inf"),
+    ({"lr": "fast"}, "lr 'fast': give a number"),
+    ({"threshold": 1.5}, "threshold 1.5"),
+    ({"threshold": float("nan")}, "threshold nan"),
+    ({"beta": 1.1}, "β 1.1 is out of range"),
+    ({"beta": "1"}, "beta '1': give a number"),
+    ({"beta_floor": -0.1}, "β -0.1 is out of range"),
+    ({"model": 3}, "model 3: give a word"),
+    ({"filter_negatives": 1}, "give True or False"),
+    ({"checkpoint_every": "often"}, "checkpoint_every 'often'"),
+    ({"checkpoint_every": -3}, "checkpoint_every '-3'"),
+    ({"checkpoint_every": 2.5}, "checkpoint_every 2.5"),
+    ({"epoch": 3}, "did you mean epochs"),
+    ({"gamma": 3}, "unknown setting 'gamma'"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "says"), WRONG, ids=[str(wrong) for wrong, _ in WRONG])
+def test_a_wrong_setting_is_one_line_that_says_what_to_do(wrong, says):
+    with pytest.raises(FocuseError) as error:
+        Settings.of(**wrong)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_defaults_are_valid_and_every_registered_loss_is_accepted():
+    assert Settings.of() == Settings()
+    for loss in LOSSES:
+        assert Settings.of(loss=loss).loss == loss
+
+
+def test_numpy_numbers_become_plain_ones_so_that_toml_can_hold_them():
+    settings = Settings.of(lr=np.float64(0.5), dim=np.int64(3), threshold=np.float32(0.5))
+    assert {type(settings.lr), type(settings.dim), type(settings.threshold)} == {float, int}
+    assert type(Settings.of(lr=1).lr) is float
+
+
+class TestResolve:
+    def test_nothing_is_left_open(self, small):
+        resolved = Settings().resolve(small, "cpu")
+        left = {f.name for f in fields(resolved) if getattr(resolved, f.name) in (None, "auto")}
+        assert left == {"beta"}  # None: β follows its schedule
+        assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (50, 25, 128)
+        assert (resolved.nonlinearity, resolved.normalize, resolved.device) == ("softplus", "relation", "cpu")
+
+    def test_what_was_given_stays(self, small):
+        chosen = Settings.of(decay=7, burn_in=0, batch_size=9, nonlinearity="tanh", normalize="global")
+        resolved = chosen.resolve(small, "cpu")
+        assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (7, 0, 9)
+        assert (resolved.nonlinearity, resolved.normalize) == ("tanh", "global")
+
+    @pytest.mark.parametrize(
+        ("model", "expected"),
+        [("transe", "shifted-softplus"), ("transe-l2", "shifted-softplus"), ("distmult", "softplus")],
+    )
+    def test_distance_models_get_the_shifted_softplus(self, small, model, expected):
+        assert Settings(model=model).resolve(small, "cpu").nonlinearity == expected
+
+    def test_row_optimisers_regularise_rows(self, small):
+        assert Settings(optimizer="row-adam").resolve(small, "cpu").regularize == "rows"
+        assert Settings(optimizer="adam").resolve(small, "cpu").regularize == "tables"
+        Settings.of(optimizer="row-adam", regularize="tables", regularizer="none")  # nothing to regularise: no clash
+
+    def test_one_weight_a_relation_is_normalised_globally(self):
+        rows = [("a", f"r{i % 3}", f"b{i}") for i in range(12)]
+        graph = read(rows, relation_weights={"r0": 1, "r1": 5, "r2": 9})
+        assert Settings().resolve(graph, "cpu").normalize == "global"
+
+    def test_resolving_twice_changes_nothing(self, small):
+        once = Settings().resolve(small, "cpu")
+        assert once.resolve(small, "cpu") == once
+
+
+def test_make_focus():
+    assert Settings(focus="off").make_focus() is None
+    layer = Settings(nonlinearity="tanh", decay=3, beta_floor=0.25, beta=0.5).make_focus()
+    assert layer == Focus("tanh", 3, 0.25, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0", (0, 0.0)), ("10", (10, 0.0)), ("60s", (0, 60.0)), ("0.5s", (0, 0.5)), ("0s", (0, 0.0))],
+)
+def test_checkpoint_interval(text, expected):
+    assert checkpoint_interval(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1", "-1s", "nans", "infs", "1.5", "10m", "ten"])
+def test_checkpoint_interval_refuses(text):
+    with pytest.raises(FocuseError, match="give epochs"):
+        checkpoint_interval(text)
+
+
+def test_checkpoint_every_takes_a_plain_number():
+    assert Settings.of(checkpoint_every=10).checkpoint_every == "10"
+
+
+@given(st.integers(1, 10**9))
+def test_default_batch_size_is_64_batches_within_bounds(rows):
+    size = default_batch_size(rows)
+    assert 128 <= size <= 8192
+    assert size in (128, 8192) or 64 * (size - 1) < rows <= 64 * size

@@ -1,0 +1,134 @@
+"""What early stopping judges by, and what it keeps."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from focuse.engines import ReferenceEngine
+from focuse.evaluation.known import Known
+from focuse.graph import Graph, from_columns
+from focuse.models import make_model
+from focuse.training.stopping import Best, Judge, make_judge
+
+
+def graph_of(weight: list[float] | np.ndarray) -> Graph:
+    """An edge a weight, all with tails of their own, so that a tail tells the row."""
+    n = len(weight)
+    return from_columns(["a"] * n, ["r"] * n, [f"t{i}" for i in range(n)], weight)
+
+
+def judge_of(valid: list[float] | np.ndarray, train: list[float], threshold: float = 0.8, seed: int = 0) -> Judge:
+    nothing = torch.empty(0, dtype=torch.int64)
+    graph = graph_of(valid)
+    known = Known(nothing, nothing, nothing, len(graph.entities), len(graph.relations))
+    judge = make_judge(graph, graph_of(train), known, threshold, seed)
+    assert judge is not None
+    return judge
+
+
+def rows_of(judge: Judge) -> list[int]:
+    return [int(judge.graph.entities[t][1:]) for t in judge.graph.tail]
+
+
+def test_threshold_counts_itself() -> None:
+    valid = [0.8] * 30 + [0.79999] * 40 + [1.0] * 30
+    judge = judge_of(valid, [0.0, 1.0])
+    assert rows_of(judge) == [*range(30), *range(70, 100)]
+    assert "60 validation triples with weight ≥ 0.8" in judge.describes
+
+
+def test_threshold_looks_at_comparable_weights() -> None:
+    """In other units than [0, 1] it is train's range that counts: 0.8 of 10 to 60 is 50."""
+    valid = [49.9] * 60 + [50.0] * 55 + [500.0] * 5
+    assert rows_of(judge_of(valid, [10.0, 60.0])) == list(range(60, 120))
+    # All in [0, 1]: as they are, whatever train's range.
+    assert rows_of(judge_of([0.4] * 60 + [0.9] * 60, [0.0, 0.4])) == list(range(60, 120))
+
+
+@pytest.mark.parametrize("reach", [0, 1, 49])
+@pytest.mark.parametrize("n", [60, 300, 900])
+def test_too_few_heavy_ones_give_way_to_the_heaviest_tenth(reach: int, n: int) -> None:
+    weight = np.random.default_rng(n).permutation(np.linspace(0, 0.5, n))
+    weight[np.argsort(weight)[n - reach :]] = 0.9
+    judge = judge_of(weight, [0.0, 1.0])
+    wanted = max(50, n // 10)
+    expected = sorted(range(n), key=lambda row: -weight[row])[:wanted]
+    assert rows_of(judge) == sorted(expected)
+    assert f"{wanted} heaviest" in judge.describes
+    assert "too few reach 0.8" in judge.describes
+
+
+def test_fifty_are_enough() -> None:
+    judge = judge_of([0.9] * 50 + [0.1] * 950, [0.0, 1.0])
+    assert rows_of(judge) == list(range(50))
+    assert "too few" not in judge.describes
+
+
+def test_fewer_than_fifty_all_serve() -> None:
+    assert rows_of(judge_of([0.1, 0.9, 0.3], [0.0, 1.0])) == [0, 1, 2]
+
+
+def test_ties_at_the_cut_all_serve() -> None:
+    assert rows_of(judge_of([0.2] * 70 + [0.1] * 100 + [0.3] * 10, [0.0, 1.0])) == [*range(70), *range(170, 180)]
+
+
+def test_most_are_drawn_by_seed() -> None:
+    weight = np.where(np.arange(13_000) % 6 == 0, 0.2, 0.9)
+    first, again, other = (judge_of(weight, [0.0, 1.0], seed=seed) for seed in (1, 1, 2))
+    rows = rows_of(first)
+    assert len(rows) == len(set(rows)) == 10_000
+    assert rows == rows_of(again) == sorted(rows)
+    assert rows != rows_of(other)
+    assert all(weight[row] >= 0.8 for row in rows)
+    # Drawn from all over: not the first 10,000 of the 10,833.
+    assert np.mean(rows) == pytest.approx(6_500, rel=0.02)
+    assert "10,000 of them drawn" in first.describes
+    assert len(rows_of(judge_of([0.9] * 10_000, [0.0, 1.0]))) == 10_000
+
+
+def test_nothing_to_judge_by() -> None:
+    nothing = torch.empty(0, dtype=torch.int64)
+    assert make_judge(graph_of([]), graph_of([1.0]), Known(nothing, nothing, nothing, 2, 1), 0.8, 0) is None
+
+
+def test_it_measures_the_filtered_mrr_with_ties_worst() -> None:
+    """TransE on a line: from 0 with step 1 the tails lie at 0, 1, 1, 2, 3 and two of them are facts."""
+    names = ["origin", "one", "uno", "two", "three"]
+    train = from_columns(["origin", "one", "uno", "two", "three"], ["r"] * 5, names, [0.0, 1.0, 1.0, 1.0, 1.0])
+    valid = from_columns(["origin", "origin"], ["r", "r"], ["one", "three"], [0.9, 0.9]).align(train).graph
+    entity = torch.tensor([[0.0], [1.0], [1.0], [2.0], [3.0]])
+    engine = ReferenceEngine(make_model("transe"), entity, torch.tensor([[1.0]]))
+    facts = torch.tensor([[0, 0, 1], [0, 0, 4], [0, 0, 0], [0, 0, 3]]).T
+    judge = make_judge(valid, train, Known(*facts, 5, 1), 0.8, 0)
+    assert judge is not None
+    # Tails: 'one' ties with 'uno', so 2; before 'three' stand only 'uno', the others being facts, so 2.
+    # Heads: 0 fits 'one' best, so 1; for 'three' (2 wanted) 0 is the farthest of five, so 5.
+    assert judge(engine) == pytest.approx((1 / 2 + 1 / 2 + 1 + 1 / 5) / 4)
+
+
+def test_best_keeps_copies_and_counts_checks() -> None:
+    table = torch.zeros(3, 2, requires_grad=True)
+    best = Best()
+    best.look(0.2, 5, {"entity": table})
+    with torch.no_grad():
+        table += 7
+    assert best.tables is not None
+    assert best.tables["entity"].tolist() == [[0.0, 0.0]] * 3
+    assert not best.tables["entity"].requires_grad
+    assert (best.mrr, best.epoch, best.checks_since) == (0.2, 5, 0)
+    for checks, mrr in enumerate([0.1, 0.2, math.nan], 1):  # equal is no better
+        best.look(mrr, 10 * checks, {"entity": table})
+        assert (best.mrr, best.epoch, best.checks_since) == (0.2, 5, checks)
+    assert best.tables["entity"].tolist() == [[0.0, 0.0]] * 3
+    best.look(0.3, 50, {"entity": table})
+    assert (best.mrr, best.epoch, best.checks_since) == (0.3, 50, 0)
+    assert best.tables["entity"].tolist() == [[7.0, 7.0]] * 3
+
+
+def test_the_first_check_is_kept_even_at_nought() -> None:
+    best = Best()
+    best.look(0.0, 1, {"entity": torch.ones(1)})
+    assert best.tables is not None
+    assert best.checks_since == 0
