@@ -13,11 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 
 import focuse
 from focuse.graph.graph import from_columns
+
+# No deadline: a busy machine is no fault of the code.
+hypothesis.settings.register_profile("focuse", deadline=None)
+hypothesis.settings.load_profile("focuse")
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

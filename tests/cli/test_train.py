@@ -132,7 +132,7 @@ def test_on_a_terminal_there_is_a_bar(graph_file, tmp_path):
     os.close(master)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     assert process.returncode == 0
-    assert re.search(r"epoch 2/2 .*loss \S+  β 0\.00  valid MRR 0\.\d{3} .*\d:\d\d:\d\d.* left", text)
+    assert re.search(r"epoch 2/2 .*loss \S+  β 0\.50  valid MRR 0\.\d{3} .*\d:\d\d:\d\d.* left", text)
     assert "loss" not in out
 
 
@@ -181,8 +181,8 @@ def test_help_states_the_real_defaults(command, small):
     settings = asdict(Settings())
     described = {
         "batch_size": ("by the graph's size", 128),
-        "decay": ("half of epochs", settings["epochs"] // 2),
-        "burn_in": ("half of decay", settings["epochs"] // 4),
+        "decay": ("all epochs", settings["epochs"]),
+        "burn_in": ("half of decay", settings["epochs"] // 2),
         "nonlinearity": ("auto, by the model", "softplus"),
         "regularize": ("by the optimizer", "tables"),
         "normalize": ("relation", "relation"),

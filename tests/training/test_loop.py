@@ -96,8 +96,10 @@ def test_every_loss_trains_every_model(small, loss, model):
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("optimizer", OPTIMISERS)
 def test_every_optimizer_trains(small, optimizer, reduction):
-    rate = {"sum": 1e-2, "mean": 1e-1}[reduction]
-    run = train(small, optimizer=optimizer, reduction=reduction, lr=rate, epochs=3, decay=1000)
+    # Only plain descent takes steps in proportion to the loss; the others measure it themselves.
+    rate = {"sum": 1e-2, "mean": 1.0}[reduction] if optimizer == "sgd" else 3e-2
+    plain = {"regularizer": "none", "epochs": 5, "focus": "off"}
+    run = train(small, optimizer=optimizer, reduction=reduction, lr=rate, **plain)
     assert run.history[-1]["loss"] < run.history[0]["loss"]
 
 

@@ -89,7 +89,7 @@ class TestResolve:
         resolved = Settings().resolve(small, "cpu")
         left = {f.name for f in fields(resolved) if getattr(resolved, f.name) in (None, "auto")}
         assert left == {"beta"}  # None: β follows its schedule
-        assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (50, 25, 128)
+        assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (100, 50, 128)
         assert (resolved.nonlinearity, resolved.normalize, resolved.device) == ("softplus", "relation", "cpu")
 
     def test_what_was_given_stays(self, small):

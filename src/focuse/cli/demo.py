@@ -27,9 +27,9 @@ def command(
     Prints both side by side with ten predictions in words, and writes an HTML report.
     """
     from focuse.experiments.demo import careers, demo
+    from focuse.training.settings import Settings
 
-    if seed < 0:
-        raise FocuseError(f"seed {seed}: give a whole number of at least 0")
+    Settings.of(seed=seed)  # before anything is written
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -39,6 +39,5 @@ def command(
         emit({"graph": str(out / "careers.tsv")}, f"graph: {out / 'careers.tsv'}", as_json)
         return
     shown = demo(seed, progress=not quiet, say=lambda text: None if quiet else typer.echo(text, err=True))
-    page = out / "report.html"
-    shown.report(page)
+    page = shown.write(out)
     emit({**shown.to_dict(), "report": str(page)}, f"{shown}\n\nreport: {page}", as_json)

@@ -11,6 +11,7 @@ import numpy as np
 
 from focuse.evaluation.evaluate import Evaluation
 from focuse.experiments.report import html_report
+from focuse.experiments.violins import violins
 from focuse.graph import Graph, from_columns
 from focuse.graph.careers import generate
 from focuse.graph.writing import replacing
@@ -62,10 +63,16 @@ class Demo:
             "predictions": self.sentences,
         }
 
-    def report(self, path: Path) -> None:
-        """Write the HTML page."""
+    def write(self, folder: Path) -> Path:
+        """Write report.html and its picture, violins.svg, by itself; the path of the page."""
+        for name, text in (("violins.svg", violins(self.evaluations)), ("report.html", self._page())):
+            with replacing(folder / name) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+        return folder / "report.html"
+
+    def _page(self) -> str:
         runs = dict(zip(self.evaluations, (self.plain, self.focused), strict=True))
-        page = html_report(
+        return html_report(
             "focuse: careers",
             f"{len(self.plain.graph):,} training links between jobs, skills, tasks and tools, each with an importance "
             "from 0 to 1. The same model was trained twice: once without a look at the importance, once with FocusE.",
@@ -73,8 +80,6 @@ class Demo:
             self.sentences,
             {name: run.settings.to_dict() for name, run in runs.items()},
         )
-        with replacing(path) as temporary:
-            temporary.write_text(page, encoding="utf-8")
 
 
 def careers() -> Graph:

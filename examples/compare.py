@@ -1,0 +1,22 @@
+"""Does the number on an edge matter? Train the same model plain and focused, and compare.
+
+    python examples/compare.py [GRAPH]
+
+Without GRAPH the embedded careers graph is used.
+"""
+
+import sys
+
+import focuse
+from focuse.experiments.demo import SETTINGS, careers
+
+
+def main() -> None:
+    graph = focuse.read(sys.argv[1]) if len(sys.argv) > 1 else careers()
+    for focus in ("off", "paper"):
+        result = focuse.train(graph, focus=focus, progress=False, **SETTINGS).evaluate()
+        print(f"focus {focus:6} top {result.top.mrr:.3f}  bottom {result.bottom.mrr:.3f}  ΔMRR {result.delta_mrr:.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""README, manual and examples: every command and every Python block runs."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from focuse.experiments.demo import careers
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# What a reader runs in a clone of the project, not in a folder of their own.
+IN_THE_CLONE = ("make ", "git ", "cd ", "pip ")
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return [(match[1], match[2]) for match in BLOCK.finditer(page.read_text(encoding="utf-8"))]
+
+
+def run(command: list[str], folder: Path) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
+    careers().write(tmp_path / "careers.tsv")
+    for language, text in blocks(page):
+        if language == "python":
+            run([sys.executable, "-W", "error::SyntaxWarning", "-c", text], tmp_path)
+        elif language == "sh":
+            for line in text.splitlines():
+                command = shlex.split(line, comments=True)
+                if command and not line.startswith(IN_THE_CLONE):
+                    run(command, tmp_path)
+
+
+def test_there_is_something_to_run() -> None:
+    kinds = [language for page in PAGES for language, _ in blocks(page)]
+    assert kinds.count("python") >= 6
+    assert kinds.count("sh") >= 4
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_run(path: Path, tmp_path: Path) -> None:
+    assert run([sys.executable, str(path)], tmp_path).strip()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_names_the_test_command_that_ci_runs() -> None:
+    assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
