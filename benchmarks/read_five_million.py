@@ -2,8 +2,8 @@
 
     python benchmarks/read_five_million.py [ROWS]
 
-Writes a seeded TSV of URL-like names to a temporary folder, reads it in a fresh process, and prints seconds, peak memory
-and the ratio to Arrow's bare CSV parse of the same file in the same run.
+Writes a seeded TSV of URL-like names to a temporary folder, reads it in a fresh process, and prints seconds, peak
+memory and the ratio to Arrow's bare CSV parse of the same file in the same run.
 """
 
 import json

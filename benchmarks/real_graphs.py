@@ -2,8 +2,8 @@
 
     FOCUSE_DATA=folder python benchmarks/real_graphs.py [ppi5k nl27k cn15k …]
 
-Each data set is a folder with train.tsv.gz, valid.tsv.gz and test.tsv.gz. Prints a Markdown table: figures on test, time
-an epoch, time to rank.
+Each data set is a folder with train.tsv.gz, valid.tsv.gz and test.tsv.gz. Prints a Markdown table: figures on test,
+time an epoch, time to rank.
 """
 
 import os

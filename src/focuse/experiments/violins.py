@@ -45,17 +45,6 @@ def _draw(axis: Any, evaluation: Evaluation) -> None:
     for body, colour in zip(drawn["bodies"], (TOP_COLOUR, BOTTOM_COLOUR), strict=True):
         body.set(facecolor=colour, alpha=0.65, edgecolor=colour)
     drawn["cquantiles"].set(linestyle=":", color="black", linewidth=1)
-    axis.set_xticks([1, 2], list(parts))
-    axis.spines[["top", "right"]].set_visible(False)
-    if not evaluation.top_share.any():  # a single triple has no tenths
-        return
-    stats = [violin_stats(evaluation.scores.astype(np.float64), share) for share in parts.values()]
-    drawn = axis.violin(stats, showextrema=False, showmedians=False, widths=0.8)
-    for body, colour in zip(drawn["bodies"], (TOP_COLOUR, BOTTOM_COLOUR), strict=True):
-        body.set(facecolor=colour, alpha=0.65, edgecolor=colour)
-    for place, one in enumerate(stats, 1):
-        for quartile in one["quantiles"]:
-            axis.hlines(quartile, place - 0.2, place + 0.2, linestyles=":", colors="black", linewidth=1)
 
 
 def violin_stats(scores: Floats, share: Floats, points: int = 100) -> dict[str, Any]:
