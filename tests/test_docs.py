@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -31,15 +32,16 @@ def run(command: list[str], folder: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
+    """Python blocks that follow one another are one program, as a reader would type them."""
     careers().write(tmp_path / "careers.tsv")
-    for language, text in blocks(page):
+    for language, group in groupby(blocks(page), key=lambda block: block[0]):
+        text = "\n".join(block for _, block in group)
         if language == "python":
-            run([sys.executable, "-W", "error::SyntaxWarning", "-c", text], tmp_path)
-        elif language == "sh":
-            for line in text.splitlines():
-                command = shlex.split(line, comments=True)
-                if command and not line.startswith(IN_THE_CLONE):
-                    run(command, tmp_path)
+            run([sys.executable, "-c", text], tmp_path)
+        for line in text.splitlines() if language == "sh" else ():
+            command = shlex.split(line, comments=True)
+            if command and not line.startswith(IN_THE_CLONE):
+                run(command, tmp_path)
 
 
 def test_there_is_something_to_run() -> None:
