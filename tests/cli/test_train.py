@@ -180,7 +180,7 @@ def test_help_states_the_real_defaults(command, small):
             stated[flag.replace("-", "_")] = found[1]
     settings = asdict(Settings())
     described = {
-        "batch_size": ("by the graph's size", 128),
+        "batch_size": ("by the graph's size", 512),
         "decay": ("all epochs", settings["epochs"]),
         "burn_in": ("half of decay", settings["epochs"] // 2),
         "nonlinearity": ("auto, by the model", "softplus"),

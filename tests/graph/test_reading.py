@@ -226,9 +226,9 @@ def test_relation_weights_with_odd_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({"r": 1, "s": 1, "rr": 1}, "no relation 'rr' (did you mean r?)"),
-        ({"r": 1}, "no finite number for 1 relations ('s')"),
-        ({}, "no finite number for 2 relations ('r', 's')"),
+        ({"rr": 1, "s": 1}, "no number for 1 relations of rows, such as 'r' (did you mean rr?)"),
+        ({"r": 1}, "no number for 1 relations of rows, such as 's'; give every one"),
+        ({}, "no number for 2 relations of rows, such as 'r'; give every one"),
         ({"r": 1, "s": "much"}, "'s': the weight 'much' is not a number"),
         ({"r": 1, "s": None}, "'s': the weight 'None' is not a number"),
         ({"r": 1, "s": float("nan")}, "'s': the weight 'nan' is not finite"),
@@ -248,12 +248,16 @@ def test_faulty_relation_weights(weights: dict[str, Any], message: str) -> None:
         ("r\t1\ns\t\n", ", line 2: the weight is empty"),
         ("r\t1\n2\n", ", line 2: expected a relation and its weight"),
         ("r\t1\ns\t1\nr\t2\n", ", line 3: the relation 'r' has a weight already"),
-        ("r\t1\n", "('s')"),
-        ("", "('r', 's')"),
+        ("r\t1\n", "such as 's'"),
+        ("", "2 relations"),
     ],
 )
 def test_faulty_files_of_relation_weights(tmp_path: Path, text: str, message: str) -> None:
     assert message in complaint(SMALL, relation_weights=put(tmp_path, text))
+
+
+def test_a_table_of_relation_weights_may_know_more_relations() -> None:
+    assert read(SMALL, relation_weights={"r": 1, "s": 2, "elsewhere": 3}).weight.max() == 2
 
 
 def test_files_of_relation_weights_that_cannot_be_read(tmp_path: Path) -> None:

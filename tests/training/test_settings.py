@@ -89,7 +89,7 @@ class TestResolve:
         resolved = Settings().resolve(small, "cpu")
         left = {f.name for f in fields(resolved) if getattr(resolved, f.name) in (None, "auto")}
         assert left == {"beta"}  # None: β follows its schedule
-        assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (100, 50, 128)
+        assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (100, 50, 512)
         assert (resolved.nonlinearity, resolved.normalize, resolved.device) == ("softplus", "relation", "cpu")
 
     def test_what_was_given_stays(self, small):
@@ -147,5 +147,5 @@ def test_checkpoint_every_takes_a_plain_number():
 @given(st.integers(1, 10**9))
 def test_default_batch_size_is_64_batches_within_bounds(rows):
     size = default_batch_size(rows)
-    assert 128 <= size <= 8192
-    assert size in (128, 8192) or 64 * (size - 1) < rows <= 64 * size
+    assert 512 <= size <= 8192
+    assert size in (512, 8192) or 64 * (size - 1) < rows <= 64 * size

@@ -23,7 +23,9 @@ def command(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write the run to.")] = None,
     valid: Annotated[Path | None, typer.Option(help="Validation triples [default: 10 % of GRAPH].")] = None,
-    test: Annotated[Path | None, typer.Option(help="Test triples [default: 10 % of GRAPH].")] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="Test triples [default: 10 % of GRAPH, if no --valid is given either].")
+    ] = None,
     valid_share: Annotated[float, typer.Option(help="Share of GRAPH held out where no --valid is given.")] = 0.1,
     test_share: Annotated[float, typer.Option(help="Share held out where neither --valid nor --test is given.")] = 0.1,
     columns: Annotated[
@@ -77,7 +79,11 @@ def command(
     ] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate [default: 0.001].")] = None,
     normalize: Annotated[
-        str | None, typer.Option(help="Weights to [0, 1]: relation, global, quantile or none [default: relation].")
+        str | None,
+        typer.Option(
+            help="Weights to [0, 1]: relation, global, quantile or none [default: relation] "
+            "(global where every relation has one weight)."
+        ),
     ] = None,
     duplicates: Annotated[
         str | None, typer.Option(help="Repeated triples: keep, max, mean or last [default: keep].")
@@ -131,8 +137,9 @@ def _train(graph: Path | None, out: Path | None, options: dict[str, Any], given:
 
     Settings.of(**given)  # before a long file is read
     layout = Layout(options["columns"], options["delimiter"], options["header"])
-    valid, test = (None if options[name] is None else layout.read(options[name]) for name in ("valid", "test"))
-    whole = layout.read(graph, options["relation_weights"])
+    weights = options["relation_weights"]
+    valid, test = (None if options[name] is None else layout.read(options[name], weights) for name in ("valid", "test"))
+    whole = layout.read(graph, weights)
     shares = {"valid_share": options["valid_share"], "test_share": options["test_share"]}
     return train(whole, valid=valid, test=test, **shares, out=out, progress=not quiet, **given), out
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, nearest
 from focuse.graph.diagnosis import NOT_A_NUMBER, first_fault, weight_fault
 from focuse.graph.graph import Graph, from_columns
 from focuse.graph.layout import Layout, detect
@@ -206,19 +206,21 @@ def _rows_to_arrow(rows: Iterable[Sequence[Any]]) -> pa.Table:
 def _weigh_relations(graph: Graph, weights: Mapping[str, float] | str | Path) -> Graph:
     """Every edge gets its relation's weight (the paper's predicate-level case)."""
     table = weights if isinstance(weights, Mapping) else _read_relation_weights(Path(weights))
-    per_relation = np.full(len(graph.relations), np.nan)
     for name, value in table.items():
-        place = graph.relations.id(str(name), "relation")
         fault = weight_fault(value)
         if fault:
             raise FocuseError(f"relation weights, {str(name)!r}: {fault}")
-        per_relation[place] = float(value)
-    missing = graph.relations.take(np.flatnonzero(~np.isfinite(per_relation))).to_pylist()
+    # The table may know more relations than this graph (valid and test seldom have all); a misspelt one is missed here.
+    numbers = {str(name): float(value) for name, value in table.items()}
+    missing = [name for name in graph.relations if name not in numbers]
     if missing:
-        shown = ", ".join(map(repr, missing[:3]))
-        raise FocuseError(f"relation weights: no finite number for {len(missing)} relations ({shown}); give every one")
-    numbers: npt.NDArray[np.float64] = per_relation[graph.relation]
-    return replace(graph, weight=numbers, weighted=True)
+        offered = nearest(missing[0], numbers)
+        raise FocuseError(
+            f"relation weights: no number for {len(missing)} relations of {graph.source}, "
+            f"such as {missing[0]!r}{offered}; give every one"
+        )
+    per_relation: npt.NDArray[np.float64] = np.array([numbers[name] for name in graph.relations])
+    return replace(graph, weight=per_relation[graph.relation], weighted=True)
 
 
 def _read_relation_weights(path: Path) -> dict[str, float]:

@@ -133,7 +133,7 @@ class Settings:
 
 def default_batch_size(rows: int) -> int:
     """64 batches an epoch as in the paper's experiments, within sizes that a machine handles well."""
-    return max(128, min(8192, math.ceil(rows / 64)))
+    return max(512, min(8192, math.ceil(rows / 64)))
 
 
 def checkpoint_interval(text: str) -> tuple[int, float]:
