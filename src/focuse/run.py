@@ -171,12 +171,8 @@ def make_splits(
     if valid is None and test is None:
         splits = split(whole, valid_share, test_share, settings.seed)
     else:
-        if valid is None:
-            parts = split(whole, valid_share, 0.0, settings.seed)
-            whole, held = parts.train, parts.valid.graph
-        else:
-            held = read(valid)
-        splits = given(whole, held, None if test is None else read(test), settings.seed)
+        held_valid, held_test = (None if part is None else read(part) for part in (valid, test))
+        splits = given(whole, held_valid, held_test, settings.seed, valid_share)
     for warning in splits.warnings():
         reporter.note(warning)
     return splits

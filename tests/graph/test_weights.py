@@ -183,3 +183,11 @@ def test_comparable_weights(weight: list[float], train: list[float]) -> None:
             assert share == pytest.approx((inside / 2 - low / 2) / span, abs=1e-12)
         elif span == 0:
             assert share == 1.0
+
+
+@pytest.mark.parametrize("name", NORMALISERS)
+def test_nothing_stays_nothing(name: str) -> None:
+    graph = from_columns(["a", "b"], ["r", "s"], ["b", "a"], [0.25, 0.75])
+    normaliser = fit_normaliser(name, graph)
+    empty = np.empty(0), np.empty(0, np.int32)
+    assert normaliser.transform(*empty).shape == normaliser.inverse(*empty).shape == (0,)

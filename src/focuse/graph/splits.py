@@ -45,10 +45,10 @@ def split(graph: Graph, valid: float = 0.1, test: float = 0.1, seed: int = 0, mo
     return Splits(graph.select(held == 0), Aligned(graph.select(held == 2)), Aligned(graph.select(held == 1)))
 
 
-def given(train: Graph, valid: Graph | None, test: Graph | None, seed: int = 0) -> Splits:
-    """Splits from given graphs; without `valid` a part of train is held out for stopping."""
+def given(train: Graph, valid: Graph | None, test: Graph | None, seed: int = 0, valid_share: float = 0.1) -> Splits:
+    """Splits from given graphs; without `valid` a share of train is held out for stopping."""
     if valid is None:
-        parts = split(train, valid=0.1, test=0.0, seed=seed)
+        parts = split(train, valid=valid_share, test=0.0, seed=seed)
         train, held = parts.train, parts.valid
     else:
         held = valid.align(train)
@@ -66,8 +66,6 @@ def _hold_out(graph: Graph, sizes: list[int], seed: int) -> npt.NDArray[np.int8]
         return np.zeros(len(graph), np.int8)
     _, first, group, rows = np.unique(graph.keys, return_index=True, return_inverse=True, return_counts=True)
     order = np.random.default_rng(seed).permutation(len(first))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
     # In random order, the first edge of every entity and relation stays in train; that covers all of them.
     needed = np.zeros(len(order), bool)
     head, relation, tail = (column[first][order] for column in (graph.head, graph.relation, graph.tail))

@@ -111,8 +111,11 @@ class RelationQuantile(Normaliser):
     def _interpolate(self, given: Weights, relation: Ids, source: str, target: str) -> Weights:
         result = np.ones(len(given))
         offsets = self.arrays["offsets"].astype(np.int64)
-        for kind in np.unique(relation):
-            rows = relation == kind
+        # Rows grouped by relation once, so that each is looked at once, however many relations there are.
+        order = np.argsort(relation, kind="stable")
+        kinds, starts, counts = np.unique(relation[order], return_index=True, return_counts=True)
+        for kind, start, count in zip(kinds, starts, counts, strict=True):
+            rows = order[start : start + count]
             knots = slice(offsets[kind], offsets[kind + 1])
             if offsets[kind + 1] > offsets[kind]:
                 result[rows] = _between(given[rows], self.arrays[source][knots], self.arrays[target][knots])
