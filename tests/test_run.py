@@ -83,7 +83,7 @@ class TestEvaluate:
         path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows + odd))
         shown = run.evaluate(path)
         assert (shown.all.n, shown.unseen_rows, shown.to_dict()["unseen_rows"]) == (40, 3, 3)
-        for word in ("3 of 43 rows", "2 entities", "'stranger'", "'nobody'", "1 relations ('unheard')"):
+        for word in ("3 of 43 rows", "2 entities", "'stranger'", "'nobody'", "1 relation ('unheard')"):
             assert word in str(shown)
         assert shown.to_dict()["all"] == run.evaluate(rows).to_dict()["all"]
 

@@ -17,6 +17,15 @@ class FocuseError(Exception):
         return " ".join(super().__str__().splitlines())
 
 
+def printable(name: str) -> str:
+    """A name as one line of a table: line ends and terminal codes shown, not sent.
+
+    >>> printable("a\\nb")
+    'a\\\\nb'
+    """
+    return name if name.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+
+
 def nearest(word: str, known: Iterable[str], most: int = 3) -> str:
     """' (did you mean …?)' with the names closest to `word`, or nothing.
 

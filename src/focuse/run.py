@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from focuse.graph.splits import Splits, given, split
 from focuse.graph.weights import Normaliser, fit_normaliser
 from focuse.inference.predict import Predictions, predict
 from focuse.models import make_model
-from focuse.training.checkpoints import Checkpoint, Store
+from focuse.training.checkpoints import Checkpoint, Store, check_tables
 from focuse.training.loop import Trainer
 from focuse.training.progress import Reporter, make_reporter
 from focuse.training.settings import Settings
@@ -33,6 +35,10 @@ class Run:
     engine: ReferenceEngine
     history: list[dict[str, Any]]
     last: Checkpoint | None = None
+
+    def __repr__(self) -> str:
+        trained = f"{self.settings.model}, dim {self.settings.dim}, {len(self.history)} epochs"
+        return f"Run({trained} on {self.graph!r})"
 
     @property
     def graph(self) -> Graph:
@@ -99,51 +105,74 @@ def train(
     chosen = Settings.of(**settings)
     reporter = make_reporter(progress)
     whole = read(graph)
+    if not len(whole):
+        raise FocuseError(f"{whole.source}: no edges to train on")
     splits = make_splits(whole, valid, test, valid_share, test_share, chosen, reporter)
     resolved = chosen.resolve(splits.train, choose_device(chosen.device))
     normaliser = fit_normaliser(resolved.normalize or "relation", splits.train)
     resolved = focus_or_off(resolved, splits, normaliser, reporter)
-    store = None if out is None else Store.create(Path(out), resolved, splits, normaliser)
-    trainer = Trainer(resolved, splits, normaliser, reporter, store)
-    return _finish(trainer, splits, normaliser, reporter)
+    with _enough_memory():
+        trainer = Trainer(resolved, splits, normaliser, reporter)
+        if out is not None:  # only now: settings too large for this machine must leave nothing behind
+            trainer.store = Store.create(Path(out), resolved, splits, normaliser)
+        return _finish(trainer, splits, normaliser, reporter)
 
 
-def resume(folder: str | Path, *, epochs: int | None = None, progress: bool = True) -> Run:
+def resume(folder: str | Path, *, epochs: int | None = None, device: str | None = None, progress: bool = True) -> Run:
     """Go on with a run from its newest checkpoint, to the same bits as if it had never stopped.
 
-    `epochs` may raise the number of epochs of the run.
+    `epochs` may raise the number of epochs of the run, `device` move it to another machine's (with other bits).
     """
     store = Store.open(Path(folder))
     settings, splits, normaliser = store.fixed()
-    settings = replace(settings, device=choose_device(settings.device))
+    settings = replace(settings, device=choose_device(device or settings.device))
     checkpoint = store.checkpoint()
+    if checkpoint is not None:
+        check_tables(checkpoint.tables, settings, splits.train, Path(folder))
     reporter = make_reporter(progress)
     if epochs is not None:
         done = checkpoint.progress.epoch if checkpoint else 0
-        if epochs <= done:
-            raise FocuseError(f"{folder}: has {done} epochs already; give more with --epochs")
+        if epochs <= done or epochs < settings.epochs:
+            raise FocuseError(
+                f"{folder}: has {max(done, settings.epochs)} epochs already; --epochs can only raise them"
+            )
         settings = replace(settings, epochs=epochs)
-        store.amend(settings)
         if checkpoint:
             if checkpoint.progress.finished == "stopped early":  # who asks for more epochs has new patience
                 checkpoint.progress.checks_since_best = 0
             checkpoint.progress.finished = ""
+        store.extend(settings, checkpoint)
+    at = checkpoint.progress if checkpoint is not None else None
+    if at is not None and at.finished == "all epochs" and at.epoch < settings.epochs:
+        at.finished = ""  # it was killed while it was being extended
     if checkpoint is not None and checkpoint.progress.finished:
         reporter.note(f"{folder}: already finished after {checkpoint.progress.epoch} epochs")
         return load(folder)
     store.rewind(checkpoint.history if checkpoint else [])
-    trainer = Trainer(settings, splits, normaliser, reporter, store, checkpoint)
-    return _finish(trainer, splits, normaliser, reporter)
+    with _enough_memory():
+        trainer = Trainer(settings, splits, normaliser, reporter, store, checkpoint)
+        return _finish(trainer, splits, normaliser, reporter)
 
 
 def load(folder: str | Path, device: str = "auto") -> Run:
     """A run from its folder, ready to evaluate and predict."""
     store = Store.open(Path(folder))
     settings, splits, normaliser = store.fixed()
-    tables = store.model(choose_device(device))
-    model = make_model(settings.model)
-    engine = ReferenceEngine(model, tables["entity"], tables["relation"])
-    return Run(settings, splits, normaliser, engine, store.history())
+    tables, history = store.model(choose_device(device))
+    check_tables(tables, settings, splits.train, Path(folder))
+    engine = ReferenceEngine(make_model(settings.model), tables["entity"], tables["relation"])
+    return Run(settings, splits, normaliser, engine, history)
+
+
+@contextmanager
+def _enough_memory() -> Iterator[None]:
+    """Too little memory is something the user can mend."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error):
+            raise FocuseError("not enough memory; lower --dim, --batch-size or --negatives") from None
+        raise
 
 
 def _finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, reporter: Reporter) -> Run:

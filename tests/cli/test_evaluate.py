@@ -27,7 +27,7 @@ def test_text_and_options(command, trained, tmp_path):
     for word in ("MRR", "Hits@10", "top 10 %", "bottom 10 %", "weighted by w", "ΔMRR", "ΔM "):
         assert word in done.stdout
     assert "ranks raw, ties mean, protocol joint" in done.stdout
-    assert "1 of 3 rows name 1 entities ('stranger') not in train" in done.stdout
+    assert "1 of 3 rows name 1 entity ('stranger') not in train" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_only_the_columns_in_use_are_looked_at() -> None:
         (b"a\tr\tb\tnan", "the weight 'nan' is not finite"),
         (b"a\tr\tb\t-Infinity", "the weight '-Infinity' is not finite"),
         (b"a\tr\tb\t1e999", "the weight '1e999' is not finite"),
-        (b"a\tr\tb\t0,5", "the weight '0,5' is not a number"),
+        (b"a\tr\tb\t0,5", "the weight '0,5' has a decimal comma; write it with a point"),
         (b"a\t\xe9\tb\t1", "the relation is not UTF-8"),
         (b"a\tr\tb\t\xff", "the weight is not UTF-8"),
         (b"a\tr\tb\t1\t1", "5 columns instead of 4"),
@@ -66,7 +66,9 @@ def test_each_fault_has_its_words(line: bytes, message: str) -> None:
 
 
 def test_text_as_the_first_weight_suggests_a_header() -> None:
-    assert fault(b"who\tdoes\twhat\thow\n").endswith("or say that line 1 is a header (header=True, --header)")
+    assert fault(b"who\tdoes\twhat\thow\n").endswith(
+        "or say that line 1 is a header (--header) or which columns to use (--columns)"
+    )
     assert "--header" not in fault(b"a\tr\tb\t1\nwho\tdoes\twhat\thow\n")
 
 

@@ -121,9 +121,9 @@ def test_three_columns_of_which_one_is_a_weight_are_refused() -> None:
 
 @pytest.mark.parametrize("width", [1, 2, 5, 9])
 def test_other_widths_are_refused(width: int) -> None:
-    with pytest.raises(FocuseError, match=rf"f, line 1: {width} columns.*--columns"):
+    with pytest.raises(FocuseError, match=rf"f: {width} columns.*--columns"):
         choose_places(["x"] * width, False, None, "f")
-    with pytest.raises(FocuseError, match="--columns"):
+    with pytest.raises(FocuseError, match=r"f, line 1: 5 columns.*--columns"):
         detect("\t".join(["a"] * 5) + "\n", "f")
 
 

@@ -61,9 +61,9 @@ def test_one_name(name: str) -> None:
     ("name", "message"),
     [
         ("pyton", "the graph has no skill 'pyton' (did you mean python?)"),
-        ("xyz", "the graph has no skill 'xyz'"),
-        ("", "the graph has no skill ''"),
-        ("\udcff", "the graph has no skill '\\udcff'"),
+        ("xyz", "the graph has no skill 'xyz'; it has python, sql"),
+        ("", "the graph has no skill ''; it has python, sql"),
+        ("\udcff", "the graph has no skill '\\udcff'; it has python, sql"),
     ],
 )
 def test_an_unknown_name_offers_the_nearest(name: str, message: str) -> None:

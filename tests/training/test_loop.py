@@ -14,7 +14,16 @@ from focuse.training.negatives import SAMPLINGS
 from focuse.training.optimisers import OPTIMISERS
 from focuse.training.settings import Settings
 
-QUICK = {"dim": 8, "epochs": 6, "decay": 4, "lr": 1e-2, "negatives": 5, "check_every": 2, "progress": False}
+QUICK = {
+    "batch_size": 128,
+    "dim": 8,
+    "epochs": 6,
+    "decay": 4,
+    "lr": 1e-2,
+    "negatives": 5,
+    "check_every": 2,
+    "progress": False,
+}
 
 
 def train(graph, **settings):

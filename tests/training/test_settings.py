@@ -89,7 +89,7 @@ class TestResolve:
         resolved = Settings().resolve(small, "cpu")
         left = {f.name for f in fields(resolved) if getattr(resolved, f.name) in (None, "auto")}
         assert left == {"beta"}  # None: β follows its schedule
-        assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (100, 50, 512)
+        assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (100, 50, 38)
         assert (resolved.nonlinearity, resolved.normalize, resolved.device) == ("softplus", "relation", "cpu")
 
     def test_what_was_given_stays(self, small):
@@ -146,6 +146,20 @@ def test_checkpoint_every_takes_a_plain_number():
 
 @given(st.integers(1, 10**9))
 def test_default_batch_size_is_64_batches_within_bounds(rows):
-    size = default_batch_size(rows)
-    assert 512 <= size <= 8192
-    assert size in (512, 8192) or 64 * (size - 1) < rows <= 64 * size
+    size = default_batch_size(rows, 10, "shared")
+    assert 32 <= size <= 8192
+    batches = rows / size
+    assert size in (32, 8192) or 14 <= batches <= 64
+
+
+@given(st.integers(1, 10**9), st.integers(1, 10**9))
+def test_with_every_entity_as_a_negative_scores_are_bounded(rows, entities):
+    size = default_batch_size(rows, entities, "all")
+    assert 1 <= size <= default_batch_size(rows, entities, "independent")
+    assert size == 1 or size * entities <= 2**24
+
+
+@pytest.mark.parametrize(("sampling", "count"), [("independent", 30), ("shared", 512)])
+def test_a_pool_is_larger_than_ones_own_negatives(small, sampling, count):
+    assert Settings.of(sampling=sampling).resolve(small, "cpu").negatives == count
+    assert Settings.of(sampling=sampling, negatives=7).resolve(small, "cpu").negatives == 7

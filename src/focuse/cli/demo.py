@@ -11,6 +11,7 @@ from focuse.cli.output import Json, emit
 from focuse.errors import FocuseError
 
 NAME = "demo"
+SHORT = "Plain and focused, side by side."
 
 
 def command(

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from focuse.cli.files import Layout
 from focuse.cli.output import Json, emit
 
 NAME = "evaluate"
+SHORT = "Rank held-out triples."
 
 
 def command(
@@ -20,6 +22,11 @@ def command(
         str, typer.Option(help="sides: each side ranked by itself; joint: both sides as one list.")
     ] = "sides",
     raw: Annotated[bool, typer.Option("--raw", help="Do not leave known facts out of the rivals.")] = False,
+    columns: Annotated[str | None, typer.Option(help="Columns of TEST to use, by heading or counted from 1.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Separator of TEST.")] = None,
+    header: Annotated[
+        bool | None, typer.Option("--header/--no-header", help="Whether line 1 of TEST is a header.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
@@ -30,5 +37,6 @@ def command(
     """
     from focuse.run import load
 
-    result = load(run, device).evaluate(test, ties=ties, protocol=protocol, filtered=not raw)
+    graph = None if test is None else Layout(columns, delimiter, header).read(test)
+    result = load(run, device).evaluate(graph, ties=ties, protocol=protocol, filtered=not raw)
     emit(result.to_dict(), str(result), as_json)

@@ -9,9 +9,11 @@ import typer
 
 from focuse.cli.files import Layout
 from focuse.cli.output import Json, bars, emit, table
+from focuse.errors import printable
 from focuse.graph.audit import Audit, Leakage, audit
 
 NAME = "inspect"
+SHORT = "Describe a graph and its leaks."
 
 
 def command(
@@ -35,6 +37,7 @@ def describe(facts: Audit, most: int) -> str:
     """The facts in words and columns."""
     lines = [
         f"{facts.source}: {facts.edges:,} edges, {facts.entities:,} entities, {facts.relations:,} relations",
+        f"first edge: {' | '.join(map(printable, facts.first_edge))}",
         _weights(facts),
         f"repeated triples: {facts.repeated_triples:,} ({facts.repeated_rows:,} extra rows), "
         f"{facts.repeated_with_other_weight:,} of them with differing weights",
@@ -45,7 +48,7 @@ def describe(facts: Audit, most: int) -> str:
             ["relation", "edges", "heads", "tails", "min", "median", "mean", "max", "weights"],
             [
                 [
-                    row.name,
+                    printable(row.name),
                     *(f"{count:,}" for count in (row.edges, row.heads, row.tails)),
                     *(f"{w:.4g}" for w in (row.weight_min, row.weight_median, row.weight_mean, row.weight_max)),
                     f"|{bars(row.histogram)}|",

@@ -25,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for module in (train, evaluate, predict, inspect, demo):
-    app.command(module.NAME)(module.command)
+    app.command(module.NAME, short_help=module.SHORT)(module.command)
 
 
 def _version(wanted: bool) -> None:

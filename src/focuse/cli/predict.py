@@ -10,6 +10,7 @@ import typer
 from focuse.cli.output import Json, emit
 
 NAME = "predict"
+SHORT = "Complete a triple."
 
 
 def command(

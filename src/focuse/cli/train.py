@@ -12,6 +12,7 @@ from focuse.cli.output import Json, emit
 from focuse.errors import FocuseError
 
 NAME = "train"
+SHORT = "Learn a graph and write a run."
 NOT_SETTINGS = {"graph", "valid", "test", "valid_share", "test_share", "columns", "delimiter", "header"}
 NOT_SETTINGS |= {"relation_weights", "out", "resume", "as_json", "quiet"}
 
@@ -45,7 +46,7 @@ def command(
     epochs: Annotated[int | None, typer.Option(help="Most epochs to train [default: 100].")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Triples a batch [default: by the graph's size].")] = None,
     negatives: Annotated[
-        int | None, typer.Option(help="Corruptions a positive, or size of the pool [default: 30].")
+        int | None, typer.Option(help="Corruptions a positive [default: 30], or the size of the shared pool (512).")
     ] = None,
     sampling: Annotated[
         str | None,
@@ -99,7 +100,9 @@ def command(
     checkpoint_every: Annotated[
         str | None, typer.Option(help="Epochs (10) or seconds (60s) between checkpoints, 0: never [default: 60s].")
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with this run; --epochs may raise its epochs.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with this run; --epochs may raise its epochs, --device move it.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
@@ -110,13 +113,15 @@ def command(
     given = {key: value for key, value in context.params.items() if key not in NOT_SETTINGS and value is not None}
     if resume is not None:
         typed = {name for name in context.params if _typed(context, name)}
-        extra = sorted(typed - {"resume", "epochs", "quiet", "as_json"})
+        extra = sorted(typed - {"resume", "epochs", "device", "quiet", "as_json"})
         if extra:
             names = ", ".join(name.replace("_", "-") for name in extra)
-            raise FocuseError(f"--resume takes its settings from the run; leave out {names} (only --epochs may change)")
+            raise FocuseError(
+                f"--resume takes its settings from the run; leave out {names} (only --epochs and --device may change)"
+            )
         from focuse.run import resume as go_on
 
-        run, folder = go_on(resume, epochs=epochs, progress=not quiet), resume
+        run, folder = go_on(resume, epochs=epochs, device=device, progress=not quiet), resume
     else:
         run, folder = _train(graph, out, context.params, given, quiet)
     data = _summary(run, folder)
@@ -162,8 +167,6 @@ def _summary(run: Any, folder: Path) -> dict[str, Any]:
 
 def _text(data: dict[str, Any]) -> str:
     lines = [f"{data['run']}: {data['epochs']} epochs in {data['seconds']:.1f} s on {data['train_rows']:,} triples"]
-    if data["best_epoch"]:
-        lines.append(f"best epoch {data['best_epoch']}, validation MRR {data['valid_mrr']:.3f}")
     if data["test_rows"]:
         lines.append(f"next: focuse evaluate {data['run']}")
     return "\n".join(lines)

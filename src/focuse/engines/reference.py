@@ -23,7 +23,7 @@ class ReferenceEngine:
         self.model = model
         self.tables = {"entity": entity, "relation": relation}
         self.optimiser = optimiser
-        self._twins_at: tuple[int, Tensor | None] = (-1, None)
+        self._known_twins: tuple[Tensor | None] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -55,11 +55,10 @@ class ReferenceEngine:
         return scores if twins is None else scores[:, twins]
 
     def _twins(self) -> Tensor | None:
-        """Which entities have equal rows; looked for once for each state of the table."""
-        version = self.tables["entity"]._version
-        if self._twins_at[0] != version:
-            self._twins_at = (version, _twins(self.tables["entity"]))
-        return self._twins_at[1]
+        """Which entities have equal rows; looked for once between two training steps."""
+        if self._known_twins is None:
+            self._known_twins = (_twins(self.tables["entity"]),)
+        return self._known_twins[0]
 
     # ---- one training step ----------------------------------------------------------------------------------------
 
@@ -96,6 +95,7 @@ class ReferenceEngine:
             raise FloatingPointError(f"the loss is {minimised}")
         total.backward()  # type: ignore[no-untyped-call]
         self.optimiser.update({name: (place.ids, place.gradient()) for name, place in places.items()})
+        self._known_twins = None
         return float(value)
 
     def _negatives(self, head: Tensor, kind: Tensor, tail: Tensor, group: Corruptions, entity: _Place) -> Tensor:

@@ -32,8 +32,9 @@ class Evaluation:
     delta_mrr: float
     delta_median: float
     settings: dict[str, str]
-    unseen: str = ""
+    notes: tuple[str, ...] = ()
     unseen_rows: int = 0
+    rows_in_train: int = 0
     scores: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32), repr=False)
     top_share: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
     bottom_share: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
@@ -46,6 +47,7 @@ class Evaluation:
             "delta_median": None if np.isnan(self.delta_median) else self.delta_median,
             "settings": self.settings,
             "unseen_rows": self.unseen_rows,
+            "rows_in_train": self.rows_in_train,
         }
 
     def __str__(self) -> str:
@@ -57,7 +59,7 @@ class Evaluation:
             lines.append(f"{name:14}{row.n:8,}{row.mr:10.1f}{row.mrr:8.3f}{cells}")
         lines.append(f"ΔMRR {self.delta_mrr:.3f}   ΔM {self.delta_median:.3f}")
         lines.append(", ".join(f"{key} {value}" for key, value in self.settings.items()))
-        return "\n".join([*lines, self.unseen] if self.unseen else lines)
+        return "\n".join([*lines, *self.notes])
 
 
 def evaluate(
@@ -84,6 +86,7 @@ def evaluate(
     size = decile_size(len(graph))
     top, bottom = figures(ranks, top_share, size), figures(ranks, bottom_share, size)
     score = ranking.score.astype(np.float64)
+    in_train = int(np.isin(graph.keys, train.keys).sum())
     medians = [weighted_median(score, share) for share in (top_share, bottom_share)]
     return Evaluation(
         all=figures(ranks),
@@ -93,12 +96,24 @@ def evaluate(
         delta_mrr=top.mrr - bottom.mrr,
         delta_median=abs(medians[0] - medians[1]),
         settings={"ranks": "filtered" if filtered else "raw", "ties": ties, "protocol": protocol},
-        unseen=str(test),
+        notes=tuple(_notes(test, in_train)),
         unseen_rows=test.unseen.rows,
+        rows_in_train=in_train,
         scores=ranking.score,
         top_share=top_share,
         bottom_share=bottom_share,
     )
+
+
+def _notes(test: Aligned, in_train: int) -> list[str]:
+    """What a reader of the figures should know of the test set, one line each."""
+    graph = test.graph
+    notes = [str(test)] if test.unseen.rows else []
+    if in_train:
+        notes.append(f"{graph.source}: {in_train:,} of {len(graph):,} triples stand in train as well")
+    if np.ptp(graph.weight) == 0:
+        notes.append(f"{graph.source}: all weights are equal, so top and bottom are the same triples")
+    return notes
 
 
 def rank_graph(scorer: Scorer, graph: Graph, known: Known) -> Ranking:

@@ -48,6 +48,7 @@ class Audit:
     """Everything `focuse inspect` prints."""
 
     source: str
+    first_edge: list[str]
     edges: int
     entities: int
     relations: int
@@ -80,6 +81,7 @@ def audit(graph: Graph, held_out: dict[str, Graph] | None = None) -> Audit:
     loops = graph.head == graph.tail
     return Audit(
         source=graph.source,
+        first_edge=_first_edge(graph),
         edges=len(graph),
         entities=len(graph.entities),
         relations=len(graph.relations),
@@ -99,6 +101,12 @@ def audit(graph: Graph, held_out: dict[str, Graph] | None = None) -> Audit:
         per_relation=_per_relation(graph),
         leakage={name: leakage(graph, other) for name, other in (held_out or {}).items()},
     )
+
+
+def _first_edge(graph: Graph) -> list[str]:
+    """Head, relation, tail and weight of the first row: a heading taken for an edge shows here."""
+    names = [graph.entities[graph.head[0]], graph.relations[graph.relation[0]], graph.entities[graph.tail[0]]]
+    return [*names, f"{graph.weight[0]:g}"]
 
 
 def leakage(train: Graph, held_out: Graph) -> Leakage:

@@ -20,6 +20,7 @@ from focuse.graph.layout import ROLES, Layout, quoting
 NOT_A_NUMBER = "is not a number; mend it"
 # What Arrow reads; Python's float would also take 1_000, other scripts' digits and odd spaces.
 PLAIN = re.compile(r"[ \t]*[-+.eE0-9]+[ \t]*")
+DECIMAL_COMMA = re.compile(r"[ \t]*[-+]?[0-9.]+,[0-9]+[ \t]*")
 SHOWN = 60  # letters of a faulty weight that a message shows
 
 
@@ -34,7 +35,7 @@ def first_fault(stream: BinaryIO, layout: Layout, where: str) -> FocuseError | N
             if row and line > layout.skip:
                 fault = row_fault(row, layout)
                 if fault and line == 1 and fault.endswith(NOT_A_NUMBER):
-                    fault += ", or say that line 1 is a header (header=True, --header)"
+                    fault += ", or say that line 1 is a header (--header) or which columns to use (--columns)"
                 if fault:
                     return FocuseError(f"{where}, line {line}: {fault}")
             line = rows.line_num + 1
@@ -69,6 +70,8 @@ def weight_fault(field: object) -> str:
     try:
         value = float(text)
     except ValueError:
+        if DECIMAL_COMMA.fullmatch(text):
+            return f"the weight {shown} has a decimal comma; write it with a point"
         return f"the weight {shown} {NOT_A_NUMBER}"
     if math.isfinite(value) and not PLAIN.fullmatch(text):
         return f"the weight {shown} {NOT_A_NUMBER}"

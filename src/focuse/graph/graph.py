@@ -196,11 +196,12 @@ class Aligned:
         if not unseen.rows:
             return ""
         parts = []
-        for kind, count, names in (
-            ("entities", unseen.entities, unseen.entity_examples),
-            ("relations", unseen.relations, unseen.relation_examples),
+        for one, many, count, names in (
+            ("entity", "entities", unseen.entities, unseen.entity_examples),
+            ("relation", "relations", unseen.relations, unseen.relation_examples),
         ):
             if count:
+                kind = one if count == 1 else many
                 shown = ", ".join(repr(name) for name in names[:3])
                 parts.append(f"{count:,} {kind} ({shown}{', …' if count > 3 else ''})")
         return (

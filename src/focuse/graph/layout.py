@@ -66,7 +66,7 @@ def detect(
     rows = csv.reader(lines, delimiter=delimiter, quoting=quoting(delimiter))
     first = next(rows)
     is_header = _is_header(first, columns) if header is None else header
-    places = choose_places(first, is_header, columns, where)
+    places = choose_places(first, is_header, columns, f"{where}, line 1")
     return Layout(delimiter, blank + rows.line_num if is_header else 0, len(first), places)
 
 
@@ -127,7 +127,7 @@ def choose_places(first: list[str], header: bool, columns: Sequence[str | int] |
     # A weight without a known heading is believed only where it usually stands, last: it may be some other number.
     if len(first) not in (3, 4) or len(unnamed) != len(rest) or places.get("weight", 3) not in (named.get("weight"), 3):
         raise FocuseError(
-            f"{where}, line 1: {len(first)} columns{_shown(first, header)}, expected 3 or 4 "
+            f"{where}: {len(first)} columns{_shown(first, header)}, expected 3 or 4 "
             "(head, relation, tail, weight); "
             "name the ones to use with columns (--columns 1,2,3,4 or their headings)"
         )

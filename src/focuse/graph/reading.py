@@ -57,13 +57,17 @@ def read(
         graph = from_table(_rows_to_arrow(cast(Iterable[Sequence[Any]], source)), columns, "rows")
     else:
         raise FocuseError(f"cannot read a graph from {type(source).__name__}: give a file, a frame or rows")
-    if not len(graph):
+    if not len(graph) and graph is not source:
         raise FocuseError(f"{graph.source}: no edges; expected rows of head, relation, tail and weight")
     return graph if relation_weights is None else _weigh_relations(graph, relation_weights)
 
 
 def _read_file(path: Path, columns: Any, delimiter: str | None, header: bool | None) -> Graph:
     where = str(path)
+    try:
+        where.encode("utf-8")
+    except UnicodeEncodeError:
+        raise FocuseError(f"{where!a}: the path is not UTF-8 text; rename the file") from None
     try:
         # A file is opened several times, which would eat the first rows of a pipe.
         if path.exists() and not (path.is_file() or path.is_dir()):

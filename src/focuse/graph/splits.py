@@ -71,7 +71,9 @@ def _hold_out(graph: Graph, sizes: list[int], seed: int) -> npt.NDArray[np.int8]
     head, relation, tail = (column[first][order] for column in (graph.head, graph.relation, graph.tail))
     for column in (relation, np.concatenate([head, tail])):
         needed[np.unique(column, return_index=True)[1] % len(order)] = True
-    free = order[~needed]
+    # A triple with very many rows would not fit and end the part early: it stays in train.
+    fits = max(min(size for size in sizes if size) // 10, int(np.median(rows)))
+    free = order[~needed & (rows[order] <= fits)]
     taken = np.cumsum(rows[free])
     if len(taken) and taken[-1] < sum(sizes):  # too few to spare: share what there is in the same proportion
         sizes = [int(size * int(taken[-1]) / sum(sizes)) for size in sizes]

@@ -16,6 +16,7 @@ from focuse.errors import FocuseError, nearest
 
 # Comparing a misspelt name with every known one is slow; past this many only the first are offered.
 SUGGESTIONS_FROM = 50_000
+LISTED = 12  # so few names are all shown
 
 
 class Vocabulary:
@@ -58,7 +59,10 @@ class Vocabulary:
         except UnicodeEncodeError:  # a shell passes on bytes that are no text
             found = -1
         if found < 0:
-            offered = nearest(name, self.column.slice(0, SUGGESTIONS_FROM).to_pylist())
+            known = self.column.slice(0, SUGGESTIONS_FROM).to_pylist()
+            offered = nearest(name, known)
+            if not offered and len(self) <= LISTED:
+                offered = f"; it has {', '.join(known)}"
             raise FocuseError(f"the graph has no {kind} {name!r}{offered}")
         return found
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from focuse.engines import ReferenceEngine
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, printable
 from focuse.graph.graph import Graph
 
 
@@ -32,10 +32,10 @@ class Predictions(list[Prediction]):
     def __str__(self) -> str:
         if not self:
             return "nothing to predict"
-        widths = [max(len(getattr(row, part)) for row in self) for part in ("head", "relation", "tail")]
+        triples = [[printable(name) for name in (row.head, row.relation, row.tail)] for row in self]
+        widths = [max(map(len, column)) for column in zip(*triples, strict=True)]
         lines = []
-        for row in self:
-            names = (row.head, row.relation, row.tail)
+        for row, names in zip(self, triples, strict=True):
             cells = "  ".join(f"{name:{width}}" for name, width in zip(names, widths, strict=True))
             mark = f"known, weight {row.weight:g}" if row.known else "new"
             lines.append(f"{row.rank:>4}  {cells}  {row.score:9.3f}  {mark}")
@@ -67,6 +67,8 @@ def predict(
     r = None if relation is None else names.relations.id(relation, "relation")
     t = None if tail is None else names.entities.id(tail, "entity")
     scores = _scores(engine, h, r, t, len(names.relations))
+    if not np.isfinite(scores).all():
+        raise FocuseError("the model gives scores that are not finite: training diverged; lower the learning rate")
     every = np.arange(len(scores))
     missing = "tail" if None not in (h, r, t) else ("head", "relation", "tail")[[h, r, t].index(None)]
     triples: dict[str, Any] = {"head": h, "relation": r, "tail": t, missing: every}

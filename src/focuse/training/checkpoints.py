@@ -36,6 +36,7 @@ from focuse.graph.splits import Splits
 from focuse.graph.vocabulary import Vocabulary
 from focuse.graph.weights import NORMALISERS, Normaliser
 from focuse.graph.writing import replacing
+from focuse.models import make_model
 from focuse.training.settings import Settings
 from focuse.training.toml import to_toml
 
@@ -85,6 +86,8 @@ class Store:
     @classmethod
     def create(cls, folder: Path, settings: Settings, splits: Splits, normaliser: Normaliser) -> Store:
         """A new folder with all but the weights; it appears complete or not at all."""
+        if folder.is_symlink():
+            folder = folder.resolve()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FocuseError(f"{folder}: exists and is not empty; choose another --out, or continue with --resume")
         if not folder.name:
@@ -124,13 +127,22 @@ class Store:
         with _reading(path):
             settings = Settings.of(**config["settings"])
             described = {name: config[name] for name in ("sources", "weighted", "unseen")}
-        splits = _read_splits(self.folder, described)
+            splits = _read_splits(self.folder, described)
         with _reading(self.folder / "normaliser.safetensors") as path:
             arrays = load_arrays(path)
-        arrays.pop("nothing", None)
-        return settings, splits, NORMALISERS[settings.normalize or "relation"](arrays)
+            arrays.pop("nothing", None)
+            normaliser = NORMALISERS[settings.normalize or "relation"](arrays)
+            normaliser.transform(splits.train.weight[:1], splits.train.relation[:1])
+        return settings, splits, normaliser
 
-    def amend(self, settings: Settings) -> None:
+    def extend(self, settings: Settings, checkpoint: Checkpoint | None) -> None:
+        """More epochs for a run, finished or not; what it predicts with is then the checkpoint's best."""
+        self._amend(settings)
+        if checkpoint is not None:
+            self.save(checkpoint)
+            (self.folder / "model.safetensors").unlink(missing_ok=True)
+
+    def _amend(self, settings: Settings) -> None:
         """Other settings for the rest of the training, so that a later resume has them too."""
         with _reading(self.folder / "run.toml") as path:
             config = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -178,8 +190,9 @@ class Store:
 
     def rewind(self, history: list[dict[str, Any]]) -> None:
         """Drop lines of history that lie after the checkpoint, and files that a killed process left half-written."""
-        for left in self.folder.glob(".*.*.[0-9]*"):
-            left.unlink(missing_ok=True)
+        for pattern in (".*.*.[0-9]*", ".tmp*"):  # ours, and those of the tensor writer
+            for left in self.folder.glob(pattern):
+                left.unlink(missing_ok=True)
         path = self.folder / "history.jsonl"
         with _writing(path), replacing(path) as temporary:
             temporary.write_text("".join(json.dumps(row) + "\n" for row in history), encoding="utf-8")
@@ -188,24 +201,26 @@ class Store:
         """One entry a finished epoch; a line cut short by a crash is passed over."""
         path = self.folder / "history.jsonl"
         rows = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        for line in path.read_bytes().splitlines() if path.exists() else []:
             try:
-                rows.append(json.loads(line))
+                row = json.loads(line)
             except ValueError:
                 continue
+            if isinstance(row, dict) and isinstance(row.get("epoch"), int):
+                rows.append(row)
         return rows
 
-    def model(self, device: str) -> Tables:
-        """The tables to predict with; of an unfinished run, the best so far."""
+    def model(self, device: str) -> tuple[Tables, list[dict[str, Any]]]:
+        """The tables to predict with and their history; of an unfinished run, the best so far."""
         path = self.folder / "model.safetensors"
         if path.exists():
-            return _read_tensors(path, device)[0]
+            return _read_tensors(path, device)[0], self.history()
         checkpoint = self.checkpoint(device)
         if checkpoint is None:
             raise FocuseError(
                 f"{self.folder}: nothing trained yet; continue with 'focuse train --resume {self.folder}'"
             )
-        return checkpoint.final()
+        return checkpoint.final(), checkpoint.history
 
     def _write_tensors(self, name: str, tensors: Tables, metadata: dict[str, str]) -> None:
         path = self.folder / name
@@ -240,7 +255,9 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
-        raise FocuseError(f"{path}: cannot be written: {reason}; make room and go on with --resume") from None
+        raise FocuseError(
+            f"{path}: cannot be written: {reason}; make room, then try again or go on with --resume"
+        ) from None
 
 
 def _write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: Normaliser) -> None:
@@ -280,6 +297,11 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
         missing = {f"{name}/{column}" for name in PARTS for column in COLUMNS} - set(columns)
         if missing:
             raise ValueError(f"no column {min(missing)}")
+        sizes = {"head": len(entities), "relation": len(relations), "tail": len(entities)}
+        for key, values in columns.items():
+            size = sizes.get(key.partition("/")[2])
+            if size is not None and len(values) and not 0 <= values.min() <= values.max() < size:
+                raise ValueError(f"{key} names what is not in the vocabulary")
     parts = {
         name: Graph(
             columns[f"{name}/head"],
@@ -295,3 +317,16 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
     }
     unseen = {name: Unseen(**config["unseen"][name]) for name in ("valid", "test")}
     return Splits(parts["train"], Aligned(parts["valid"], unseen["valid"]), Aligned(parts["test"], unseen["test"]))
+
+
+def check_tables(tables: Tables, settings: Settings, train: Graph, folder: Path) -> None:
+    """Tables must fit the settings and the names of their run."""
+    model = make_model(settings.model)
+    expected = {
+        "entity": (len(train.entities), model.entity_width(settings.dim)),
+        "relation": (len(train.relations), model.relation_width(settings.dim)),
+    }
+    for name, shape in expected.items():
+        found = tuple(tables[name].shape) if name in tables else None
+        if found != shape:
+            raise FocuseError(f"{folder}: damaged run: table {name!r} is {found} instead of {shape}")

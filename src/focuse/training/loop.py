@@ -61,7 +61,7 @@ class Trainer:
             optimiser.load({name: value.to(settings.device) for name, value in checkpoint.optimiser.items()})
         self.engine = ReferenceEngine(make_model(settings.model), tables["entity"], tables["relation"], optimiser)
         known = known_facts([train], settings.device) if settings.filter_negatives else None
-        self.sampler = Sampler(settings.sampling, settings.negatives, entities, known)
+        self.sampler = Sampler(settings.sampling, settings.negatives or 1, entities, known)
         self.focus = settings.make_focus()
         self.objective = Objective(make_loss(settings.loss), self.focus)
         self.penalty = make_regulariser(settings.regularizer, settings.regularize or "tables")
@@ -92,6 +92,8 @@ class Trainer:
         finally:
             self.reporter.stop()
         checkpoint = self.checkpoint()
+        if not all(bool(torch.isfinite(table).all()) for table in checkpoint.final().values()):
+            raise FocuseError("training diverged in its last step; lower the learning rate (--lr)")
         if self.store is not None:
             self.store.finish(checkpoint)
         return checkpoint

@@ -20,6 +20,8 @@ from focuse.training.regularisers import SCOPES, make_regulariser
 
 FOCUSES = ("paper", "off")
 REDUCTIONS = ("sum", "mean")
+OWN_NEGATIVES, SHARED_POOL = 30, 512
+SCORES_A_BATCH = 1 << 24  # 64 MB of float32, of which autograd keeps a few copies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,7 @@ class Settings:
     dim: int = 100
     epochs: int = 100
     batch_size: int | None = None
-    negatives: int = 30
+    negatives: int | None = None
     sampling: str = "independent"
     filter_negatives: bool = False
     focus: str = "paper"
@@ -86,14 +88,12 @@ class Settings:
                 f"optimizer {self.optimizer!r} touches the batch's rows only and cannot regularize whole tables; "
                 "use regularize 'rows' or the optimizer 'adam'"
             )
-        for name in ("dim", "epochs", "negatives", "check_every", "patience"):
+        for name in ("dim", "epochs", "check_every", "patience"):
             _at_least(name, getattr(self, name), 1)
-        for name in ("batch_size", "decay", "burn_in", "seed"):
+        for name in ("batch_size", "negatives", "decay", "burn_in", "seed"):
             value = getattr(self, name)
             if value is not None:
-                _at_least(name, value, 1 if name == "batch_size" else 0)
-        if self.seed >= 2**32:
-            raise FocuseError(f"seed {self.seed}: give a whole number below 2**32")
+                _at_least(name, value, 1 if name in ("batch_size", "negatives") else 0)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise FocuseError(f"lr {self.lr:g}: give a number above 0")
         if not 0 <= self.threshold <= 1:
@@ -110,7 +110,8 @@ class Settings:
         decay = self.epochs if self.decay is None else self.decay
         return replace(
             self,
-            batch_size=default_batch_size(len(train)) if self.batch_size is None else self.batch_size,
+            batch_size=self.batch_size or default_batch_size(len(train), len(train.entities), self.sampling),
+            negatives=self.negatives or (SHARED_POOL if self.sampling == "shared" else OWN_NEGATIVES),
             decay=decay,
             nonlinearity=(
                 default_nonlinearity(make_model(self.model).form) if self.nonlinearity == "auto" else self.nonlinearity
@@ -131,9 +132,14 @@ class Settings:
         return asdict(self)
 
 
-def default_batch_size(rows: int) -> int:
-    """64 batches an epoch as in the paper's experiments, within sizes that a machine handles well."""
-    return max(512, min(8192, math.ceil(rows / 64)))
+def default_batch_size(rows: int, entities: int, sampling: str) -> int:
+    """64 batches an epoch as in the paper's experiments, within sizes that a machine handles well.
+
+    A small graph gets 16 of them, so that an epoch has steps enough to learn from. With every entity as a
+    negative a batch holds rows × entities scores, which sets the limit.
+    """
+    size = min(max(math.ceil(rows / 64), 512), max(math.ceil(rows / 16), 32), 8192)
+    return max(1, min(size, SCORES_A_BATCH // entities)) if sampling == "all" else size
 
 
 def checkpoint_interval(text: str) -> tuple[int, float]:
@@ -168,5 +174,5 @@ def _plain(name: str, value: Any, kind: str) -> Any:
 
 
 def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise FocuseError(f"{name} {value!r}: give a whole number of at least {least}")
+    if not least <= value < 2**32:
+        raise FocuseError(f"{name} {value!r}: give a whole number of at least {least} and below 2**32")

@@ -1,0 +1,130 @@
+"""Faults that were found once and must not come back; each names what went wrong."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import focuse
+from focuse.engines import ReferenceEngine
+from focuse.errors import FocuseError
+from focuse.evaluation.evaluate import evaluate, known_facts
+from focuse.graph.graph import from_columns
+from focuse.models import make_model
+from focuse.training.checkpoints import Store
+
+QUICK = {"dim": 8, "epochs": 3, "check_every": 1, "burn_in": 0, "lr": 1e-2, "progress": False}
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd", "row-adam"])
+def test_validation_sees_the_tables_of_now(optimizer: str) -> None:
+    """Equal rows were looked for once and then taken for equal for ever, as fused Adam raises no version."""
+    random = np.random.default_rng(0)
+    ends = random.integers(0, 300, (2, 900))
+    graph = from_columns(map(str, ends[0]), ["r"] * 900, map(str, ends[1]), random.random(900))
+    settings = {**QUICK, "model": "distmult", "dim": 1, "epochs": 4, "lr": 0.05, "optimizer": optimizer}
+    run = focuse.train(graph, regularizer="none", **settings)
+    assert run.last is not None
+    tables = {name: table.clone() for name, table in run.last.tables.items()}
+    fresh = ReferenceEngine(make_model("distmult"), tables["entity"], tables["relation"])
+    parts = [run.splits.train, run.splits.valid.graph, run.splits.test.graph]
+    valid, known = run.splits.valid, known_facts(parts)
+    from focuse.training.stopping import make_judge
+
+    judge = make_judge(valid.graph, run.splits.train, known, run.settings.threshold, run.settings.seed)
+    assert judge is not None
+    assert run.history[-1]["valid_mrr"] == judge(fresh)
+    assert evaluate(fresh, valid, run.splits.train, known).all.n == len(valid.graph)
+
+
+def test_a_run_being_extended_predicts_with_its_newest_weights(small: focuse.Graph, tmp_path: Path) -> None:
+    """The old model.safetensors stayed in the way, and a kill left a run that called itself finished."""
+    folder = tmp_path / "run"
+    focuse.train(small, out=folder, checkpoint_every=1, **QUICK)
+    store = Store.open(folder)
+    settings, _, _ = store.fixed()
+    checkpoint = store.checkpoint()
+    assert checkpoint is not None
+    checkpoint.progress.finished = ""
+    from dataclasses import replace
+
+    store.extend(replace(settings, epochs=5), checkpoint)  # as if killed right after
+    assert not (folder / "model.safetensors").exists()
+    assert len(focuse.load(folder).history) == 3
+    assert len(focuse.resume(folder, progress=False).history) == 5
+
+
+def test_a_run_killed_between_new_settings_and_checkpoint_goes_on(small: focuse.Graph, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    focuse.train(small, out=folder, **QUICK)
+    text = (folder / "run.toml").read_text(encoding="utf-8")
+    (folder / "run.toml").write_text(text.replace("epochs = 3\n", "epochs = 4\n"), encoding="utf-8")
+    assert len(focuse.resume(folder, progress=False).history) == 4
+
+
+def test_epochs_of_a_run_are_never_lowered(small: focuse.Graph, tmp_path: Path) -> None:
+    focuse.train(small, out=tmp_path / "run", **QUICK)
+    with pytest.raises(FocuseError, match="can only raise"):
+        focuse.resume(tmp_path / "run", epochs=2)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_triple_with_very_many_rows_does_not_eat_the_hold_out(seed: int) -> None:
+    random = np.random.default_rng(0)
+    names = random.integers(0, 40, (3, 500))
+    columns = [np.concatenate([row, np.repeat(row[:1], 500)]).astype(str) for row in (names[0], names[1] % 3, names[2])]
+    parts = focuse.split(from_columns(*columns, random.random(1000)), 0.1, 0.1, seed=seed)
+    assert 90 <= len(parts.valid.graph) <= 100
+    assert 90 <= len(parts.test.graph) <= 100
+
+
+def test_a_divergence_in_the_very_last_step_is_noticed(small: focuse.Graph, tmp_path: Path) -> None:
+    settings = {**QUICK, "epochs": 1, "lr": 1e38, "batch_size": 5000}
+    with pytest.raises(FocuseError, match="diverged"):
+        focuse.train(small, valid_share=0, test_share=0, out=tmp_path / "run", **settings)
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_settings_too_large_for_the_machine_are_one_line_and_leave_nothing(small: focuse.Graph, tmp_path: Path) -> None:
+    with pytest.raises(FocuseError, match="not enough memory"):
+        focuse.train(small, out=tmp_path / "run", **{**QUICK, "dim": 10**9 * 4})
+    with pytest.raises(FocuseError, match=r"below 2\*\*32"):
+        focuse.train(small, out=tmp_path / "run", **{**QUICK, "dim": 10**30})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FocuseError, match="not UTF-8"):
+        focuse.read(str(tmp_path / "n\udcff.tsv"))
+
+
+def test_damaged_runs_are_one_line(small: focuse.Graph, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    focuse.train(small, out=folder, **QUICK)
+    (folder / "history.jsonl").write_bytes(b'\xff\n3\n{"epoch": 1, "loss": 1, "beta": 1, "seconds": 1}\n')
+    assert [row["epoch"] for row in focuse.load(folder).history] == [1]
+    text = (folder / "run.toml").read_text(encoding="utf-8")
+    (folder / "run.toml").write_text(text.replace('model = "complex"', 'model = "transe"'), encoding="utf-8")
+    with pytest.raises(FocuseError, match="instead of"):
+        focuse.load(folder)
+    (folder / "run.toml").write_text(text.replace("[weighted]\ntrain", "[weighted]\nbrain"), encoding="utf-8")
+    with pytest.raises(FocuseError, match=r"run\.toml: damaged"):
+        focuse.load(folder)
+
+
+def test_hostile_names_do_not_reach_the_terminal() -> None:
+    rows = [(f"a{i}", "r", f"b\x1b[31m\n{i % 4}", i) for i in range(12)]
+    run = focuse.train(rows, **QUICK)
+    shown = str(run.predict(head="a3", relation="r", top=3))
+    assert "\x1b" not in shown
+    assert len(shown.splitlines()) == 3
+    assert json.dumps(run.predict(head="a3", relation="r").to_dict())
+
+
+def test_an_empty_valid_graph_means_no_validation(small: focuse.Graph) -> None:
+    empty = small.select(np.empty(0, np.int64))
+    run = focuse.train(small, valid=empty, **QUICK)
+    assert all("valid_mrr" not in row for row in run.history)
+    assert torch.isfinite(run.engine.tables["entity"]).all()
