@@ -70,7 +70,9 @@ class Focus:
         falling = 1.0 - epoch / self.decay if self.decay else 0.0
         return max(falling, self.floor)
 
-    def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, positive: Tensor, negative: Tensor, weight: Tensor, beta: float | Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Scores in, focused scores out: [B], [B, N], w [B] in [0, 1], β -> [B], [B, N]."""
         if positive.shape != weight.shape or negative.dim() != 2 or negative.shape[:1] != positive.shape:
             raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -40,7 +40,9 @@ class Corruptions:
 
 
 # positive [B], negative [B, N], weight [B], mask [B, N] or None, β -> [B]
-ObjectiveFunction = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
+ObjectiveFunction = Callable[[Tensor, Tensor, Tensor, Tensor | None, float | Tensor], Tensor]
+# rows of train int64 [B], β, key of the batch's random numbers -> its loss
+Step = Callable[[Tensor, float | Tensor, int | Tensor], float | Tensor]
 
 
 class Penalty(Protocol):
@@ -48,6 +50,12 @@ class Penalty(Protocol):
 
     @property
     def scope(self) -> str: ...
+
+    @property
+    def power(self) -> int: ...
+
+    @property
+    def strength(self) -> float: ...
 
     def __call__(self, parts: Iterable[Tensor]) -> Tensor | float: ...
 
@@ -63,3 +71,13 @@ class TableOptimiser(Protocol):
     def state(self) -> dict[str, Tensor]: ...
 
     def load(self, state: Mapping[str, Tensor]) -> None: ...
+
+
+@runtime_checkable
+class AdamOptimiser(TableOptimiser, Protocol):
+    """Adam over whole tables, open to an engine that does its arithmetic itself."""
+
+    lr: float
+
+    def moments(self, table: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Running mean and square of a table's gradient, and the count of steps as float []; changed in place."""

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from focuse.engines.base import Batch, Corruptions, ObjectiveFunction, Penalty, TableOptimiser
+from focuse.engines.base import Batch, Corruptions, ObjectiveFunction, Penalty, Step, TableOptimiser
 from focuse.models import Model, Side
 
 
@@ -67,7 +67,7 @@ class ReferenceEngine:
         batch: Batch,
         corruptions: list[Corruptions],
         objective: ObjectiveFunction,
-        beta: float,
+        beta: float | Tensor,
         penalty: Penalty | None = None,
         scale: float = 1.0,
     ) -> float:
@@ -97,6 +97,10 @@ class ReferenceEngine:
         self.optimiser.update({name: (place.ids, place.gradient()) for name, place in places.items()})
         self._known_twins = None
         return float(value)
+
+    def prepare(self, compute: Step) -> Step:
+        """A whole step (batch, corruptions, `step`) as this engine likes it best; here as it is."""
+        return compute
 
     def _negatives(self, head: Tensor, kind: Tensor, tail: Tensor, group: Corruptions, entity: _Place) -> Tensor:
         """Scores of one group of corruptions, [B, N]."""

@@ -6,6 +6,7 @@ and ends in the same bits as one that was never interrupted.
 
 from __future__ import annotations
 
+import math
 import shlex
 import signal
 import threading
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from focuse.engines import Batch, ReferenceEngine
+from focuse.engines import Batch, make_engine
 from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.evaluate import ids_of, known_facts
 from focuse.graph.splits import Splits
@@ -25,7 +26,7 @@ from focuse.graph.weights import Normaliser
 from focuse.models import make_model
 from focuse.training.checkpoints import Checkpoint, Progress, Store
 from focuse.training.losses import Objective, make_loss
-from focuse.training.negatives import Sampler, generator
+from focuse.training.negatives import Place, Sampler, generator, key_of
 from focuse.training.optimisers import make_optimiser
 from focuse.training.progress import Reporter
 from focuse.training.regularisers import make_regulariser
@@ -59,12 +60,14 @@ class Trainer:
         optimiser = make_optimiser(settings.optimizer, tables, settings.lr)
         if checkpoint:
             optimiser.load({name: value.to(settings.device) for name, value in checkpoint.optimiser.items()})
-        self.engine = ReferenceEngine(make_model(settings.model), tables["entity"], tables["relation"], optimiser)
+        self.engine = make_engine(settings.engine, make_model(settings.model), tables, optimiser)
         known = known_facts([train], settings.device) if settings.filter_negatives else None
         self.sampler = Sampler(settings.sampling, settings.negatives or 1, entities, known)
         self.focus = settings.make_focus()
         self.objective = Objective(make_loss(settings.loss), self.focus)
         self.penalty = make_regulariser(settings.regularizer, settings.regularize or "tables")
+        self.compute = self.engine.prepare(self._compute)
+        self.loss: float | torch.Tensor = self.progress.loss
         valid = splits.valid.graph
         # As in the paper, validation ranks leave out every known fact; of test only that, nothing is learnt from it.
         facts = known_facts([train, valid, splits.test.graph], settings.device)
@@ -106,16 +109,17 @@ class Trainer:
         parts = torch.split(order.to(self.engine.device), size)
         beta = self.focus.beta(at.epoch) if self.focus else 1.0
         for rows in parts[at.batch :]:
-            at.loss += self._step(rows, beta)
+            self.loss = self.loss + self._step(rows, beta)
             at.batch += 1
             self.reporter.step(at.epoch, at.batch / len(parts))
             if interrupted.is_set():
                 self._stop_here()
             if at.batch < len(parts):
                 self._save_if_due(epoch_ends=False)
+        self._settle()
         row: dict[str, Any] = {"epoch": at.epoch + 1, "loss": at.loss / len(self.data)}
         row |= {"beta": beta if self.focus else None}
-        at.epoch, at.batch, at.loss = at.epoch + 1, 0, 0.0
+        at.epoch, at.batch, at.loss, self.loss = at.epoch + 1, 0, 0.0, 0.0
         self._judge(row)
         row["seconds"] = round(time.perf_counter() - started, 4)
         self.history.append(row)
@@ -124,17 +128,31 @@ class Trainer:
             self.store.append(row)
         self._save_if_due(epoch_ends=True)
 
-    def _step(self, rows: torch.Tensor, beta: float) -> float:
-        data, at = self.data, self.progress
-        batch = Batch(data.head[rows], data.relation[rows], data.tail[rows], data.weight[rows])
-        corruptions = self.sampler(batch, (self.settings.seed, at.epoch, at.batch))
-        scale = 1.0 / len(batch) if self.settings.reduction == "mean" else 1.0
+    def _step(self, rows: torch.Tensor, beta: float) -> float | torch.Tensor:
+        at = self.progress
         try:
-            return self.engine.step(batch, corruptions, self.objective, beta, self.penalty, scale)
+            return self.compute(rows, beta, key_of(self.settings.seed, at.epoch, at.batch))
         except FloatingPointError as error:
-            raise FocuseError(
-                f"training diverged in epoch {at.epoch + 1}: {error}; lower the learning rate (--lr) or the dimension"
-            ) from None
+            raise self._diverged(str(error)) from None
+
+    def _compute(self, rows: torch.Tensor, beta: float | torch.Tensor, place: Place) -> float | torch.Tensor:
+        """The loss of one batch, its gradient's step taken."""
+        data = self.data
+        batch = Batch(data.head[rows], data.relation[rows], data.tail[rows], data.weight[rows])
+        scale = 1.0 / len(batch) if self.settings.reduction == "mean" else 1.0
+        return self.engine.step(batch, self.sampler(batch, place), self.objective, beta, self.penalty, scale)
+
+    def _settle(self) -> None:
+        """The epoch's loss as a number. A GPU works ahead: only here its result is waited for and looked at."""
+        self.progress.loss = float(self.loss)
+        if not math.isfinite(self.progress.loss):
+            raise self._diverged(f"the loss is {self.progress.loss}")
+
+    def _diverged(self, why: str) -> FocuseError:
+        return FocuseError(
+            f"training diverged in epoch {self.progress.epoch + 1}: {why}; "
+            "lower the learning rate (--lr) or the dimension"
+        )
 
     def _judge(self, row: dict[str, Any]) -> None:
         """Measure on validation when it is time, and decide whether to stop."""
@@ -154,6 +172,7 @@ class Trainer:
     # ---- checkpoints ----------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> Checkpoint:
+        self._settle()
         optimiser = self.engine.optimiser.state() if self.engine.optimiser else {}
         return Checkpoint(self.progress, self.engine.tables, optimiser, self.best.tables, self.history)
 

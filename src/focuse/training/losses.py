@@ -95,7 +95,7 @@ class Objective:
     loss: Loss
     focus: Focus | None = None
 
-    def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float) -> Tensor:
+    def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
         if negative.dim() != 2 or negative.shape[:1] != positive.shape:
             raise ValueError(f"positives {tuple(positive.shape)} do not fit negatives {tuple(negative.shape)}")
         if mask is not None and mask.shape != negative.shape:

@@ -6,6 +6,7 @@ same ones. Three kinds: each positive's own (the paper's), one pool for the whol
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,12 +20,46 @@ from focuse.evaluation.known import Known
 from focuse.models import Side
 
 SAMPLINGS = ("independent", "shared", "all")
+# (seed, epoch, batch number), or the key that stands for it, also as an int64 tensor [].
+Place = tuple[int, int, int] | int | Tensor
 
 
 def generator(*place: int) -> torch.Generator:
     """A random generator that depends on nothing but `place`, for example (seed, epoch, batch)."""
-    seed = int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0])
-    return torch.Generator().manual_seed(seed >> 1)
+    return torch.Generator().manual_seed(key_of(*place))
+
+
+def key_of(*place: int) -> int:
+    """One number in [0, 2⁶³) for a place."""
+    return int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0]) >> 1
+
+
+def draw(place: Place, shape: tuple[int, ...], below: int, device: torch.device) -> Tensor:
+    """Whole numbers in [0, below) as a pure function of `place`: int64 of `shape`, the same on every device.
+
+    Number i is the i-th output of SplitMix64 (Steele, Lea and Flood, 2014) started at the place's key. Each is
+    computed by itself, so a GPU draws its own and nothing has to be carried there.
+    """
+    key = key_of(*place) if isinstance(place, tuple) else place
+    bits = torch.arange(1, math.prod(shape) + 1, device=device) * _GOLDEN + key
+    for shift, factor in ((30, _MIX[0]), (27, _MIX[1])):
+        bits ^= _shifted(bits, shift)
+        bits *= factor
+    bits ^= _shifted(bits, 31)
+    # The upper 31 bits as a fraction of `below`: no slow remainder, and uneven by less than below / 2³¹.
+    return (_shifted(bits, 33) * below >> 31).view(shape)
+
+
+def _signed(bits: int) -> int:
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+_GOLDEN, *_MIX = (_signed(bits) for bits in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def _shifted(bits: Tensor, count: int) -> Tensor:
+    """A shift to the right that brings in zeros; torch's own brings in the sign."""
+    return (bits >> count).bitwise_and_((1 << (64 - count)) - 1)
 
 
 @dataclass(frozen=True)
@@ -45,21 +80,21 @@ class Sampler:
         if self.count < 1:
             raise FocuseError(f"negatives {self.count}: give at least 1")
 
-    def __call__(self, batch: Batch, place: tuple[int, int, int]) -> list[Corruptions]:
-        """The corruptions of `batch` at `place` = (seed, epoch, batch number)."""
-        draw: Callable[[Batch, tuple[int, int, int]], list[Corruptions]] = {
+    def __call__(self, batch: Batch, place: Place) -> list[Corruptions]:
+        """The corruptions of `batch` at `place`."""
+        corrupt: Callable[[Batch, Place], list[Corruptions]] = {
             "independent": self._independent,
             "shared": self._shared,
             "all": self._all,
         }[self.kind]
-        return draw(batch, place)
+        return corrupt(batch, place)
 
-    def _independent(self, batch: Batch, place: tuple[int, int, int]) -> list[Corruptions]:
+    def _independent(self, batch: Batch, place: Place) -> list[Corruptions]:
         """A fair coin for the side, then a uniform entity; [B, N]."""
         shape = (len(batch), self.count)
         # One draw for both: the lowest bit is the coin, the rest the entity.
-        draw = torch.randint(2 * self.entities, shape, generator=generator(*place)).to(batch.head.device)
-        entities, tails = draw >> 1, (draw & 1).bool()
+        both = draw(place, shape, 2 * self.entities, batch.head.device)
+        entities, tails = both >> 1, (both & 1).bool()
         mask = None
         if self.known is not None:
             head = torch.where(tails, batch.head[:, None], entities)
@@ -67,9 +102,9 @@ class Sampler:
             mask = ~self.known.contains(head, batch.relation[:, None].expand(shape), tail)
         return [Corruptions("both", entities, tails, mask)]
 
-    def _shared(self, batch: Batch, place: tuple[int, int, int]) -> list[Corruptions]:
+    def _shared(self, batch: Batch, place: Place) -> list[Corruptions]:
         """One pool [P] for both sides of every positive; the positive itself is masked where it was drawn."""
-        pool = torch.randint(self.entities, (self.count,), generator=generator(*place)).to(batch.head.device)
+        pool = draw(place, (self.count,), self.entities, batch.head.device)
         shape = (len(batch), self.count)
         result = []
         for side, given, target in _sides(batch):
@@ -81,7 +116,7 @@ class Sampler:
             result.append(Corruptions(side, pool, None, mask))
         return result
 
-    def _all(self, batch: Batch, place: tuple[int, int, int]) -> list[Corruptions]:
+    def _all(self, batch: Batch, place: Place) -> list[Corruptions]:
         """Every entity but the positive's own, on both sides; [B, E]."""
         result = []
         for side, given, target in _sides(batch):

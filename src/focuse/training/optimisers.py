@@ -44,6 +44,22 @@ class WholeTables:
             self.optimiser.state[self.tables[name]][part] = value.clone()  # torch writes into it
 
 
+class Adam(WholeTables):
+    """Torch's Adam; `moments` opens its state to an engine that does the step itself."""
+
+    def __init__(self, tables: Tables, lr: float) -> None:
+        super().__init__(tables, lambda parameters: torch.optim.Adam(parameters, lr=lr, fused=True))
+        self.lr = lr
+
+    def moments(self, table: str) -> tuple[Tensor, Tensor, Tensor]:
+        state = self.optimiser.state[self.tables[table]]
+        if not state:
+            state["step"] = torch.zeros((), device=self.tables[table].device)
+            state["exp_avg"] = torch.zeros_like(self.tables[table])
+            state["exp_avg_sq"] = torch.zeros_like(self.tables[table])
+        return state["exp_avg"], state["exp_avg_sq"], state["step"]
+
+
 class RowAdagrad:
     """Adagrad on the rows of the batch: x ← x − lr · g / (√Σg² + ε)."""
 
@@ -102,7 +118,7 @@ class RowAdam(RowAdagrad):
 
 
 OPTIMISERS: dict[str, Callable[[Tables, float], TableOptimiser]] = {
-    "adam": lambda tables, lr: WholeTables(tables, lambda p: torch.optim.Adam(p, lr=lr, fused=True)),
+    "adam": Adam,
     "adagrad": lambda tables, lr: WholeTables(tables, lambda p: torch.optim.Adagrad(p, lr=lr)),
     "sgd": lambda tables, lr: WholeTables(tables, lambda p: torch.optim.SGD(p, lr=lr)),
     "row-adam": RowAdam,

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any
 
+from focuse.engines import ENGINES
 from focuse.errors import FocuseError, choose, nearest
 from focuse.focus import NONLINEARITIES, Focus, default_nonlinearity
 from focuse.graph.graph import DUPLICATE_POLICIES, Graph
@@ -54,6 +55,7 @@ class Settings:
     threshold: float = 0.8
     seed: int = 0
     device: str = "auto"
+    engine: str = "auto"
     checkpoint_every: str = "60s"
 
     @classmethod
@@ -76,6 +78,7 @@ class Settings:
         choose("focus", self.focus, FOCUSES)
         choose("reduction", self.reduction, REDUCTIONS)
         choose("optimizer", self.optimizer, OPTIMISERS)
+        choose("engine", self.engine, ENGINES)
         choose("policy for repeated triples", self.duplicates, DUPLICATE_POLICIES)
         choose("non-linearity", self.nonlinearity, ["auto", *NONLINEARITIES])
         if self.normalize is not None:
