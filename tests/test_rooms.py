@@ -11,6 +11,7 @@ SOURCE = Path(focuse.__file__).parent
 ORDER = [
     "errors",
     "graph",
+    "datasets",
     "models",
     "focus",
     "engines",

@@ -127,8 +127,15 @@ def leakage(train: Graph, held_out: Graph) -> Leakage:
             (np.isin(rows.keys_of(rows.tail, rows.relation, rows.head), train.keys) & (rows.head != rows.tail)).sum()
         ),
         same_pair_other_relation=int((pair & ~same).sum()),
-        neither_duplicate_nor_inverse=int((~same & ~inverse).sum()),
+        neither_duplicate_nor_inverse=int((~leaked(train, rows)).sum()),
     )
+
+
+def leaked(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
+    """Which rows (in train's ids) stand in train, or have an edge back there by any relation; bool [n]."""
+    inverse = np.isin(_pairs(rows, reverse=True), _pairs(train)) & (rows.head != rows.tail)
+    found: npt.NDArray[np.bool_] = np.isin(rows.keys, train.keys) | inverse
+    return found
 
 
 def _pairs(graph: Graph, reverse: bool = False) -> npt.NDArray[np.int64]:
