@@ -12,14 +12,29 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from focuse import datasets
     from focuse.errors import FocuseError
     from focuse.graph import Graph, read
     from focuse.graph.audit import audit as inspect
     from focuse.graph.splits import split
     from focuse.run import Run, load, resume, train
+    from focuse.training.configuration import read_settings
     from focuse.training.settings import Settings
 
-__all__ = ["FocuseError", "Graph", "Run", "Settings", "inspect", "load", "read", "resume", "split", "train"]
+__all__ = [
+    "FocuseError",
+    "Graph",
+    "Run",
+    "Settings",
+    "datasets",
+    "inspect",
+    "load",
+    "read",
+    "read_settings",
+    "resume",
+    "split",
+    "train",
+]
 
 # Looked up on first use: reading and inspecting a graph must not wait for torch to load.
 _HOMES = {
@@ -33,6 +48,8 @@ _HOMES = {
     "resume": ("focuse.run", "resume"),
     "train": ("focuse.run", "train"),
     "Settings": ("focuse.training.settings", "Settings"),
+    "read_settings": ("focuse.training.configuration", "read_settings"),
+    "datasets": ("focuse.datasets", ""),
 }
 
 
@@ -42,4 +59,5 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     module, attribute = _HOMES[name]
-    return getattr(import_module(module), attribute)
+    home = import_module(module)
+    return getattr(home, attribute) if attribute else home

@@ -29,13 +29,33 @@ from focuse.errors import FocuseError, choose
 # Scores of distance models are ≤ 0, where a plain softplus never exceeds ln 2; they need it.
 AUTHORS_SHIFT = math.log(9999.0)
 
-NONLINEARITIES: dict[str, Callable[[Tensor], Tensor]] = {
+Nonlinearity = Callable[[Tensor], Tensor]
+NONLINEARITIES: dict[str, Nonlinearity] = {
     "softplus": F.softplus,
     "shifted-softplus": lambda score: F.softplus(score + AUTHORS_SHIFT),
     "linear": lambda score: score,
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
 }
+
+
+def make_nonlinearity(text: str) -> Nonlinearity:
+    """The one called `text`; 'shifted-softplus:24' has a margin of its own.
+
+    >>> round(make_nonlinearity("shifted-softplus:24")(torch.tensor(-4.0)).item(), 3)
+    20.0
+    """
+    name, colon, margin = text.partition(":")
+    choose("non-linearity", name, NONLINEARITIES)
+    if not colon:
+        return NONLINEARITIES[name]
+    try:
+        shift = float(margin)
+    except ValueError:
+        shift = math.nan
+    if name != "shifted-softplus" or not math.isfinite(shift):
+        raise FocuseError(f"non-linearity {text!r}: only shifted-softplus takes a number, like 'shifted-softplus:24'")
+    return lambda score: F.softplus(score + shift)
 
 
 @dataclass(frozen=True)
@@ -52,7 +72,7 @@ class Focus:
     fixed: float | None = None
 
     def __post_init__(self) -> None:
-        choose("non-linearity", self.nonlinearity, NONLINEARITIES)
+        make_nonlinearity(self.nonlinearity)
         if self.decay < 0:
             raise FocuseError(f"decay {self.decay} is negative; give the number of epochs over which β falls to 0")
         for name, value in (("floor of β", self.floor), ("fixed β", self.fixed)):
@@ -79,7 +99,7 @@ class Focus:
                 f"shapes do not fit: positive {tuple(positive.shape)}, negative {tuple(negative.shape)}, "
                 f"weight {tuple(weight.shape)}"
             )
-        g = NONLINEARITIES[self.nonlinearity]
+        g = make_nonlinearity(self.nonlinearity)
         alpha_positive = beta + (1 - weight) * (1 - beta)
         alpha_negative = beta + weight * (1 - beta)
         return alpha_positive * g(positive), alpha_negative[:, None] * g(negative)

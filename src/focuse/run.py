@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -89,13 +90,15 @@ def train(
     valid_share: float = 0.1,
     test_share: float = 0.1,
     out: str | Path | None = None,
-    progress: bool = True,
+    progress: bool | Reporter = True,
+    deadline: float = math.inf,
     **settings: Any,
 ) -> Run:
     """Learn embeddings of a weighted graph.
 
     `graph`, `valid` and `test` are graphs or whatever `focuse.read` takes. Without `valid` and `test`, shares of
     the graph are held out by chance. With `out` the run is written there while it trains and can be resumed.
+    `deadline` is a time (of time.monotonic) at which it stops and saves, as on Ctrl-C.
     Every other keyword is one of `Settings`: model, dim, epochs, sampling, focus, decay, loss, lr, seed, …
 
     >>> run = train([("a", "r", str(i), i) for i in range(20)], epochs=1, dim=4, progress=False)
@@ -112,13 +115,20 @@ def train(
     normaliser = fit_normaliser(resolved.normalize or "relation", splits.train)
     resolved = focus_or_off(resolved, splits, normaliser, reporter)
     with _enough_memory():
-        trainer = Trainer(resolved, splits, normaliser, reporter)
+        trainer = Trainer(resolved, splits, normaliser, reporter, deadline=deadline)
         if out is not None:  # only now: settings too large for this machine must leave nothing behind
             trainer.store = Store.create(Path(out), resolved, splits, normaliser)
         return _finish(trainer, splits, normaliser, reporter)
 
 
-def resume(folder: str | Path, *, epochs: int | None = None, device: str | None = None, progress: bool = True) -> Run:
+def resume(
+    folder: str | Path,
+    *,
+    epochs: int | None = None,
+    device: str | None = None,
+    progress: bool | Reporter = True,
+    deadline: float = math.inf,
+) -> Run:
     """Go on with a run from its newest checkpoint, to the same bits as if it had never stopped.
 
     `epochs` may raise the number of epochs of the run, `device` move it to another machine's (with other bits).
@@ -150,7 +160,7 @@ def resume(folder: str | Path, *, epochs: int | None = None, device: str | None 
         return load(folder)
     store.rewind(checkpoint.history if checkpoint else [])
     with _enough_memory():
-        trainer = Trainer(settings, splits, normaliser, reporter, store, checkpoint)
+        trainer = Trainer(settings, splits, normaliser, reporter, store, checkpoint, deadline)
         return _finish(trainer, splits, normaliser, reporter)
 
 

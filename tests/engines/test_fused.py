@@ -52,9 +52,7 @@ def trained(kind, model: str, sampler: Sampler, objective: Objective, penalty: R
 
 def assert_same(model: str, sampler: Sampler, loss: str = "multiclass-nll", penalty: Regulariser | None = None) -> None:
     objective = Objective(make_loss(loss), Focus(default_nonlinearity(make_model(model).form)))
-    theirs, ours = (
-        trained(kind, model, sampler, objective, penalty) for kind in (ReferenceEngine, FusedEngine)
-    )
+    theirs, ours = (trained(kind, model, sampler, objective, penalty) for kind in (ReferenceEngine, FusedEngine))
     assert ours[0] == pytest.approx(theirs[0], rel=1e-5)
     for mine, other in zip(ours[1:], theirs[1:], strict=True):
         assert mine.keys() == other.keys()

@@ -38,6 +38,20 @@ def test_a_bar_on_a_terminal_lines_elsewhere_nothing_if_not_wanted(monkeypatch):
     assert type(make_reporter(False)) is Silent
 
 
+def test_a_reporter_is_taken_as_it_is(small):
+    class Mine(Silent):
+        def __init__(self):
+            self.epochs = []
+
+        def epoch(self, row):
+            self.epochs.append(row["epoch"])
+
+    mine = Mine()
+    assert make_reporter(mine) is mine
+    focuse.train(small, dim=4, epochs=2, progress=mine)
+    assert mine.epochs == [1, 2]
+
+
 def test_lines_come_every_ten_seconds_and_at_the_end(monkeypatch, capsys):
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from focuse.errors import FocuseError
-from focuse.training.specs import parse_spec
+from focuse.training.specs import parse_duration, parse_spec
 
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz-0123456789", min_size=1, max_size=12)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -40,3 +40,16 @@ def test_examples(text: str, expected: tuple[str, list[float], dict[str, float]]
 def test_what_is_no_number_is_an_error(text: str) -> None:
     with pytest.raises(FocuseError, match=r"loss .*is not a number"):
         parse_spec(text, "loss")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1d", 86400), ("1.5h", 5400), (" 0.5s ", 0.5)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "30", "m30", "30 min", "-1s", "0s", "nans", "infs", "1h30m", "2H"])
+def test_what_is_no_duration_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(FocuseError, match="like '90s', '30m', '2h'"):
+        parse_duration(text)

@@ -14,7 +14,7 @@ from focuse.errors import FocuseError
 NAME = "train"
 SHORT = "Learn a graph and write a run."
 NOT_SETTINGS = {"graph", "valid", "test", "valid_share", "test_share", "columns", "delimiter", "header"}
-NOT_SETTINGS |= {"relation_weights", "out", "resume", "as_json", "quiet"}
+NOT_SETTINGS |= {"relation_weights", "out", "config", "resume", "as_json", "quiet"}
 
 
 def command(
@@ -23,6 +23,10 @@ def command(
         Path | None, typer.Argument(help="Head, relation, tail, weight: TSV, CSV (also .gz, .zst) or Parquet.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write the run to.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="TOML file of settings: a study's best.toml, a run's run.toml. Options override it."),
+    ] = None,
     valid: Annotated[Path | None, typer.Option(help="Validation triples [default: 10 % of GRAPH].")] = None,
     test: Annotated[
         Path | None, typer.Option(help="Test triples [default: 10 % of GRAPH, if no --valid is given either].")
@@ -53,13 +57,16 @@ def command(
         typer.Option(help="independent (each positive's own), shared (a pool) or all [default: independent]."),
     ] = None,
     filter_negatives: Annotated[
-        bool | None, typer.Option("--filter-negatives", help="Leave known facts of train out of the negatives.")
+        bool | None,
+        typer.Option(
+            "--filter-negatives/--no-filter-negatives", help="Leave known facts of train out of the negatives."
+        ),
     ] = None,
     focus: Annotated[str | None, typer.Option(help="paper (FocusE) or off [default: paper].")] = None,
     decay: Annotated[int | None, typer.Option(help="λ: epochs over which β falls to 0 [default: all epochs].")] = None,
     nonlinearity: Annotated[
         str | None,
-        typer.Option(help="softplus, shifted-softplus, linear, sigmoid or tanh [default: auto, by the model]."),
+        typer.Option(help="softplus, shifted-softplus[:M], linear, sigmoid or tanh [default: auto, by the model]."),
     ] = None,
     beta: Annotated[float | None, typer.Option(help="A fixed β instead of the decay.")] = None,
     beta_floor: Annotated[float | None, typer.Option(help="Where β stops falling [default: 0].")] = None,
@@ -97,6 +104,9 @@ def command(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same bits on CPU [default: 0].")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda [default: auto].")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="How steps are computed: auto, reference or fused (GPU) [default: auto].")
+    ] = None,
     checkpoint_every: Annotated[
         str | None, typer.Option(help="Epochs (10) or seconds (60s) between checkpoints, 0: never [default: 60s].")
     ] = None,
@@ -138,8 +148,11 @@ def _train(graph: Path | None, out: Path | None, options: dict[str, Any], given:
     if graph is None or out is None:
         raise FocuseError("train needs a GRAPH and a folder: focuse train GRAPH --out RUN (or --resume RUN)")
     from focuse.run import train
+    from focuse.training.configuration import read_settings
     from focuse.training.settings import Settings
 
+    if options["config"] is not None:
+        given = {**read_settings(options["config"]), **given}
     Settings.of(**given)  # before a long file is read
     layout = Layout(options["columns"], options["delimiter"], options["header"])
     weights = options["relation_weights"]

@@ -5,11 +5,9 @@ A positive has two queries, one for each side, and N corruptions of its own. Pla
 it belongs.
 """
 
-# mypy: disable-error-code="untyped-decorator"
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import triton
@@ -25,11 +23,11 @@ COLUMNS = 128  # of an embedding at a time
 
 @triton.jit
 def _score_kernel(
-    queries: Any,
-    table: Any,
-    ids: Any,
-    tails: Any,
-    scores: Any,
+    queries,
+    table,
+    ids,
+    tails,
+    scores,
     count: tl.constexpr,
     width: tl.constexpr,
     form: tl.constexpr,
@@ -64,14 +62,14 @@ def _score_kernel(
 
 @triton.jit
 def _gradient_kernel(
-    queries: Any,
-    table: Any,
-    ids: Any,
-    tails: Any,
-    scores: Any,
-    gradient: Any,
-    of_queries: Any,
-    of_table: Any,
+    queries,
+    table,
+    ids,
+    tails,
+    scores,
+    gradient,
+    of_queries,
+    of_table,
     count: tl.constexpr,
     width: tl.constexpr,
     form: tl.constexpr,
@@ -117,14 +115,14 @@ def _gradient_kernel(
 
 @triton.jit
 def _adam_kernel(
-    table: Any,
-    gradient: Any,
-    mean: Any,
-    square: Any,
-    steps: Any,
-    size: Any,
-    lr: Any,
-    strength: Any,
+    table,
+    gradient,
+    mean,
+    square,
+    steps,
+    size,
+    lr,
+    strength,
     power: tl.constexpr,
     first: tl.constexpr,
     second: tl.constexpr,

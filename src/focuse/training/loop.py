@@ -38,7 +38,7 @@ SHUFFLE, INITIAL = 1 << 40, 1 << 41
 
 
 class Trainer:
-    """Trains one model on `splits` by resolved `settings`."""
+    """Trains one model on `splits` by resolved `settings`; stops and saves at `deadline` (of time.monotonic)."""
 
     def __init__(
         self,
@@ -48,8 +48,9 @@ class Trainer:
         reporter: Reporter,
         store: Store | None = None,
         checkpoint: Checkpoint | None = None,
+        deadline: float = math.inf,
     ) -> None:
-        self.settings, self.reporter, self.store = settings, reporter, store
+        self.settings, self.reporter, self.store, self.deadline = settings, reporter, store, deadline
         train = splits.train
         self.data = self._tensors(splits, normaliser)
         self.progress = checkpoint.progress if checkpoint else Progress()
@@ -112,7 +113,7 @@ class Trainer:
             self.loss = self.loss + self._step(rows, beta)
             at.batch += 1
             self.reporter.step(at.epoch, at.batch / len(parts))
-            if interrupted.is_set():
+            if interrupted.is_set() or time.monotonic() > self.deadline:
                 self._stop_here()
             if at.batch < len(parts):
                 self._save_if_due(epoch_ends=False)

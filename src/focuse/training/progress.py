@@ -110,8 +110,10 @@ def describe(row: dict[str, Any]) -> str:
     return "  ".join(parts)
 
 
-def make_reporter(progress: bool) -> Reporter:
-    """A bar if someone watches, lines if it goes to a file, nothing if not wanted."""
+def make_reporter(progress: bool | Reporter) -> Reporter:
+    """A bar if someone watches, lines if it goes to a file, nothing if not wanted; a reporter is taken as it is."""
     if not progress:
         return Silent()
+    if not isinstance(progress, bool | int):
+        return progress
     return Bar() if sys.stderr.isatty() else Lines()

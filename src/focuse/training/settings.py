@@ -10,7 +10,7 @@ from typing import Any
 
 from focuse.engines import ENGINES
 from focuse.errors import FocuseError, choose, nearest
-from focuse.focus import NONLINEARITIES, Focus, default_nonlinearity
+from focuse.focus import NONLINEARITIES, Focus, default_nonlinearity, make_nonlinearity
 from focuse.graph.graph import DUPLICATE_POLICIES, Graph
 from focuse.graph.weights import NORMALISERS, default_normaliser
 from focuse.models import MODELS, make_model
@@ -80,7 +80,10 @@ class Settings:
         choose("optimizer", self.optimizer, OPTIMISERS)
         choose("engine", self.engine, ENGINES)
         choose("policy for repeated triples", self.duplicates, DUPLICATE_POLICIES)
-        choose("non-linearity", self.nonlinearity, ["auto", *NONLINEARITIES])
+        if ":" in self.nonlinearity:
+            make_nonlinearity(self.nonlinearity)
+        else:
+            choose("non-linearity", self.nonlinearity, ["auto", *NONLINEARITIES])
         if self.normalize is not None:
             choose("normaliser", self.normalize, NORMALISERS)
         make_loss(self.loss)

@@ -31,3 +31,22 @@ def parse_spec(text: str, kind: str) -> tuple[str, list[float], dict[str, float]
         else:
             plain.append(number)
     return name.strip(), plain, named
+
+
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a time written as a number and its unit: s, m, h or d.
+
+    >>> parse_duration("1.5h")
+    5400.0
+    """
+    number, unit = text.strip()[:-1], text.strip()[-1:]
+    try:
+        seconds = float(number) * SECONDS[unit]
+    except (ValueError, KeyError):
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise FocuseError(f"duration {text!r}: give a number above 0 and its unit, like '90s', '30m', '2h' or '1d'")
+    return seconds

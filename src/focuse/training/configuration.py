@@ -1,0 +1,83 @@
+"""Settings from text: a TOML file (best.toml of `focuse tune`, a run's run.toml, one written by hand) or the shell."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from focuse.errors import FocuseError
+from focuse.training.settings import Settings
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """The settings in a TOML file, as keywords of `focuse.train`.
+
+    They stand at the top level or under [settings]. Of a file with that table nothing else is taken, so that a
+    run can be trained again from its run.toml.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+    ...     print("dim = 200\\nlr = 1e-4", file=file, flush=True)
+    ...     read_settings(file.name)
+    {'dim': 200, 'lr': 0.0001}
+    """
+    content = read_toml(Path(path))
+    found = content.get("settings", content)
+    if not isinstance(found, dict):
+        raise FocuseError(f"{path}: settings is not a table; write [settings] above its lines")
+    if found is not content:
+        # A setting above the table would be lost in silence.
+        lost = [field.name for field in fields(Settings) if field.name in content]
+        if lost:
+            raise FocuseError(f"{path}: {', '.join(lost)} stands outside of [settings]; move it below that line")
+    try:
+        Settings.of(**found)
+    except FocuseError as error:
+        raise FocuseError(f"{path}: {error}") from None
+    return dict(found)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file; what is wrong with it is one line that says where."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FocuseError(f"{path}: {error.strerror or error}; give the path of a TOML file") from None
+    except UnicodeDecodeError:
+        raise FocuseError(f"{path}: not a text in UTF-8; give a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        fault, _, place = str(error).partition(" (at ")
+        line = re.match(r"line (\d+)", place)
+        where = f"line {line[1]}" if line else "at its end"
+        raise FocuseError(f"{path}, {where}: {fault}; write settings like: lr = 0.001") from None
+
+
+def assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """'batch-size=64' as {'batch_size': '64'}."""
+    found: dict[str, str] = {}
+    example = "--search lr=1e-4,1e-3" if option == "--search" else f"{option} dim=200"
+    for text in texts:
+        name, _, value = (part.strip() for part in text.partition("="))
+        name = name.replace("-", "_")
+        if not name or not value:
+            raise FocuseError(f"{option} {text!r}: write it like {example}")
+        if name in found:
+            raise FocuseError(f"{option} {text!r}: {name} is given twice")
+        found[name] = value
+    return found
+
+
+def value_of(name: str, text: str) -> Any:
+    """The text as the kind of its setting, or as it is: then Settings says what is wrong with it."""
+    kinds = {field.name: str(field.type).partition(" | ")[0] for field in fields(Settings)}
+    kind = kinds.get(name)
+    if kind == "bool":
+        return {"true": True, "false": False}.get(text.lower(), text)
+    try:
+        return int(text) if kind == "int" else float(text) if kind == "float" else text
+    except ValueError:
+        return text

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+import focuse
+from focuse.errors import FocuseError
+from focuse.training.configuration import read_settings
+
+
+def test_settings_at_the_top_or_in_their_table(tmp_path):
+    file = tmp_path / "one.toml"
+    file.write_text('# why\nmodel = "transe"\ndim = 8\nlr = 1e-2\nfilter_negatives = true\ndevice = "cpu"\n')
+    expected = {"model": "transe", "dim": 8, "lr": 0.01, "filter_negatives": True, "device": "cpu"}
+    assert read_settings(file) == expected
+    file.write_text("[settings]\n" + file.read_text() + '\n[notes]\nby = "me"\n')
+    assert read_settings(str(file)) == expected
+    file.write_text("")
+    assert read_settings(file) == {}
+
+
+def test_a_run_is_trained_again_from_its_run_toml(small, tmp_path):
+    run = focuse.train(small, dim=4, epochs=2, checkpoint_every=1, progress=False, out=tmp_path / "run")
+    settings = focuse.read_settings(tmp_path / "run" / "run.toml")
+    assert focuse.Settings.of(**settings) == run.settings
+    again = focuse.train(small, **settings, progress=False)
+    seen = [[row["loss"] for row in one.history] for one in (run, again)]
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("dim = 8\nlr = = 3\n", r"bad\.toml, line 2: "),
+        ("dim = [1, 2", r"bad\.toml, (line 1|at its end): "),
+        ("dimm = 8\n", r"bad\.toml: unknown setting 'dimm' \(did you mean dim\?\): choose from model, dim"),
+        ("dim = 0\n", r"bad\.toml: dim 0: give a whole number"),
+        ("dim = '8'\n", r"bad\.toml: dim '8': give a whole number"),
+        ("[settings]\ndimm = 8\n", r"bad\.toml: unknown setting 'dimm'"),
+        ("[model]\nname = 'complex'\n", r"bad\.toml: model \{.*\}: give a word"),
+        ("settings = 3\n", r"bad\.toml: settings is not a table"),
+        ("lr = 0.1\ndecay = 3\n[settings]\ndim = 8\n", r"bad\.toml: decay, lr stands outside of \[settings\]"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_the_file(tmp_path, text, says):
+    (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(FocuseError, match=says) as caught:
+        read_settings(tmp_path / "bad.toml")
+    assert "\n" not in str(caught.value)
+
+
+def test_no_file_and_no_text(tmp_path):
+    with pytest.raises(FocuseError, match=r"none\.toml: No such file or directory; give the path"):
+        read_settings(tmp_path / "none.toml")
+    (tmp_path / "image.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FocuseError, match="not a text in UTF-8"):
+        read_settings(tmp_path / "image.toml")
