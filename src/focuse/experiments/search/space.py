@@ -1,0 +1,164 @@
+"""What a search varies and what it holds fixed: the paper's ranges, widened, or those of a file or the shell."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from focuse.errors import FocuseError
+from focuse.training.configuration import assignments, read_toml, value_of
+from focuse.training.settings import Settings
+
+# Section 5 searches k 200–600, three learning rates, η, γ, λ and epochs; its best cells lie partly outside of that.
+DEFAULTS: dict[str, list[Any]] = {
+    "dim": [150, 200, 250, 300, 400, 500, 600, 800],
+    "lr": [1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3],
+    "negatives": [5, 10, 20, 30],
+    "regularizer": ["l3:1e-1", "l3:1e-2", "l3:1e-3"],
+}
+DECAYS = list(range(100, 801, 100))
+LOSSES = ["nll", "multiclass-nll", "self-adversarial"]
+# With the best weights kept, 800 epochs hold every shorter training of the same λ: one length serves for all.
+EPOCHS = 800
+PLAIN_BURN_IN = 50  # a plain model has no λ to wait for; half of the paper's shortest training
+
+# They decide what is measured, or where: trials that differ in them could not be compared.
+NOT_SEARCHED = ("seed", "threshold", "duplicates", "device", "checkpoint_every")
+NOT_REMEMBERED = ("device", "checkpoint_every")  # the machine's matter, not the model's
+
+
+@dataclass(frozen=True)
+class Space:
+    """Names with the values to try, and the settings that stay. Made by `make_space` or `read_space`."""
+
+    searched: dict[str, list[Any]]
+    fixed: dict[str, Any]
+
+    @property
+    def size(self) -> int:
+        """How many combinations there are."""
+        return math.prod(len(values) for values in self.searched.values())
+
+    def cell(self, place: int) -> dict[str, Any]:
+        """The combination at a place in [0, size)."""
+        chosen = {}
+        for name, values in self.searched.items():
+            place, at = divmod(place, len(values))
+            chosen[name] = values[at]
+        return chosen
+
+    def settings(self, cell: Mapping[str, Any]) -> Settings:
+        """The settings of one trial."""
+        return Settings.of(**{**self.fixed, **cell})
+
+    def remembered(self, cell: Mapping[str, Any]) -> dict[str, Any]:
+        """All that makes a trial what it is, the searched values first; without what says nothing of the model."""
+        every = {**cell, **self.settings(cell).to_dict()}
+        return {name: value for name, value in every.items() if value is not None and name not in NOT_REMEMBERED}
+
+    def about(self) -> dict[str, str]:
+        """Every setting in words, to tell one search from another."""
+        words = {name: str(value) for name, value in self.remembered({}).items()}
+        return words | {name: shown(values) for name, values in self.searched.items()}
+
+    def __str__(self) -> str:
+        searched = "; ".join(f"{name} {shown(values)}" for name, values in self.searched.items())
+        fixed = ", ".join(f"{name} {value}" for name, value in self.fixed.items())
+        return f"search: {searched or 'nothing'} ({self.size:,} combinations)" + (f"; fixed: {fixed}" if fixed else "")
+
+
+def shown(values: Sequence[Any]) -> str:
+    return " | ".join(map(str, values))
+
+
+def make_space(search: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any], defaults: bool = True) -> Space:
+    """The default space with some names searched otherwise or fixed; every value is checked.
+
+    Without `defaults` nothing is searched but `search`, and what is not `fixed` has its usual default.
+
+    >>> make_space({"lr": [1e-3, 1e-2]}, {"dim": 8}, defaults=False).size
+    2
+    """
+    both = sorted(set(search) & set(fixed))
+    if both:
+        raise FocuseError(f"{', '.join(both)}: both searched and fixed; choose one")
+    Settings.of(**fixed)
+    usual, held = _defaults(search, fixed) if defaults else ({}, {})
+    held = {**held, **fixed}
+    wanted = {**{name: values for name, values in usual.items() if name not in fixed}, **search}
+    return Space({name: _checked(name, values, held) for name, values in wanted.items()}, held)
+
+
+def _defaults(
+    search: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any]
+) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    """The values to search and to hold where the user has not said otherwise."""
+    given = {*search, *fixed}
+    usual, held = dict(DEFAULTS), {}
+    plain = fixed.get("focus") == "off"
+    if "epochs" not in given:
+        held["epochs"] = EPOCHS
+        if plain and "burn_in" not in given:
+            held["burn_in"] = PLAIN_BURN_IN
+    if plain:
+        usual["loss"] = LOSSES
+    elif "beta" not in given:
+        longest = max((value for value in search.get("epochs", ()) if isinstance(value, int)), default=0)
+        longest = longest or fixed.get("epochs", EPOCHS)
+        decays = [decay for decay in DECAYS if decay <= longest]  # beyond the last epoch β never arrives
+        usual |= {"decay": decays} if decays else {}
+    if "sampling" in search or fixed.get("sampling", "independent") != "independent":
+        del usual["negatives"]  # a pool of 5 to 30 is none
+    return usual, held
+
+
+def _checked(name: str, values: Sequence[Any], fixed: Mapping[str, Any]) -> list[Any]:
+    """The values as Settings has them, each once."""
+    if not isinstance(values, list | tuple) or not values:
+        raise FocuseError(f"{name} {values!r}: give a list of values to search")
+    if name in NOT_SEARCHED:
+        raise FocuseError(
+            f"{name} cannot be searched: trials that differ in it cannot be compared; fix it (--set {name}=…)"
+        )
+    checked = [getattr(Settings.of(**{**fixed, name: value}), name) for value in values]
+    return list(dict.fromkeys(checked))
+
+
+def read_space(file: Path | None, searches: Sequence[str], sets: Sequence[str], options: Mapping[str, Any]) -> Space:
+    """The space of the command line: --space FILE, --search NAME=VALUE,…, --set NAME=VALUE and plain options.
+
+    A file is the whole space: a list is searched, a single value fixed. The shell has the last word.
+    """
+    search: dict[str, Any] = {}
+    fixed: dict[str, Any] = {}
+    if file is not None:
+        for name, value in read_toml(file).items():
+            (search if isinstance(value, list) else fixed)[name] = value
+        try:
+            make_space(search, fixed, defaults=False)
+        except FocuseError as error:
+            raise FocuseError(f"{file}: {error}") from None
+    typed_search = assignments("--search", searches)
+    typed_fixed = assignments("--set", sets)
+    twice = sorted(set(typed_fixed) & set(options)) or sorted(set(typed_search) & {*typed_fixed, *options})
+    if twice:
+        raise FocuseError(f"{', '.join(twice)}: given twice; choose one of --search, --set and the option of its own")
+    fixed |= {name: value_of(name, text) for name, text in typed_fixed.items()} | dict(options)
+    search |= {name: _values(name, text) for name, text in typed_search.items()}
+    search = {name: values for name, values in search.items() if name not in {*typed_fixed, *options}}
+    fixed = {name: value for name, value in fixed.items() if name not in typed_search}
+    return make_space(search, fixed, defaults=file is None)
+
+
+def _values(name: str, text: str) -> list[Any]:
+    """'1e-4,1e-3', or a TOML list where a value itself holds a comma."""
+    if not text.startswith("["):
+        return [value_of(name, part.strip()) for part in text.split(",") if part.strip()]
+    try:
+        return list(tomllib.loads(f"values = {text}")["values"])
+    except (tomllib.TOMLDecodeError, TypeError):
+        raise FocuseError(f'--search {name}={text}: not a TOML list; write it like ["nll", "margin:2"]') from None

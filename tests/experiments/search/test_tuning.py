@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+import focuse
+from focuse.errors import FocuseError, Stopped
+from focuse.experiments.search import tuning, worker
+from focuse.experiments.search.space import make_space
+from focuse.experiments.search.tuning import fingerprint, tune
+from focuse.graph.splits import split
+
+FIXED = {"dim": 4, "epochs": 3, "batch_size": 240, "negatives": 4, "check_every": 1, "burn_in": 0, "device": "cpu"}
+
+
+def space(search=None, **fixed):
+    search = {"lr": [0.001, 0.01, 0.05, 0.2], "decay": [0, 2, 4], "dim": [3, 5]} if search is None else search
+    held = {name: value for name, value in (FIXED | fixed).items() if name not in search}
+    return make_space(search, held, defaults=False)
+
+
+def found(result):
+    """What a study tried and found, in order; numbers and times aside."""
+    return [(tuple(row["searched"].items()), row["state"], row["valid_mrr"]) for row in result.trials]
+
+
+@pytest.fixture
+def go(small, tmp_path):
+    """`go("study", …)`: a quiet search of the small graph in a folder of that name."""
+
+    def run(name="study", searched=None, graph=small, **options):
+        return tune(graph, searched or space(), tmp_path / name, progress=False, **options)
+
+    return run
+
+
+@pytest.fixture
+def before_trial(monkeypatch):
+    """`before_trial(act)`: `act(place)` is called before the training of each trial, counted from 0."""
+
+    def start(act):
+        seen = []
+
+        def train(*arguments, **options):
+            seen.append(options)
+            act(len(seen) - 1)
+            return focuse.train(*arguments, **options)
+
+        monkeypatch.setattr(worker, "train", train)
+        return seen
+
+    return start
+
+
+def test_tpe_is_reproducible_and_never_repeats_itself(go):
+    first, second = (go(name, trials=14) for name in ("one", "two"))
+    assert found(first) == found(second)
+    assert len(set(found(first))) == 14
+    assert found(go("three", space(seed=1), trials=14)) != found(first)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "grid"])
+def test_all_combinations_are_tried_once(go, sampler):
+    searched = space({"lr": [0.01, 0.05, 0.2], "decay": [0, 2, 4], "dim": [3, 5]})
+    result = go("study", searched, sampler=sampler, pruner="none", trials=None if sampler == "grid" else 99)
+    tried = [tuple(row["searched"].values()) for row in result.trials]
+    assert sorted(tried) == sorted(tuple(searched.cell(place).values()) for place in range(18))
+    assert (result.wanted, result.done, result.running) == (18, 18, 0)
+    best = max(result.trials, key=lambda row: row["valid_mrr"])
+    assert result.best["valid_mrr"] == best["valid_mrr"]
+    assert go("study", searched, sampler=sampler, pruner="none").trials == result.trials  # nothing left to do
+
+
+def test_a_trial_is_what_train_makes_of_the_same_settings(go, small, tmp_path):
+    result = go(trials=4)
+    settings = focuse.read_settings(tmp_path / "study" / "best.toml")
+    assert settings == result.best["settings"]
+    run = focuse.train(small, **settings, progress=False)
+    looks = {row["epoch"]: row["valid_mrr"] for row in run.history if "valid_mrr" in row}
+    assert max(looks.values()) == result.best["valid_mrr"]
+    assert looks[result.best["best_epoch"]] == result.best["valid_mrr"]
+    header = (tmp_path / "study" / "best.toml").read_text().splitlines()[0]
+    best = result.best
+    assert header == (
+        f"# validation MRR {best['valid_mrr']:.4f} at epoch {best['best_epoch']}: trial {best['trial']} "
+        f"of the study {tmp_path / 'study'}"
+    )
+
+
+def test_given_validation_is_what_counts(go, small):
+    parts = split(small, 0.2, 0.2, seed=5)
+    result = go(graph=parts.train, valid=parts.valid.graph, test=parts.test.graph, trials=2)
+    settings = result.best["settings"]
+    run = focuse.train(parts.train, valid=parts.valid.graph, test=parts.test.graph, **settings, progress=False)
+    assert max(row.get("valid_mrr", 0) for row in run.history) == result.best["valid_mrr"]
+
+
+@pytest.mark.parametrize("pruner", ["median", "hyperband"])
+def test_weak_trials_end_early_and_the_best_is_the_same(go, pruner):
+    searched = space({"lr": [0.05, 0.06, 0.07, 0.08, 0.1, 0.2, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5, 6e-5]}, epochs=9)
+    whole = go("whole", searched, sampler="grid", pruner="none")
+    pruned = go("pruned", searched, sampler="grid", pruner=pruner)
+    assert {row["state"] for row in whole.trials} == {"complete"}
+    weak = [row for row in pruned.trials if row["state"] == "pruned"]
+    assert weak
+    assert all(row["epochs"] < 9 for row in weak)
+    if pruner == "median":
+        assert pruned.best["searched"] == whole.best["searched"]
+    assert pruned.done == 12
+
+
+def test_a_longer_training_holds_the_shorter_one(small):
+    """Why epochs need no search: with λ given, the looks at validation are the same."""
+    common = {"dim": 4, "decay": 4, "check_every": 1, "patience": 99, "progress": False}
+    short, long = (focuse.train(small, epochs=epochs, **common).history for epochs in (4, 8))
+    plain = [[{**row, "seconds": 0} for row in history] for history in (short, long)]
+    assert plain[1][:4] == plain[0]
+
+
+def test_going_on_ends_where_one_go_ends(go):
+    whole = go("whole", trials=13)
+    assert go("parts", trials=4).done == 4
+    assert go("parts", trials=2).done == 4  # fewer than there are: nothing to do
+    assert found(go("parts", trials=13)) == found(whole)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "grid"])
+def test_interrupted_and_gone_on_with_is_the_same_study(go, before_trial, tmp_path, sampler):
+    whole = go("whole", trials=13, sampler=sampler)
+
+    def interrupt(place):
+        if place in (2, 11):
+            signal.raise_signal(signal.SIGINT)
+
+    before_trial(interrupt)
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(Stopped, match=r"study: stopped with 2 of 13 trials done, .* tried again; go on with the same"):
+        go("study", trials=13, sampler=sampler)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert (tmp_path / "study" / "best.toml").exists()
+    with pytest.raises(Stopped, match="stopped with 10 of 13"):
+        go("study", trials=13, sampler=sampler)
+    result = go("study", trials=13, sampler=sampler)
+    assert found(result) == found(whole)
+    assert result.best["settings"] == whole.best["settings"]
+    assert list((tmp_path / "study" / "workers").iterdir()) == []
+
+
+def test_the_budget_ends_the_trial_under_way_and_no_other_begins(go, before_trial, monkeypatch):
+    now = [0.0]
+    for module in (tuning, worker):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def work(place):
+        now[0] += 40.0
+
+    trained = before_trial(work)
+    result = go(trials=9, budget=100.0)
+    assert (result.done, result.wanted, len(trained)) == (2, 9, 3)
+    with pytest.raises(FocuseError, match="no trial came to its end; raise --budget"):
+        go("other", budget=30.0)
+    assert go(trials=9).done == 9
+
+
+def test_a_diverged_or_too_large_trial_is_not_the_end(go, before_trial, tmp_path):
+    def fail(place):
+        if place == 1:
+            raise FocuseError("not enough memory; lower --dim")
+
+    before_trial(fail)
+    result = go("study", space({"lr": [0.05, 0.06, 0.07, 1e30, 2e30]}), sampler="grid")
+    assert {row["state"] for row in result.trials} == {"complete", "failed"}
+    assert result.done == 5
+    reasons = [row["reason"] for row in result.trials if row["state"] == "failed"]
+    assert any("diverged" in reason for reason in reasons)
+    assert any("not enough memory" in reason for reason in reasons)
+    with pytest.raises(FocuseError, match=r"none: no trial could be trained to its end; the last: .*diverged"):
+        go("none", space({"lr": [1e30, 1e31]}))
+    assert not (tmp_path / "none" / "best.toml").exists()
+
+
+def test_a_failed_combination_of_searched_values_is_not_the_end(go):
+    searched = space({"optimizer": ["adam", "row-adam"], "regularize": ["tables", "rows"]})
+    result = go("study", searched, sampler="grid")
+    failed = [row for row in result.trials if row["state"] == "failed"]
+    assert [row["searched"] for row in failed] == [{"optimizer": "row-adam", "regularize": "tables"}]
+
+
+def test_a_bug_is_not_hidden_and_its_trial_is_tried_again(go, before_trial):
+    def stumble(place):
+        if place == 1:
+            raise ZeroDivisionError
+
+    before_trial(stumble)
+    with pytest.raises(ZeroDivisionError):
+        go(trials=3)
+    result = go(trials=3)
+    assert result.done == 3
+    assert result.running == 0
+
+
+class TestAnotherStudy:
+    """A folder is about one search."""
+
+    @pytest.fixture(autouse=True)
+    def _begun(self, go):
+        go(trials=1)
+
+    @pytest.mark.parametrize(
+        ("changed", "options", "says"),
+        [
+            (
+                space({"lr": [0.001, 0.01], "decay": [0, 2, 4], "dim": [3, 5]}),
+                {},
+                r"started with lr 0\.001 \| 0\.01 \| 0\.05 \| 0\.2, not 0\.001 \| 0\.01;",
+            ),
+            (space(epochs=5), {}, "started with epochs 3, not 5"),
+            (space(seed=4), {}, "started with "),
+            (space(beta=0.5), {}, "started with beta its default, not 0.5"),
+            (space(), {"sampler": "grid"}, "started with sampler tpe, not grid"),
+            (space(), {"valid_share": 0.2}, r"started with graph of 480 \+ 60 \+ 60 triples \(.*\), not of "),
+        ],
+    )
+    def test_is_refused(self, go, changed, options, says):
+        with pytest.raises(FocuseError, match=says) as caught:
+            go("study", changed, **options)
+        assert "choose another --out" in str(caught.value)
+
+    def test_but_the_device_the_pruner_and_the_file_s_name_may_change(self, go, small, tmp_path):
+        small.write(tmp_path / "renamed.tsv")
+        result = go("study", space(device="auto"), tmp_path / "renamed.tsv", trials=2, pruner="none")
+        assert result.done == 2
+
+
+def test_the_fingerprint_knows_every_column_and_the_split(small):
+    from dataclasses import replace
+
+    prints = {fingerprint(split(small, seed=seed)) for seed in range(3)}
+    for column in ("head", "relation", "tail", "weight"):
+        values = getattr(small, column).copy()
+        values[[0, 1]] = values[[1, 0]] if values[0] != values[1] else values[[0, 1]] * 0
+        prints.add(fingerprint(split(replace(small, **{column: values}), seed=0)))
+    assert len(prints) == 7
+    assert fingerprint(split(small, seed=0)) in prints
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"not a journal\n", "line 1 is no JSON"),
+        (b"\xff\xfe\x00\n", "line 1 is no JSON"),
+        (b'{"op_code": 0}\n', "damaged, "),
+        (b"[1, 2]\n", "damaged, "),
+        (b'{"op_code": 0, "wor', "line 1 is cut off"),
+    ],
+)
+def test_a_damaged_journal_is_one_line(go, tmp_path, content, says, monkeypatch):
+    monkeypatch.setattr("focuse.experiments.search.ledger.TORN_SECONDS", 0.1)
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "journal.log").write_bytes(content)
+    with pytest.raises(FocuseError, match=says) as caught:
+        go()
+    assert str(caught.value).startswith(f"{tmp_path / 'study' / 'journal.log'}: damaged, ")
+    assert (tmp_path / "study" / "journal.log").read_bytes() == content
+
+
+def test_a_line_cut_off_later_is_found_too(go, tmp_path, monkeypatch):
+    monkeypatch.setattr("focuse.experiments.search.ledger.TORN_SECONDS", 0.1)
+    go(trials=2)
+    journal = tmp_path / "study" / "journal.log"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:-5])
+    with pytest.raises(FocuseError, match=rf"line {whole.count(10)} is cut off"):
+        go(trials=3)
+    journal.write_bytes(whole)
+    assert go(trials=3).done == 3
+
+
+def test_a_data_base_serves_too(go, tmp_path):
+    url = f"sqlite:///{tmp_path / 'studies.db'}"
+    whole = go("whole", trials=3)
+    go("study", trials=2, storage=url)
+    assert found(go("study", trials=3, storage=url)) == found(whole)
+    assert not (tmp_path / "study" / "journal.log").exists()
+    assert go("second", trials=1, storage=url).done == 1  # a study of its own in the same data base
+    with pytest.raises(FocuseError, match="started with epochs 3, not 5"):
+        go("study", space(epochs=5), storage=url)
+    for bad in ("nonsense", "sqlite:////no/such/folder/a.db", "nosuch://x"):
+        with pytest.raises(FocuseError, match="--storage"):
+            go("third", storage=bad)
+    with pytest.raises(FocuseError, match="install the driver of that data base"):
+        go("third", storage="mysql+aiomysql://x/y")
+
+
+def test_what_cannot_be_searched_is_one_line_and_writes_nothing(go, small, tmp_path, monkeypatch):
+    light = focuse.read([(f"e{i % 9}", "r", f"e{i % 7}", 1.0) for i in range(200)])
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "thesis").write_text("years")
+    (tmp_path / "file").write_text("mine")
+    for name, options, says in (
+        ("new", {"valid_share": 0.0}, "no validation triples to judge trials by; give --valid"),
+        ("new", {"graph": light}, "all weights are equal, there is nothing to focus on; search with --focus off"),
+        ("new", {"graph": small.select(small.head < 0)}, "no edges to train on"),
+        ("new", {"sampler": "gird"}, r"unknown sampler 'gird' \(did you mean grid\?\)"),
+        ("new", {"pruner": "maximum"}, "unknown pruner 'maximum'"),
+        ("new", {"trials": 0}, "trials 0"),
+        ("new", {"searched": space(device="banana")}, "device 'banana' is not available"),
+        ("taken", {}, "taken: exists and is not a study"),
+        ("file", {}, "file: exists and is not a study"),
+        ("file/below", {}, "choose another --out"),
+    ):
+        with pytest.raises(FocuseError, match=says):
+            go(name, **options)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(FocuseError, match=re.escape("pip install focuse[tune]")):
+        go("new")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "taken", "thesis"]
+    monkeypatch.undo()
+    assert go("new", space({"lr": [0.1, 0.2]}, focus="off"), light).done == 2
