@@ -11,6 +11,8 @@ import pytest
 import focuse
 
 COMMANDS = {
+    "tune": "--out --valid --test --model --focus --search --set --space --sampler --trials --budget --storage --json",
+    "reproduce": "--out --data --model --kind --seeds --part --change --quick --budget --device --json",
     "train": "--valid --test --model --dim --epochs --batch-size --negatives --sampling --focus --decay --loss --lr "
     "--regularizer --normalize --seed --device --checkpoint-every --out --resume --json",
     "evaluate": "--ties --protocol --device --json",

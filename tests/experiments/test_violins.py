@@ -126,6 +126,15 @@ def test_a_name_is_only_a_name() -> None:
         ElementTree.fromstring(picture)
 
 
+def test_a_title_stands_above_the_panels() -> None:
+    panels = {"plain": random_evaluation()}
+    picture = violins(panels, "costs $5 <b>")
+    ElementTree.fromstring(picture)
+    assert picture != violins(panels)
+    assert picture == violins(panels, "costs $5 <b>")
+    assert "<b>" not in picture
+
+
 def test_a_single_triple_has_no_violins() -> None:
     picture = violins({"one": evaluation_of(np.ones(1), np.zeros(1), np.zeros(1))})
     ElementTree.fromstring(picture)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from focuse import __version__
-from focuse.cli import demo, evaluate, inspect, predict, train
+from focuse.cli import datasets, demo, evaluate, inspect, predict, reproduce, train, tune
 from focuse.errors import FocuseError, Stopped
 
 # What a mistyped option raises. Typer brings its own click or uses the installed one; this is the right class of both.
@@ -24,8 +24,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for module in (train, evaluate, predict, inspect, demo):
+for module in (train, tune, evaluate, predict, inspect, demo, reproduce):
     app.command(module.NAME, short_help=module.SHORT)(module.command)
+app.add_typer(datasets.app, name=datasets.NAME, short_help=datasets.SHORT)
 
 
 def _version(wanted: bool) -> None:
@@ -51,7 +52,7 @@ def run() -> None:
         print(f"focuse: {error}", file=sys.stderr)
         sys.exit(130 if isinstance(error, Stopped) else 2)
     except USAGE_ERROR as error:
-        if len(sys.argv) == 1:  # asked nothing: typer's message is the help itself
+        if type(error).__name__ == "NoArgsIsHelpError":  # asked nothing: typer's message is the help itself
             print(error.format_message())
             sys.exit(2)
         print(f"focuse: {error.format_message()} (see focuse {_asked(error)}--help)", file=sys.stderr)
@@ -65,5 +66,8 @@ def run() -> None:
 
 
 def _asked(error: Any) -> str:
-    name = error.ctx.info_name if error.ctx is not None and error.ctx.parent is not None else ""
-    return f"{name} " if name else ""
+    """The command that was meant, such as 'train ' or 'datasets path '."""
+    names, context = "", error.ctx
+    while context is not None and context.parent is not None:
+        names, context = f"{context.info_name} {names}", context.parent
+    return names

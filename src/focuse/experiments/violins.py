@@ -4,43 +4,66 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from focuse.evaluation.evaluate import Evaluation
-
 TOP_COLOUR, BOTTOM_COLOUR = "#e07b39", "#3b76af"
+# No date and fixed ids: the same numbers give the same file.
+LOOK: dict[Any, Any] = {"svg.hashsalt": "focuse", "font.family": "DejaVu Sans"}
 Floats = npt.NDArray[np.float64]
 
 
-def violins(evaluations: Mapping[str, Evaluation]) -> str:
-    """An SVG picture: for each named evaluation, top 10 % beside bottom 10 %, quartiles dotted, ΔM below."""
-    import matplotlib
+class Distribution(Protocol):
+    """What is drawn: scores [n], how much each counts in top and bottom [n], and ΔM. An `Evaluation` is one."""
+
+    @property
+    def scores(self) -> npt.NDArray[np.float32]: ...
+
+    @property
+    def top_share(self) -> Floats: ...
+
+    @property
+    def bottom_share(self) -> Floats: ...
+
+    @property
+    def delta_median(self) -> float: ...
+
+
+def violins(panels: Mapping[str, Distribution], title: str = "") -> str:
+    """An SVG picture: in each named panel, top 10 % beside bottom 10 %, quartiles dotted, ΔM below."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.2 * len(evaluations) + 0.6, 3.6), layout="constrained")
-    axes = figure.subplots(1, len(evaluations), squeeze=False)[0]
-    for axis, (name, evaluation) in zip(axes, evaluations.items(), strict=True):
-        _draw(axis, evaluation)
+    figure = Figure(figsize=(3.2 * len(panels) + 0.6, 3.9 if title else 3.6), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (name, panel) in zip(axes, panels.items(), strict=True):
+        _draw(axis, panel)
         axis.set_title(name, fontsize=11, parse_math=False)  # a name may hold dollar signs
-        axis.set_xlabel(f"ΔM = {evaluation.delta_median:.2f}")
+        axis.set_xlabel(f"ΔM = {panel.delta_median:.2f}")
     axes[0].set_ylabel("score f(t)")
+    if title:
+        figure.suptitle(title, fontsize=12, fontweight="bold", parse_math=False)
+    return svg_of(figure)
+
+
+def svg_of(figure: Any) -> str:
+    """A matplotlib figure as SVG, the same each time."""
+    import matplotlib
+
     picture = io.StringIO()
-    # No date and fixed ids: the same scores give the same file.
-    with matplotlib.rc_context({"svg.hashsalt": "focuse", "font.family": "DejaVu Sans"}):
+    with matplotlib.rc_context(LOOK):
         figure.savefig(picture, format="svg", metadata={"Date": None})
     return picture.getvalue()
 
 
-def _draw(axis: Any, evaluation: Evaluation) -> None:
-    parts = {"top 10 %": evaluation.top_share, "bottom 10 %": evaluation.bottom_share}
+def _draw(axis: Any, panel: Distribution) -> None:
+    parts = {"top 10 %": panel.top_share, "bottom 10 %": panel.bottom_share}
     axis.set_xticks([1, 2], list(parts))
     axis.spines[["top", "right"]].set_visible(False)
-    if not evaluation.top_share.any():  # a single triple has no tenths
+    if not panel.top_share.any():  # a single triple has no tenths
         return
-    stats = [violin_stats(evaluation.scores.astype(np.float64), share) for share in parts.values()]
+    stats = [violin_stats(panel.scores.astype(np.float64), share) for share in parts.values()]
     drawn = axis.violin(stats, showextrema=False, showmedians=False, widths=0.8)
     for body, colour in zip(drawn["bodies"], (TOP_COLOUR, BOTTOM_COLOUR), strict=True):
         body.set(facecolor=colour, alpha=0.65, edgecolor=colour)

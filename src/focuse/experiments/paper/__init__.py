@@ -1,0 +1,1 @@
+"""The paper again: its cells, trained, and its tables and figures made of them."""

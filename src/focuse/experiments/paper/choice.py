@@ -1,0 +1,100 @@
+"""Which cells a reproduction trains, from the words of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from focuse.errors import FocuseError, choose
+from focuse.experiments.paper.cells import (
+    DATA,
+    DECAYS,
+    KINDS,
+    MODELS,
+    QUICK_DATA,
+    QUICK_MODELS,
+    Cell,
+    figure_cells,
+    paper_cells,
+)
+from focuse.training.configuration import assignments, value_of
+from focuse.training.settings import Settings
+
+PARTS = ("tables", "figure3", "all")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which cells to train. Made by `of`, which refuses what does not exist and lists what does."""
+
+    data: tuple[str, ...]
+    models: tuple[str, ...]
+    kinds: tuple[str, ...]
+    seeds: int
+    part: str
+    decays: tuple[int, ...]
+    changes: tuple[dict[str, Any], ...]
+    form: str
+    named: bool  # the user named the data sets: one that cannot be had is then an error
+
+    @classmethod
+    def of(
+        cls,
+        data: Sequence[str] | None = None,
+        models: Sequence[str] | None = None,
+        kinds: Sequence[str] | None = None,
+        seeds: int = 1,
+        part: str = "all",
+        decays: str | None = None,
+        changes: Sequence[str] | None = None,
+        appendix: bool = False,
+        quick: bool = False,
+    ) -> Choice:
+        """From the words of the command line; None means all."""
+        for word, given, known in (("data set", data, DATA), ("model", models, MODELS), ("kind", kinds, KINDS)):
+            for name in given or ():
+                choose(word, name, known)
+        choose("part", part, PARTS)
+        if quick and appendix:
+            raise FocuseError("--quick has settings of its own; leave out --appendix")
+        made = cls(
+            data=tuple(dict.fromkeys(data or (QUICK_DATA if quick else DATA))),
+            models=tuple(dict.fromkeys(models or (QUICK_MODELS if quick else MODELS))),
+            kinds=tuple(dict.fromkeys(kinds or KINDS)),
+            seeds=seeds,
+            part="tables" if quick or changes or appendix else part,
+            decays=DECAYS if decays is None else _decays(decays),
+            changes=tuple(_variant(text) for text in changes or ()),
+            form="quick" if quick else "appendix" if appendix else "paper",
+            named=data is not None,
+        )
+        for cell in made.cells(made.data):
+            Settings.of(**cell.settings(1000))  # before anything is read: a change may make no sense
+        return made
+
+    def cells(self, data: Sequence[str]) -> list[Cell]:
+        """The chosen cells of these data sets, in the order in which to train them."""
+        cells: list[Cell] = []
+        if self.part in ("tables", "all"):
+            base = paper_cells([name for name in self.data if name in data], self.models, self.kinds, self.seeds)
+            base = [replace(cell, form=self.form) for cell in base]
+            cells += [replace(cell, changes=change) for change in self.changes for cell in base] or base
+        if self.part in ("figure3", "all") and "nl27k" in self.data and "nl27k" in data and "focuse" in self.kinds:
+            cells += figure_cells(self.models, self.seeds, self.decays)
+        return cells
+
+
+def _decays(text: str) -> tuple[int, ...]:
+    try:
+        values = [int(part) for part in text.split(",")]
+    except ValueError:
+        values = [-1]
+    if min(values) < 0:
+        raise FocuseError(f"--decays {text!r}: give epochs with commas between, like 0,200,800")
+    return tuple(dict.fromkeys(values))
+
+
+def _variant(text: str) -> dict[str, Any]:
+    """'lr=1e-4 dim=300' as settings."""
+    return {name: value_of(name, value) for name, value in assignments("--change", text.split()).items()}

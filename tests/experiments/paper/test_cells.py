@@ -1,0 +1,141 @@
+"""The paper's settings, as its appendix has them, and what a cell makes of them."""
+
+import tomllib
+from importlib.resources import files
+
+import pytest
+
+from focuse.errors import FocuseError
+from focuse.experiments.paper import cells
+from focuse.experiments.paper.cells import (
+    DATA,
+    KINDS,
+    MODELS,
+    Cell,
+    configuration,
+    departures,
+    figure_cells,
+    paper_cells,
+)
+from focuse.training.settings import Settings
+
+# The appendix, row by row: k, learning rate, γ (plain), then k, learning rate, γ, λ (FocusE).
+APPENDIX = """
+onet20k transe   400 1e-3 1e-3  400 1e-3 1e-3 800
+onet20k distmult 400 1e-3 1e-3  400 1e-3 1e-3 800
+onet20k complex  400 5e-5 1e-3  400 1e-3 1e-3 500
+cn15k   transe   400 1e-5 1e-3  250 1e-3 1e-2 800
+cn15k   distmult 400 1e-4 1e-3  400 1e-4 1e-3 800
+cn15k   complex  400 1e-4 1e-3  800 1e-3 1e-2 300
+nl27k   transe   200 5e-5 1e-3  200 1e-3 1e-2 800
+nl27k   distmult 400 1e-4 1e-3  500 1e-3 1e-3 200
+nl27k   complex  400 1e-4 1e-3  400 1e-4 1e-3 800
+ppi5k   transe   600 1e-4 1e-2  150 1e-3 1e-1 800
+ppi5k   distmult 400 1e-4 1e-2  400 5e-4 1e-3 200
+ppi5k   complex  400 1e-4 1e-2  400 1e-4 1e-3 500
+"""
+
+
+@pytest.mark.parametrize(
+    "row", [line.split() for line in APPENDIX.strip().splitlines()], ids=lambda row: "-".join(row[:2])
+)
+def test_settings_are_the_appendix(row: list[str]) -> None:
+    data, model, *numbers = row
+    settings = configuration(data, ours=False)[model]
+    for kind, (dim, lr, strength) in (("plain", numbers[:3]), ("focuse", numbers[3:6])):
+        assert settings[kind]["dim"] == int(dim)
+        assert settings[kind]["lr"] == float(lr)
+        assert float(settings[kind]["regularizer"].removeprefix("l3:")) == float(strength)
+        assert settings[kind]["negatives"] == 30
+    assert settings["focuse"]["decay"] == int(numbers[6])
+    assert settings["plain"]["focus"] == "off"
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_every_cell_is_a_valid_setting_and_names_its_departures(data: str) -> None:
+    for model in MODELS:
+        for kind in KINDS:
+            Settings.of(**Cell(data, model, kind).settings(10_000))
+            named = departures(data, model, kind)
+            assert set(named) <= set(cells.departure_notes())
+            assert ("shifted-softplus" in named) == (kind == "focuse")
+
+
+def test_settings_that_are_ours_say_why() -> None:
+    for data in DATA:
+        for model in MODELS:
+            for kind in KINDS:
+                same = configuration(data)[model][kind] == configuration(data, ours=False)[model][kind]
+                assert same == (cells.because(data, model, kind) == "")
+
+
+def test_batches_become_a_batch_size() -> None:
+    assert Cell("ppi5k", "complex", "plain").settings(230_929)["batch_size"] == 3609
+    assert Cell("ppi5k", "complex", "plain", changes={"batch_size": 7}).settings(230_929)["batch_size"] == 7
+
+
+def test_forms() -> None:
+    quick = Cell("ppi5k", "complex", "focuse", form="quick").settings(1000)
+    assert (quick["dim"], quick["sampling"]) == (100, "shared")
+    figure = figure_cells(["transe"], 1)
+    assert [cell.changes["decay"] for cell in figure] == list(range(0, 801, 100))
+    settings = figure[0].settings(149_100)
+    assert (settings["dim"], settings["lr"], settings["regularizer"]) == (300, 1e-3, "l3:1e-2")
+
+
+def test_names_tell_cells_apart() -> None:
+    every = paper_cells(DATA, MODELS, KINDS, 3) + figure_cells(MODELS, 2)
+    every += [
+        Cell("ppi5k", "complex", "focuse", changes=change) for change in ({"lr": 0.1}, {"lr": 0.2}, {"loss": "a/b"})
+    ]
+    assert len({cell.name for cell in every}) == len(every)
+    assert not any("/" in cell.name for cell in every)
+    assert Cell("ppi5k", "complex", "focuse", changes={"lr": 0.1}).title == "PPI5K FocusE ComplEx (lr=0.1)"
+
+
+def test_the_published_figures_are_consistent() -> None:
+    """ΔMRR is top minus bottom, and the relative gain follows, to the rounding of two digits."""
+    for data, models in cells.published().items():
+        for model in MODELS:
+            for kind in KINDS:
+                row = models[model][kind]
+                assert row["delta"] == pytest.approx(row["top"][1] - row["bottom"], abs=0.011), (data, model, kind)
+            plain, focused = models[model]["plain"], models[model]["focuse"]
+            gain = 100 * (focused["delta"] / plain["delta"] - 1)
+            assert focused["gain"] == pytest.approx(gain, abs=1), (data, model)
+
+
+def test_the_stand_in_has_no_published_figures_and_another_name() -> None:
+    assert "onet-importance" not in cells.published()
+    assert "20K" not in cells.title("onet-importance")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("title = 'x'\n[all]\n[plain]\n[focuse]\n", "no settings for transe.plain"),
+        ("title = \n", "Invalid value"),
+    ],
+)
+def test_a_bad_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path, text: str, complaint: str) -> None:
+    (tmp_path / "configurations").mkdir()
+    (tmp_path / "configurations" / "ppi5k.toml").write_text(text)
+    monkeypatch.setattr(cells, "files", lambda package: tmp_path)
+    cells._read.cache_clear()
+    with pytest.raises(FocuseError, match=complaint) as error:
+        cells._read("ppi5k")
+    assert "ppi5k.toml" in str(error.value)
+    cells._read.cache_clear()
+
+
+def test_the_files_ship_with_the_package() -> None:
+    folder = files("focuse.experiments.paper") / "configurations"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {*(f"{name}.toml" for name in DATA), "departures.toml", "published.toml"}
+    for name in names:
+        tomllib.loads((folder / name).read_text(encoding="utf-8"))
+
+
+def test_unknown_names_list_the_known() -> None:
+    with pytest.raises(FocuseError, match=r"unknown data set 'ppi' .*: choose one of ppi5k, nl27k"):
+        configuration("ppi")

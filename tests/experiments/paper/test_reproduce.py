@@ -1,0 +1,157 @@
+"""The cells, trained, stopped, resumed and kept."""
+
+import json
+import time
+
+import pytest
+
+import focuse
+from focuse.datasets import DataSet
+from focuse.errors import FocuseError, Stopped
+from focuse.experiments.paper import reproduce as room
+from focuse.experiments.paper.choice import Choice
+from focuse.experiments.paper.reproduce import Reproducer, reproduce
+from focuse.graph.splits import split
+
+SMALL = "dim=4 epochs=3 negatives=8"
+
+
+@pytest.fixture(autouse=True)
+def loads(monkeypatch: pytest.MonkeyPatch, small: focuse.Graph, tmp_path) -> list[str]:
+    """Every data set is a small one; the names of those asked for."""
+    parts, asked = split(small, seed=3), []
+
+    def load(name: str) -> DataSet:
+        asked.append(name)
+        if name == "onet20k":
+            raise FocuseError("onet20k: cannot be had")
+        return DataSet(name, name, parts.train, parts.valid.graph, parts.test.graph, tmp_path)
+
+    monkeypatch.setattr(room, "load", load)
+    return asked
+
+
+def choose(*data: str, change: str = SMALL, **words) -> Choice:
+    return Choice.of(data or None, ["complex"], changes=[change], quick=True, **words)
+
+
+def test_cells_are_trained_and_reported(tmp_path) -> None:
+    said: list[str] = []
+    done = reproduce(choose("ppi5k"), tmp_path, "focuse reproduce", said.append, progress=False)
+    assert [result.cell["kind"] for result in done.results] == ["plain", "focuse"]
+    assert done.left == 0
+    plain, focused = (result.facts["settings"] for result in done.results)
+    assert (plain["focus"], focused["focus"], focused["dim"], focused["sampling"]) == ("off", "paper", 4, "shared")
+    assert {path.name for path in tmp_path.iterdir()} >= {"report.md", "report.html", "report.json", "cells"}
+    assert not any((tmp_path / "runs").iterdir())
+    assert sum("[1/2]" in line for line in said) == 2
+    assert "1 cells left" in said[1]
+    assert "paper 0.97" in said[1]
+    json.dumps(done.to_dict(), allow_nan=False)
+
+
+def test_finished_cells_are_kept(tmp_path, loads) -> None:
+    first = reproduce(choose("ppi5k", kinds=["plain"]), tmp_path, progress=False)
+    again = reproduce(choose("ppi5k"), tmp_path, progress=False)
+    assert again.results[0].facts == first.results[0].facts
+    loads.clear()
+    assert len(reproduce(choose("ppi5k"), tmp_path, progress=False).results) == 2
+    assert loads == []  # nothing to train: the data is not even looked for
+
+
+def test_a_cell_whose_settings_changed_is_trained_again(tmp_path) -> None:
+    done = reproduce(choose("ppi5k", kinds=["plain"]), tmp_path, progress=False)
+    (path,) = (tmp_path / "cells").glob("*.json")
+    data = json.loads(path.read_text())
+    data["facts"]["given"]["lr"] = 0.5
+    path.write_text(json.dumps(data))
+    again = reproduce(choose("ppi5k", kinds=["plain"]), tmp_path, progress=False)
+    assert again.results[0].facts["given"] == done.results[0].facts["given"]
+
+
+def test_the_report_holds_what_other_commands_left(tmp_path) -> None:
+    reproduce(choose("ppi5k", kinds=["plain"]), tmp_path, progress=False)
+    reproduce(choose("nl27k", kinds=["plain"]), tmp_path, progress=False)
+    done = reproduce(choose("cn15k"), tmp_path, progress=False, report_only=True)
+    assert [result.cell["data"] for result in done.results] == ["nl27k", "ppi5k"]
+    assert json.loads((tmp_path / "report.json").read_text())["about"]["cells"] == 2
+
+
+def test_a_budget_stops_saves_and_goes_on(tmp_path, monkeypatch) -> None:
+    """The first cell is cut short in the middle and ends, after the resume, where an uncut one ends."""
+    choice = choose("ppi5k", change="dim=4 epochs=40 negatives=8 patience=99")
+    whole = reproduce(choice, tmp_path / "whole", progress=False)
+    clock = time.monotonic
+    cut = room.resume, room.train
+
+    def train(*arguments, **options):
+        return cut[1](*arguments, **(options | {"deadline": clock() + 0.15}))
+
+    monkeypatch.setattr(room, "train", train)
+    worker = Reproducer(tmp_path / "cut", budget=1000)
+    worker.deadline = clock() - 1
+    part = worker.run(choice, lambda text: None, progress=False)
+    assert part.left == 2  # no time at all: nothing is begun
+    worker.deadline = clock() + 0.1
+    part = worker.run(choice, lambda text: None, progress=False)
+    assert part.left == 2
+    assert any((tmp_path / "cut" / "runs").iterdir())
+    monkeypatch.setattr(room, "train", cut[1])
+    rest = reproduce(choice, tmp_path / "cut", progress=False)
+    for ours, theirs in zip(rest.results, whole.results, strict=True):
+        assert (ours.test.score == theirs.test.score).all()
+
+
+def test_ctrl_c_leaves_a_report_of_what_is_finished(tmp_path, monkeypatch) -> None:
+    trained = room.train
+
+    def train(*arguments, **options):
+        if options["focus"] == "paper":
+            raise Stopped("stopped by the user")
+        return trained(*arguments, **options)
+
+    monkeypatch.setattr(room, "train", train)
+    with pytest.raises(Stopped):
+        reproduce(choose("ppi5k"), tmp_path, progress=False)
+    assert json.loads((tmp_path / "report.json").read_text())["about"]["cells"] == 1
+
+
+def test_a_cell_that_fails_does_not_end_the_others(tmp_path, monkeypatch) -> None:
+    trained = room.train
+
+    def train(*arguments, **options):
+        if options["focus"] == "off":
+            raise FocuseError("training diverged")
+        return trained(*arguments, **options)
+
+    monkeypatch.setattr(room, "train", train)
+    done = reproduce(choose("ppi5k"), tmp_path, progress=False)
+    assert [result.cell["kind"] for result in done.results] == ["focuse"]
+    assert list(done.failed.values()) == ["training diverged"]
+    assert done.to_dict()["finished"] is False
+
+
+def test_data_that_cannot_be_had(tmp_path) -> None:
+    with pytest.raises(FocuseError, match="onet20k: cannot be had"):
+        reproduce(choose("onet20k"), tmp_path, progress=False)
+    assert not tmp_path.joinpath("cells").exists()
+    said: list[str] = []
+    unnamed = Choice.of(models=["transe"], kinds=["plain"], changes=["epochs=1 dim=2 negatives=2"], part="tables")
+    done = reproduce(unnamed, tmp_path, say=said.append, progress=False)
+    assert said[0] == "left out: onet20k: cannot be had"
+    assert {result.cell["data"] for result in done.results} == {"ppi5k", "nl27k", "cn15k", "onet-importance"}
+
+
+def test_nothing_to_report(tmp_path) -> None:
+    with pytest.raises(FocuseError, match="nothing to report"):
+        reproduce(choose("ppi5k"), tmp_path, progress=False, report_only=True)
+
+
+def test_a_leftover_run_of_other_settings_is_begun_anew(tmp_path, monkeypatch) -> None:
+    choice = choose("ppi5k", kinds=["plain"])
+    (cell,) = choice.cells(["ppi5k"])
+    folder = tmp_path / "runs" / cell.name
+    data = room.load("ppi5k")
+    focuse.train(data.train, valid=data.valid, test=data.test, out=folder, dim=9, epochs=1, progress=False)
+    done = reproduce(choice, tmp_path, progress=False)
+    assert done.results[0].facts["settings"]["dim"] == 4
