@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from focuse.evaluation.ranking import Rivals
-from focuse.experiments.paper.cells import Cell, departures
+from focuse.experiments.paper.cells import Cell
 from focuse.experiments.paper.results import Ranked, Result
 
 TRIPLES = 240
@@ -38,7 +38,7 @@ def finished(
     cell = Cell(data, model, kind, seed, changes or {}, form)
     told = {
         "settings": {"dim": 400, "negatives": 30, "lr": 1e-4, "regularizer": "l3:1e-2", "decay": 500},
-        "departures": departures(data, model, kind) if form == "paper" else [],
+        "departures": cell.departures if form == "paper" else [],
         "epochs": 800,
         "best_epoch": 425,
         "valid_mrr": 0.8125,

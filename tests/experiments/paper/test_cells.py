@@ -13,7 +13,6 @@ from focuse.experiments.paper.cells import (
     MODELS,
     Cell,
     configuration,
-    departures,
     figure_cells,
     paper_cells,
 )
@@ -56,9 +55,17 @@ def test_every_cell_is_a_valid_setting_and_names_its_departures(data: str) -> No
     for model in MODELS:
         for kind in KINDS:
             Settings.of(**Cell(data, model, kind).settings(10_000))
-            named = departures(data, model, kind)
+            named = Cell(data, model, kind, form="appendix").departures
             assert set(named) <= set(cells.departure_notes())
             assert ("shifted-softplus" in named) == (kind == "focuse")
+
+
+def test_what_is_changed_is_no_longer_followed() -> None:
+    whole = Cell("ppi5k", "complex", "focuse").departures
+    assert {"one-softmax", "64-batches", "floor-of-beta"} <= set(whole)
+    for name, change in (("one-softmax", {"loss": "nll"}), ("64-batches", {"batch_size": 9})):
+        assert set(whole) - set(Cell("ppi5k", "complex", "focuse", changes=change).departures) == {name}
+    assert "shifted-softplus" not in Cell("nl27k", "transe", "focuse").departures  # ours has a margin of its own
 
 
 def test_settings_that_are_ours_say_why() -> None:

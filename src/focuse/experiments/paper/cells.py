@@ -72,16 +72,30 @@ class Cell:
 
     def settings(self, rows: int) -> dict[str, Any]:
         """What `train` gets, for a training graph of `rows` rows."""
+        given = self._given()
+        batches = given.pop("batches", None)
+        if batches:
+            given["batch_size"] = math.ceil(rows / batches)
+        return given | {"model": self.model, "seed": self.seed}
+
+    def _given(self) -> dict[str, Any]:
         given = dict(configuration(self.data, self.form != "appendix")[self.model][self.kind])
         if self.form == "quick":
             given |= QUICK | (QUICK_FOCUS if self.kind == "focuse" else {"burn_in": 0})
         if self.form == "figure3":
             given |= FIGURE_3
         given |= self.changes
-        batches = given.pop("batches", None)
-        if batches and "batch_size" not in self.changes:
-            given["batch_size"] = math.ceil(rows / batches)
-        return given | {"model": self.model, "seed": self.seed}
+        if "batch_size" in self.changes:
+            given.pop("batches", None)
+        return given
+
+    @property
+    def departures(self) -> list[str]:
+        """The names of the authors' departures that it follows, whatever else it changes."""
+        raw, given, notes = _read(self.data), self._given(), departure_notes()
+        tables = (raw["all"], raw[self.kind], raw[self.model][self.kind])
+        named = [name for table in tables for name in table.get("departures", [])]
+        return [name for name in named if notes[name]["settings"].items() <= given.items()]
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"changes": dict(self.changes)}
@@ -110,13 +124,6 @@ def title(data: str) -> str:
 def because(data: str, model: str, kind: str) -> str:
     """Why a cell departs from the paper's own settings, '' if it does not."""
     return str(_read(data)[model][kind].get("ours", {}).get("because", ""))
-
-
-def departures(data: str, model: str, kind: str) -> list[str]:
-    """The names of the authors' departures that a cell follows."""
-    raw = _read(data)
-    tables = (raw["all"], raw[kind], raw[model][kind])
-    return [name for table in tables for name in table.get("departures", [])]
 
 
 @cache

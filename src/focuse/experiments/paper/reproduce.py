@@ -20,7 +20,7 @@ import torch
 from focuse import __version__
 from focuse.datasets import DataSet, load
 from focuse.errors import FocuseError, Stopped
-from focuse.experiments.paper.cells import Cell, departures, published
+from focuse.experiments.paper.cells import Cell, published
 from focuse.experiments.paper.choice import Choice
 from focuse.experiments.paper.report import write_report
 from focuse.experiments.paper.results import Result, rank_test
@@ -152,7 +152,7 @@ class Reproducer:
     def about(self, command: str, results: Sequence[Result]) -> dict[str, Any]:
         """What a report says of its making."""
         return {
-            "command": command,
+            "report by": command,
             "device": sorted({str(result.facts["device"]) for result in results}),
             "torch": sorted({str(result.facts["torch"]) for result in results}),
             "focuse": __version__,
@@ -206,7 +206,7 @@ def _facts(cell: Cell, run: Run, given: dict[str, Any]) -> dict[str, Any]:
     return {
         "given": _plain(given),
         "settings": run.settings.to_dict(),
-        "departures": departures(cell.data, cell.model, cell.kind) if cell.form == "paper" else [],
+        "departures": cell.departures,
         "rows": len(run.graph),
         "epochs": len(run.history),
         "best_epoch": best.get("epoch"),
