@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
+import focuse
 from focuse.errors import FocuseError
-from focuse.focus import NONLINEARITIES, Focus, default_nonlinearity
+from focuse.focus import NONLINEARITIES, Focus, default_nonlinearity, make_nonlinearity
 
 FORMULAS = {
     "softplus": lambda x: np.logaddexp(0.0, x),
@@ -193,3 +194,23 @@ def test_shapes_are_asserted(positive: tuple[int, ...], negative: tuple[int, ...
 def test_distance_models_get_the_shifted_softplus() -> None:
     chosen = {form: default_nonlinearity(form) for form in ("dot", "l1", "l2", "other")}
     assert chosen == {"dot": "softplus", "l1": "shifted-softplus", "l2": "shifted-softplus", "other": "softplus"}
+
+
+@pytest.mark.parametrize("margin", ["24", "9.5", "-1", "0"])
+def test_a_margin_of_ones_own(margin: str) -> None:
+    scores = torch.linspace(-40, 10, 11, dtype=torch.float64)
+    expected = np.logaddexp(0.0, scores.numpy() + float(margin))
+    np.testing.assert_allclose(make_nonlinearity(f"shifted-softplus:{margin}")(scores).numpy(), expected, rtol=1e-9)
+    focus = Focus(f"shifted-softplus:{margin}")
+    positive, _ = focus(scores, scores[:, None], torch.ones(11, dtype=torch.float64), 0.5)
+    np.testing.assert_allclose(positive.numpy(), 0.5 * expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "text", ["softplus:3", "shifted-softplus:x", "shifted-softplus:nan", "shifted-softplus:", "tan:1"]
+)
+def test_a_margin_that_makes_no_sense(text: str) -> None:
+    with pytest.raises(FocuseError, match="non-linearity"):
+        Focus(text)
+    with pytest.raises(FocuseError, match="non-linearity"):
+        focuse.Settings.of(nonlinearity=text)

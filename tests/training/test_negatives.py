@@ -12,7 +12,7 @@ from torch import Tensor
 from focuse.engines import Batch, Corruptions
 from focuse.errors import FocuseError
 from focuse.evaluation.known import Known
-from focuse.training.negatives import SAMPLINGS, Sampler, generator
+from focuse.training.negatives import SAMPLINGS, Sampler, draw, generator, key_of
 
 ENTITIES, RELATIONS = 9, 2
 PLACES = st.tuples(st.integers(0, 2**31), st.integers(0, 5000), st.integers(0, 100_000))
@@ -67,6 +67,34 @@ def test_neighbouring_places_differ(kind: str) -> None:
     places = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (0, 1, 1)]
     seen = {tuple(drawn(sampler(batch, place))[0].flatten().tolist()) for place in places}
     assert len(seen) == len(places)
+
+
+def splitmix(key: int, count: int) -> list[int]:
+    """SplitMix64 in Python's own numbers."""
+    whole, outputs = (1 << 64) - 1, []
+    for _ in range(count):
+        key = (key + 0x9E3779B97F4A7C15) & whole
+        bits = ((key ^ key >> 30) * 0xBF58476D1CE4E5B9) & whole
+        bits = ((bits ^ bits >> 27) * 0x94D049BB133111EB) & whole
+        outputs.append(bits ^ bits >> 31)
+    return outputs
+
+
+@settings(deadline=None, max_examples=30)
+@given(place=PLACES, below=st.integers(1, 2**32 - 1))
+def test_draws_are_splitmix64(place: tuple[int, int, int], below: int) -> None:
+    expected = [(bits >> 33) * below >> 31 for bits in splitmix(key_of(*place), 12)]
+    drawn = draw(place, (3, 4), below, torch.device("cpu"))
+    assert drawn.flatten().tolist() == expected
+    assert 0 <= min(expected) <= max(expected) < below
+
+
+def test_a_key_stands_for_its_place() -> None:
+    """As a number or as a tensor, which a recorded GPU step reads anew every time."""
+    place, cpu = (3, 1, 4), torch.device("cpu")
+    expected = draw(place, (50,), 1000, cpu)
+    for key in (key_of(*place), torch.tensor(key_of(*place))):
+        assert torch.equal(draw(key, (50,), 1000, cpu), expected)
 
 
 # ---- independent ----------------------------------------------------------------------------------------------------

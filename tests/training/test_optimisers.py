@@ -177,3 +177,18 @@ def test_learning_rate_must_be_positive(lr: float) -> None:
 def test_unknown_name_offers_the_nearest() -> None:
     with pytest.raises(FocuseError, match="did you mean adam"):
         make_optimiser("adm", first_tables(), 0.1)
+
+
+def test_moments_of_adam_are_torchs_own() -> None:
+    """An engine that does the step itself starts from zeros and leaves a state that torch goes on from."""
+    tables = {"entity": torch.randn(4, 3), "relation": torch.randn(2, 3)}
+    fresh = make_optimiser("adam", tables, 0.1)
+    assert all(float(part.abs().sum()) == 0 for part in fresh.moments("entity"))
+    assert set(fresh.state()) == {f"entity.{part}" for part in ("step", "exp_avg", "exp_avg_sq")}
+    stepped = make_optimiser("adam", tables, 0.1)
+    gradients = {name: (None, torch.ones_like(table)) for name, table in tables.items()}
+    stepped.update(gradients)
+    mean, square, steps = stepped.moments("entity")
+    assert torch.allclose(mean, torch.full((4, 3), 0.1))
+    assert torch.allclose(square, torch.full((4, 3), 0.001))
+    assert float(steps) == 1

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import math
 import shlex
-import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,6 +22,7 @@ from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
 from focuse.models import make_model
 from focuse.training.checkpoints import Checkpoint, Progress, Store
+from focuse.training.interrupts import interruptible
 from focuse.training.losses import Objective, make_loss
 from focuse.training.negatives import Place, Sampler, generator, key_of
 from focuse.training.optimisers import make_optimiser
@@ -90,7 +88,7 @@ class Trainer:
         """Train to the end; the last checkpoint, its `final` tables are the ones to use."""
         self.reporter.start(self.settings, self.progress.epoch)
         try:
-            with _interruptible(self.store is not None) as interrupted:
+            with interruptible(self.store is not None) as interrupted:
                 while not self.progress.finished:
                     self._epoch(interrupted)
         finally:
@@ -205,26 +203,3 @@ def initial_tables(settings: Settings, entities: int, relations: int) -> dict[st
         "relation": (relations, model.relation_width(settings.dim)),
     }
     return {name: torch.randn(shape, generator=random) * (2.0 / sum(shape)) ** 0.5 for name, shape in shapes.items()}
-
-
-@contextmanager
-def _interruptible(wanted: bool) -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets, so that a step is never cut in half; a second Ctrl-C is obeyed at once."""
-    event = threading.Event()
-    if not wanted or threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def ask(number: int, frame: object) -> None:
-        if event.is_set():
-            raise KeyboardInterrupt
-        event.set()
-
-    for number in before:
-        signal.signal(number, ask)
-    try:
-        yield event
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +17,7 @@ from focuse.graph import read
 from focuse.graph.splits import Splits
 from focuse.graph.weights import fit_normaliser
 from focuse.run import choose_device, focus_or_off, make_splits
+from focuse.training.interrupts import interruptible
 from focuse.training.progress import Silent
 from focuse.training.settings import Settings
 
@@ -102,7 +99,7 @@ def tune(
     ledger = ledgers.open_ledger(folder, space, about, sampler, pruner, storage)
     watch.note(f"{space}\n{sampler}: {wanted:,} trials wanted, {ledger.done():,} done")
     deadline = math.inf if budget is None else started + budget
-    with ledgers.reachable(storage or str(folder)), ledger, _asked_to_stop() as asked:
+    with ledgers.reachable(storage or str(folder)), ledger, interruptible() as asked:
         Worker(ledger, splits, watch, wanted, deadline, asked).run()
         return _result(ledger, wanted)
 
@@ -152,27 +149,6 @@ def fingerprint(splits: Splits) -> str:
             digest.update(column.tobytes())
     sizes = " + ".join(f"{len(graph):,}" for graph in parts)
     return f"of {sizes} triples ({digest.hexdigest()})"
-
-
-@contextmanager
-def _asked_to_stop() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets, so that no record is cut in half; a second Ctrl-C is obeyed at once."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-
-    def ask(number: int, frame: object) -> None:
-        if event.is_set():
-            raise KeyboardInterrupt
-        event.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield event
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _result(ledger: Ledger, wanted: int) -> Tuning:
