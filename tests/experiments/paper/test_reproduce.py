@@ -13,7 +13,7 @@ from focuse.experiments.paper.choice import Choice
 from focuse.experiments.paper.reproduce import Reproducer, reproduce
 from focuse.graph.splits import split
 
-SMALL = "dim=4 epochs=3 negatives=8"
+SMALL = "dim=4 epochs=3 negatives=8 batch_size=64"
 
 
 @pytest.fixture(autouse=True)
@@ -78,25 +78,20 @@ def test_the_report_holds_what_other_commands_left(tmp_path) -> None:
 
 
 def test_a_budget_stops_saves_and_goes_on(tmp_path, monkeypatch) -> None:
-    """The first cell is cut short in the middle and ends, after the resume, where an uncut one ends."""
-    choice = choose("ppi5k", change="dim=4 epochs=40 negatives=8 patience=99")
+    """The first cell is cut short in its first epoch and ends, after the resume, where an uncut one ends."""
+    choice = choose("ppi5k", change="dim=4 epochs=8 negatives=8 batch_size=64")
     whole = reproduce(choice, tmp_path / "whole", progress=False)
-    clock = time.monotonic
-    cut = room.resume, room.train
+    worker, trained = Reproducer(tmp_path / "cut", budget=1000), room.train
 
-    def train(*arguments, **options):
-        return cut[1](*arguments, **(options | {"deadline": clock() + 0.15}))
+    def time_is_up_while_it_trains(*arguments, **options):
+        worker.deadline = time.monotonic() - 1
+        return trained(*arguments, **(options | {"deadline": worker.deadline}))
 
-    monkeypatch.setattr(room, "train", train)
-    worker = Reproducer(tmp_path / "cut", budget=1000)
-    worker.deadline = clock() - 1
+    monkeypatch.setattr(room, "train", time_is_up_while_it_trains)
     part = worker.run(choice, lambda text: None, progress=False)
-    assert part.left == 2  # no time at all: nothing is begun
-    worker.deadline = clock() + 0.1
-    part = worker.run(choice, lambda text: None, progress=False)
-    assert part.left == 2
+    assert (part.left, part.results) == (2, [])
     assert any((tmp_path / "cut" / "runs").iterdir())
-    monkeypatch.setattr(room, "train", cut[1])
+    monkeypatch.setattr(room, "train", trained)
     rest = reproduce(choice, tmp_path / "cut", progress=False)
     for ours, theirs in zip(rest.results, whole.results, strict=True):
         assert (ours.test.score == theirs.test.score).all()
@@ -136,7 +131,9 @@ def test_data_that_cannot_be_had(tmp_path) -> None:
         reproduce(choose("onet20k"), tmp_path, progress=False)
     assert not tmp_path.joinpath("cells").exists()
     said: list[str] = []
-    unnamed = Choice.of(models=["transe"], kinds=["plain"], changes=["epochs=1 dim=2 negatives=2"], part="tables")
+    unnamed = Choice.of(
+        models=["transe"], kinds=["plain"], changes=["epochs=1 dim=2 negatives=2 batch_size=64"], part="tables"
+    )
     done = reproduce(unnamed, tmp_path, say=said.append, progress=False)
     assert said[0] == "left out: onet20k: cannot be had"
     assert {result.cell["data"] for result in done.results} == {"ppi5k", "nl27k", "cn15k", "onet-importance"}
