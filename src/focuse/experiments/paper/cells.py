@@ -33,8 +33,7 @@ QUICK: dict[str, Any] = {
     "negatives": 512,
     "lr": 3e-3,
     "epochs": 12,
-    "check_every": 1,
-    "patience": 4,
+    "check_every": 2,
 }
 QUICK_DATA, QUICK_MODELS = ("ppi5k", "nl27k"), ("complex",)
 QUICK_FOCUS: dict[str, Any] = {"decay": 12, "burn_in": 4}
