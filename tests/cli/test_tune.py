@@ -95,6 +95,7 @@ def test_done_is_done_and_the_text_tells_what_to_do_next(command, study, graph_f
     assert (folder / "journal.log").read_text().count('"datetime_complete"') == before
 
 
+@pytest.mark.slow
 def test_two_processes_share_one_study(graph_file, tmp_path):
     folder = tmp_path / "study"
     slower = [{"epochs=4": "epochs=6", "batch-size=60": "batch-size=20"}.get(option, option) for option in OPTIONS]
@@ -115,6 +116,7 @@ def test_two_processes_share_one_study(graph_file, tmp_path):
     assert list((folder / "workers").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_and_kill_then_the_same_command_ends_in_the_same_study(command, study, graph_file, tmp_path):
     folder = tmp_path / "with space" / "study"
     arguments = ("tune", graph_file, "--out", folder, *OPTIONS, "--trials", "12")
