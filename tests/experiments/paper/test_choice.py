@@ -23,6 +23,10 @@ def test_a_subset_and_seeds() -> None:
     assert names(choice) == [(data, "complex", "focuse", seed, "paper") for data, seed in expected]
 
 
+def test_the_papers_spelling_is_understood() -> None:
+    assert Choice.of(["PPI5K"], part="tables").data == ("ppi5k",)
+
+
 def test_data_that_cannot_be_had_is_left_out() -> None:
     assert {data for data, *_ in names(Choice.of(), ["cn15k"])} == {"cn15k"}
 
@@ -57,6 +61,8 @@ def test_quick_is_small() -> None:
         ({"changes": ["lr=0"]}, "lr 0: give a number above 0"),
         ({"changes": ["speed=3"]}, "unknown setting 'speed'"),
         ({"quick": True, "appendix": True}, "--quick has settings of its own"),
+        ({"quick": True, "part": "figure3"}, "figure 3 has settings of its own"),
+        ({"kinds": ["plain"], "part": "figure3"}, "figure 3 is FocusE on NL27K"),
     ],
 )
 def test_what_does_not_exist_is_refused(words, complaint: str) -> None:

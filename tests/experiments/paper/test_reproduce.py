@@ -45,7 +45,7 @@ def test_cells_are_trained_and_reported(tmp_path) -> None:
     assert {path.name for path in tmp_path.iterdir()} >= {"report.md", "report.html", "report.json", "cells"}
     assert not any((tmp_path / "runs").iterdir())
     assert sum("[1/2]" in line for line in said) == 2
-    assert "1 cells left" in said[1]
+    assert "cells left: 1" in said[1]
     assert "paper 0.97" in said[1]
     json.dumps(done.to_dict(), allow_nan=False)
 
@@ -106,7 +106,7 @@ def test_ctrl_c_leaves_a_report_of_what_is_finished(tmp_path, monkeypatch) -> No
         return trained(*arguments, **options)
 
     monkeypatch.setattr(room, "train", train)
-    with pytest.raises(Stopped):
+    with pytest.raises(Stopped, match=r"stopped in \[2/2\] PPI5K FocusE ComplEx.*the same command goes on"):
         reproduce(choose("ppi5k"), tmp_path, progress=False)
     assert json.loads((tmp_path / "report.json").read_text())["about"]["cells"] == 1
 

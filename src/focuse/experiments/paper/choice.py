@@ -52,12 +52,17 @@ class Choice:
         quick: bool = False,
     ) -> Choice:
         """From the words of the command line; None means all."""
+        data = None if data is None else [name.lower() for name in data]  # the paper's tables say PPI5K
         for word, given, known in (("data set", data, DATA), ("model", models, MODELS), ("kind", kinds, KINDS)):
             for name in given or ():
                 choose(word, name, known)
         choose("part", part, PARTS)
         if quick and appendix:
             raise FocuseError("--quick has settings of its own; leave out --appendix")
+        if part == "figure3" and (quick or appendix or changes):
+            raise FocuseError("figure 3 has settings of its own; leave out --quick, --appendix and --change")
+        if part == "figure3" and ("focuse" not in (kinds or KINDS) or "nl27k" not in (data or DATA)):
+            raise FocuseError("figure 3 is FocusE on NL27K; leave out --kind and --data")
         made = cls(
             data=tuple(dict.fromkeys(data or (QUICK_DATA if quick else DATA))),
             models=tuple(dict.fromkeys(models or (QUICK_MODELS if quick else MODELS))),

@@ -54,7 +54,7 @@ class Reproduction:
             f"{Cell(**result.cell).title}, seed {result.cell['seed']}: {describe(result)}" for result in self.results
         ]
         if self.left:
-            lines.append(f"time is up: {self.left} cells left; the same command goes on")
+            lines.append(f"time is up, cells left: {self.left}; the same command goes on")
         return "\n".join([*lines, f"report: {self.out / 'report.md'}, report.html, report.json"])
 
 
@@ -116,7 +116,7 @@ class Reproducer:
                     result = self._train(cell, progress)
                 except Stopped:
                     if time.monotonic() <= self.deadline:
-                        raise
+                        raise Stopped(f"stopped in {label}, saved; the same command goes on") from None
                     done.left += 1
                     continue
                 except FocuseError as error:
@@ -231,7 +231,7 @@ def describe(result: Result) -> str:
 
 def _time_left(trained: list[float], todo: Sequence[Cell]) -> str:
     minutes = len(todo) * sum(trained) / len(trained) / 60
-    return f"; {len(todo)} cells left, about {minutes:.0f} min" if todo else ""
+    return f"; cells left: {len(todo)}, about {minutes:.0f} min" if todo else ""
 
 
 def _began_with(folder: Path, given: dict[str, Any]) -> bool:

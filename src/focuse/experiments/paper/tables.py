@@ -129,9 +129,10 @@ class Runs:
     @classmethod
     def of(cls, results: Iterable[Result]) -> Runs:
         """Unchanged cells of the paper's form, else of the appendix's, else the quick ones: never mixed."""
+        results = list(results)
         unchanged = [result for result in results if not result.cell["changes"]]
-        found = [form for form in ("paper", "appendix", "quick") if any(r.cell["form"] == form for r in unchanged)]
-        form = found[0] if found else "paper"
+        forms = [result.cell["form"] for result in unchanged] or [result.cell["form"] for result in results]
+        form = next((form for form in ("paper", "appendix", "quick") if form in forms), "paper")
         groups: dict[Key, list[Result]] = {}
         for result in sorted(unchanged, key=lambda result: int(result.cell["seed"])):
             cell = result.cell
