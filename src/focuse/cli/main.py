@@ -47,7 +47,9 @@ def options(
 def run() -> None:
     """Run the command; what the user can mend is one line on stderr and exit code 2."""
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)
+        if code == 130:  # typer has swallowed a Ctrl-C
+            raise KeyboardInterrupt
     except FocuseError as error:
         print(f"focuse: {error}", file=sys.stderr)
         sys.exit(130 if isinstance(error, Stopped) else 2)

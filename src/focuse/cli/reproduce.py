@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from focuse.cli.output import Json, emit
+from focuse.errors import FocuseError
 
 NAME = "reproduce"
 SHORT = "The paper's tables and figures again."
@@ -67,3 +68,5 @@ def command(
     options: dict[str, Any] = {"budget": seconds, "device": device, "keep_runs": keep_runs}
     done = reproduce(choice, out, asked, say, progress=not quiet, report_only=report_only, **options)
     emit(done.to_dict(), str(done), as_json)
+    if done.failed:
+        raise FocuseError("; ".join(f"{name}: {why}" for name, why in done.failed.items()))

@@ -87,6 +87,7 @@ def test_forms() -> None:
     figure = figure_cells(["transe"], 1)
     assert [cell.changes["decay"] for cell in figure] == list(range(0, 801, 100))
     settings = figure[0].settings(149_100)
+    assert settings["nonlinearity"] == "shifted-softplus"  # the authors', whatever ours is in the tables
     assert (settings["dim"], settings["lr"], settings["regularizer"]) == (300, 1e-3, "l3:1e-2")
 
 

@@ -6,6 +6,7 @@ where the authors' code differs from their text, `published.toml` the figures of
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 import tomllib
@@ -22,6 +23,7 @@ DATA = ("ppi5k", "nl27k", "cn15k", "onet20k", "onet-importance")
 MODELS = ("transe", "distmult", "complex")
 KINDS = ("plain", "focuse")
 TITLES = {"transe": "TransE", "distmult": "DistMult", "complex": "ComplEx"}
+LONGEST = 180
 NOT_SETTINGS = ("departures", "ours", "because")
 # Figure 3 varies λ on NL27K and holds everything else.
 DECAYS = tuple(range(0, 801, 100))
@@ -60,7 +62,10 @@ class Cell:
         parts = [self.data, self.model, self.kind]
         parts += [f"{key}={value}" for key, value in sorted(self.changes.items())]
         parts += [self.form] if self.form != "paper" else []
-        return re.sub(r"[^\w=.+-]", "-", "_".join([*parts, f"seed{self.seed}"]))
+        name = re.sub(r"[^\w=.+-]", "-", "_".join([*parts, f"seed{self.seed}"]))
+        if len(name) > LONGEST:  # a file system takes 255 bytes, and temporary names are longer
+            name = f"{name[: LONGEST - 17]}_{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
+        return name
 
     @property
     def title(self) -> str:
@@ -78,7 +83,7 @@ class Cell:
         return given | {"model": self.model, "seed": self.seed}
 
     def _given(self) -> dict[str, Any]:
-        given = dict(configuration(self.data, self.form != "appendix")[self.model][self.kind])
+        given = dict(configuration(self.data, self.form in ("paper", "quick"))[self.model][self.kind])
         if self.form == "quick":
             given |= QUICK | (QUICK_FOCUS if self.kind == "focuse" else {"burn_in": 0})
         if self.form == "figure3":

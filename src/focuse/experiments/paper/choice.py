@@ -23,6 +23,15 @@ from focuse.training.settings import Settings
 
 PARTS = ("tables", "figure3", "all")
 
+NOT_CHANGED = {
+    "model",
+    "seed",
+    "device",
+    "batches",
+    "duplicates",
+    "checkpoint_every",
+}  # they make another cell, or none
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -102,4 +111,9 @@ def _decays(text: str) -> tuple[int, ...]:
 
 def _variant(text: str) -> dict[str, Any]:
     """'lr=1e-4 dim=300' as settings."""
-    return {name: value_of(name, value) for name, value in assignments("--change", text.split()).items()}
+    found = {name: value_of(name, value) for name, value in assignments("--change", text.split()).items()}
+    if not found:
+        raise FocuseError(f"--change {text!r}: write it like --change 'lr=1e-4 dim=300'")
+    for name in NOT_CHANGED & set(found):
+        raise FocuseError(f"--change {text!r}: {name} cannot be changed here; it has an option of its own, or none")
+    return found

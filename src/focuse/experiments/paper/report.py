@@ -35,8 +35,8 @@ LEGEND = (
     "not published. Intervals tell how much the choice of test triples matters, not that of the seed."
 )
 CLEAN = (
-    "The same tables on the test triples of which neither a duplicate nor the inverse stands in train; top and bottom "
-    "are the tenths of these. The paper has no such figures."
+    "The same tables on the test triples of which neither a duplicate nor an edge back by any relation stands in "
+    "train; top and bottom are the tenths of these. The paper has no such figures."
 )
 
 
@@ -107,7 +107,9 @@ class Report:
         if self.runs.form == "quick":
             blocks.append(Text(QUICK_LINE))
         elif self.runs.form == "appendix":
-            blocks.append(Text("The tables hold the settings of the paper's appendix, to the letter."))
+            blocks.append(
+                Text("The tables hold the settings of the paper's appendix and the authors' code, without ours.")
+            )
         blocks.append(Grid(["what was run", ""], [[key, words(value)] for key, value in self.about.items()], words=2))
         notes = []
         missing = [title(data) for data in DATA if data not in self.runs.data]

@@ -98,6 +98,9 @@ class Reproducer:
 
     def run(self, choice: Choice, say: Say, progress: bool = True) -> Reproduction:
         """Train what is not finished yet; every result, old and new, of the chosen cells."""
+        names = {path.name for path in self.out.iterdir()} if self.out.is_dir() else set()
+        if names and not names & {"cells", "runs"}:
+            raise FocuseError(f"{self.out}: holds something else; choose another --out")
         cells = choice.cells(self._load(choice, say))
         for folder in (self.out / "cells", self.out / "runs"):
             _make(folder)

@@ -21,6 +21,7 @@ from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import known_facts, rank_graph
 from focuse.evaluation.metrics import Figures, decile_size, deciles, figures, weighted_median
 from focuse.evaluation.ranking import Rivals
+from focuse.experiments.paper.cells import Cell
 from focuse.graph.audit import leaked
 from focuse.graph.weights import comparable
 from focuse.graph.writing import replacing
@@ -28,6 +29,7 @@ from focuse.run import Run
 
 Floats = npt.NDArray[np.float64]
 PARTS = ("all", "top", "bottom")
+FACTS = {"settings", "departures", "epochs", "seconds", "device", "torch"}
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,14 @@ class Result:
             "weight": test.weight,
             "clean": test.clean.astype(np.uint8),
         }
-        with replacing(folder / f"{name}.safetensors") as temporary:
-            save_file({key: np.ascontiguousarray(value) for key, value in arrays.items()}, temporary)
-        with replacing(folder / f"{name}.json") as temporary:
-            temporary.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
+        try:
+            with replacing(folder / f"{name}.safetensors") as temporary:
+                save_file({key: np.ascontiguousarray(value) for key, value in arrays.items()}, temporary)
+            with replacing(folder / f"{name}.json") as temporary:
+                temporary.write_text(text, encoding="utf-8")
+        except (OSError, SafetensorError) as error:
+            raise FocuseError(f"{folder / name}: cannot be written ({error}); make room, then go on") from None
 
     def to_dict(self) -> dict[str, Any]:
         """Cell, facts and figures (`full` and `clean`, each side by itself and jointly), without the ranks."""
@@ -130,8 +136,16 @@ class Result:
             arrays = load_file(path.with_suffix(".safetensors"))
             rivals = Rivals(arrays["higher"].astype(np.int64), arrays["same"].astype(np.int64))
             test = Ranked(rivals, arrays["score"], arrays["weight"], arrays["clean"].astype(bool))
+            n = len(test)
+            shapes = {key: (n, 2) if key in ("higher", "same") else (n,) for key in arrays}
+            if any(arrays[key].shape != shape for key, shape in shapes.items()) or arrays["higher"].min(initial=0) < 0:
+                raise ValueError("arrays that do not fit each other")
+            missing = FACTS - set(data["facts"])
+            if missing:
+                raise ValueError(f"no {min(missing)}")
+            Cell(**data["cell"]).settings(1000)  # names that exist
             return cls(dict(data["cell"]), dict(data["facts"]), test)
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, FocuseError) as error:
             raise FocuseError(f"{path}: damaged result ({error}); remove it, and the cell is trained again") from None
 
 
