@@ -115,6 +115,8 @@ class Report:
         missing = [title(data) for data in DATA if data not in self.runs.data]
         if missing:
             notes.append(f"No cell of the tables is finished for {', '.join(missing)}.")
+        if not self.curves and self.runs.form != "quick":
+            notes.append("No cell of figure 3 is finished; `--part figure3` trains them.")
         aside = sum(result.cell["form"] == "quick" for result in self.results) if self.runs.form != "quick" else 0
         if aside:
             notes.append(f"{aside} cells of the quick form lie in the same folder; they are in no table.")
