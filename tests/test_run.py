@@ -169,7 +169,7 @@ def test_the_best_weights_are_announced(small, listen):
     run = focuse.train(small, **QUICK)
     at = run.last.progress
     assert recorder.notes[-1] == (
-        f"all epochs at epoch 4; best validation MRR {at.best_mrr:.3f} at epoch {at.best_epoch}, those weights are kept"
+        f"all epochs at epoch 4; best validation MRR {at.best_value:.3f} at epoch {at.best_epoch}, those weights are kept"
     )
 
 

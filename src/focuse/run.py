@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -170,8 +170,13 @@ def load(folder: str | Path, device: str = "auto") -> Run:
     settings, splits, normaliser = store.fixed()
     tables, history = store.model(choose_device(device))
     check_tables(tables, settings, splits.train, Path(folder))
-    engine = ReferenceEngine(make_model(settings.model), tables["entity"], tables["relation"])
-    return Run(settings, splits, normaliser, engine, history)
+    return Run(settings, splits, normaliser, make_scorer(settings.model, tables), history)
+
+
+def make_scorer(model: str, tables: Mapping[str, torch.Tensor]) -> ReferenceEngine:
+    """An engine that scores with finished tables."""
+    dense = {name: table for name, table in tables.items() if name not in ("entity", "relation")}
+    return ReferenceEngine(make_model(model), tables["entity"], tables["relation"], dense=dense)
 
 
 @contextmanager
@@ -190,12 +195,15 @@ def _finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, reporter: 
     at = last.progress
     if last.best is not None:
         reporter.note(
-            f"{at.finished} at epoch {at.epoch}; best validation MRR {at.best_mrr:.3f} at epoch {at.best_epoch}, "
+            f"{at.finished} at epoch {at.epoch}; {_found(trainer.settings, at.best_value)} at epoch {at.best_epoch}, "
             "those weights are kept"
         )
-    tables = last.final()
-    engine = ReferenceEngine(trainer.engine.model, tables["entity"], tables["relation"])
+    engine = make_scorer(trainer.settings.model, last.final())
     return Run(trainer.settings, splits, normaliser, engine, last.history, last)
+
+
+def _found(settings: Settings, value: float) -> str:
+    return f"best validation MSE {-value:.4f}" if settings.judge == "mse" else f"best validation MRR {value:.3f}"
 
 
 def make_splits(

@@ -71,7 +71,7 @@ def test_head_query_scores_like_tail_query(model: Model, rows: Callable[..., Ten
     head, relation, tail = rows(BATCH), rows(BATCH, relation=True), rows(BATCH)
     of_head = model.query(tail, relation, "head")
     assert of_head.shape == model.query(head, relation, "tail").shape == head.shape
-    from_head = model.compare(of_head, model.candidates(head, relation))
+    from_head = model.finish(model.compare(of_head, model.candidates(head, relation)))
     torch.testing.assert_close(from_head, model.score(head, relation, tail))
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError
 from focuse.evaluation.known import Known
+from focuse.evaluation.metrics import figures
 from focuse.evaluation.ranking import Ranking, rank
 from focuse.models import MODELS, Side
 
@@ -33,6 +34,8 @@ FORMULAS: dict[str, Callable[[Row, Row, Row], int]] = {
     "distmult": lambda h, r, t: sum(a * b * c for a, b, c in zip(h, r, t, strict=True)),
     "complex": _complex,
 }
+# Untrained, UKGE's scale is 1 and its offset 0: DistMult.
+FORMULAS |= dict.fromkeys(("ukge-rect", "ukge-logi"), FORMULAS["distmult"])
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,33 @@ def test_a_constant_model_ranks_last(model: str, entities: int) -> None:
         assert (ranking.raw.ranks("worst", "joint") == 2 * entities - 1).all()
         tails = ranking.filtered.ranks("worst")[:, 0]
         assert tails.tolist() == [entities - len(facts), entities, entities - len(facts)]
+
+
+class Constant:
+    """A model that scores everything alike."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, entities: int) -> None:
+        self.entities = entities
+
+    def score(self, head: torch.Tensor, relation: torch.Tensor, tail: torch.Tensor) -> torch.Tensor:
+        return torch.full((len(head),), 0.5)
+
+    def score_all(self, known: torch.Tensor, relation: torch.Tensor, side: Side) -> torch.Tensor:
+        return torch.full((len(known), self.entities), 0.5)
+
+
+@pytest.mark.parametrize("entities", [2, 100, 4999])
+def test_what_the_original_rule_gave_a_constant_model(entities: int) -> None:
+    """Ranks by `score > own` alone (ties first) make a model that knows nothing a perfect one; here it stands last."""
+    test = [(0, 0, 1), (1, 0, 0), (entities - 1, 0, 0)]
+    ranking = rank(Constant(entities), *columns(test), known_of([], entities))
+    fair, original = figures(ranking.raw.ranks()), figures(ranking.raw.ranks("best"))
+    assert (ranking.raw.ranks() == entities).all()
+    assert (fair.mr, fair.mrr) == (entities, pytest.approx(1 / entities))
+    assert (ranking.raw.ranks("best") == 1).all()
+    assert (original.mr, original.mrr, original.hits) == (1.0, 1.0, {1: 1.0, 3: 1.0, 10: 1.0})
 
 
 def test_facts_of_the_test_itself_do_not_count() -> None:

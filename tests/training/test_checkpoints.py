@@ -186,7 +186,7 @@ class TestResume:
         done = len(first.history)
         again = focuse.resume(tmp_path / "run", epochs=80, progress=False)
         assert len(again.history) >= done + 2
-        assert again.last.progress.best_mrr >= first.last.progress.best_mrr
+        assert again.last.progress.best_value >= first.last.progress.best_value
 
     def test_fewer_epochs_are_refused(self, whole):
         with pytest.raises(FocuseError, match="has 8 epochs already"):
@@ -324,8 +324,8 @@ class TestDamage:
         ("change", "says"),
         [
             (lambda text: text[: text.index("[settings]") + 40], "damaged"),
-            (lambda text: text.replace("format = 1\n", ""), "format"),
-            (lambda text: text.replace("format = 1", "format = 99"), "run format 99"),
+            (lambda text: text.replace("format = 2\n", ""), "format"),
+            (lambda text: text.replace("format = 2", "format = 99"), "run format 99"),
             (lambda text: text.replace('model = "complex"', 'model = "complx"'), "did you mean complex"),
             (lambda text: text.replace("[settings]", "[sittings]"), "settings"),
             (lambda text: text.replace("[unseen", "[onseen"), "unseen"),
@@ -363,7 +363,7 @@ class TestWhatIsInAFolder:
     def test_every_setting_is_in_run_toml_resolved(self, whole):
         config = tomllib.loads((whole() / "run.toml").read_text(encoding="utf-8"))
         run = focuse.load(whole())
-        assert config["format"] == 1
+        assert config["format"] == 2
         assert config["focuse"] == focuse.__version__
         given = {key: value for key, value in run.settings.to_dict().items() if value is not None}
         assert config["settings"] == given

@@ -117,13 +117,13 @@ def test_best_keeps_copies_and_counts_checks() -> None:
     assert best.tables is not None
     assert best.tables["entity"].tolist() == [[0.0, 0.0]] * 3
     assert not best.tables["entity"].requires_grad
-    assert (best.mrr, best.epoch, best.checks_since) == (0.2, 5, 0)
+    assert (best.value, best.epoch, best.checks_since) == (0.2, 5, 0)
     for checks, mrr in enumerate([0.1, 0.2, math.nan], 1):  # equal is no better
         best.look(mrr, 10 * checks, {"entity": table})
-        assert (best.mrr, best.epoch, best.checks_since) == (0.2, 5, checks)
+        assert (best.value, best.epoch, best.checks_since) == (0.2, 5, checks)
     assert best.tables["entity"].tolist() == [[0.0, 0.0]] * 3
     best.look(0.3, 50, {"entity": table})
-    assert (best.mrr, best.epoch, best.checks_since) == (0.3, 50, 0)
+    assert (best.value, best.epoch, best.checks_since) == (0.3, 50, 0)
     assert best.tables["entity"].tolist() == [[7.0, 7.0]] * 3
 
 

@@ -1,17 +1,23 @@
-"""`focuse inspect`: what is in a graph, and what leaks from train to test."""
+"""`focuse inspect`: what is in a graph, what leaks from train to test, and what a guess without a model reaches."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from focuse.cli.files import Layout
 from focuse.cli.output import Json, bars, emit, table
 from focuse.errors import printable
+from focuse.evaluation.confidence import Errors
+from focuse.evaluation.weighing import trivial_errors
 from focuse.graph.audit import Audit, Leakage, audit
 
+# Part of a held-out graph (positives, clean) -> trivial row -> its errors.
+Trivial = Mapping[str, Mapping[str, Errors]]
 NAME = "inspect"
 SHORT = "Describe a graph and its leaks."
 
@@ -26,15 +32,22 @@ def command(
     most: Annotated[int, typer.Option("--relations", help="Most relations to list.")] = 20,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Describe a graph: counts, weights of each relation, repeats, inverse pairs, leakage and unseen names."""
+    """Describe a graph: counts, weights of each relation, repeats, inverse pairs; leakage and trivial rows of a split.
+
+    With --valid or --test: what of them train gives away, and how well three guesses without a model predict their
+    weights.
+    """
     layout = Layout(columns, delimiter, header)
     graphs = {name: layout.read(path) for name, path in (("valid", valid), ("test", test)) if path is not None}
-    facts = audit(layout.read(file), graphs)
-    emit(facts.to_dict(), describe(facts, most), as_json)
+    train = layout.read(file)
+    facts = audit(train, graphs)
+    # Without numbers there is nothing to guess.
+    rows = {name: trivial_errors(train, graph) for name, graph in graphs.items() if train.weighted and graph.weighted}
+    emit({**facts.to_dict(), "trivial": _as_data(rows)}, describe(facts, most, rows), as_json)
 
 
-def describe(facts: Audit, most: int) -> str:
-    """The facts in words and columns."""
+def describe(facts: Audit, most: int, trivial: Mapping[str, Trivial] | None = None) -> str:
+    """The facts in words and columns; `trivial` has the trivial rows of each held-out graph."""
     lines = [
         f"{facts.source}: {facts.edges:,} edges, {facts.entities:,} entities, {facts.relations:,} relations",
         f"first edge: {' | '.join(map(printable, facts.first_edge))}",
@@ -61,7 +74,34 @@ def describe(facts: Audit, most: int) -> str:
         lines.append(f"… and {len(facts.per_relation) - most:,} more relations (--relations N)")
     for name, leak in facts.leakage.items():
         lines += ["", _leakage(name, leak)]
+        if trivial and name in trivial:
+            lines += ["", _trivial(name, trivial[name])]
     return "\n".join(lines)
+
+
+def _trivial(name: str, rows: Trivial) -> str:
+    """What a model must beat: errors on all of a held-out graph, and on what train does not give away."""
+    whole, clean = rows["positives"], rows["clean"]
+
+    def figures(row: str) -> list[str]:
+        numbers = (whole[row].mse, whole[row].mae, clean[row].mse, clean[row].mae)
+        return [f"{number:.4g}" if math.isfinite(number) else "–" for number in numbers]
+
+    counts = [next(iter(part.values())).n for part in (whole, clean)]
+    return "\n".join(
+        [
+            f"{name}: weights guessed without a model (all {counts[0]:,} rows; clean: the {counts[1]:,} neither in "
+            "train nor its inverse)",
+            table(["", "MSE", "MAE", "clean MSE", "clean MAE"], [[f"  {row}", *figures(row)] for row in whole]),
+        ]
+    )
+
+
+def _as_data(rows: Mapping[str, Trivial]) -> dict[str, Any]:
+    return {
+        name: {part: {row: errors.to_dict() for row, errors in found.items()} for part, found in parts.items()}
+        for name, parts in rows.items()
+    }
 
 
 def _weights(facts: Audit) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from focuse.engines.base import Batch, Corruptions, TableOptimiser
+from focuse.engines.base import Batch, Corruptions, Hints, TableOptimiser
 from focuse.engines.fused import FusedEngine
 from focuse.engines.reference import ReferenceEngine
 from focuse.errors import FocuseError, choose
 from focuse.models import Model
 
-__all__ = ["ENGINES", "Batch", "Corruptions", "FusedEngine", "ReferenceEngine", "make_engine"]
+__all__ = ["ENGINES", "Batch", "Corruptions", "FusedEngine", "Hints", "ReferenceEngine", "make_engine"]
 
 ENGINES = ("auto", "reference", "fused")
 
@@ -22,4 +22,5 @@ def make_engine(name: str, model: Model, tables: dict[str, Tensor], optimiser: T
     if name == "fused" and lacking:
         raise FocuseError(f"engine 'fused': {lacking}; use the engine 'auto'")
     kind = ReferenceEngine if name == "reference" or lacking else FusedEngine
-    return kind(model, tables["entity"], tables["relation"], optimiser)  # type: ignore[arg-type]
+    dense = {name: tables[name] for name in model.dense}
+    return kind(model, tables["entity"], tables["relation"], optimiser, dense)  # type: ignore[arg-type]

@@ -39,6 +39,14 @@ class Corruptions:
     mask: Tensor | None = None
 
 
+@dataclass(frozen=True)
+class Hints:
+    """Further triples with a term of their own in the loss: scores [S], weights [S] -> [], counted once a positive."""
+
+    batch: Batch
+    loss: Callable[[Tensor, Tensor], Tensor]
+
+
 # positive [B], negative [B, N], weight [B], mask [B, N] or None, β -> [B]
 ObjectiveFunction = Callable[[Tensor, Tensor, Tensor, Tensor | None, float | Tensor], Tensor]
 # rows of train int64 [B], β, key of the batch's random numbers -> its loss

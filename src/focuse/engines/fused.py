@@ -7,13 +7,22 @@ the reference serves all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
-from focuse.engines.base import AdamOptimiser, Batch, Corruptions, ObjectiveFunction, Penalty, Step, TableOptimiser
+from focuse.engines.base import (
+    AdamOptimiser,
+    Batch,
+    Corruptions,
+    Hints,
+    ObjectiveFunction,
+    Penalty,
+    Step,
+    TableOptimiser,
+)
 from focuse.engines.reference import ReferenceEngine
 from focuse.models import Model
 
@@ -25,8 +34,15 @@ class FusedEngine(ReferenceEngine):
 
     optimiser: AdamOptimiser
 
-    def __init__(self, model: Model, entity: Tensor, relation: Tensor, optimiser: AdamOptimiser) -> None:
-        super().__init__(model, entity, relation, optimiser)
+    def __init__(
+        self,
+        model: Model,
+        entity: Tensor,
+        relation: Tensor,
+        optimiser: AdamOptimiser,
+        dense: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        super().__init__(model, entity, relation, optimiser, dense)
         self.gradients = {name: torch.zeros_like(table) for name, table in self.tables.items()}
 
     @staticmethod
@@ -48,56 +64,56 @@ class FusedEngine(ReferenceEngine):
         beta: float | Tensor,
         penalty: Penalty | None = None,
         scale: float = 1.0,
+        hints: Hints | None = None,
     ) -> Tensor:
         """As the reference's, but the loss comes as a tensor [] and is not looked at."""
-        head, tail = (_leaf(self.tables["entity"], ids) for ids in (batch.head, batch.tail))
-        kind = _leaf(self.tables["relation"], batch.relation)
-        query = self.model.query(head, kind, "tail")
-        positive = self.model.compare(query, tail)
-        groups = [self._group(group, head, kind, tail, query) for group in corruptions]
+        dense = {name: self.tables[name].detach().requires_grad_() for name in self.model.dense}
+        model = self.model.with_dense(dense)
+        rows = _Rows(self, batch)
+        query = model.query(rows.head, rows.kind, "tail")
+        positive = model.compare(query, rows.tail)
+        groups = [_group(self, model, group, rows, query) for group in corruptions]
 
-        scores = [part.detach().requires_grad_() for part in (positive, *(group.scores for group in groups))]
+        # The kernels' comparisons are where autograd is cut in two: from here to the loss, then back to the rows.
+        products = [part.detach().requires_grad_() for part in (positive, *(group.products for group in groups))]
+        found, *others = (model.finish(part) for part in products)
         parts = [
-            objective(scores[0], negative, batch.weight, group.mask, beta).sum()
-            for negative, group in zip(scores[1:], corruptions, strict=True)
+            objective(found, negative, batch.weight, group.mask, beta).sum()
+            for negative, group in zip(others, corruptions, strict=True)
         ]
+        more = None
+        if hints is not None:
+            more = _Rows(self, hints.batch)
+            score = model.score(more.head, more.kind, more.tail)
+            parts.append(hints.loss(score, hints.batch.weight) * (len(batch) * len(corruptions)))
         loss = torch.stack(parts).sum()
         (loss * scale).backward()  # type: ignore[no-untyped-call]
-        slopes = [part.grad if part.grad is not None else torch.zeros_like(part) for part in scores]
+        slopes = [_gradient(part) for part in products]
 
-        # From the scores back to the rows, and from the rows to the places where they lie.
         outputs, gradients = [positive], [slopes[0]]
         for group, slope in zip(groups, slopes[1:], strict=True):
             outputs.append(group.output)
             gradients.append(group.back(slope))
         if penalty is not None and penalty.scope == "rows":
-            outputs.append(torch.as_tensor(penalty([head, kind, tail])))
+            outputs.append(torch.as_tensor(penalty([rows.head, rows.kind, rows.tail])))
             gradients.append(torch.ones_like(outputs[-1]))
         torch.autograd.backward(outputs, gradients)
-        for table, ids, rows in (
-            ("entity", batch.head, head),
-            ("entity", batch.tail, tail),
-            ("relation", batch.relation, kind),
-        ):
-            self.gradients[table].index_add_(0, ids, _gradient(rows))
-        for group in groups:
-            group.finish()
+        for part in (rows, *groups, *([] if more is None else [more])):
+            part.collect()
+        for name, leaf in dense.items():
+            self.gradients[name] += _gradient(leaf)
         self._update(penalty)
         return loss.detach().double()
-
-    def _group(self, group: Corruptions, head: Tensor, kind: Tensor, tail: Tensor, query: Tensor) -> _Own | _Pool:
-        if group.side != "both":
-            known = query if group.side == "tail" else self.model.query(tail, kind, "head")
-            return _Pool(self, group, known, kind)
-        queries = torch.stack([query, self.model.query(tail, kind, "head")], dim=1)
-        return _Own(self, group, queries)
 
     def _update(self, penalty: Penalty | None) -> None:
         from focuse.engines.kernels import adam
 
-        whole = penalty if penalty is not None and penalty.scope == "tables" else None
-        power, strength = (whole.power, whole.strength) if whole is not None else (0, 0.0)
+        power, strength = 0, 0.0
+        if penalty is not None and penalty.scope == "tables":
+            power, strength = penalty.power, penalty.strength
         for name, table in self.tables.items():
+            if name in self.model.dense:
+                power, strength = 0, 0.0  # they come last, and no penalty lies on them
             mean, square, steps = self.optimiser.moments(name)
             steps += 1
             adam(table, self.gradients[name], mean, square, steps, self.optimiser.lr, power, strength)
@@ -110,6 +126,29 @@ class FusedEngine(ReferenceEngine):
         self._known_twins = None
 
 
+class _Rows:
+    """The rows of some triples, and where their gradients go."""
+
+    def __init__(self, engine: FusedEngine, batch: Batch) -> None:
+        self.batch, self.into = batch, engine.gradients
+        entity = engine.tables["entity"]
+        self.head, self.tail = _leaf(entity, batch.head), _leaf(entity, batch.tail)
+        self.kind = _leaf(engine.tables["relation"], batch.relation)
+
+    def collect(self) -> None:
+        self.into["entity"].index_add_(0, self.batch.head, _gradient(self.head))
+        self.into["entity"].index_add_(0, self.batch.tail, _gradient(self.tail))
+        self.into["relation"].index_add_(0, self.batch.relation, _gradient(self.kind))
+
+
+def _group(engine: FusedEngine, model: Model, group: Corruptions, rows: _Rows, query: Tensor) -> _Own | _Pool:
+    if group.side != "both":
+        known = query if group.side == "tail" else model.query(rows.tail, rows.kind, "head")
+        return _Pool(engine, model, group, known, rows.kind)
+    queries = torch.stack([query, model.query(rows.tail, rows.kind, "head")], dim=1)
+    return _Own(engine, group, queries)
+
+
 class _Own:
     """Each positive's own corruptions, scored and sent back by kernels."""
 
@@ -120,30 +159,30 @@ class _Own:
             raise ValueError("corruptions of both sides need their entities and sides")
         self.engine, self.output = engine, queries
         self.asked = (queries.detach(), engine.tables["entity"], group.entities, group.tails, engine.model.form)
-        self.scores = own_scores(*self.asked)
+        self.products = own_scores(*self.asked)
 
     def back(self, slope: Tensor) -> Tensor:
         from focuse.engines.kernels import own_gradients
 
-        return own_gradients(*self.asked, self.scores, slope, self.engine.gradients["entity"])
+        return own_gradients(*self.asked, self.products, slope, self.engine.gradients["entity"])
 
-    def finish(self) -> None:
+    def collect(self) -> None:
         """Nothing is left to do: the kernel has added the rows' gradients."""
 
 
 class _Pool:
     """One pool for all positives, or every entity: a matrix product, which autograd does well."""
 
-    def __init__(self, engine: FusedEngine, group: Corruptions, query: Tensor, kind: Tensor) -> None:
+    def __init__(self, engine: FusedEngine, model: Model, group: Corruptions, query: Tensor, kind: Tensor) -> None:
         entity = engine.tables["entity"]
         self.ids, self.into = group.entities, engine.gradients["entity"]
         self.rows = entity.detach().requires_grad_() if self.ids is None else _leaf(entity, self.ids)
-        self.scores = self.output = engine.model.shared(query, kind, self.rows)
+        self.products = self.output = model.pooled(query, kind, self.rows)
 
     def back(self, slope: Tensor) -> Tensor:
         return slope
 
-    def finish(self) -> None:
+    def collect(self) -> None:
         if self.ids is None:
             self.into += _gradient(self.rows)
         else:

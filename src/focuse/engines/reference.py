@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from focuse.engines.base import Batch, Corruptions, ObjectiveFunction, Penalty, Step, TableOptimiser
+from focuse.engines.base import Batch, Corruptions, Hints, ObjectiveFunction, Penalty, Step, TableOptimiser
 from focuse.models import Model, Side
 
 
 class ReferenceEngine:
-    """Owns the tables of entities [E, d] and relations [R, r] and computes with them.
+    """Owns the tables of entities [E, d] and relations [R, r] and what is `dense`, and computes with them.
 
     For ranking and prediction no optimiser is needed.
     """
 
-    def __init__(self, model: Model, entity: Tensor, relation: Tensor, optimiser: TableOptimiser | None = None) -> None:
-        self.model = model
-        self.tables = {"entity": entity, "relation": relation}
+    def __init__(
+        self,
+        model: Model,
+        entity: Tensor,
+        relation: Tensor,
+        optimiser: TableOptimiser | None = None,
+        dense: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        dense = dict(model.dense_start() if dense is None else dense)
+        self.model = model.with_dense(dense)  # it is trained in place, so the model always sees it as it is
+        self.tables = {"entity": entity, "relation": relation, **dense}
         self.optimiser = optimiser
         self._known_twins: tuple[Tensor | None] | None = None
 
@@ -70,26 +78,32 @@ class ReferenceEngine:
         beta: float | Tensor,
         penalty: Penalty | None = None,
         scale: float = 1.0,
+        hints: Hints | None = None,
     ) -> float:
         """Score, focus, loss, gradients, update. Minimises loss · `scale` + penalty; returns the loss alone."""
         if self.optimiser is None:
             raise ValueError("an engine without optimiser cannot train")
-        places = {"entity": _Place(self.tables["entity"]), "relation": _Place(self.tables["relation"])}
+        places = {name: _Place(table) for name, table in self.tables.items()}
         if self.optimiser.rows_only:
-            places["entity"].restrict(_entities_of(batch, corruptions))
-            places["relation"].restrict(batch.relation)
+            places["entity"].restrict(_entities_of(batch, corruptions, hints))
+            places["relation"].restrict(_relations_of(batch, hints))
         entity, relation = places["entity"], places["relation"]
+        model = self.model.with_dense({name: places[name].leaf for name in self.model.dense})
         head, kind, tail = entity.rows(batch.head), relation.rows(batch.relation), entity.rows(batch.tail)
-        positive = self.model.score(head, kind, tail)
+        positive = model.score(head, kind, tail)
         parts = []
         for group in corruptions:
-            negative = self._negatives(head, kind, tail, group, entity)
+            negative = _negatives(model, head, kind, tail, group, entity)
             parts.append(objective(positive, negative, batch.weight, group.mask, beta).sum())
+        if hints is not None:
+            more = hints.batch
+            score = model.score(entity.rows(more.head), relation.rows(more.relation), entity.rows(more.tail))
+            parts.append(hints.loss(score, more.weight) * (len(batch) * len(corruptions)))
         loss = torch.stack(parts).sum()
         total = loss * scale
         if penalty is not None:
             whole = penalty.scope == "tables"
-            total = total + penalty([place.leaf for place in places.values()] if whole else [head, kind, tail])
+            total = total + penalty([entity.leaf, relation.leaf] if whole else [head, kind, tail])
         value, minimised = torch.stack([loss, total]).tolist()
         if not math.isfinite(minimised):
             raise FloatingPointError(f"the loss is {minimised}")
@@ -102,17 +116,18 @@ class ReferenceEngine:
         """A whole step (batch, corruptions, `step`) as this engine likes it best; here as it is."""
         return compute
 
-    def _negatives(self, head: Tensor, kind: Tensor, tail: Tensor, group: Corruptions, entity: _Place) -> Tensor:
-        """Scores of one group of corruptions, [B, N]."""
-        if group.side == "both":
-            if group.entities is None or group.tails is None:
-                raise ValueError("corruptions of both sides need their entities and sides")
-            queries = torch.stack([self.model.query(head, kind, "tail"), self.model.query(tail, kind, "head")], dim=1)
-            of_tail, of_head = self.model.own(queries, kind, entity.rows(group.entities)).unbind(1)
-            return torch.where(group.tails, of_tail, of_head)
-        known = head if group.side == "tail" else tail
-        pool = entity.leaf if group.entities is None else entity.rows(group.entities)
-        return self.model.shared(self.model.query(known, kind, group.side), kind, pool)
+
+def _negatives(model: Model, head: Tensor, kind: Tensor, tail: Tensor, group: Corruptions, entity: _Place) -> Tensor:
+    """Scores of one group of corruptions, [B, N]."""
+    if group.side == "both":
+        if group.entities is None or group.tails is None:
+            raise ValueError("corruptions of both sides need their entities and sides")
+        queries = torch.stack([model.query(head, kind, "tail"), model.query(tail, kind, "head")], dim=1)
+        of_tail, of_head = model.own(queries, kind, entity.rows(group.entities)).unbind(1)
+        return torch.where(group.tails, of_tail, of_head)
+    known = head if group.side == "tail" else tail
+    pool = entity.leaf if group.entities is None else entity.rows(group.entities)
+    return model.shared(model.query(known, kind, group.side), kind, pool)
 
 
 class _Place:
@@ -137,14 +152,20 @@ class _Place:
         return self.leaf.grad if self.leaf.grad is not None else torch.zeros_like(self.leaf)
 
 
-def _entities_of(batch: Batch, corruptions: list[Corruptions]) -> Tensor | None:
+def _entities_of(batch: Batch, corruptions: list[Corruptions], hints: Hints | None) -> Tensor | None:
     """All entity ids that a step touches, or None for every one."""
     ids = [batch.head, batch.tail]
+    if hints is not None:
+        ids += [hints.batch.head, hints.batch.tail]
     for group in corruptions:
         if group.entities is None:
             return None
         ids.append(group.entities.flatten())
     return torch.cat(ids)
+
+
+def _relations_of(batch: Batch, hints: Hints | None) -> Tensor:
+    return batch.relation if hints is None else torch.cat([batch.relation, hints.batch.relation])
 
 
 def _twins(rows: Tensor) -> Tensor | None:

@@ -16,11 +16,15 @@ MOST_HELD_OUT = 20_000
 
 @dataclass(frozen=True)
 class Splits:
-    """Three graphs over train's vocabularies. `valid` or `test` may be empty."""
+    """Three graphs over train's vocabularies. `valid` or `test` may be empty.
+
+    `inferred` holds triples that rules infer from train, their weights being confidences in [0, 1].
+    """
 
     train: Graph
     valid: Aligned
     test: Aligned
+    inferred: Graph | None = None
 
     def warnings(self) -> list[str]:
         """What of valid and test had to be left out, one line each."""

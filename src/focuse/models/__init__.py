@@ -7,8 +7,9 @@ from focuse.models.base import Form, Model, Side
 from focuse.models.complex import ComplEx
 from focuse.models.distmult import DistMult
 from focuse.models.transe import TransE, TransEL2
+from focuse.models.ukge import UkgeLogi, UkgeRect
 
-MODELS: dict[str, type[Model]] = {kind.name: kind for kind in (TransE, TransEL2, DistMult, ComplEx)}
+MODELS: dict[str, type[Model]] = {kind.name: kind for kind in (TransE, TransEL2, DistMult, ComplEx, UkgeRect, UkgeLogi)}
 
 
 def make_model(name: str) -> Model:
@@ -20,4 +21,16 @@ def make_model(name: str) -> Model:
     return MODELS[choose("model", name, MODELS)]()
 
 
-__all__ = ["MODELS", "ComplEx", "DistMult", "Form", "Model", "Side", "TransE", "TransEL2", "make_model"]
+__all__ = [
+    "MODELS",
+    "ComplEx",
+    "DistMult",
+    "Form",
+    "Model",
+    "Side",
+    "TransE",
+    "TransEL2",
+    "UkgeLogi",
+    "UkgeRect",
+    "make_model",
+]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -18,10 +20,19 @@ class Model(ABC):
     A subclass says what a query is; this class derives from it the four uses: one triple (`score`), each
     positive's own others (`own`), one pool for all (`shared`) and, the pool being the entity table, every
     entity at once. `form` says what kind of comparison it is, so that engines can be fast.
+
+    What is neither an entity's nor a relation's is `dense`: a class gives such tensors' first values, an engine
+    owns and trains them, and `with_dense` hands them in. A model whose scores mean a probability says so by `confident`.
+    `defaults` are settings that suit it better than the general ones, `spread` its first embeddings' deviation
+    (None: Xavier's).
     """
 
     name: ClassVar[str]
     form: ClassVar[Form]
+    confident: ClassVar[bool] = False
+    spread: ClassVar[float | None] = None
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    dense: Mapping[str, Tensor] = {}
 
     def entity_width(self, dim: int) -> int:
         """Numbers an entity's row holds."""
@@ -30,6 +41,28 @@ class Model(ABC):
     def relation_width(self, dim: int) -> int:
         """Numbers a relation's row holds."""
         return dim
+
+    def dense_start(self) -> dict[str, Tensor]:
+        """First values of the tensors that all triples share; most models have none."""
+        return {name: value.clone() for name, value in type(self).dense.items()}
+
+    def with_dense(self, dense: Mapping[str, Tensor]) -> Self:
+        """The same model over these dense tensors."""
+        bound = copy.copy(self)
+        bound.dense = dense
+        return bound
+
+    def finish(self, product: Tensor) -> Tensor:
+        """From a comparison to a score, number by number; the identity for most."""
+        return product
+
+    def trained(self, score: Tensor) -> Tensor:
+        """The confidence as training sees it: where `confidence` is cut off at 0 or 1, this one goes on."""
+        raise NotImplementedError(f"{self.name}: its scores mean no probability")
+
+    def confidence(self, score: Tensor) -> Tensor:
+        """The probability that a score means, in [0, 1]; only for a `confident` model."""
+        raise NotImplementedError(f"{self.name}: its scores mean no probability")
 
     @abstractmethod
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
@@ -53,15 +86,19 @@ class Model(ABC):
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """One score a triple: [B, d], [B, r], [B, d] -> [B]."""
         _same_length(head, relation, tail)
-        return self.compare(self.query(head, relation, "tail"), self.candidates(tail, relation))
+        return self.finish(self.compare(self.query(head, relation, "tail"), self.candidates(tail, relation)))
 
     def own(self, queries: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
         """Each positive's S queries against its own N others: [B, S, d], [B, r], [B, N, d] -> [B, S, N]."""
         _same_length(queries, relation, rows)
-        return self.product(queries, self.candidates(rows, relation[:, None]))
+        return self.finish(self.product(queries, self.candidates(rows, relation[:, None])))
 
     def shared(self, query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
         """Every query against one pool of P rows: [B, d], [B, r], [P, d] -> [B, P]."""
+        return self.finish(self.pooled(query, relation, rows))
+
+    def pooled(self, query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
+        """The comparisons behind `shared`, not finished."""
         _same_length(query, relation)
         others = self.candidates(rows[None], relation[:, None])
         if len(others) == 1:

@@ -2,7 +2,7 @@
 
 run.toml                 every setting, resolved, with a format version
 entities.parquet         names; relations.parquet likewise
-splits.safetensors       encoded train, valid and test
+splits.safetensors       encoded train, valid and test, and what rules infer
 normaliser.safetensors   arrays of the weight normaliser
 history.jsonl            one line an epoch
 checkpoint.safetensors   tables, optimiser, best tables and stopping state, replaced whole
@@ -40,7 +40,7 @@ from focuse.models import make_model
 from focuse.training.settings import Settings
 from focuse.training.toml import to_toml
 
-FORMAT = 1
+FORMAT = 2
 PARTS = ("train", "valid", "test")
 COLUMNS = ("head", "relation", "tail", "weight")
 Tables = dict[str, torch.Tensor]
@@ -53,7 +53,7 @@ class Progress:
     epoch: int = 0
     batch: int = 0
     loss: float = 0.0
-    best_mrr: float = -1.0
+    best_value: float = float("-inf")
     best_epoch: int = 0
     checks_since_best: int = 0
     finished: str = ""
@@ -262,6 +262,8 @@ def _writing(path: Path) -> Iterator[None]:
 
 def _write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: Normaliser) -> None:
     parts = {"train": splits.train, "valid": splits.valid.graph, "test": splits.test.graph}
+    if splits.inferred is not None:
+        parts["inferred"] = splits.inferred
     config = {
         "format": FORMAT,
         "focuse": __version__,
@@ -294,7 +296,7 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
         relations = Vocabulary.read(path)
     with _reading(folder / "splits.safetensors") as path:
         columns = load_arrays(path)
-        missing = {f"{name}/{column}" for name in PARTS for column in COLUMNS} - set(columns)
+        missing = {f"{name}/{column}" for name in {*PARTS, *config["sources"]} for column in COLUMNS} - set(columns)
         if missing:
             raise ValueError(f"no column {min(missing)}")
         sizes = {"head": len(entities), "relation": len(relations), "tail": len(entities)}
@@ -313,10 +315,11 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
             config["sources"][name],
             config["weighted"][name],
         )
-        for name in PARTS
+        for name in config["sources"]
     }
     unseen = {name: Unseen(**config["unseen"][name]) for name in ("valid", "test")}
-    return Splits(parts["train"], Aligned(parts["valid"], unseen["valid"]), Aligned(parts["test"], unseen["test"]))
+    valid, test = (Aligned(parts[name], unseen[name]) for name in ("valid", "test"))
+    return Splits(parts["train"], valid, test, parts.get("inferred"))
 
 
 def check_tables(tables: Tables, settings: Settings, train: Graph, folder: Path) -> None:
@@ -325,6 +328,7 @@ def check_tables(tables: Tables, settings: Settings, train: Graph, folder: Path)
     expected = {
         "entity": (len(train.entities), model.entity_width(settings.dim)),
         "relation": (len(train.relations), model.relation_width(settings.dim)),
+        **{name: tuple(value.shape) for name, value in model.dense_start().items()},
     }
     for name, shape in expected.items():
         found = tuple(tables[name].shape) if name in tables else None

@@ -15,24 +15,27 @@ from typing import Any
 import numpy as np
 import torch
 
-from focuse.engines import Batch, make_engine
+from focuse.engines import Batch, Hints, make_engine
 from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.evaluate import ids_of, known_facts
+from focuse.focus import Focus
+from focuse.graph.graph import Graph, Weights
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
 from focuse.models import make_model
 from focuse.training.checkpoints import Checkpoint, Progress, Store
 from focuse.training.interrupts import interruptible
-from focuse.training.losses import Objective, make_loss
-from focuse.training.negatives import Place, Sampler, generator, key_of
+from focuse.training.losses import Objective, SquaredError, make_loss
+from focuse.training.negatives import Place, Sampler, draw, generator, key_of
 from focuse.training.optimisers import make_optimiser
 from focuse.training.progress import Reporter
 from focuse.training.regularisers import make_regulariser
-from focuse.training.settings import Settings, checkpoint_interval
-from focuse.training.stopping import Best, make_judge
+from focuse.training.settings import SQUARED_ERROR, Settings, checkpoint_interval
+from focuse.training.stopping import Best, Judge, confidence_judge, make_judge
 
 # Places of the random streams: shuffles and first embeddings must not coincide with negatives.
 SHUFFLE, INITIAL = 1 << 40, 1 << 41
+INFERRED = 0x5851F42D4C957F2D  # turns a batch's key into that of its inferred triples
 
 
 class Trainer:
@@ -50,7 +53,10 @@ class Trainer:
     ) -> None:
         self.settings, self.reporter, self.store, self.deadline = settings, reporter, store, deadline
         train = splits.train
-        self.data = self._tensors(splits, normaliser)
+        weight = normaliser.transform(train.weight, train.relation)
+        self.data = _as_batch(train, weight, settings.device)
+        hints = splits.inferred
+        self.inferred = _as_batch(hints, hints.weight, settings.device) if hints is not None and len(hints) else None
         self.progress = checkpoint.progress if checkpoint else Progress()
         self.history: list[dict[str, Any]] = list(checkpoint.history) if checkpoint else []
         entities, relations = len(train.entities), len(train.relations)
@@ -63,26 +69,25 @@ class Trainer:
         known = known_facts([train], settings.device) if settings.filter_negatives else None
         self.sampler = Sampler(settings.sampling, settings.negatives or 1, entities, known)
         self.focus = settings.make_focus()
-        self.objective = Objective(make_loss(settings.loss), self.focus)
+        self.objective = make_objective(settings, self.focus)
         self.penalty = make_regulariser(settings.regularizer, settings.regularize or "tables")
         self.compute = self.engine.prepare(self._compute)
         self.loss: float | torch.Tensor = self.progress.loss
-        valid = splits.valid.graph
-        # As in the paper, validation ranks leave out every known fact; of test only that, nothing is learnt from it.
-        facts = known_facts([train, valid, splits.test.graph], settings.device)
-        self.judge = make_judge(valid, train, facts, settings.threshold, settings.seed)
+        self.judge = self._make_judge(splits, normaliser)
         self.best = Best(
-            self.progress.best_mrr,
+            self.progress.best_value,
             self.progress.best_epoch,
             self.progress.checks_since_best,
             checkpoint.best if checkpoint else None,
         )
 
-    def _tensors(self, splits: Splits, normaliser: Normaliser) -> Batch:
-        """Train as one big batch on the device."""
-        train = splits.train
-        weight = normaliser.transform(train.weight, train.relation).astype(np.float32)
-        return Batch(*(column.to(self.settings.device) for column in (*ids_of(train), torch.from_numpy(weight))))
+    def _make_judge(self, splits: Splits, normaliser: Normaliser) -> Judge | None:
+        settings, valid = self.settings, splits.valid.graph
+        # As in the paper, validation ranks leave out every known fact; of test only that, nothing is learnt from it.
+        facts = known_facts([splits.train, valid, splits.test.graph], settings.device)
+        if settings.judge == "mse":
+            return confidence_judge(valid, normaliser.transform(valid.weight, valid.relation), facts, settings.seed)
+        return make_judge(valid, splits.train, facts, settings.threshold, settings.seed)
 
     def run(self) -> Checkpoint:
         """Train to the end; the last checkpoint, its `final` tables are the ones to use."""
@@ -139,7 +144,17 @@ class Trainer:
         data = self.data
         batch = Batch(data.head[rows], data.relation[rows], data.tail[rows], data.weight[rows])
         scale = 1.0 / len(batch) if self.settings.reduction == "mean" else 1.0
-        return self.engine.step(batch, self.sampler(batch, place), self.objective, beta, self.penalty, scale)
+        hints = self._hints(place)
+        return self.engine.step(batch, self.sampler(batch, place), self.objective, beta, self.penalty, scale, hints)
+
+    def _hints(self, place: Place) -> Hints | None:
+        """Some of what rules infer, drawn for this batch."""
+        data, objective = self.inferred, self.objective
+        if data is None or not isinstance(objective, SquaredError) or isinstance(place, tuple):
+            return None
+        rows = draw(place ^ INFERRED, (self.settings.soft_logic_size,), len(data), data.head.device)
+        batch = Batch(data.head[rows], data.relation[rows], data.tail[rows], data.weight[rows])
+        return Hints(batch, objective.shortfall)
 
     def _settle(self) -> None:
         """The epoch's loss as a number. A GPU works ahead: only here its result is waited for and looked at."""
@@ -159,9 +174,9 @@ class Trainer:
         last = at.epoch >= settings.epochs
         due = at.epoch % settings.check_every == 0 or last
         if self.judge is not None and due and (at.epoch >= (settings.burn_in or 0) or last):
-            row["valid_mrr"] = self.judge(self.engine)
-            self.best.look(row["valid_mrr"], at.epoch, self.engine.tables)
-            at.best_mrr, at.best_epoch = self.best.mrr, self.best.epoch
+            found = row[self.judge.figure] = self.judge(self.engine)
+            self.best.look(self.judge.sign * found, at.epoch, self.engine.tables)
+            at.best_value, at.best_epoch = self.best.value, self.best.epoch
             at.checks_since_best = self.best.checks_since
         if last:
             at.finished = "all epochs"
@@ -195,11 +210,28 @@ class Trainer:
         )
 
 
+def _as_batch(graph: Graph, weight: Weights, device: str) -> Batch:
+    """All edges as one big batch on the device, weights in [0, 1]."""
+    columns = (*ids_of(graph), torch.from_numpy(weight.astype(np.float32)))
+    return Batch(*(column.to(device) for column in columns))
+
+
+def make_objective(settings: Settings, focus: Focus | None) -> Objective | SquaredError:
+    """Focus and loss, or the squared error of a model of confidence."""
+    if settings.loss != SQUARED_ERROR:
+        return Objective(make_loss(settings.loss), focus)
+    return SquaredError(make_model(settings.model).trained, settings.soft_logic_weight)
+
+
 def initial_tables(settings: Settings, entities: int, relations: int) -> dict[str, torch.Tensor]:
-    """Xavier normal: std √(2 / (rows + width)), as in the authors' experiments."""
+    """The model's own deviation, or Xavier normal: std √(2 / (rows + width)), as in the authors' experiments."""
     model, random = make_model(settings.model), generator(settings.seed, 0, INITIAL)
     shapes = {
         "entity": (entities, model.entity_width(settings.dim)),
         "relation": (relations, model.relation_width(settings.dim)),
     }
-    return {name: torch.randn(shape, generator=random) * (2.0 / sum(shape)) ** 0.5 for name, shape in shapes.items()}
+    tables = {}
+    for name, shape in shapes.items():
+        spread = model.spread if model.spread is not None else (2.0 / sum(shape)) ** 0.5
+        tables[name] = torch.randn(shape, generator=random) * spread
+    return tables | model.dense_start()

@@ -96,13 +96,39 @@ class Objective:
     focus: Focus | None = None
 
     def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
-        if negative.dim() != 2 or negative.shape[:1] != positive.shape:
-            raise ValueError(f"positives {tuple(positive.shape)} do not fit negatives {tuple(negative.shape)}")
-        if mask is not None and mask.shape != negative.shape:
-            raise ValueError(f"mask {tuple(mask.shape)} does not fit negatives {tuple(negative.shape)}")
+        _fitting(positive, negative, mask)
         if self.focus is not None:
             positive, negative = self.focus(positive, negative, weight, beta)
         return self.loss(positive, negative, mask)
+
+
+@dataclass(frozen=True)
+class SquaredError:
+    """UKGE's objective: how far a confidence lies from the weight, and that of corruptions from 0.
+
+    (φ(f⁺) − w)² + mean φ(f⁻)², and for a triple that rules infer with confidence s only its shortfall:
+    p · max(0, s − φ(f))², `share` being p. β has no part in it.
+    """
+
+    phi: Callable[[Tensor], Tensor]
+    share: float = 0.2
+
+    def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
+        _fitting(positive, negative, mask)
+        counted = negative.shape[1] if mask is None else mask.sum(1).clamp(min=1)
+        wrong = _count(self.phi(negative).square(), mask) / counted
+        return (self.phi(positive) - weight).square() + wrong
+
+    def shortfall(self, score: Tensor, bound: Tensor) -> Tensor:
+        """The rules' part: scores [S], inferred confidences [S] -> []."""
+        return self.share * F.relu(bound - self.phi(score)).square().mean()
+
+
+def _fitting(positive: Tensor, negative: Tensor, mask: Mask) -> None:
+    if negative.dim() != 2 or negative.shape[:1] != positive.shape:
+        raise ValueError(f"positives {tuple(positive.shape)} do not fit negatives {tuple(negative.shape)}")
+    if mask is not None and mask.shape != negative.shape:
+        raise ValueError(f"mask {tuple(mask.shape)} does not fit negatives {tuple(negative.shape)}")
 
 
 def _count(values: Tensor, mask: Mask) -> Tensor:

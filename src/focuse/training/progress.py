@@ -23,7 +23,7 @@ class Reporter(Protocol):
         """`share` of the epoch is done."""
 
     def epoch(self, row: dict[str, Any]) -> None:
-        """An epoch is complete: epoch, loss, beta, seconds and perhaps valid_mrr."""
+        """An epoch is complete: epoch, loss, beta, seconds and perhaps valid_mrr or valid_mse."""
 
     def stop(self) -> None: ...
 
@@ -107,6 +107,8 @@ def describe(row: dict[str, Any]) -> str:
         parts.append(f"β {row['beta']:.2f}")
     if row.get("valid_mrr") is not None:
         parts.append(f"valid MRR {row['valid_mrr']:.3f}")
+    if row.get("valid_mse") is not None:
+        parts.append(f"valid MSE {row['valid_mse']:.4f}")
     return "  ".join(parts)
 
 

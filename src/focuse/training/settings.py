@@ -20,6 +20,8 @@ from focuse.training.optimisers import OPTIMISERS
 from focuse.training.regularisers import SCOPES, make_regulariser
 
 FOCUSES = ("paper", "off")
+JUDGES = ("auto", "mrr", "mse")
+SQUARED_ERROR = "squared-error"
 REDUCTIONS = ("sum", "mean")
 OWN_NEGATIVES, SHARED_POOL = 30, 512
 SCORES_A_BATCH = 1 << 24  # 64 MB of float32, of which autograd keeps a few copies
@@ -49,6 +51,9 @@ class Settings:
     lr: float = 1e-3
     normalize: str | None = None
     duplicates: str = "keep"
+    soft_logic_weight: float = 0.2
+    soft_logic_size: int = 64
+    judge: str = "auto"
     check_every: int = 5
     patience: int = 8
     burn_in: int | None = None
@@ -67,6 +72,8 @@ class Settings:
                 raise FocuseError(f"unknown setting {name!r}{nearest(name, kinds)}: choose from {', '.join(kinds)}")
         if isinstance(given.get("checkpoint_every"), int):
             given["checkpoint_every"] = str(given["checkpoint_every"])
+        model = choose("model", _plain("model", given.get("model", cls.model), "str"), MODELS)
+        given = {**MODELS[model].defaults, **given}
         settings = cls(**{name: _plain(name, value, kinds[name]) for name, value in given.items()})
         settings.check()
         return settings
@@ -86,7 +93,8 @@ class Settings:
             choose("non-linearity", self.nonlinearity, ["auto", *NONLINEARITIES])
         if self.normalize is not None:
             choose("normaliser", self.normalize, NORMALISERS)
-        make_loss(self.loss)
+        choose("judge", self.judge, JUDGES)
+        self._check_confidence()
         scope = self.regularize or ("rows" if self.rows_only else "tables")
         choose("scope of the regularizer", scope, SCOPES)
         if make_regulariser(self.regularizer, scope) and scope == "tables" and self.rows_only:
@@ -94,7 +102,7 @@ class Settings:
                 f"optimizer {self.optimizer!r} touches the batch's rows only and cannot regularize whole tables; "
                 "use regularize 'rows' or the optimizer 'adam'"
             )
-        for name in ("dim", "epochs", "check_every", "patience"):
+        for name in ("dim", "epochs", "check_every", "patience", "soft_logic_size"):
             _at_least(name, getattr(self, name), 1)
         for name in ("batch_size", "negatives", "decay", "burn_in", "seed"):
             value = getattr(self, name)
@@ -102,10 +110,26 @@ class Settings:
                 _at_least(name, value, 1 if name in ("batch_size", "negatives") else 0)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise FocuseError(f"lr {self.lr:g}: give a number above 0")
+        if not (math.isfinite(self.soft_logic_weight) and self.soft_logic_weight >= 0):
+            raise FocuseError(f"soft_logic_weight {self.soft_logic_weight:g}: give a number of at least 0")
         if not 0 <= self.threshold <= 1:
             raise FocuseError(f"threshold {self.threshold:g}: give a weight in [0, 1]")
         Focus(decay=self.decay or 0, floor=self.beta_floor, fixed=self.beta)
         checkpoint_interval(self.checkpoint_every)
+
+    def _check_confidence(self) -> None:
+        """Models of a confidence learn the weight itself; all others rank, and focus says by weight on what."""
+        confident = MODELS[self.model].confident
+        if not confident and self.loss != SQUARED_ERROR:
+            make_loss(self.loss)
+        if confident and self.loss != SQUARED_ERROR:
+            raise FocuseError(f"model {self.model!r} learns weights by the loss {SQUARED_ERROR!r}, not {self.loss!r}")
+        if confident and self.focus != "off":
+            raise FocuseError(f"model {self.model!r} learns the weights themselves; its focus is 'off'")
+        if not confident and (self.loss == SQUARED_ERROR or self.judge == "mse"):
+            asked = f"loss {self.loss!r}" if self.loss == SQUARED_ERROR else f"judge {self.judge!r}"
+            names = " or ".join(name for name, kind in MODELS.items() if kind.confident)
+            raise FocuseError(f"{asked} needs a model whose score is a confidence: {names}, not {self.model!r}")
 
     @property
     def rows_only(self) -> bool:
@@ -125,6 +149,7 @@ class Settings:
             regularize=self.regularize or ("rows" if self.rows_only else "tables"),
             normalize=self.normalize or default_normaliser(train),
             burn_in=decay // 2 if self.burn_in is None else self.burn_in,
+            judge=self.judge if self.judge != "auto" else "mse" if MODELS[self.model].confident else "mrr",
             device=device,
         )
 

@@ -1,0 +1,174 @@
+"""Figures of predicted weights, each against a few lines that compute it another way."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from focuse.errors import FocuseError
+from focuse.evaluation.confidence import (
+    THRESHOLDS,
+    classify,
+    classify_at,
+    classify_fitted,
+    errors,
+    reliability,
+    spearman,
+)
+
+# Few distinct numbers, so that ties and the edges of bins abound.
+numbers = st.one_of(st.integers(0, 10).map(lambda tenth: tenth / 10), st.floats(-0.5, 1.5))
+pairs = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=30)
+
+
+def columns(rows: list[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
+    first, second = np.array(rows, np.float64).reshape(-1, 2).T
+    return first, second
+
+
+def close(one: float, other: float) -> bool:
+    return (math.isnan(one) and math.isnan(other)) or one == pytest.approx(other, abs=1e-9)
+
+
+@given(rows=pairs)
+def test_errors_are_means(rows: list[tuple[float, float]]) -> None:
+    found = errors(*columns(rows))
+    assert found.n == len(rows)
+    assert close(found.mse, sum((p - w) ** 2 for p, w in rows) / len(rows))
+    assert close(found.mae, sum(abs(p - w) for p, w in rows) / len(rows))
+
+
+def test_errors_without_rows_or_beyond_the_scale() -> None:
+    assert errors(np.empty(0), np.empty(0)).to_dict() == {"n": 0, "mse": None, "mae": None}
+    huge = errors(np.array([1e300]), np.array([-1e300]))
+    assert (huge.mse, huge.mae) == (math.inf, 2e300)
+    assert huge.to_dict() == {"n": 1, "mse": None, "mae": 2e300}
+
+
+def pearson_of_average_ranks(rows: list[tuple[float, float]]) -> float:
+    def ranks(values: list[float]) -> list[float]:
+        return [sum(b < a for b in values) + (sum(b == a for b in values) + 1) / 2 for a in values]
+
+    first, second = (ranks([row[i] for row in rows]) for i in range(2))
+    middle = (len(rows) + 1) / 2
+    both = sum((a - middle) * (b - middle) for a, b in zip(first, second, strict=True))
+    squares = [sum((a - middle) ** 2 for a in values) for values in (first, second)]
+    return both / math.sqrt(squares[0] * squares[1]) if squares[0] and squares[1] else math.nan
+
+
+@given(rows=pairs)
+def test_spearman_is_the_correlation_of_average_ranks(rows: list[tuple[float, float]]) -> None:
+    assert close(spearman(*columns(rows)), pearson_of_average_ranks(rows))
+
+
+def test_spearman_sees_the_order_alone() -> None:
+    truth = np.array([0.1, 0.5, 0.2, 0.9])
+    assert spearman(np.exp(9 * truth), truth) == 1
+    assert spearman(-(truth**3), truth) == -1
+    assert math.isnan(spearman(np.full(4, 0.3), truth))
+    # By hand: ranks 1.5 1.5 3 against 1 2 3; covariance 1.5, variances 1.5 and 2.
+    assert spearman(np.array([5.0, 5, 7]), np.array([1.0, 2, 3])) == pytest.approx(1.5 / math.sqrt(1.5 * 2))
+
+
+@given(rows=pairs, bins=st.integers(1, 13))
+def test_reliability_counts_each_prediction_once(rows: list[tuple[float, float]], bins: int) -> None:
+    found = reliability(*columns(rows), bins)
+    gap = 0.0
+    assert len(found.bins) == bins
+    for i, one in enumerate(found.bins):
+        low = -math.inf if i == 0 else i / bins
+        high = math.inf if i == bins - 1 else (i + 1) / bins
+        inside = [(p, w) for p, w in rows if low <= p < high]
+        assert (one.low, one.high, one.count) == (i / bins, (i + 1) / bins, len(inside))
+        if inside:
+            means = [sum(row[k] for row in inside) / len(inside) for k in range(2)]
+            assert close(one.predicted, means[0])
+            assert close(one.truth, means[1])
+            gap += len(inside) / len(rows) * abs(means[0] - means[1])
+        else:
+            assert one.to_dict()["predicted"] is one.to_dict()["truth"] is None
+    assert close(found.ece, gap)
+
+
+def test_a_mean_is_calibrated_but_knows_nothing() -> None:
+    truth = np.array([0.1, 0.2, 0.9, 1.0])
+    assert reliability(np.full(4, truth.mean()), truth).ece == pytest.approx(0)
+    assert errors(np.full(4, truth.mean()), truth).mse > 0.1
+    assert reliability(np.empty(0), np.empty(0)).to_dict()["ece"] is None
+    with pytest.raises(FocuseError, match="at least one bin"):
+        reliability(truth, truth, 0)
+
+
+@given(rows=st.lists(st.tuples(st.booleans(), st.booleans()), max_size=20))
+def test_classification_counts(rows: list[tuple[bool, bool]]) -> None:
+    called, strong = np.array(rows, bool).reshape(-1, 2).T
+    found = classify(called, strong)
+    true = sum(c and s for c, s in rows)
+    calls, facts = sum(c for c, _ in rows), sum(s for _, s in rows)
+    assert (found.n, found.strong) == (len(rows), facts)
+    assert close(found.accuracy, sum(c == s for c, s in rows) / len(rows) if rows else math.nan)
+    assert close(found.precision, true / calls if calls else math.nan)
+    assert close(found.recall, true / facts if facts else math.nan)
+    if true:
+        precision, recall = true / calls, true / facts
+        assert close(found.f1, 2 * precision * recall / (precision + recall))
+    else:
+        assert close(found.f1, 0.0 if calls or facts else math.nan)
+
+
+def test_at_the_threshold_both_sides_are_strict() -> None:
+    found = classify_at(np.array([0.85, 0.86, 0.9, 0.1]), np.array([0.9, 0.85, 0.99, 0.0]), 0.85)
+    assert (found.strong, found.accuracy, found.precision, found.recall) == (2, 0.5, 0.5, 0.5)
+    assert found.to_dict()["rule"] == "predicted > 0.85"
+    assert THRESHOLDS == {"cn15k": 0.85, "nl27k": 0.85, "ppi5k": 0.70}
+
+
+def logistic_border(predicted: np.ndarray, strong: np.ndarray) -> float:
+    """Where Newton's method on ½a² + Σ log(1 + exp(−y(ax + b))) puts the border −b/a; scikit-learn's default, C = 1."""
+    x = np.stack([predicted, np.ones(len(predicted))], axis=1)
+    theta, ridge = np.zeros(2), np.diag([1.0, 0.0])
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-x @ theta))
+        gradient = x.T @ (p - strong) + ridge @ theta
+        theta -= np.linalg.solve((x * (p * (1 - p))[:, None]).T @ x + ridge, gradient)
+    return float(-theta[1] / theta[0])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_fitted_line_is_that_of_a_logistic_regression(seed: int) -> None:
+    """A model whose numbers are in order but far too small: useless at the threshold, good with a fitted line."""
+    random = np.random.default_rng(seed)
+    truth = random.random(2000)
+    predicted = 0.3 * truth + random.normal(0, 0.02, 2000)
+    border = logistic_border(predicted[:1000], truth[:1000] > 0.7)
+    found = classify_fitted(predicted[1000:], truth[1000:], 0.7, predicted[:1000], truth[:1000])
+    # lbfgs stops a little short of Newton: rows within 1e-3 of the border may fall on either side.
+    near = int((np.abs(predicted[1000:] - border) < 1e-3).sum())
+    by_hand = classify(predicted[1000:] > border, truth[1000:] > 0.7)
+    assert abs(found.accuracy - by_hand.accuracy) <= near / 1000
+    assert found.strong == by_hand.strong
+    assert found.f1 > 0.7
+    assert classify_at(predicted[1000:], truth[1000:], 0.7).f1 == 0
+
+
+def test_a_fit_without_two_kinds_calls_all_alike() -> None:
+    predicted, truth = np.array([0.2, 0.8, 0.9]), np.array([0.1, 0.9, 0.3])
+    others = np.array([0.5, 0.6])
+    assert classify_fitted(predicted, truth, 0.85, others, np.array([0.9, 1.0])).recall == 1
+    assert classify_fitted(predicted, truth, 0.85, others, np.array([0.1, 0.2])).f1 == 0
+    assert classify_fitted(np.empty(0), np.empty(0), 0.85, others, np.array([0.1, 0.9])).n == 0
+    with pytest.raises(FocuseError, match="no validation triples"):
+        classify_fitted(predicted, truth, 0.85, np.empty(0), np.empty(0))
+
+
+@pytest.mark.parametrize("figure", [errors, spearman, reliability])
+def test_columns_that_do_not_match_are_refused(figure) -> None:
+    for predicted, truth in (
+        (np.ones(3), np.ones(2)),
+        (np.ones((2, 1)), np.ones(2)),
+        (np.ones((2, 1)), np.ones((2, 1))),
+    ):
+        with pytest.raises(FocuseError, match="must be alike"):
+            figure(predicted, truth)
