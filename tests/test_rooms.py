@@ -17,6 +17,7 @@ ORDER = [
     "engines",
     "evaluation",
     "training",
+    "ukge",
     "inference",
     "run",
     "experiments",

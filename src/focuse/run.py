@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,22 @@ import numpy as np
 import torch
 
 from focuse.engines import ReferenceEngine
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, choose
 from focuse.evaluation.evaluate import Evaluation, evaluate, known_facts
+from focuse.evaluation.weighing import join
 from focuse.graph import Graph, read
 from focuse.graph.splits import Splits, given, split
 from focuse.graph.weights import Normaliser, fit_normaliser
+from focuse.inference.calibrate import METHODS, Calibration
 from focuse.inference.predict import Predictions, predict
-from focuse.models import make_model
+from focuse.inference.weigh import STRONG, Weigher, WeightEvaluation
+from focuse.models import MODELS, make_model
 from focuse.training.checkpoints import Checkpoint, Store, check_tables
 from focuse.training.loop import Trainer
 from focuse.training.progress import Reporter, make_reporter
 from focuse.training.settings import Settings
+from focuse.ukge import ground, read_rules, read_soft_logic
+from focuse.ukge.grounding import collect
 
 
 @dataclass
@@ -36,6 +41,8 @@ class Run:
     engine: ReferenceEngine
     history: list[dict[str, Any]]
     last: Checkpoint | None = None
+    folder: Path | None = None
+    _calibration: Calibration | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         trained = f"{self.settings.model}, dim {self.settings.dim}, {len(self.history)} epochs"
@@ -68,9 +75,64 @@ class Run:
         top: int = 10,
         new_only: bool = False,
     ) -> Predictions:
-        """The best completions of a triple with one part left out, known facts marked."""
+        """The best completions of a triple with one part left out, known facts marked.
+
+        Each has the weight that it is expected to have if it is a fact, and a confidence in [0, 1].
+        """
         graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph]
-        return predict(self.engine, graphs, head, relation, tail, top, new_only)
+        return predict(self.engine, graphs, head, relation, tail, top, new_only, self.weigher())
+
+    def weigh(
+        self, test: Any = None, *, negatives: Any = None, queries: Any = None, threshold: float = STRONG
+    ) -> WeightEvaluation:
+        """How well weights are predicted: errors by protocol beside trivial rows, calibration, nDCG.
+
+        `negatives` are triples of weight 0 (rows of another weight are passed over, so UKGE's `test_with_neg` files
+        serve as they are; drawn if not given), `queries` the facts of nDCG's queries (else test's, with all their
+        known tails), `threshold` the weight above which a fact is strong.
+        """
+        if not 0 <= threshold <= 1:
+            raise FocuseError(f"threshold {threshold:g}: give a weight in [0, 1]")
+        weigher = self.weigher()
+        aligned = self.splits.test if test is None else read(test).align(self.graph)
+        if not len(aligned.graph):
+            raise FocuseError(str(aligned) or "the run has no test split; give a test graph")
+        false = None
+        if negatives is not None:
+            given = read(negatives).align(self.graph).graph
+            false = given.select(given.weight == 0)
+            if not len(false):
+                raise FocuseError(f"{given.source}: no triple of weight 0 with names that train has; give negatives")
+        asked = None if queries is None else read(queries).align(self.graph).graph
+        if asked is not None and not len(asked):
+            raise FocuseError(f"{asked.source}: no query with names that train has")
+        return weigher.judge(aligned.graph, false, asked, threshold)
+
+    def weigher(self) -> Weigher:
+        """What the run says of weights; its calibration is fitted when first asked for, and stored in its folder."""
+        plain = Weigher(self.settings.model, self.engine, self.splits, self.normaliser)
+        if self._calibration is None and self.folder is not None:
+            self._calibration = Calibration.load(self.folder)
+        if self._calibration is None:
+            self._calibration = plain.fit("isotonic")
+            self._keep_calibration()
+        return replace(plain, calibration=self._calibration)
+
+    def calibrate(self, method: str = "isotonic") -> Calibration:
+        """Fit the maps from scores to weights anew, by 'isotonic' or 'platt', and store them in the run's folder."""
+        choose("calibration", method, METHODS)
+        made = Weigher(self.settings.model, self.engine, self.splits, self.normaliser).fit(method)
+        if made is None:
+            raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-share)")
+        self._calibration = made
+        self._keep_calibration()
+        return made
+
+    def _keep_calibration(self) -> None:
+        # Of an unfinished run the scores still change; in a folder that cannot be written it is fitted each time.
+        if self.folder is not None and self._calibration is not None and (self.folder / "model.safetensors").exists():
+            with suppress(OSError):
+                self._calibration.save(self.folder)
 
     def save(self, folder: str | Path) -> None:
         """Write the run to a new folder."""
@@ -80,6 +142,8 @@ class Run:
         for row in self.history:
             store.append(row)
         store.finish(self.last)
+        if self._calibration is not None:
+            self._calibration.save(Path(folder))
 
 
 def train(
@@ -89,6 +153,8 @@ def train(
     test: Any = None,
     valid_share: float = 0.1,
     test_share: float = 0.1,
+    soft_logic: Any = None,
+    rules: Any = None,
     out: str | Path | None = None,
     progress: bool | Reporter = True,
     deadline: float = math.inf,
@@ -97,7 +163,9 @@ def train(
     """Learn embeddings of a weighted graph.
 
     `graph`, `valid` and `test` are graphs or whatever `focuse.read` takes. Without `valid` and `test`, shares of
-    the graph are held out by chance. With `out` the run is written there while it trains and can be resumed.
+    the graph are held out by chance. A model of confidence (ukge-rect, ukge-logi) also learns from triples that
+    rules infer: `soft_logic` holds such triples with their confidences, `rules` (a file, or rules) are grounded over
+    the training split. With `out` the run is written there while it trains and can be resumed.
     `deadline` is a time (of time.monotonic) at which it stops and saves, as on Ctrl-C.
     Every other keyword is one of `Settings`: model, dim, epochs, sampling, focus, decay, loss, lr, seed, …
 
@@ -113,6 +181,7 @@ def train(
     splits = make_splits(whole, valid, test, valid_share, test_share, chosen, reporter)
     resolved = chosen.resolve(splits.train, choose_device(chosen.device))
     normaliser = fit_normaliser(resolved.normalize or "relation", splits.train)
+    splits = with_inferred(splits, soft_logic, rules, resolved, reporter)
     resolved = focus_or_off(resolved, splits, normaliser, reporter)
     with _enough_memory():
         trainer = Trainer(resolved, splits, normaliser, reporter, deadline=deadline)
@@ -170,7 +239,7 @@ def load(folder: str | Path, device: str = "auto") -> Run:
     settings, splits, normaliser = store.fixed()
     tables, history = store.model(choose_device(device))
     check_tables(tables, settings, splits.train, Path(folder))
-    return Run(settings, splits, normaliser, make_scorer(settings.model, tables), history)
+    return Run(settings, splits, normaliser, make_scorer(settings.model, tables), history, folder=Path(folder))
 
 
 def make_scorer(model: str, tables: Mapping[str, torch.Tensor]) -> ReferenceEngine:
@@ -199,7 +268,8 @@ def _finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, reporter: 
             "those weights are kept"
         )
     engine = make_scorer(trainer.settings.model, last.final())
-    return Run(trainer.settings, splits, normaliser, engine, last.history, last)
+    folder = trainer.store.folder if trainer.store is not None else None
+    return Run(trainer.settings, splits, normaliser, engine, last.history, last, folder)
 
 
 def _found(settings: Settings, value: float) -> str:
@@ -223,6 +293,28 @@ def make_splits(
     for warning in splits.warnings():
         reporter.note(warning)
     return splits
+
+
+def with_inferred(splits: Splits, soft_logic: Any, rules: Any, settings: Settings, reporter: Reporter) -> Splits:
+    """The splits with what rules infer, from a soft-logic file, from rules, or from both."""
+    if soft_logic is None and rules is None:
+        return splits
+    if not MODELS[settings.model].confident:
+        names = " or ".join(name for name, kind in MODELS.items() if kind.confident)
+        raise FocuseError(f"soft logic and rules bear on confidences; train the model {names}, not {settings.model!r}")
+    parts = []
+    if soft_logic is not None:
+        parts.append(read_soft_logic(soft_logic, splits.train).graph)
+    if rules is not None:
+        written = rules if isinstance(rules, list) else read_rules(rules)
+        found = ground(splits.train, written, normalize=settings.normalize)
+        for one in found:
+            if one.note:
+                reporter.note(one.note)
+        parts.append(collect(splits.train, found))
+    whole = join(parts)
+    reporter.note(f"{len(whole):,} inferred triples (soft logic)")
+    return replace(splits, inferred=whole)
 
 
 def focus_or_off(settings: Settings, splits: Splits, normaliser: Normaliser, reporter: Reporter) -> Settings:

@@ -127,13 +127,14 @@ def test_at_the_threshold_both_sides_are_strict() -> None:
 
 def logistic_border(predicted: np.ndarray, strong: np.ndarray) -> float:
     """Where Newton's method on ½a² + Σ log(1 + exp(−y(ax + b))) puts the border −b/a; scikit-learn's default, C = 1."""
-    x = np.stack([predicted, np.ones(len(predicted))], axis=1)
+    middle, spread = predicted.mean(), predicted.std()
+    x = np.stack([(predicted - middle) / spread, np.ones(len(predicted))], axis=1)
     theta, ridge = np.zeros(2), np.diag([1.0, 0.0])
     for _ in range(50):
         p = 1 / (1 + np.exp(-x @ theta))
         gradient = x.T @ (p - strong) + ridge @ theta
         theta -= np.linalg.solve((x * (p * (1 - p))[:, None]).T @ x + ridge, gradient)
-    return float(-theta[1] / theta[0])
+    return float(middle - spread * theta[1] / theta[0])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -151,6 +152,25 @@ def test_the_fitted_line_is_that_of_a_logistic_regression(seed: int) -> None:
     assert found.strong == by_hand.strong
     assert found.f1 > 0.7
     assert classify_at(predicted[1000:], truth[1000:], 0.7).f1 == 0
+
+
+def test_the_fitted_line_does_not_depend_on_the_scale() -> None:
+    random = np.random.default_rng(1)
+    truth = random.random(80)
+    predicted = truth + random.normal(0, 0.1, 80)
+    found = [
+        classify_fitted(a * predicted[40:] + b, truth[40:], 0.6, a * predicted[:40] + b, truth[:40])
+        for a, b in ((1, 0), (0.001, 0), (50, -3))
+    ]
+    assert found[0] == found[1] == found[2]
+    assert found[0].f1 > 0.7
+
+
+def test_a_constant_prediction_is_called_what_most_are() -> None:
+    half, others = np.full(3, 0.5), np.full(5, 0.5)
+    for truth, called in (([0.9, 0.9, 0.9, 0.1, 0.1], 1), ([0.9, 0.1, 0.1, 0.1, 0.1], 0)):
+        found = classify_fitted(half, np.array([0.9, 0.8, 0.1]), 0.7, others, np.array(truth))
+        assert found.recall == called
 
 
 def test_a_fit_without_two_kinds_calls_all_alike() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.evaluation.baselines import fit_trivial
+from focuse.evaluation.baselines import Means, fit_trivial
 from focuse.evaluation.confidence import THRESHOLDS, classify_fitted, errors, reliability, spearman
 from focuse.evaluation.weighing import WeightTest, draw_negatives, predict, trivial_errors, weigh
 from focuse.graph.audit import leaked
@@ -115,14 +115,22 @@ def test_every_protocol_has_its_own_triples_and_every_row(parts: tuple[Graph, We
             assert (figures.at_threshold is not None) == (figures.fitted is not None) == (protocol == "with_negatives")
 
 
-def test_strong_facts_are_told_from_corruptions_too(parts: tuple[Graph, WeightTest, WeightTest]) -> None:
+def test_strong_facts_are_told_from_corruptions_too(parts: tuple[Graph, WeightTest, WeightTest], small: Graph) -> None:
     train, test, valid = parts
-    figures = weigh(test, train, {"model": by_head}, threshold=0.6, validation=valid).rows["model"]["with_negatives"]
+    weights = Means.of(small.keys, small.weight)
+
+    def faint(head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> np.ndarray:
+        """Knows every weight, and says a third of it."""
+        return weights.fill(small.keys_of(head, relation, tail), np.zeros(len(head))) / 3
+
+    figures = weigh(test, train, {"model": faint}, threshold=0.6, validation=valid).rows["model"]["with_negatives"]
     assert figures.at_threshold is not None
+    assert figures.fitted is not None
+    assert (figures.at_threshold.f1, figures.fitted.f1 > 0.8) == (0, True)
     assert figures.at_threshold.n == 2 * len(test.positives)
     assert figures.at_threshold.strong == (test.positives.weight > 0.6).sum()
     both = test.with_negatives, valid.with_negatives
-    arrays = [array for graph in both for array in (predict(by_head, graph), graph.weight)]
+    arrays = [array for graph in both for array in (predict(faint, graph), graph.weight)]
     assert figures.fitted == classify_fitted(arrays[0], arrays[1], 0.6, arrays[2], arrays[3])
     without = weigh(test, train, {}, threshold=0.6, validation=WeightTest(valid.positives))
     assert without.rows["inverse copy"]["with_negatives"].fitted is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ def rules(draw: st.DrawFn) -> Rule:
     names = draw(st.lists(VARIABLES, min_size=2, max_size=4))
     body = []
     for _ in range(draw(st.integers(1, 3))):
-        links = list(zip(names, names[1:], strict=False))
+        links = list(itertools.pairwise(names))
         atoms = [Atom(draw(RELATIONS), *(link if draw(st.booleans()) else link[::-1])) for link in links]
         bound = st.sampled_from(names)
         atoms += [Atom(draw(RELATIONS), draw(bound), draw(bound), True) for _ in range(draw(st.integers(0, 2)))]

@@ -9,9 +9,10 @@ import typer
 
 from focuse.cli.files import Layout
 from focuse.cli.output import Json, emit
+from focuse.errors import FocuseError
 
 NAME = "evaluate"
-SHORT = "Rank held-out triples."
+SHORT = "Rank or weigh held-out triples."
 
 
 def command(
@@ -22,6 +23,16 @@ def command(
         str, typer.Option(help="sides: each side ranked by itself; joint: both sides as one list.")
     ] = "sides",
     raw: Annotated[bool, typer.Option("--raw", help="Do not leave known facts out of the rivals.")] = False,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="How well weights are predicted, instead of ranks.")
+    ] = False,
+    negatives: Annotated[
+        Path | None, typer.Option(help="With --weights: triples of weight 0 [default: drawn, as many as TEST].")
+    ] = None,
+    queries: Annotated[
+        Path | None, typer.Option(help="With --weights: facts of nDCG's queries [default: TEST's, with known tails].")
+    ] = None,
+    threshold: Annotated[float, typer.Option(help="With --weights: a fact of a larger weight is strong.")] = 0.85,
     columns: Annotated[str | None, typer.Option(help="Columns of TEST to use, by heading or counted from 1.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Separator of TEST.")] = None,
     header: Annotated[
@@ -34,9 +45,20 @@ def command(
 
     Prints MR, MRR and Hits of all triples, of the heaviest and the lightest tenth, and weighted by w; ΔMRR is top
     minus bottom, ΔM the distance of their median scores.
+
+    With --weights: errors of predicted weights by protocol beside trivial rows, calibration, strong facts, nDCG.
     """
     from focuse.run import load
 
-    graph = None if test is None else Layout(columns, delimiter, header).read(test)
-    result = load(run, device).evaluate(graph, ties=ties, protocol=protocol, filtered=not raw)
+    if not weights and (negatives is not None or queries is not None):
+        raise FocuseError("--negatives and --queries go with --weights")
+    layout = Layout(columns, delimiter, header)
+    graph = None if test is None else layout.read(test)
+    loaded = load(run, device)
+    if weights:
+        false, asked = (None if path is None else layout.read(path) for path in (negatives, queries))
+        judged = loaded.weigh(graph, negatives=false, queries=asked, threshold=threshold)
+        emit(judged.to_dict(), str(judged), as_json)
+        return
+    result = loaded.evaluate(graph, ties=ties, protocol=protocol, filtered=not raw)
     emit(result.to_dict(), str(result), as_json)

@@ -14,7 +14,7 @@ from focuse.errors import FocuseError
 NAME = "train"
 SHORT = "Learn a graph and write a run."
 NOT_SETTINGS = {"graph", "valid", "test", "valid_share", "test_share", "columns", "delimiter", "header"}
-NOT_SETTINGS |= {"relation_weights", "out", "config", "resume", "as_json", "quiet"}
+NOT_SETTINGS |= {"relation_weights", "out", "config", "resume", "as_json", "quiet", "soft_logic", "rules"}
 
 
 def command(
@@ -44,7 +44,8 @@ def command(
         Path | None, typer.Option(help="File of relation and weight: one weight a relation instead of one an edge.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="transe, transe-l2, distmult or complex [default: complex].")
+        str | None,
+        typer.Option(help="transe, transe-l2, distmult, complex, ukge-rect or ukge-logi [default: complex]."),
     ] = None,
     dim: Annotated[int | None, typer.Option(help="Size k of the embeddings [default: 100].")] = None,
     epochs: Annotated[int | None, typer.Option(help="Most epochs to train [default: 100].")] = None,
@@ -73,8 +74,8 @@ def command(
     loss: Annotated[
         str | None,
         typer.Option(
-            help="multiclass-nll, pairwise-nll, nll, bce, margin[:M] or self-adversarial[:M,T] "
-            "[default: multiclass-nll]."
+            help="multiclass-nll, pairwise-nll, nll, bce, margin[:M], self-adversarial[:M,T] or, for UKGE, "
+            "squared-error [default: multiclass-nll, or squared-error]."
         ),
     ] = None,
     reduction: Annotated[str | None, typer.Option(help="sum or mean over the batch [default: sum].")] = None,
@@ -95,6 +96,19 @@ def command(
     ] = None,
     duplicates: Annotated[
         str | None, typer.Option(help="Repeated triples: keep, max, mean or last [default: keep].")
+    ] = None,
+    soft_logic: Annotated[
+        Path | None, typer.Option(help="UKGE: triples that rules inferred, with their confidences.")
+    ] = None,
+    rules: Annotated[Path | None, typer.Option(help="UKGE: rules to ground over the training triples.")] = None,
+    soft_logic_weight: Annotated[
+        float | None, typer.Option(help="UKGE: weight of inferred triples in the loss [default: 0.2].")
+    ] = None,
+    soft_logic_size: Annotated[
+        int | None, typer.Option(help="UKGE: inferred triples drawn for a batch [default: 64].")
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="Validation looks at mrr, or for UKGE at mse [default: auto, by the model].")
     ] = None,
     check_every: Annotated[int | None, typer.Option(help="Epochs between looks at validation [default: 5].")] = None,
     patience: Annotated[int | None, typer.Option(help="Looks without gain before stopping [default: 8].")] = None,
@@ -158,18 +172,20 @@ def _train(graph: Path | None, out: Path | None, options: dict[str, Any], given:
     weights = options["relation_weights"]
     valid, test = (None if options[name] is None else layout.read(options[name], weights) for name in ("valid", "test"))
     whole = layout.read(graph, weights)
-    shares = {"valid_share": options["valid_share"], "test_share": options["test_share"]}
-    return train(whole, valid=valid, test=test, **shares, out=out, progress=not quiet, **given), out
+    more = {name: options[name] for name in ("valid_share", "test_share", "soft_logic", "rules")}
+    return train(whole, valid=valid, test=test, **more, out=out, progress=not quiet, **given), out
 
 
 def _summary(run: Any, folder: Path) -> dict[str, Any]:
-    checked = [row for row in run.history if row.get("valid_mrr") is not None]
-    best = max(checked, key=lambda row: row["valid_mrr"], default=None)
+    from focuse.training.stopping import best_look
+
+    best = best_look(run.history) or {}
     return {
         "run": str(folder),
         "epochs": len(run.history),
-        "best_epoch": best["epoch"] if best else None,
-        "valid_mrr": best["valid_mrr"] if best else None,
+        "best_epoch": best.get("epoch"),
+        "valid_mrr": best.get("valid_mrr"),
+        "valid_mse": best.get("valid_mse"),
         "seconds": round(sum(row["seconds"] for row in run.history), 3),
         "train_rows": len(run.splits.train),
         "valid_rows": len(run.splits.valid.graph),

@@ -192,9 +192,12 @@ def classify_fitted(
     # Late: it takes a second to load, and a table without this figure does without it.
     from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped, unused-ignore]
 
-    line = LogisticRegression().fit(other_predicted[:, None], strong)
+    # Standardised, else its ridge would hold back the line of a model whose predictions span little.
+    middle = float(other_predicted.mean())
+    spread = float(other_predicted.std()) if np.ptp(other_predicted) > 0 else 1.0
+    line = LogisticRegression().fit((other_predicted[:, None] - middle) / spread, strong)
     # The sign of the linear form decides, as in `predict`, which refuses an empty test.
-    margin = predicted * float(line.coef_[0, 0]) + float(line.intercept_[0])
+    margin = (predicted - middle) / spread * float(line.coef_[0, 0]) + float(line.intercept_[0])
     return classify(margin > 0, truth > threshold, rule)
 
 

@@ -11,11 +11,16 @@ import torch
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError, printable
 from focuse.graph.graph import Graph
+from focuse.inference.weigh import Weigher
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """One triple, its score and rank; `known` facts carry the weight they have in the graph."""
+    """One triple, its score and rank; `known` facts carry the weight they have in the graph.
+
+    `expected_weight` is what it would weigh if it is a fact (in the graph's units), `confidence` lies in [0, 1] and
+    knows that most triples are false; both are None where the run has no validation to calibrate on.
+    """
 
     rank: int
     head: str
@@ -24,6 +29,8 @@ class Prediction:
     score: float
     known: bool
     weight: float | None
+    expected_weight: float | None = None
+    confidence: float | None = None
 
 
 class Predictions(list[Prediction]):
@@ -38,7 +45,8 @@ class Predictions(list[Prediction]):
         for row, names in zip(self, triples, strict=True):
             cells = "  ".join(f"{name:{width}}" for name, width in zip(names, widths, strict=True))
             mark = f"known, weight {row.weight:g}" if row.known else "new"
-            lines.append(f"{row.rank:>4}  {cells}  {row.score:9.3f}  {mark}")
+            weight = "" if row.expected_weight is None else f"  weight ≈ {row.expected_weight:<8.3g}"
+            lines.append(f"{row.rank:>4}  {cells}  {row.score:9.3f}{weight}  {mark}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,10 +61,11 @@ def predict(
     tail: str | None = None,
     top: int = 10,
     new_only: bool = False,
+    weigher: Weigher | None = None,
 ) -> Predictions:
     """The best completions of a triple with one part left out; with all three given, its own place among tails.
 
-    `graphs` (train first) hold the known facts and the names.
+    `graphs` (train first) hold the known facts and the names, `weigher` says what each would weigh.
     """
     names = graphs[0]
     if top < 1:
@@ -78,8 +87,10 @@ def predict(
     keep = ~known[order] if new_only else np.ones(len(order), bool)
     if None not in (h, r, t):
         keep = order == t
+    shown = order[keep][:top]
+    expected, confidence = _weights(weigher, scores[shown], triples["relation"], shown)
     rows = Predictions()
-    for rank, place in list(zip(ranks[keep], order[keep], strict=True))[:top]:
+    for at, (rank, place) in enumerate(zip(ranks[keep][:top], shown, strict=True)):
         parts = {key: int(place) if key == missing else value for key, value in triples.items()}
         rows.append(
             Prediction(
@@ -90,9 +101,23 @@ def predict(
                 float(scores[place]),
                 bool(known[place]),
                 float(weight[place]) if known[place] else None,
+                expected[at],
+                confidence[at],
             )
         )
     return rows
+
+
+def _weights(weigher: Weigher | None, score: Any, relation: Any, shown: Any) -> tuple[list[Any], list[Any]]:
+    """Expected weights and confidences of the shown completions; None for each where the run cannot tell."""
+    nothing = [None] * len(shown)
+    if weigher is None or not len(shown):
+        return nothing, nothing
+    kinds = shown if isinstance(relation, np.ndarray) else np.full(len(shown), relation)
+    score = score.astype(np.float64)
+    told = weigher.calibration is not None
+    expected = weigher.expected(score, kinds).tolist() if told else nothing
+    return expected, weigher.confidence(score, kinds).tolist() if told or weigher.engine.model.confident else nothing
 
 
 def _scores(engine: ReferenceEngine, h: int | None, r: int | None, t: int | None, relations: int) -> Any:

@@ -22,7 +22,7 @@ class Model(ABC):
     entity at once. `form` says what kind of comparison it is, so that engines can be fast.
 
     What is neither an entity's nor a relation's is `dense`: a class gives such tensors' first values, an engine
-    owns and trains them, and `with_dense` hands them in. A model whose scores mean a probability says so by `confident`.
+    owns and trains them, and `with_dense` hands them in. A model whose scores mean a probability is `confident`.
     `defaults` are settings that suit it better than the general ones, `spread` its first embeddings' deviation
     (None: Xavier's).
     """

@@ -7,6 +7,7 @@ normaliser.safetensors   arrays of the weight normaliser
 history.jsonl            one line an epoch
 checkpoint.safetensors   tables, optimiser, best tables and stopping state, replaced whole
 model.safetensors        the final tables
+calibration.safetensors  from scores to weights; made when first asked for
 """
 
 from __future__ import annotations
@@ -168,6 +169,7 @@ class Store:
 
     def finish(self, checkpoint: Checkpoint) -> None:
         """The tables to predict with, then the last checkpoint: a run that says it is finished has both."""
+        (self.folder / "calibration.safetensors").unlink(missing_ok=True)  # it was of other tables
         self._write_tensors("model.safetensors", checkpoint.final(), {})
         self.save(checkpoint)
 

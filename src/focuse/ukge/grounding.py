@@ -148,7 +148,7 @@ def inferred(
 
 def collect(graph: Graph, groundings: Sequence[Grounding], keep_known: bool = False) -> Graph:
     """`inferred` from groundings that are there already. Triples inferred with confidence 0 say nothing: left out."""
-    kept = [(one, (one.confidence > 0) & (~one.seen | keep_known)) for one in groundings]
+    kept = [(one, (one.confidence > ROUNDING) & (~one.seen | keep_known)) for one in groundings]
     columns = [
         (one.head[rows], np.full(int(rows.sum()), one.relation, np.int32), one.tail[rows], one.confidence[rows])
         for one, rows in kept

@@ -20,7 +20,7 @@ from focuse.graph import Graph
 from focuse.graph.graph import Ids, Weights
 from focuse.graph.writing import replacing
 from focuse.ukge.facts import Facts, Places, pairs
-from focuse.ukge.rules import Atom, Rule
+from focuse.ukge.rules import Atom, Rule, quoted
 
 SHAPES = ("symmetry", "inverse", "transitivity", "composition")
 SUPPORT = 10
@@ -92,7 +92,8 @@ def mine(
     """Rules of the given shapes that hold often enough, by falling confidence and support.
 
     Support and confidence look at which triples there are, whatever their weight. Where a graph has more than `limit`
-    paths, only its strongest edges are walked, as many as fit; the figures are then those of these paths.
+    paths, its most crowded relations begin paths with their strongest edges only, as many as fit; a note says which,
+    and the figures of such rules are those of the paths that were walked.
 
     >>> from focuse.graph import read
     >>> rows = [("a", "knows", "b", 0.9), ("b", "knows", "a", 0.8), ("a", "knows", "c", 0.5)]
@@ -148,6 +149,18 @@ def _sums(group: npt.NDArray[Any], value: Weights, groups: int) -> Weights:
     return np.asarray(np.bincount(group, weights=value, minlength=groups), np.float64)
 
 
+def _level(total: Places, limit: int) -> int:
+    """The largest c for which the sum of min(total, c) stays within the limit, where that of `total` does not.
+
+    >>> _level(np.array([2, 50, 10, 90]), 40)
+    14
+    """
+    rising = np.sort(total)
+    # What is left for each of the labels from here on, once the smaller ones have all they need.
+    left = (limit - (np.cumsum(rising) - rising)) // np.arange(len(rising), 0, -1)
+    return int(left[np.argmax(rising > left)])
+
+
 class _Miner:
     def __init__(self, facts: Facts, support: int, confidence: float, limit: int) -> None:
         self.facts, self.graph = facts, facts.graph
@@ -181,14 +194,15 @@ class _Miner:
         """r(x, y) & r(y, z) -> r(x, z), one relation after the other."""
         arcs = _arcs(self.graph, both_ways=False)
         for relation in range(self.relations):
-            own = self._within_limit(arcs.select(arcs.label == relation), self.graph.relations[relation])
-            self._compose(relation, own, own, "transitivity")
+            own = arcs.select(arcs.label == relation)
+            self._compose(relation, self._within_limit(own), own, "transitivity")
 
     def compositions(self) -> None:
         """a(x, y) & b(y, z) -> t(x, z) for all relations, walked forward or backward."""
-        arcs = self._within_limit(_arcs(self.graph, both_ways=True), "all relations")
-        for label in np.unique(arcs.label):
-            self._compose(int(label), arcs.select(arcs.label == label), arcs, "composition")
+        arcs = _arcs(self.graph, both_ways=True)
+        first = self._within_limit(arcs)
+        for label in np.unique(first.label):
+            self._compose(int(label), first.select(first.label == label), arcs, "composition")
 
     # ---- counting -------------------------------------------------------------------------------------------------
 
@@ -239,26 +253,29 @@ class _Miner:
         for b, t, number, sum_ in zip(label[kept], head[kept], support[kept], shared[kept], strict=True):
             yield int(b), int(t), int(number), float(sum_ / mass[b]) if mass[b] > 0 else 0.0
 
-    def _within_limit(self, arcs: _Arcs, what: str) -> _Arcs:
-        """As many arcs as make no more than `limit` paths, the strongest first."""
-        if self._count(arcs) <= self.limit:
-            return arcs
-        order = np.argsort(-arcs.weight, kind="stable")
-        few, many = 0, len(order)
-        while many - few > 1:
-            middle = (few + many) // 2
-            few, many = (middle, many) if self._count(arcs.select(order[:middle])) <= self.limit else (few, middle)
-        kept = arcs.select(np.sort(order[:few]))
-        lowest = f" (weights down to {kept.weight.min():.4g})" if few else ""
-        self.notes.append(
-            f"{self.graph.source}: {self._count(arcs):,} paths of two edges over {what} exceed the limit of "
-            f"{self.limit:,}; walked are the strongest {few / len(order):.1%} of the edges{lowest}"
-        )
-        return kept
+    def _within_limit(self, arcs: _Arcs) -> _Arcs:
+        """The arcs to begin with, so that all of them together begin no more than `limit` paths.
 
-    def _count(self, arcs: _Arcs) -> int:
-        incoming = np.bincount(arcs.end, minlength=self.entities)
-        return int(incoming @ np.bincount(arcs.start, minlength=self.entities))
+        Labels share the limit evenly; one that needs less leaves the rest to the others, one that needs more begins
+        with its strongest arcs only. So a few crowded relations cannot crowd out the others.
+        """
+        cost = np.bincount(arcs.start, minlength=self.entities)[arcs.end]
+        total = np.zeros(2 * self.relations, np.int64)
+        np.add.at(total, arcs.label, cost)
+        if total.sum() <= self.limit:
+            return arcs
+        share = _level(total, self.limit)
+        order = np.lexsort((-arcs.weight, arcs.label))
+        spent, label = np.cumsum(cost[order]), arcs.label[order]
+        kept = spent - (np.cumsum(total) - total)[label] <= share
+        short = np.argsort(-total, kind="stable")[: int((total > share).sum())]
+        names = dict.fromkeys(self.graph.relations[int(one) % self.relations] for one in short)
+        self.notes.append(
+            f"{self.graph.source}: {total.sum():,} paths of two edges exceed the limit of {self.limit:,}; those over "
+            f"{', '.join(map(quoted, list(names)[:3]))}{f' or {len(names) - 3} more' * (len(names) > 3)} "
+            f"begin with the strongest edges only, {kept.mean():.1%} of all first steps are taken"
+        )
+        return arcs.select(np.sort(order[kept]))
 
     # ---- rules ----------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ from focuse.errors import FocuseError
 from focuse.graph import Aligned, Graph, read
 from focuse.graph.reading import open_bytes
 
+DELIMITERS = "\t,;| "
+
 
 def read_soft_logic(source: Any, train: Graph) -> Aligned:
     """Read inferred triples (head, relation, tail, confidence) and bring them into the ids of `train`.
@@ -61,13 +63,17 @@ def _unknown(graph: Graph, train: Graph, aligned: Aligned, path: Path | None) ->
 
 def _where(graph: Graph, row: int, path: Path | None) -> str:
     """'file, line 3' where the line can be found again, else 'source, row 3'."""
-    names = [graph.entities[graph.head[row]], graph.relations[graph.relation[row]], graph.entities[graph.tail[row]]]
+    names = {graph.entities[graph.head[row]], graph.relations[graph.relation[row]], graph.entities[graph.tail[row]]}
     try:
         with open_bytes(path) if path else io.BytesIO() as stream:
             for number, line in enumerate(io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace"), 1):
-                # At least as many lines as rows come before; the names tell past headings and blank lines.
-                if number > row and all(name in line for name in names):
+                # A row stands at its number or, where headings and blank lines come before it, further down.
+                if number > row and any(names <= _fields(line, mark) for mark in DELIMITERS):
                     return f"{graph.source}, line {number}"
     except (OSError, pa.ArrowException):
         pass
     return f"{graph.source}, row {row + 1}"
+
+
+def _fields(line: str, delimiter: str) -> set[str]:
+    return {field.strip('"') for field in line.rstrip("\r\n").split(delimiter)}

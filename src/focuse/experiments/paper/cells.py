@@ -1,4 +1,4 @@
-"""The cells of the paper's tables: data set × model × {plain, FocusE} × seed, and the settings of each.
+"""The cells of the paper's tables: data set × model × {plain, FocusE} × seed, its rival UKGE, and the settings of each.
 
 Settings come from the TOML files in `configurations/`: one a data set, checked on load; `departures.toml` holds
 where the authors' code differs from their text, `published.toml` the figures of the paper.
@@ -22,7 +22,15 @@ from focuse.training.settings import Settings
 DATA = ("ppi5k", "nl27k", "cn15k", "onet20k", "onet-importance")
 MODELS = ("transe", "distmult", "complex")
 KINDS = ("plain", "focuse")
-TITLES = {"transe": "TransE", "distmult": "DistMult", "complex": "ComplEx"}
+# The paper's rival has a kind of its own; it needs confidences and rules, so not every data set has it.
+UKGE, UKGE_DATA = ("ukge-rect", "ukge-logi"), ("ppi5k", "nl27k", "cn15k")
+TITLES = {
+    "transe": "TransE",
+    "distmult": "DistMult",
+    "complex": "ComplEx",
+    "ukge-rect": "UKGE rect",
+    "ukge-logi": "UKGE logi",
+}
 LONGEST = 180
 NOT_SETTINGS = ("departures", "ours", "because")
 # Figure 3 varies λ on NL27K and holds everything else.
@@ -96,8 +104,8 @@ class Cell:
     @property
     def departures(self) -> list[str]:
         """The names of the authors' departures that it follows, whatever else it changes."""
-        raw, given, notes = _read(self.data), self._given(), departure_notes()
-        tables = (raw["all"], raw[self.kind], raw[self.model][self.kind])
+        given, notes = self._given(), departure_notes()
+        tables = _tables(self.data, self.model, self.kind)
         named = [name for table in tables for name in table.get("departures", [])]
         return [name for name in named if notes[name]["settings"].items() <= given.items()]
 
@@ -107,8 +115,15 @@ class Cell:
 
 def paper_cells(data: Iterable[str], models: Iterable[str], kinds: Iterable[str], seeds: int) -> list[Cell]:
     """The cells of tables 2 to 4, seed after seed, so that an early stop leaves whole tables."""
-    names = [(d, m, k) for d in data for m in models for k in kinds]
+    wanted = {(m, k) for m in models for k in kinds}
+    names = [(d, m, k) for d in data for m, k in rows_of(d) if (m, k) in wanted]
     return [Cell(d, m, k, seed) for seed in range(seeds) for d, m, k in names]
+
+
+def rows_of(data: str) -> list[tuple[str, str]]:
+    """Model and kind of every row that the tables have for a data set."""
+    rivals = [(model, "ukge") for model in UKGE] if data in UKGE_DATA else []
+    return [(model, kind) for model in MODELS for kind in KINDS] + rivals
 
 
 def figure_cells(models: Iterable[str], seeds: int, decays: Iterable[int] = DECAYS) -> list[Cell]:
@@ -133,13 +148,13 @@ def because(data: str, model: str, kind: str) -> str:
 @cache
 def departure_notes() -> dict[str, dict[str, Any]]:
     """What each departure means: paper, code, settings."""
-    return _load("departures")
+    return load_configuration("departures")
 
 
 @cache
 def published() -> dict[str, dict[str, Any]]:
     """The paper's figures: data set -> model -> kind -> top, bottom, delta, gain (and UKGE's rows)."""
-    return _load("published")
+    return load_configuration("published")
 
 
 @cache
@@ -150,34 +165,38 @@ def configuration(data: str, ours: bool = True) -> dict[str, dict[str, dict[str,
     """
     raw = _read(choose("data set", data, DATA))
     result: dict[str, dict[str, dict[str, Any]]] = {}
-    for model in MODELS:
-        for kind in KINDS:
-            given: dict[str, Any] = {}
-            own = raw[model][kind].get("ours", {}) if ours else {}
-            for table in (raw["all"], raw[kind], raw[model][kind], own):
-                for name in table.get("departures", []):
-                    given |= departure_notes()[name]["settings"]
-                given |= {key: value for key, value in table.items() if key not in NOT_SETTINGS}
-            Settings.of(**{key: value for key, value in given.items() if key != "batches"}, model=model)
-            result.setdefault(model, {})[kind] = given
+    for model, kind in rows_of(data):
+        given: dict[str, Any] = {}
+        own = raw[model][kind].get("ours", {}) if ours else {}
+        for table in (*_tables(data, model, kind), own):
+            for name in table.get("departures", []):
+                given |= departure_notes()[name]["settings"]
+            given |= {key: value for key, value in table.items() if key not in NOT_SETTINGS}
+        Settings.of(**{key: value for key, value in given.items() if key != "batches"}, model=model)
+        result.setdefault(model, {})[kind] = given
     return result
+
+
+def _tables(data: str, model: str, kind: str) -> list[dict[str, Any]]:
+    """What the file of a data set says of a row, the general first; `all` is about the paper's own models."""
+    raw = _read(data)
+    return [*([] if kind == "ukge" else [raw["all"]]), raw.get(kind, {}), raw[model][kind]]
 
 
 @cache
 def _read(data: str) -> dict[str, Any]:
     """A data set's file, its structure checked."""
-    raw, where = _load(data), f"configurations/{data}.toml"
-    for model in MODELS:
-        for kind in KINDS:
-            if kind not in raw.get(model, {}):
-                raise FocuseError(f"{where}: no settings for {model}.{kind}")
-    for table in (raw["all"], *(raw[kind] for kind in KINDS), *(raw[m][k] for m in MODELS for k in KINDS)):
+    raw, where = load_configuration(data), f"configurations/{data}.toml"
+    for model, kind in rows_of(data):
+        if kind not in raw.get(model, {}):
+            raise FocuseError(f"{where}: no settings for {model}.{kind}")
+    for table in (raw["all"], *(raw[kind] for kind in KINDS), *(raw[m][k] for m, k in rows_of(data))):
         for name in table.get("departures", []):
             choose(f"departure in {where}", name, departure_notes())
     return raw
 
 
-def _load(name: str) -> dict[str, Any]:
+def load_configuration(name: str) -> dict[str, Any]:
     path = files("focuse.experiments.paper") / "configurations" / f"{name}.toml"
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -14,6 +14,7 @@ from focuse.experiments.paper.cells import (
     MODELS,
     QUICK_DATA,
     QUICK_MODELS,
+    UKGE,
     Cell,
     figure_cells,
     paper_cells,
@@ -62,9 +63,10 @@ class Choice:
     ) -> Choice:
         """From the words of the command line; None means all."""
         data = None if data is None else [name.lower() for name in data]  # the paper's tables say PPI5K
-        for word, given, known in (("data set", data, DATA), ("model", models, MODELS), ("kind", kinds, KINDS)):
+        known = {"data set": (data, DATA), "model": (models, (*MODELS, *UKGE)), "kind": (kinds, (*KINDS, "ukge"))}
+        for word, (given, names) in known.items():
             for name in given or ():
-                choose(word, name, known)
+                choose(word, name, names)
         choose("part", part, PARTS)
         if quick and appendix:
             raise FocuseError("--quick has settings of its own; leave out --appendix")
@@ -74,8 +76,8 @@ class Choice:
             raise FocuseError("figure 3 is FocusE on NL27K; leave out --kind and --data")
         made = cls(
             data=tuple(dict.fromkeys(data or (QUICK_DATA if quick else DATA))),
-            models=tuple(dict.fromkeys(models or (QUICK_MODELS if quick else MODELS))),
-            kinds=tuple(dict.fromkeys(kinds or KINDS)),
+            models=tuple(dict.fromkeys(models or (QUICK_MODELS if quick else (*MODELS, *UKGE)))),
+            kinds=tuple(dict.fromkeys(kinds or (*KINDS, "ukge"))),
             seeds=seeds,
             part="tables" if quick or changes or appendix else part,
             decays=DECAYS if decays is None else _decays(decays),
@@ -83,7 +85,10 @@ class Choice:
             form="quick" if quick else "appendix" if appendix else "paper",
             named=data is not None,
         )
-        for cell in made.cells(made.data):
+        cells = made.cells(made.data)
+        if not cells:
+            raise FocuseError("no such row: UKGE is a kind of its own, on ppi5k, nl27k and cn15k; see --help")
+        for cell in cells:
             Settings.of(**cell.settings(1000))  # before anything is read: a change may make no sense
         return made
 
@@ -95,7 +100,7 @@ class Choice:
             base = [replace(cell, form=self.form) for cell in base]
             cells += [replace(cell, changes=change) for change in self.changes for cell in base] or base
         if self.part in ("figure3", "all") and "nl27k" in self.data and "nl27k" in data and "focuse" in self.kinds:
-            cells += figure_cells(self.models, self.seeds, self.decays)
+            cells += figure_cells([name for name in self.models if name in MODELS], self.seeds, self.decays)
         return cells
 
 

@@ -20,13 +20,16 @@ import torch
 from focuse import __version__
 from focuse.datasets import DataSet, load
 from focuse.errors import FocuseError, Stopped
-from focuse.experiments.paper.cells import Cell, published
+from focuse.experiments.paper.cells import Cell
 from focuse.experiments.paper.choice import Choice
 from focuse.experiments.paper.report import write_report
 from focuse.experiments.paper.results import Result, rank_test
+from focuse.experiments.paper.tables import paper_figures
+from focuse.experiments.paper.weights import companion, weigh_test
 from focuse.run import Run, choose_device, resume, train
 from focuse.training.checkpoints import Store
 from focuse.training.progress import Reporter, make_reporter
+from focuse.training.stopping import best_look
 
 Say = Callable[[str], None]
 
@@ -189,13 +192,14 @@ class Reproducer:
                 data.train,
                 valid=data.valid,
                 test=data.test,
+                soft_logic=companion(data, "softlogic") if cell.kind == "ukge" else None,
                 out=folder,
                 progress=reporter,
                 deadline=self.deadline,
                 device=self.device,
                 **given,
             )
-        result = Result(cell.to_dict(), _facts(cell, run, given), rank_test(run))
+        result = Result(cell.to_dict(), _facts(cell, run, given), rank_test(run), weigh_test(run, data))
         result.save(self.out / "cells", cell.name)
         if not self.keep_runs:
             shutil.rmtree(folder, ignore_errors=True)
@@ -203,8 +207,8 @@ class Reproducer:
 
 
 def _facts(cell: Cell, run: Run, given: dict[str, Any]) -> dict[str, Any]:
-    checked = [row for row in run.history if row.get("valid_mrr") is not None]
-    best = max(checked, key=lambda row: row["valid_mrr"], default={})
+    best = best_look(run.history) or {}
+    inferred = run.splits.inferred
     device = run.settings.device
     return {
         "given": _plain(given),
@@ -214,6 +218,8 @@ def _facts(cell: Cell, run: Run, given: dict[str, Any]) -> dict[str, Any]:
         "epochs": len(run.history),
         "best_epoch": best.get("epoch"),
         "valid_mrr": best.get("valid_mrr"),
+        "valid_mse": best.get("valid_mse"),
+        "inferred": 0 if inferred is None else len(inferred),
         "seconds": round(sum(row["seconds"] for row in run.history), 1),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else f"{platform.machine()} CPU",
         "torch": torch.__version__,
@@ -226,9 +232,9 @@ def describe(result: Result) -> str:
     test, cell, facts = result.test, result.cell, result.facts
     ours = [test.figures("top").mrr, test.figures("bottom").mrr, test.delta_mrr()]
     text = f"top {ours[0]:.3f} bottom {ours[1]:.3f} ΔMRR {ours[2]:.3f}"
-    paper = published().get(cell["data"], {}).get(cell["model"], {}).get(cell["kind"])
-    if paper is not None and cell["form"] != "figure3":
-        text += f" (paper {paper['top'][1]:.2f} {paper['bottom']:.2f} {paper['delta']:.2f})"
+    paper = paper_figures(cell["data"], cell["model"], cell["kind"])
+    if paper and cell["form"] != "figure3":
+        text += f" (paper {paper['top_mrr']:.2f} {paper['bottom_mrr']:.2f} {paper['delta_mrr']:.2f})"
     return f"{text}, best epoch {facts['best_epoch']} of {facts['epochs']}, {facts['seconds']:.0f} s"
 
 

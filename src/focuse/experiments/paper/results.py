@@ -91,12 +91,14 @@ class Result:
     """One finished cell.
 
     `cell` names it (data, model, kind, seed, changes), `facts` tell how it was trained: settings, epochs,
-    best_epoch, valid_mrr, seconds, device, versions, departures.
+    best_epoch, valid_mrr, seconds, device, versions, departures. `weights` are the figures of its predicted weights
+    (`Run.weigh`), None where the data set has no files for them.
     """
 
     cell: dict[str, Any]
     facts: dict[str, Any]
     test: Ranked = field(repr=False)
+    weights: dict[str, Any] | None = field(default=None, repr=False)
 
     def save(self, folder: Path, name: str) -> None:
         """Write NAME.safetensors, then NAME.json: the cell is finished once the second is there."""
@@ -126,7 +128,7 @@ class Result:
             for protocol in ("sides", "joint"):
                 summary[form][protocol] = {part: test.figures(part, protocol).to_dict() for part in PARTS}
                 summary[form][protocol]["delta_mrr"] = _number(test.delta_mrr(protocol))
-        return {"cell": self.cell, "facts": self.facts, "figures": summary}
+        return {"cell": self.cell, "facts": self.facts, "figures": summary, "weights": self.weights}
 
     @classmethod
     def load(cls, path: Path) -> Result:
@@ -144,7 +146,7 @@ class Result:
             if missing:
                 raise ValueError(f"no {min(missing)}")
             Cell(**data["cell"]).settings(1000)  # names that exist
-            return cls(dict(data["cell"]), dict(data["facts"]), test)
+            return cls(dict(data["cell"]), dict(data["facts"]), test, data.get("weights"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, FocuseError) as error:
             raise FocuseError(f"{path}: damaged result ({error}); remove it, and the cell is trained again") from None
 

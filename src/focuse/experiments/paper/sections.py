@@ -16,7 +16,6 @@ from focuse.experiments.paper.verdict import NARROW, REACH, Pair, Verdict
 NONE = "–"
 ONE_LIST = "both sides as one list"
 APPENDIX = "settings of the paper's appendix"
-NAMES = {"ukge-rect": "UKGE rect (paper)", "ukge-logi": "UKGE logi (paper)"}
 HEADS = {"top_mr": "MR", "top_mrr": "MRR", "top_hits@1": "Hits@1", "top_hits@10": "Hits@10"}
 CAPTIONS = {
     2: "Table 2: MRR of the bottom 10 % (lower is better)",
@@ -40,8 +39,8 @@ def decimal(value: float | None, places: int = 3, sign: bool = False) -> str:
 
 
 def model_name(model: str, kind: str) -> str:
-    """'FocusE ComplEx', 'UKGE rect (paper)'."""
-    return NAMES.get(model) or ("FocusE " if kind == "focuse" else "") + TITLES[model]
+    """'FocusE ComplEx', 'UKGE rect'."""
+    return ("FocusE " if kind == "focuse" else "") + TITLES[model]
 
 
 def whole(entry: Entry, places: int = 3) -> str:

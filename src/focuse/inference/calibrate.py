@@ -1,0 +1,157 @@
+"""From a score to a weight: a map a relation, fitted on validation, that gives any model's scores a meaning.
+
+Two maps stand side by side. `facts` is fitted on the validation triples alone and says what a link would weigh if it
+is one; `doubting` is fitted on as many random corruptions of weight 0 besides and so knows that most triples are false.
+
+A relation's own curve is trusted as far as it has rows, n / (n + 50); the rest comes from one curve pooled over all
+relations, scaled to the relation's mean weight in train.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from focuse.errors import FocuseError, choose
+from focuse.evaluation.baselines import AnyIds, Floats
+from focuse.evaluation.confidence import spearman
+from focuse.graph.writing import replacing
+
+METHODS = ("isotonic", "platt")
+FILE = "calibration.safetensors"
+TRUSTED = 50  # rows at which a relation's own curve counts as much as the pooled one
+FEWEST = 5  # with fewer rows a relation has no curve of its own
+Arrays = dict[str, npt.NDArray[np.float64]]
+Part = tuple[Floats, Floats]  # a curve: its knots, or its slope and shift
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Score -> share in [0, 1] for each of R relations.
+
+    Curve 0 is the pooled one, curve r + 1 relation r's own. Isotonic: the knots `score` and `share` of curve c lie at
+    offsets[c]:offsets[c + 1], straight lines between them. Platt: `slope` and `shift` [R + 1] of a logistic function.
+    `trust` [R] is how far a relation's own curve counts, `ratio` [R] scales the pooled one.
+    """
+
+    method: str
+    arrays: Arrays
+
+    def __call__(self, score: Floats, relation: AnyIds) -> Floats:
+        """Scores [n] of edges with `relation` [n] to shares [n]."""
+        trust, ratio = self.arrays["trust"][relation], self.arrays["ratio"][relation]
+        pooled = np.clip(self._curve(score, np.zeros(len(score), np.int64)) * ratio, 0.0, 1.0)
+        own = self._curve(score, relation.astype(np.int64) + 1)
+        return np.asarray(trust * own + (1 - trust) * pooled, np.float64)
+
+    def _curve(self, score: Floats, curve: npt.NDArray[np.int64]) -> Floats:
+        """The curves [n] at the scores [n]."""
+        arrays = self.arrays
+        if self.method == "platt":
+            return _logistic(arrays["slope"][curve] * score + arrays["shift"][curve])
+        result = np.zeros(len(score))
+        for kind in np.unique(curve):
+            rows, knots = curve == kind, slice(*arrays["offsets"][kind : kind + 2].astype(np.int64))
+            if knots.stop > knots.start:
+                result[rows] = np.interp(score[rows], arrays["score"][knots], arrays["share"][knots])
+        return result
+
+
+def fit_curves(method: str, score: Floats, relation: AnyIds, share: Floats, means: Floats, doubting: bool) -> Curves:
+    """Curves of validation scores [n], relations [n] and true shares [n]; `means` [R] are train's mean shares.
+
+    Facts may weigh less the higher they score (a plain model need not order by weight), so their curve runs either
+    way; a `doubting` one only rises.
+    """
+    fit = {"isotonic": _isotonic, "platt": _platt}[choose("calibration", method, METHODS)]
+    rows_of = [np.flatnonzero(relation == kind) for kind in range(len(means))]
+    parts: list[Part | None] = [fit(score, share, doubting)]
+    for rows in rows_of:
+        parts.append(fit(score[rows], share[rows], doubting) if len(rows) >= FEWEST else None)
+    count = np.array([len(rows) if len(rows) >= FEWEST else 0 for rows in rows_of], np.float64)
+    facts = np.bincount(relation, minlength=len(means)).astype(np.float64)
+    typical = float(means @ facts / facts.sum())
+    ratio = means / typical if typical > 0 else np.ones(len(means))
+    arrays = {"trust": count / (count + TRUSTED), "ratio": ratio}
+    return Curves(method, arrays | _packed(method, parts))
+
+
+def _packed(method: str, parts: list[Part | None]) -> Arrays:
+    if method == "platt":
+        pairs = np.array([(0.0, 0.0) if part is None else (part[0][0], part[1][0]) for part in parts])
+        return {"slope": pairs[:, 0].copy(), "shift": pairs[:, 1].copy()}
+    filled = [part for part in parts if part is not None]
+    sizes = [0 if part is None else len(part[0]) for part in parts]
+    return {
+        "score": np.concatenate([part[0] for part in filled]),
+        "share": np.concatenate([part[1] for part in filled]),
+        "offsets": np.concatenate([[0], np.cumsum(sizes)]).astype(np.float64),
+    }
+
+
+def _isotonic(score: Floats, share: Floats, rising: bool) -> Part:
+    """Knots of the monotone step curve of least squared error."""
+    from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped, unused-ignore]
+
+    way = rising or not spearman(score, share) < 0
+    fitted = IsotonicRegression(y_min=0.0, y_max=1.0, increasing=way, out_of_bounds="clip").fit(score, share)
+    return np.asarray(fitted.X_thresholds_, np.float64), np.asarray(fitted.y_thresholds_, np.float64)
+
+
+def _platt(score: Floats, share: Floats, rising: bool) -> Part:
+    """Slope and shift of the logistic curve; a row of share w counts as w of a hit and 1 − w of a miss."""
+    from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped, unused-ignore]
+
+    middle, spread = float(score.mean()), float(score.std()) or 1.0
+    scaled = np.tile((score - middle) / spread, 2)[:, None]
+    hit = np.repeat([1, 0], len(score))
+    line = LogisticRegression().fit(scaled, hit, sample_weight=np.concatenate([share, 1 - share]))
+    slope = float(line.coef_[0, 0]) / spread
+    if rising and slope < 0:  # nothing to learn from the score: the mean is all
+        mean = float(np.clip(share.mean(), 1e-6, 1 - 1e-6))
+        return np.zeros(1), np.array([np.log(mean / (1 - mean))])
+    return np.array([slope]), np.array([float(line.intercept_[0]) - slope * middle])
+
+
+def _logistic(x: Floats) -> Floats:
+    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * x)), np.float64)  # no overflow at either end
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The two maps of a run, score and relation to share in [0, 1]."""
+
+    method: str
+    facts: Curves
+    doubting: Curves
+
+    def save(self, folder: Path) -> None:
+        """Write it into a run's folder, whole or not at all."""
+        parts = {"facts": self.facts, "doubting": self.doubting}
+        arrays = {f"{name}/{key}": value for name, part in parts.items() for key, value in part.arrays.items()}
+        with replacing(folder / FILE) as temporary:
+            save_file(arrays, temporary, {"calibration": json.dumps({"method": self.method})})
+
+    @classmethod
+    def load(cls, folder: Path) -> Calibration | None:
+        """The calibration that a run's folder holds, None if there is none."""
+        path = folder / FILE
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="np") as file:
+                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+                method = choose("calibration", json.loads(file.metadata()["calibration"])["method"], METHODS)
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, FocuseError) as error:
+            raise FocuseError(f"{path}: damaged file ({error}); remove it, it is made anew") from None
+        facts, doubting = (
+            Curves(method, {key.partition("/")[2]: value for key, value in arrays.items() if key.startswith(part)})
+            for part in ("facts/", "doubting/")
+        )
+        return cls(method, facts, doubting)
