@@ -168,9 +168,8 @@ def test_the_best_weights_are_announced(small, listen):
     recorder = listen()
     run = focuse.train(small, **QUICK)
     at = run.last.progress
-    assert recorder.notes[-1] == (
-        f"all epochs at epoch 4; best validation MRR {at.best_value:.3f} at epoch {at.best_epoch}, those weights are kept"
-    )
+    found = f"best validation MRR {at.best_value:.3f} at epoch {at.best_epoch}"
+    assert recorder.notes[-1] == f"all epochs at epoch 4; {found}, those weights are kept"
 
 
 def test_choose_device():

@@ -37,8 +37,9 @@ class Projected(Model):
 
 @pytest.fixture(params=[*MODELS.values(), Projected], ids=lambda kind: kind.name)
 def model(request: pytest.FixtureRequest) -> Model:
+    """Its dense tensors, where it has some, are no longer at their first values: none is without effect."""
     made: Model = request.param()
-    return made
+    return made.with_dense({name: 0.7 * value.double() + 0.3 for name, value in made.dense_start().items()})
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_shared_pool_agrees_with_single_triples(
 
 @pytest.mark.parametrize("side", ["head", "tail"])
 def test_every_entity_agrees_with_single_triples(model: Model, rows: Callable[..., Tensor], side: Side) -> None:
-    engine = ReferenceEngine(model, rows(6), rows(2, relation=True))
+    engine = ReferenceEngine(model, rows(6), rows(2, relation=True), dense=model.dense)
     known, relation = torch.tensor([0, 3, 5, 3]), torch.tensor([0, 1, 1, 0])
     scores = engine.score_all(known, relation, side)
     assert scores.shape == (4, 6)
@@ -122,6 +123,43 @@ def test_gradients_match_finite_differences(model: Model, rows: Callable[..., Te
     assert gradcheck(model.own, (queries, relation, others))
     for side in ("head", "tail"):
         assert gradcheck(lambda k, r, p, side=side: model.shared(model.query(k, r, side), r, p), (head, relation, pool))
+
+
+def test_gradients_of_dense_tensors_match_finite_differences(model: Model, rows: Callable[..., Tensor]) -> None:
+    """Each of them bears on every use, and is reached by `with_dense` alone."""
+    head, relation, tail, queries, others = rows(2), rows(2, relation=True), rows(2), rows(2, 2), rows(2, 3)
+    for name, value in model.dense.items():
+        assert name not in ("entity", "relation")
+        assert value.shape == model.dense_start()[name].shape
+        leaf = value.clone().requires_grad_()
+        for use in (
+            lambda bound: bound.score(head, relation, tail),
+            lambda bound: bound.own(queries, relation, others),
+            lambda bound: bound.shared(head, relation, tail),
+        ):
+            scores = use(model.with_dense({**model.dense, name: leaf}))
+            assert torch.autograd.grad(scores.sum(), leaf)[0].abs().min() > 0
+            assert gradcheck(lambda x, use=use, name=name: use(model.with_dense({**model.dense, name: x})), (leaf,))
+
+
+def test_a_pool_is_compared_then_finished_number_by_number(model: Model, rows: Callable[..., Tensor]) -> None:
+    query, relation, pool = rows(BATCH), rows(BATCH, relation=True), rows(POOL)
+    compared, scores = model.pooled(query, relation, pool), model.shared(query, relation, pool)
+    alone = torch.stack([model.finish(cell) for cell in compared.flatten()]).reshape(BATCH, POOL)
+    torch.testing.assert_close(scores, alone, rtol=0, atol=0)
+
+
+def test_a_confidence_lies_in_the_unit_interval_and_rises_with_the_score(model: Model) -> None:
+    scores = torch.linspace(-30, 30, 601)
+    if not model.confident:
+        with pytest.raises(NotImplementedError, match=model.name):
+            model.confidence(scores)
+        return
+    found, learnt = model.confidence(scores), model.trained(scores)
+    assert ((found >= 0) & (found <= 1)).all()
+    assert (found.diff() >= 0).all()
+    assert found[-1] - found[0] > 0.99
+    assert torch.equal(found, learnt.clamp(0, 1))
 
 
 def test_gradients_stay_finite_where_rows_coincide(model: Model) -> None:

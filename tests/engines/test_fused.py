@@ -8,12 +8,12 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from focuse.engines import Batch, FusedEngine, ReferenceEngine, make_engine
+from focuse.engines import Batch, FusedEngine, Hints, ReferenceEngine, make_engine
 from focuse.errors import FocuseError
 from focuse.evaluation.known import Known
 from focuse.focus import Focus, default_nonlinearity
 from focuse.models import MODELS, make_model
-from focuse.training.losses import Objective, make_loss
+from focuse.training.losses import Objective, SquaredError, make_loss
 from focuse.training.negatives import Sampler
 from focuse.training.optimisers import make_optimiser
 from focuse.training.regularisers import Regulariser
@@ -29,7 +29,8 @@ ENTITIES, RELATIONS, ROWS = 11, 3, 7
 def tables_of(model: str, dim: int = 67) -> dict[str, torch.Tensor]:
     made, random = make_model(model), torch.Generator().manual_seed(5)
     shapes = {"entity": (ENTITIES, made.entity_width(dim)), "relation": (RELATIONS, made.relation_width(dim))}
-    return {name: (torch.randn(shape, generator=random) * 0.3).to(DEVICE) for name, shape in shapes.items()}
+    tables = {name: torch.randn(shape, generator=random) * 0.3 for name, shape in shapes.items()}
+    return {name: table.to(DEVICE) for name, table in {**tables, **made.dense_start()}.items()}
 
 
 def batch_of(seed: int = 0, rows: int = ROWS) -> Batch:
@@ -38,21 +39,30 @@ def batch_of(seed: int = 0, rows: int = ROWS) -> Batch:
     return Batch(*(part.to(DEVICE) for part in (*ids, torch.rand(rows, generator=random))))
 
 
-def trained(kind, model: str, sampler: Sampler, objective: Objective, penalty: Regulariser | None, steps: int = 4):
+def trained(kind, model: str, sampler: Sampler, objective, penalty: Regulariser | None, hinted: bool, steps: int = 4):
     tables = tables_of(model)
     optimiser = make_optimiser("adam", tables, 1e-2)
-    engine = kind(make_model(model), **tables, optimiser=optimiser)
+    made = make_model(model)
+    dense = {name: tables[name] for name in made.dense}
+    engine = kind(made, tables["entity"], tables["relation"], optimiser, dense)
     losses = []
     for step in range(steps):
         batch = batch_of(step)
         corruptions = sampler(batch, (0, 0, step))
-        losses.append(float(engine.step(batch, corruptions, objective, 0.4, penalty, 0.5)))
+        hints = Hints(batch_of(step + 100, rows=5), objective.shortfall) if hinted else None
+        losses.append(float(engine.step(batch, corruptions, objective, 0.4, penalty, 0.5, hints)))
     return losses, tables, optimiser.state()
 
 
 def assert_same(model: str, sampler: Sampler, loss: str = "multiclass-nll", penalty: Regulariser | None = None) -> None:
-    objective = Objective(make_loss(loss), Focus(default_nonlinearity(make_model(model).form)))
-    theirs, ours = (trained(kind, model, sampler, objective, penalty) for kind in (ReferenceEngine, FusedEngine))
+    assert_alike(
+        model, sampler, Objective(make_loss(loss), Focus(default_nonlinearity(make_model(model).form))), penalty
+    )
+
+
+def assert_alike(model: str, sampler: Sampler, objective, penalty: Regulariser | None, hinted: bool = False) -> None:
+    kinds = (ReferenceEngine, FusedEngine)
+    theirs, ours = (trained(kind, model, sampler, objective, penalty, hinted) for kind in kinds)
     assert ours[0] == pytest.approx(theirs[0], rel=1e-5)
     for mine, other in zip(ours[1:], theirs[1:], strict=True):
         assert mine.keys() == other.keys()
@@ -90,6 +100,19 @@ def test_losses_and_masks(loss: str) -> None:
 
 
 @needs_triton
+@pytest.mark.parametrize("hinted", [False, True])
+@pytest.mark.parametrize("kind", ["independent", "shared", "all"])
+@pytest.mark.parametrize("model", ["ukge-logi", "ukge-rect"])
+def test_confidences_and_what_rules_infer(model: str, kind: str, hinted: bool) -> None:
+    """The dense tensors too: they are trained, and no penalty lies on them, of tables or of rows."""
+    batch = batch_of()
+    known = Known(batch.head, batch.relation, batch.tail, ENTITIES, RELATIONS)
+    penalty = Regulariser(2, 0.1, "rows" if kind == "shared" else "tables")
+    objective = SquaredError(make_model(model).trained, 0.7)
+    assert_alike(model, Sampler(kind, 6, ENTITIES, known), objective, penalty, hinted)
+
+
+@needs_triton
 def test_equal_rows_pull_nowhere() -> None:
     """A distance of 0 has no direction; torch says its gradient is 0, and so must the kernel."""
     from focuse.engines.kernels import own_gradients, own_scores
@@ -104,14 +127,16 @@ def test_equal_rows_pull_nowhere() -> None:
 
 
 @pytest.mark.skipif(not GPU, reason="needs an NVIDIA GPU")
-def test_replayed_training_follows_the_reference(small, tmp_path) -> None:
-    """Graphs included: rows, β and random numbers of every batch reach the recorded step."""
+@pytest.mark.parametrize("model", ["complex", "ukge-logi"])
+def test_replayed_training_follows_the_reference(small, model) -> None:
+    """Graphs included: rows, β and random numbers of every batch reach the recorded step, those of hints too."""
     import focuse
 
     settings = {"dim": 20, "epochs": 6, "batch_size": 64, "decay": 4, "device": "cuda", "progress": False, "lr": 1e-2}
+    hints = [(f"e{i}", "r0", f"e{i + 1}", 0.9) for i in range(9)] if make_model(model).confident else None
     histories, tables = [], []
     for engine in ("reference", "fused"):
-        run = focuse.train(small, engine=engine, **settings)
+        run = focuse.train(small, model=model, engine=engine, soft_logic=hints, **settings)
         histories.append([row["loss"] for row in run.history])
         tables.append(run.engine.tables["entity"])
     assert histories[0] == pytest.approx(histories[1], rel=1e-3)

@@ -156,10 +156,8 @@ class TestStopping:
         assert len(stopped.history) < 60
         assert stopped.last.progress.finished == "stopped early"
         assert stopped.history[-1]["epoch"] == best["epoch"] + 3
-        assert (stopped.last.progress.best_epoch, stopped.last.progress.best_value) == (
-            best["epoch"],
-            best["valid_mrr"],
-        )
+        at = stopped.last.progress
+        assert (at.best_epoch, at.best_value) == (best["epoch"], best["valid_mrr"])
 
     def test_restores_the_best_tables(self, small, stopped):
         best = stopped.last.progress.best_epoch

@@ -14,7 +14,8 @@ from torch.autograd import gradcheck
 
 from focuse.errors import FocuseError
 from focuse.focus import Focus
-from focuse.training.losses import LOSSES, Objective, make_loss
+from focuse.models import make_model
+from focuse.training.losses import LOSSES, Objective, SquaredError, make_loss
 
 SCORES = st.floats(-50, 50)
 
@@ -229,3 +230,68 @@ def test_shapes_are_asserted(
         Objective(make_loss("pairwise-nll"), focus)(
             torch.zeros(positive), torch.zeros(negative), torch.zeros(positive), hidden, 0.5
         )
+
+
+# ---- UKGE's squared error -------------------------------------------------------------------------------------------
+
+PHI = {"ukge-logi": lambda f: 1 / (1 + np.exp(-f)), "ukge-rect": lambda f: f}
+NAMES = pytest.mark.parametrize("name", PHI)
+
+
+def squared_error(name: str, share: float = 0.2) -> SquaredError:
+    return SquaredError(make_model(name).trained, share)
+
+
+@NAMES
+@pytest.mark.parametrize("masked", [False, True])
+def test_squared_error_is_its_formula(name: str, masked: bool) -> None:
+    positive, negative, mask = (part.detach() for part in sample())
+    mask[1] = False  # a positive without any negative
+    weight = torch.tensor([0.0, 0.4, 1.0], dtype=torch.float64)
+    values = squared_error(name)(positive, negative, weight, mask if masked else None, 0.3)
+    assert values.shape == (3,)
+    for row in range(3):
+        others = negative[row].numpy()[mask[row].numpy()] if masked else negative[row].numpy()
+        expected = (PHI[name](float(positive[row])) - float(weight[row])) ** 2
+        expected += np.mean(PHI[name](others) ** 2) if len(others) else 0.0
+        assert float(values[row]) == pytest.approx(expected, rel=1e-12)
+    assert torch.equal(values, squared_error(name)(positive, negative, weight, mask if masked else None, 1.0))
+
+
+@NAMES
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients_of_the_squared_error(name: str, masked: bool) -> None:
+    positive, negative, mask = sample()
+    weight = torch.rand(3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    objective = squared_error(name)
+    assert gradcheck(lambda p, n: objective(p, n, weight, mask if masked else None, 0.0), (positive, negative))
+    objective(positive, negative, weight, mask, 0.0).sum().backward()
+    assert negative.grad is not None
+    assert ((negative.grad != 0) == mask).all()  # rect: nor does a bound stop it
+
+
+@NAMES
+@pytest.mark.parametrize("share", [0.2, 1.5, 0.0])
+def test_shortfall_counts_what_is_missing_and_no_surplus(name: str, share: float) -> None:
+    random = np.random.default_rng(3)
+    scores, bounds = random.normal(size=9), random.random(9)
+    missing = np.maximum(0.0, bounds - PHI[name](scores))
+    assert 0 < (missing > 0).sum() < 9
+    f = torch.from_numpy(scores).requires_grad_()
+    value = squared_error(name, share).shortfall(f, torch.from_numpy(bounds))
+    assert value.shape == ()
+    assert float(value.detach()) == pytest.approx(share * np.mean(missing**2), rel=1e-12)
+    assert gradcheck(lambda x: squared_error(name, share).shortfall(x, torch.from_numpy(bounds)), (f,))
+    value.backward()
+    assert ((f.grad.numpy() != 0) == ((missing > 0) & (share > 0))).all()
+
+
+def test_the_rules_share_is_a_fifth_unless_said() -> None:
+    assert SquaredError(torch.sigmoid).share == 0.2
+
+
+@pytest.mark.parametrize(("negative", "mask"), [((3,), None), ((2, 4), None), ((3, 4), (3, 1)), ((3, 4), (3,))])
+def test_shapes_of_the_squared_error_are_asserted(negative: tuple[int, ...], mask: tuple[int, ...] | None) -> None:
+    hidden = None if mask is None else torch.ones(mask, dtype=torch.bool)
+    with pytest.raises(ValueError, match="fit"):
+        squared_error("ukge-logi")(torch.zeros(3), torch.zeros(negative), torch.zeros(3), hidden, 0.5)

@@ -23,8 +23,8 @@ def command(
     data: Annotated[
         list[str] | None, typer.Option(help="ppi5k, nl27k, cn15k, onet20k, onet-importance; may be repeated.")
     ] = None,
-    model: Annotated[list[str] | None, typer.Option(help="transe, distmult, complex; may be repeated.")] = None,
-    kind: Annotated[list[str] | None, typer.Option(help="plain, focuse; may be repeated.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="transe, distmult, complex, ukge-rect, ukge-logi.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="plain, focuse, ukge; may be repeated.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each cell.")] = 1,
     part: Annotated[str, typer.Option(help="tables (2 to 4 and figure 4), figure3 or all.")] = "all",
     decays: Annotated[

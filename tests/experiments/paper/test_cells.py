@@ -139,7 +139,7 @@ def test_a_bad_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path, text: st
 def test_the_files_ship_with_the_package() -> None:
     folder = files("focuse.experiments.paper") / "configurations"
     names = {path.name for path in folder.iterdir()}
-    assert names == {*(f"{name}.toml" for name in DATA), "departures.toml", "published.toml"}
+    assert names == {*(f"{name}.toml" for name in DATA), "departures.toml", "published.toml", "confidence.toml"}
     for name in names:
         tomllib.loads((folder / name).read_text(encoding="utf-8"))
 

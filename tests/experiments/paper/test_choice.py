@@ -13,8 +13,11 @@ def names(choice: Choice, data=DATA) -> list[tuple[str, str, str, int, str]]:
 
 def test_all_is_tables_then_figure_3() -> None:
     cells = names(Choice.of())
-    assert len(cells) == 5 * 3 * 2 + 9 * 3
-    assert [form for *_, form in cells] == ["paper"] * 30 + ["figure3"] * 27
+    assert len(cells) == 5 * 3 * 2 + 3 * 2 + 9 * 3
+    assert [form for *_, form in cells] == ["paper"] * 36 + ["figure3"] * 27
+    assert [cell[:3] for cell in cells if cell[2] == "ukge"] == [
+        (data, model, "ukge") for data in ("ppi5k", "nl27k", "cn15k") for model in ("ukge-rect", "ukge-logi")
+    ]
 
 
 def test_a_subset_and_seeds() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from focuse.experiments.paper.cells import DATA, KINDS, MODELS
+from focuse.experiments.paper.cells import place
 from focuse.experiments.paper.results import Result
 from focuse.experiments.paper.tables import BOUNDED, MEASURES, Entry, Runs, entry
 
@@ -59,7 +59,7 @@ def ablations(results: Sequence[Result], runs: Runs) -> list[list[Variant]]:
 
 def _place(key: tuple[str, ...]) -> tuple[Any, ...]:
     data, model, kind, form = key
-    return DATA.index(data), MODELS.index(model), KINDS.index(kind), form != "paper", form
+    return *place(data, model, kind), form != "paper", form
 
 
 def _group(group: dict[str, list[Result]]) -> list[Variant]:

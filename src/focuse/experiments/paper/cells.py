@@ -126,6 +126,11 @@ def rows_of(data: str) -> list[tuple[str, str]]:
     return [(model, kind) for model in MODELS for kind in KINDS] + rivals
 
 
+def place(data: str, model: str, kind: str) -> tuple[int, int, int]:
+    """Where a row stands among all, to sort by."""
+    return DATA.index(data), (*MODELS, *UKGE).index(model), (*KINDS, "ukge").index(kind)
+
+
 def figure_cells(models: Iterable[str], seeds: int, decays: Iterable[int] = DECAYS) -> list[Cell]:
     """The cells of figure 3: NL27K, λ from 0 to 800."""
     names = [(model, decay) for decay in decays for model in models]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from focuse.experiments.paper.cells import DATA, KINDS, MODELS, Cell, because, departure_notes
+from focuse.experiments.paper.cells import Cell, because, departure_notes, place
 from focuse.experiments.paper.document import Block, Grid, Heading, Points, Text
 from focuse.experiments.paper.results import Result
 from focuse.experiments.paper.sections import NONE, decimal
@@ -36,9 +36,10 @@ def history_section(results: Sequence[Result]) -> list[Block]:
         Heading(2, "How it was run"),
         Text(
             "k: size of the embeddings, η: negatives of a triple, lr: learning rate, γ: weight of the L3 regulariser, "
-            "λ: decay of β in epochs. The model of the best epoch by validation MRR was tested. Any row is trained by "
-            "`focuse reproduce --part tables --data NAME --model NAME --kind NAME`, with `--change 'name=value …'` for "
-            "what stands in brackets and `--appendix` for that form; `--part figure3` trains the rows of figure 3."
+            "λ: decay of β in epochs. The model of the best epoch by validation MRR (UKGE: MSE) was tested. Any row is "
+            "trained by `focuse reproduce --part tables --data NAME --model NAME --kind NAME`, with `--change "
+            "'name=value …'` for what stands in brackets and `--appendix` for that form; `--part figure3` trains the "
+            "rows of figure 3."
         ),
         Grid(heads, rows, words=2),
     ]
@@ -47,7 +48,7 @@ def history_section(results: Sequence[Result]) -> list[Block]:
 
 def _place(result: Result) -> tuple[Any, ...]:
     cell = result.cell
-    places = (DATA.index(cell["data"]), MODELS.index(cell["model"]), KINDS.index(cell["kind"]))
+    places = place(cell["data"], cell["model"], cell["kind"])
     return FORMS.index(cell["form"]), *places, [_sortable(*change) for change in cell["changes"].items()], cell["seed"]
 
 
@@ -72,7 +73,7 @@ def _row(result: Result) -> list[str]:
         _whole(decay),
         _whole(facts.get("epochs")),
         _whole(facts.get("best_epoch")),
-        decimal(facts.get("valid_mrr")),
+        decimal(facts.get("valid_mrr")) if facts.get("valid_mse") is None else f"MSE {decimal(facts['valid_mse'], 4)}",
         NONE if seconds is None else f"{seconds:,.0f}",
         str(facts.get("device", NONE)),
     ]

@@ -20,6 +20,8 @@ from focuse.experiments.paper.history import history_section
 from focuse.experiments.paper.results import Result
 from focuse.experiments.paper.tables import FORMS, Runs, Table, make_tables
 from focuse.experiments.paper.verdict import Verdict, verdict
+from focuse.experiments.paper.weight_sections import weight_section
+from focuse.experiments.paper.weights import reached, weight_parts
 from focuse.graph.writing import replacing
 
 TITLE = "Reproduction of FocusE"
@@ -50,6 +52,8 @@ class Report:
         self.runs = Runs.of(self.results)
         self.tables: dict[str, dict[int, Table]] = {form: make_tables(self.runs, form) for form in FORMS}
         self.verdict: Verdict = verdict(self.tables["full"][4], comparable=self.runs.form != "quick")
+        self.weights = weight_parts(self.runs)
+        self.reached = reached(self.weights) if self.runs.form != "quick" else []
         self.curves: Curves = decay_curves(self.results)
         self.violins: list[Violins] = draw_violins(self.runs)
         self.ablations: list[list[Variant]] = ablations(self.results, self.runs)
@@ -73,6 +77,8 @@ class Report:
             "bootstrap": {"resamples": RESAMPLES, "level": LEVEL, "seed": SEED},
             "verdict": self.verdict.to_dict(),
             "tables": {form: [table.to_dict() for table in found.values()] for form, found in self.tables.items()},
+            "weights": [part.to_dict() for part in self.weights],
+            "ukge": [one.to_dict() for one in self.reached],
             "figure3": figure_3,
             "figure4": figure_4,
             "ablations": [[variant.to_dict() for variant in group] for group in self.ablations],
@@ -86,6 +92,8 @@ class Report:
         blocks = [*self._opening(), *sections.verdict_section(self.verdict)]
         if self.runs.data:
             blocks += [Heading(2, "Tables"), Text(LEGEND), *self._tables("full")]
+        if self.weights:
+            blocks += weight_section(self.weights, self.reached, self.tables["full"][4])
         if self.curves:
             blocks += sections.figure_3(FIGURE_3, self.pictures[FIGURE_3], self.curves)
         if self.violins:

@@ -81,14 +81,14 @@ def verdict(table: Table, comparable: bool = True) -> Verdict:
         for model in MODELS:
             row = table.find(data, model, "focuse")
             change = row.changes.get("delta_mrr")
-            reached = [_reaches(row.entries[name].difference) for name in ("top_mrr", "delta_mrr")]
+            reached = [reaches(row.entries[name].difference) for name in ("top_mrr", "delta_mrr")]
             top, delta = reached if comparable else (None, None)
             value, interval = (None, None) if change is None else (change.value, change.interval)
             pairs.append(Pair(data, model, top, delta, value, interval))
     return Verdict(tuple(pairs))
 
 
-def _reaches(difference: float | None) -> bool | None:
+def reaches(difference: float | None) -> bool | None:
     return None if difference is None else difference >= -REACH - ROUNDING
 
 

@@ -78,7 +78,7 @@ class WeightPart:
 
 @dataclass(frozen=True)
 class Reached:
-    """Whether UKGE's figure reaches the published one; `worst` is how much worse it may be."""
+    """Whether a figure of UKGE reaches the published one."""
 
     data: str
     model: str
@@ -110,10 +110,9 @@ def reached(parts: Iterable[WeightPart]) -> list[Reached]:
             for name, one in row.entries.items():
                 if row.kind != "ukge" or one.ours is None or one.paper is None:
                     continue
-                ok = (
-                    one.ours >= one.paper - GAIN_REACH if part.protocol == NDCG else one.ours <= one.paper * ERROR_REACH
-                )
-                found.append(Reached(part.data, row.name, f"{part.protocol} {name}", one.ours, one.paper, ok))
+                worse = one.ours - one.paper
+                fine = worse >= -GAIN_REACH if part.protocol == NDCG else worse <= (ERROR_REACH - 1) * one.paper
+                found.append(Reached(part.data, row.name, f"{part.protocol} {name}", one.ours, one.paper, fine))
     return found
 
 
