@@ -8,8 +8,10 @@ import torch
 
 import focuse
 from focuse import FocuseError
+from focuse.evaluation.evaluate import ids_of
 from focuse.graph.splits import split
-from focuse.run import choose_device
+from focuse.run import choose_device, make_scorer
+from focuse.ukge import inferred, parse_rules
 
 QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "check_every": 2, "progress": False}
 
@@ -170,6 +172,101 @@ def test_the_best_weights_are_announced(small, listen):
     at = run.last.progress
     found = f"best validation MRR {at.best_value:.3f} at epoch {at.best_epoch}"
     assert recorder.notes[-1] == f"all epochs at epoch 4; {found}, those weights are kept"
+
+
+class TestConfidence:
+    """Models of a confidence: what rules infer, and weights in the user's units."""
+
+    RULE = "r0(x, y) -> r1(y, x) : 0.9"
+
+    @pytest.fixture
+    def units(self, small):
+        """The same weights between 10 and 60."""
+        rows = [tuple(row.values()) for row in small.to_arrow().to_pylist()]
+        return focuse.read([(*names, 10 + 50 * weight) for *names, weight in rows])
+
+    def test_soft_logic_is_whatever_can_be_read(self, small, tmp_path, listen):
+        recorder = listen()
+        rows = [("e1", "r0", "e2", 0.9), ("e3", "r1", "e4", 0.5)]
+        focuse.read(rows).write(tmp_path / "soft.tsv")
+        found = [
+            focuse.train(small, model="ukge-logi", soft_logic=given, **QUICK)
+            for given in (rows, focuse.read(rows), tmp_path / "soft.tsv", str(tmp_path / "soft.tsv"))
+        ]
+        assert recorder.notes.count("2 inferred triples (soft logic)") == 4
+        for run in found:
+            assert run.splits.inferred.weight.tolist() == [0.9, 0.5]
+            assert torch.equal(run.engine.tables["entity"], found[0].engine.tables["entity"])
+
+    def test_rules_are_a_file_or_rules(self, small, tmp_path, listen):
+        (tmp_path / "rules.txt").write_text(self.RULE)
+        recorder = listen()
+        by_file, given = (
+            focuse.train(small, model="ukge-rect", rules=rules, **QUICK)
+            for rules in (tmp_path / "rules.txt", parse_rules(self.RULE))
+        )
+        assert by_file.splits.inferred.to_arrow().equals(given.splits.inferred.to_arrow())
+        expected = inferred(given.graph, self.RULE)
+        assert given.splits.inferred.to_arrow().equals(expected.to_arrow())
+        assert f"{len(expected)} inferred triples (soft logic)" in recorder.notes
+
+    def test_rules_that_infer_nothing_new_train_as_without(self, small, tmp_path):
+        run = focuse.train(small, model="ukge-logi", rules=parse_rules("r0(x, y) -> r0(x, y)"), **QUICK)
+        assert len(run.splits.inferred) == 0
+        plain = focuse.train(small, model="ukge-logi", **QUICK)
+        assert torch.equal(run.engine.tables["scale"], plain.engine.tables["scale"])
+        run.save(tmp_path / "run")
+        assert len(focuse.load(tmp_path / "run").splits.inferred) == 0
+
+    @pytest.mark.parametrize("given", [{"soft_logic": [("e1", "r0", "e2", 0.9)]}, {"rules": "rules.txt"}])
+    def test_other_models_take_neither(self, small, given):
+        says = "train the model ukge-rect or ukge-logi, not 'complex'"
+        with pytest.raises(FocuseError, match=says):
+            focuse.train(small, **given, **QUICK)
+
+    def test_weights_outside_the_unit_interval_name_the_normalisers(self, units, tmp_path):
+        with pytest.raises(
+            FocuseError, match=r"needs weights in \[0, 1\].*use 'relation', 'global' or 'quantile'"
+        ) as error:
+            focuse.train(units, model="ukge-logi", out=tmp_path / "run", **QUICK)
+        assert "\n" not in str(error.value)
+        assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize("model", ["ukge-logi", "ukge-rect"])
+    @pytest.mark.parametrize("normalize", ["global", "relation"])
+    def test_normalised_weights_come_back_in_the_users_units(self, units, model, normalize):
+        run = focuse.train(units, model=model, normalize=normalize, rules=parse_rules(self.RULE), **QUICK)
+        assert run.splits.inferred.weight.max() <= 1
+        train, valid = run.graph, run.splits.valid.graph
+        found = run.weigher().own(valid.head, valid.relation, valid.tail)
+        scores = run.engine.score(*ids_of(valid)).double().numpy()
+        share = 1 / (1 + np.exp(-scores)) if model == "ukge-logi" else np.clip(scores, 0, 1)
+        for row, kind in enumerate(valid.relation):
+            seen = train.weight if normalize == "global" else train.weight[train.relation == kind]
+            assert found[row] == pytest.approx(seen.min() + share[row] * np.ptp(seen), rel=1e-6)
+        assert 10 < found.min() < found.max() < 60
+
+    def test_a_link_has_the_models_own_confidence(self, small):
+        run = focuse.train(small, model="ukge-logi", **QUICK)
+        for link in run.predict(head="e1", relation="r0", top=5):
+            assert link.confidence == pytest.approx(1 / (1 + np.exp(-link.score)), rel=1e-6)
+
+    def test_the_best_error_is_announced_and_a_judge_can_be_asked_for(self, small, listen):
+        recorder = listen()
+        run = focuse.train(small, model="ukge-logi", **QUICK)
+        lowest = min(row["valid_mse"] for row in run.history if "valid_mse" in row)
+        assert f"best validation MSE {lowest:.4f} at epoch" in recorder.notes[-1]
+        ranked = focuse.train(small, model="ukge-logi", judge="mrr", **QUICK)
+        assert "best validation MRR" in recorder.notes[-1]
+        assert any("valid_mrr" in row for row in ranked.history)
+
+    def test_the_scorer_of_finished_tables_uses_all_of_them(self, small):
+        tables = focuse.train(small, model="ukge-rect", **QUICK).engine.tables
+        one, two = (
+            make_scorer("ukge-rect", {**tables, "scale": torch.tensor(pair)}) for pair in ([1.0, 0.0], [2.0, 3.0])
+        )
+        ids = ids_of(small.select(np.arange(5)))
+        torch.testing.assert_close(two.score(*ids), 2 * one.score(*ids) + 3)
 
 
 def test_choose_device():

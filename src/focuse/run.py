@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError, choose
@@ -131,7 +132,7 @@ class Run:
     def _keep_calibration(self) -> None:
         # Of an unfinished run the scores still change; in a folder that cannot be written it is fitted each time.
         if self.folder is not None and self._calibration is not None and (self.folder / "model.safetensors").exists():
-            with suppress(OSError):
+            with suppress(OSError, SafetensorError, FocuseError):
                 self._calibration.save(self.folder)
 
     def save(self, folder: str | Path) -> None:

@@ -4,6 +4,10 @@ import json
 
 import pytest
 
+from focuse.cli.main import app
+from focuse.errors import FocuseError
+from focuse.run import load
+
 FIGURES = {"mr", "mrr", "hits@1", "hits@3", "hits@10", "n"}
 
 
@@ -42,6 +46,61 @@ def test_refused(refused, trained, tmp_path, test, options, says):
     if test is not None:
         (tmp_path / "test.tsv").write_text(test)
     assert says in refused("evaluate", trained.folder, tmp_path / "test.tsv", *options)
+
+
+class TestWeights:
+    """`--weights`; in this process, which is faster, but for one."""
+
+    @pytest.fixture
+    def shown(self, capsys):
+        def run(*arguments):
+            app([str(argument) for argument in arguments], standalone_mode=False)
+            return capsys.readouterr().out
+
+        return run
+
+    def test_json_is_what_the_run_says(self, command, trained):
+        done = command("evaluate", trained.folder, "--weights", "--json", check=True)
+        assert done.stderr == ""
+        told = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+        assert told == load(trained.folder).weigh().to_dict()
+        assert set(told) == {"protocols", "rows", "trivial", "threshold", "notes", "ndcg"}
+        assert told["rows"]["complex, isotonic"]["with_negatives"]["n"] == 120
+        assert told["threshold"] == 0.85
+
+    def test_files_and_threshold(self, shown, trained, tmp_path):
+        (tmp_path / "test.tsv").write_text("e1\tr0\te2\t0.5\ne4\tr1\te5\t0.9\n")
+        (tmp_path / "false.tsv").write_text("e1\tr0\te2\t0.5\ne1\tr0\te3\t0\ne4\tr1\te7\t0\ne4\tr2\te7\t0\n")
+        (tmp_path / "queries.tsv").write_text("e1\tr0\te2\t0.5\ne1\tr0\te9\t0.1\n")
+        files = ["--negatives", tmp_path / "false.tsv", "--queries", tmp_path / "queries.tsv"]
+        asked = ["evaluate", trained.folder, tmp_path / "test.tsv", "--weights", *files, "--threshold", "0.7"]
+        told = json.loads(shown(*asked, "--json"))
+        assert {protocol: figures["n"] for protocol, figures in told["rows"]["global mean"].items()} == {
+            "positives": 2,
+            "clean": told["rows"]["global mean"]["clean"]["n"],
+            "with_negatives": 5,
+            "negatives": 3,
+        }
+        assert told["rows"]["global mean"]["with_negatives"]["at_threshold"]["strong"] == 1
+        assert told["threshold"] == 0.7
+        assert told["ndcg"]["complex"]["queries"] == 1
+        text = shown(*asked)
+        for words in (*told["protocols"].values(), "complex, isotonic", "nDCG", "weight > 0.7"):
+            assert words in text
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            (["--negatives", "false.tsv"], "--negatives and --queries go with --weights"),
+            (["--queries", "false.tsv"], "--negatives and --queries go with --weights"),
+            (["--weights", "--threshold", "1.5"], "threshold 1.5: give a weight in [0, 1]"),
+            (["--weights", "--negatives", "nowhere.tsv"], "nowhere.tsv"),
+        ],
+    )
+    def test_refused(self, shown, trained, options, says):
+        with pytest.raises(FocuseError) as error:
+            shown("evaluate", trained.folder, *options)
+        assert says in str(error.value)
 
 
 def test_a_missing_run(refused, tmp_path):

@@ -14,12 +14,15 @@ COMMANDS = {
     "tune": "--out --valid --test --model --focus --search --set --space --sampler --trials --budget --storage --json",
     "reproduce": "--out --data --model --kind --seeds --part --change --quick --budget --device --json",
     "train": "--valid --test --model --dim --epochs --batch-size --negatives --sampling --focus --decay --loss --lr "
-    "--regularizer --normalize --seed --device --checkpoint-every --out --resume --json",
-    "evaluate": "--ties --protocol --device --json",
+    "--regularizer --normalize --soft-logic --rules --soft-logic-weight --soft-logic-size --judge --seed --device "
+    "--checkpoint-every --out --resume --json",
+    "evaluate": "--ties --protocol --raw --weights --negatives --queries --threshold --device --json",
     "predict": "--head --relation --tail --top --json",
+    "calibrate": "--method --device --json",
     "inspect": "--valid --test --json",
     "demo": "--out --seed --json",
 }
+GROUPS = ("rules", "datasets")  # their commands have their own tests
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -42,7 +45,7 @@ def test_help_lists_the_promised_flags_and_says_what_each_does(command, name):
 def test_the_console_script_and_the_module_are_the_same_command(command):
     script = Path(sys.executable).with_name("focuse")
     shown = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
-    assert all(re.search(rf"^  {name} +\S", shown, re.MULTILINE) for name in COMMANDS)
+    assert all(re.search(rf"^  {name} +\S", shown, re.MULTILINE) for name in (*COMMANDS, *GROUPS))
     assert command("--version", check=True).stdout == f"focuse {focuse.__version__}\n"
 
 

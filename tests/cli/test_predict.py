@@ -10,7 +10,9 @@ def test_json_ranks_the_missing_part(command, trained):
     found = json.loads(done.stdout)["predictions"]
     assert [row["rank"] for row in found] == [1, 2, 3, 4]
     assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
-    assert all(set(row) == {"rank", "head", "relation", "tail", "score", "known", "weight"} for row in found)
+    fields = {"rank", "head", "relation", "tail", "score", "known", "weight", "expected_weight", "confidence"}
+    assert all(set(row) == fields for row in found)
+    assert all(0 <= row["expected_weight"] <= 1 and 0 <= row["confidence"] <= 1 for row in found)
     assert {(row["head"], row["relation"]) for row in found} == {("e1", "r0")}
     assert done.stderr == ""
 
@@ -22,6 +24,7 @@ def test_text_marks_known_facts(command, trained):
     assert {line.split()[3] for line in lines} == {"e2"}
     assert any("known, weight 0." in line for line in lines)
     assert any(line.endswith("new") for line in lines)
+    assert all(0 <= float(line.partition("weight ≈ ")[2].split()[0]) <= 1 for line in lines)
     new = command("predict", trained.folder, "--relation", "r0", "--tail", "e2", "--top", "40", "--new", check=True)
     assert len(new.stdout.splitlines()) == sum(line.endswith("new") for line in lines)
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from focuse.engines import Batch, Corruptions, ReferenceEngine
+from focuse.engines import Batch, Corruptions, Hints, ReferenceEngine
 from focuse.engines.base import Gradients
 from focuse.evaluation.known import Known
 from focuse.focus import Focus
 from focuse.models import make_model
-from focuse.training.losses import Objective, make_loss
+from focuse.training.losses import Objective, SquaredError, make_loss
 from focuse.training.negatives import SAMPLINGS, Sampler
 from focuse.training.optimisers import OPTIMISERS, make_optimiser
 from focuse.training.regularisers import Regulariser
@@ -62,12 +62,12 @@ def objective(model: str, loss: str = "multiclass-nll") -> Objective:
     return Objective(make_loss(loss), Focus(SCORES[model][1]))
 
 
-def corrupted(groups: list[Corruptions], row: int) -> list[list[tuple[int, int, int]]]:
+def corrupted(groups: list[Corruptions], row: int, entities: int = ENTITIES) -> list[list[tuple[int, int, int]]]:
     """The corrupted triples of one positive, a list for each group."""
     h, r, t = HEADS[row], KINDS[row], TAILS[row]
     result = []
     for group in groups:
-        own = range(ENTITIES) if group.entities is None else group.entities.expand(5, -1)[row].tolist()
+        own = range(entities) if group.entities is None else group.entities.expand(5, -1)[row].tolist()
         tails = [group.side == "tail"] * len(own) if group.tails is None else group.tails[row].tolist()
         counts = [True] * len(own) if group.mask is None else group.mask[row].tolist()
         cells = zip(own, tails, counts, strict=True)
@@ -234,6 +234,126 @@ def test_row_adagrad_trains_like_adagrad(kind: str) -> None:
         ends.append(tables)
     for name in ends[0]:
         torch.testing.assert_close(ends[0][name], ends[1][name], rtol=1e-9, atol=1e-12)
+
+
+# ---- UKGE: dense tensors, squared errors, and what rules infer ------------------------------------------------------
+
+# Entities 6 (a head) and 7 (a tail) and relation 2 are in hints alone; one hint comes twice.
+HINTS = ([0, 6, 6, 3, 3], [2, 1, 1, 2, 0], [7, 2, 2, 1, 1], [0.95, 0.9, 0.9, 0.02, 0.6])
+SHARE, KNOWN_ENTITIES = 0.7, 8
+PHI: dict[str, Callable[[float], float]] = {"ukge-logi": lambda f: 1 / (1 + np.exp(-f)), "ukge-rect": lambda f: f}
+UKGE = pytest.mark.parametrize("model", PHI)
+
+
+def ukge_tables() -> dict[str, Tensor]:
+    random = torch.Generator().manual_seed(9)
+    shapes = {"entity": (KNOWN_ENTITIES, DIM), "relation": (3, DIM)}
+    tables = {name: torch.randn(shape, generator=random, dtype=torch.float64) for name, shape in shapes.items()}
+    return {**tables, "scale": torch.tensor([0.8, 0.2], dtype=torch.float64)}
+
+
+def ukge_step(
+    model: str, tables: dict[str, Tensor], optimiser: Any, groups: list[Corruptions], hinted: bool = True, **more: Any
+) -> float:
+    engine = ReferenceEngine(
+        make_model(model), tables["entity"], tables["relation"], optimiser, {"scale": tables["scale"]}
+    )
+    chosen = SquaredError(make_model(model).trained, SHARE)
+    inferred = Batch(*map(torch.tensor, HINTS[:3]), torch.tensor(HINTS[3], dtype=torch.float64))
+    hints = Hints(inferred, chosen.shortfall) if hinted else None
+    return engine.step(make_batch(), groups, chosen, BETA, hints=hints, **more)
+
+
+def ukge_gradient(model: str, groups: list[Corruptions], **more: Any) -> tuple[float, dict[str, np.ndarray]]:
+    tables = ukge_tables()
+    loss = ukge_step(model, tables, make_optimiser("sgd", tables, 0.5), groups, **more)
+    return loss, {name: ((old - tables[name]) / 0.5).numpy() for name, old in ukge_tables().items()}
+
+
+def np_ukge(model: str, groups: list[Corruptions], tables: Mapping[str, np.ndarray], hinted: bool) -> float:
+    """Σ (φ⁺ − w)² + mean φ⁻² over positives and groups, and for each of these p · mean max(0, s − φ)²."""
+
+    def phi(h: int, r: int, t: int) -> float:
+        product = sum(tables["entity"][h] * tables["relation"][r] * tables["entity"][t])
+        return PHI[model](tables["scale"][0] * product + tables["scale"][1])
+
+    short = [max(0.0, s - phi(h, r, t)) ** 2 for h, r, t, s in zip(*HINTS, strict=True)]
+    assert 0.0 in short  # a hint that is fulfilled pulls no more
+    total = 0.0
+    for row, w in enumerate(WEIGHTS):
+        for triples in corrupted(groups, row, KNOWN_ENTITIES):
+            total += (phi(HEADS[row], KINDS[row], TAILS[row]) - w) ** 2
+            total += float(np.mean([phi(*triple) ** 2 for triple in triples]))
+            total += SHARE * float(np.mean(short)) if hinted else 0.0
+    return total
+
+
+def ukge_corruptions(kind: str, place: tuple[int, int, int] = (1, 2, 3)) -> list[Corruptions]:
+    entities = KNOWN_ENTITIES if kind == "all" else ENTITIES
+    facts = Known(*map(torch.tensor, (HEADS, KINDS, TAILS)), entities, 3)
+    return Sampler(kind, 4, entities, facts)(make_batch(), place)
+
+
+@UKGE
+@pytest.mark.parametrize("hinted", [False, True])
+@pytest.mark.parametrize("kind", SAMPLINGS)
+def test_ukge_step_descends_its_objective(model: str, kind: str, hinted: bool) -> None:
+    """Hints count once a positive and group, so a mean over the batch counts them once."""
+    groups = ukge_corruptions(kind)
+    loss, gradient = ukge_gradient(model, groups, hinted=hinted)
+    mean_loss, mean_gradient = ukge_gradient(model, groups, hinted=hinted, scale=1 / len(WEIGHTS))
+
+    def function(tables: Mapping[str, np.ndarray]) -> float:
+        return np_ukge(model, groups, tables, hinted)
+
+    tables = ukge_tables()
+    assert loss == pytest.approx(function({name: table.numpy() for name, table in tables.items()}), rel=1e-10)
+    assert mean_loss == loss
+    for name, expected in differences(function, tables).items():
+        assert np.abs(expected).max() > 0.01
+        np.testing.assert_allclose(gradient[name], expected, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(mean_gradient[name], expected / len(WEIGHTS), rtol=1e-5, atol=1e-7)
+    assert bool(gradient["relation"][2].any()) is hinted
+
+
+@UKGE
+@pytest.mark.parametrize("scope", ["tables", "rows"])
+def test_no_penalty_on_dense_tensors_nor_on_hints(model: str, scope: str) -> None:
+    groups = ukge_corruptions("independent")
+    plain, without = ukge_gradient(model, groups)
+    loss, gradient = ukge_gradient(model, groups, penalty=Regulariser(2, 0.3, scope))
+    assert loss == plain
+    np.testing.assert_array_equal(gradient["scale"], without["scale"])
+    assert np.abs(gradient["entity"] - without["entity"]).max() > 0.1
+    if scope == "rows":
+        np.testing.assert_array_equal(gradient["entity"][6:], without["entity"][6:])
+        np.testing.assert_array_equal(gradient["relation"][2], without["relation"][2])
+
+
+@UKGE
+@pytest.mark.parametrize("kind", SAMPLINGS)
+def test_row_adagrad_trains_like_adagrad_with_hints(model: str, kind: str) -> None:
+    ends = []
+    for name in ("adagrad", "row-adagrad"):
+        tables = ukge_tables()
+        chosen, penalty = make_optimiser(name, tables, 0.1), Regulariser(2, 0.05, "rows")
+        for step in range(4):
+            ukge_step(model, tables, chosen, ukge_corruptions(kind, (0, 0, step)), penalty=penalty)
+        ends.append(tables)
+    for name, start in ukge_tables().items():
+        torch.testing.assert_close(ends[0][name], ends[1][name], rtol=1e-9, atol=1e-12)
+        assert (ends[1][name] != start).any(-1).all()
+
+
+def test_an_engine_scores_with_the_dense_tensors_as_they_are_now() -> None:
+    tables = ukge_tables()
+    engine = ReferenceEngine(
+        make_model("ukge-logi"), tables["entity"], tables["relation"], dense={"scale": tables["scale"]}
+    )
+    ids = (torch.tensor([1]), torch.tensor([2]), torch.tensor([3]))
+    before = engine.score(*ids)
+    tables["scale"].mul_(2)
+    torch.testing.assert_close(engine.score(*ids), 2 * before)
 
 
 # ---- what must hold bit by bit --------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Completions of a triple against sorting every one by hand."""
 
 import json
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,11 @@ import torch
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError
 from focuse.graph import Graph, from_columns
+from focuse.graph.graph import Aligned
+from focuse.graph.splits import Splits
+from focuse.graph.weights import fit_normaliser
 from focuse.inference.predict import Prediction, Predictions, predict
+from focuse.inference.weigh import Weigher
 from focuse.models import MODELS
 
 ENTITIES = [f"entity {i}" for i in range(11)]
@@ -179,7 +184,41 @@ def test_table_and_json() -> None:
     assert {row.known for row in found} == {True, False}
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert [row["tail"] for row in told["predictions"]] == [row.tail for row in found]
-    assert set(told["predictions"][0]) == {"rank", "head", "relation", "tail", "score", "known", "weight"}
+    fields = {"rank", "head", "relation", "tail", "score", "known", "weight", "expected_weight", "confidence"}
+    assert set(told["predictions"][0]) == fields
+    # Without a weigher nothing is said of weights.
+    assert {(row["expected_weight"], row["confidence"]) for row in told["predictions"]} == {(None, None)}
+    assert "≈" not in str(found)
+
+
+def weigher_of(engine: ReferenceEngine, parts: list[Graph]) -> Weigher:
+    splits = Splits(parts[0], Aligned(parts[1]), Aligned(parts[2]))
+    bare = Weigher("distmult", engine, splits, fit_normaliser("relation", parts[0]))
+    return replace(bare, calibration=bare.fit("isotonic"))
+
+
+@pytest.mark.parametrize("asked", [ASKED[1], ASKED[14], ASKED[-1], {**ASKED[2], "tail": "entity 5"}])
+def test_each_completion_has_an_expected_weight_and_a_confidence(asked: dict[str, str | None]) -> None:
+    """Of its own relation, also where relations are ranked; the order and all else stay as they are."""
+    parts = graphs()
+    engine = engine_of(parts[0])
+    weigher = weigher_of(engine, parts)
+    low, high = (float(end(parts[0].weight)) for end in (np.min, np.max))
+    for new_only in (False, True):
+        plain = predict(engine, parts, **asked, top=7, new_only=new_only)
+        found = predict(engine, parts, **asked, top=7, new_only=new_only, weigher=weigher)
+        assert [replace(row, expected_weight=None, confidence=None) for row in found] == plain
+        for row in found:
+            score, kind = np.array([row.score]), np.array([parts[0].relations.id(row.relation, "relation")])
+            share = weigher.calibration.facts(score, kind)[0]
+            assert row.expected_weight == pytest.approx(low + (high - low) * share)
+            assert row.confidence == weigher.calibration.doubting(score, kind)[0]
+            assert type(row.expected_weight) is type(row.confidence) is float
+        for line, row in zip(str(found).splitlines() if found else (), found, strict=True):
+            assert f"  weight ≈ {row.expected_weight:.3g} " in line
+            assert line.endswith(f"known, weight {row.weight:g}" if row.known else "new")
+        json.dumps(found.to_dict(), allow_nan=False)
+    assert len({(row.expected_weight, row.confidence) for row in found}) > 1 or len(found) < 2
 
 
 def test_nothing_left_is_said() -> None:

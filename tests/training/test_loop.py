@@ -8,8 +8,9 @@ import torch
 
 import focuse
 from focuse import FocuseError
-from focuse.training.loop import initial_tables
-from focuse.training.losses import LOSSES
+from focuse.engines import ReferenceEngine
+from focuse.training.loop import initial_tables, make_objective
+from focuse.training.losses import LOSSES, Objective, SquaredError
 from focuse.training.negatives import SAMPLINGS
 from focuse.training.optimisers import OPTIMISERS
 from focuse.training.settings import Settings
@@ -239,8 +240,6 @@ def test_repeated_triples_are_counted_and_reported(small, listen, policy, done):
 
 def test_batches_cover_every_row_once_an_epoch(small, monkeypatch):
     seen = []
-    from focuse.engines import ReferenceEngine
-
     step = ReferenceEngine.step
 
     def spy(self, batch, *rest):
@@ -255,3 +254,30 @@ def test_batches_cover_every_row_once_an_epoch(small, monkeypatch):
     for epoch in (seen[:per_epoch], seen[per_epoch:]):
         assert sorted(map(tuple, torch.cat(epoch).tolist())) == expected
     assert not torch.equal(seen[0], seen[per_epoch])  # shuffled anew
+
+
+def test_the_objective_is_the_settings(small):
+    chosen = make_objective(Settings.of(model="ukge-rect", soft_logic_weight=0.7), None)
+    assert isinstance(chosen, SquaredError)
+    assert chosen.share == 0.7
+    f = torch.linspace(-2, 2, 5)
+    assert torch.equal(chosen.phi(f), f)
+    logi = make_objective(Settings.of(model="ukge-logi"), None)
+    assert isinstance(logi, SquaredError)
+    assert torch.equal(logi.phi(f), torch.sigmoid(f))
+    assert isinstance(make_objective(Settings.of(), None), Objective)
+
+
+def test_first_tables_of_ukge():
+    settings = Settings.of(model="ukge-logi", seed=3)
+    tables = initial_tables(settings, 3000, 50)
+    assert {name: tuple(table.shape) for name, table in tables.items()} == {
+        "entity": (3000, 128),
+        "relation": (50, 128),
+        "scale": (2,),
+    }
+    for name in ("entity", "relation"):
+        assert tables[name].std().item() == pytest.approx(0.3, rel=0.02)
+    assert tables["scale"].tolist() == [1.0, 0.0]
+    tables["scale"].zero_()
+    assert initial_tables(settings, 30, 5)["scale"].tolist() == [1.0, 0.0]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tomllib
 from dataclasses import fields
 
 import numpy as np
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 
 from focuse import FocuseError, Settings, read
 from focuse.focus import Focus
+from focuse.models import MODELS
 from focuse.training.losses import LOSSES
 from focuse.training.settings import checkpoint_interval, default_batch_size
+from focuse.training.toml import to_toml
 
 WRONG = [
     ({"model": "complx"}, "did you mean complex"),
@@ -59,6 +62,16 @@ WRONG = [
     ({"checkpoint_every": "often"}, "checkpoint_every 'often'"),
     ({"checkpoint_every": -3}, "checkpoint_every '-3'"),
     ({"checkpoint_every": 2.5}, "checkpoint_every 2.5"),
+    ({"model": "ukge-logi", "focus": "paper"}, "'ukge-logi' learns the weights themselves; its focus is 'off'"),
+    ({"model": "ukge-rect", "loss": "nll"}, "'ukge-rect' learns weights by the loss 'squared-error', not 'nll'"),
+    ({"model": "distmult", "loss": "squared-error"}, "loss 'squared-error' needs a model whose score is a confidence"),
+    ({"model": "complex", "judge": "mse"}, "judge 'mse' needs a model whose score is a confidence: ukge-rect or ukge"),
+    ({"judge": "mrs"}, "unknown judge 'mrs' (did you mean mse or mrr?)"),
+    ({"model": "ukge-logi", "soft_logic_weight": -0.1}, "soft_logic_weight -0.1: give a number of at least 0"),
+    ({"model": "ukge-logi", "soft_logic_weight": float("inf")}, "soft_logic_weight inf"),
+    ({"model": "ukge-logi", "soft_logic_weight": float("nan")}, "soft_logic_weight nan"),
+    ({"model": "ukge-logi", "soft_logic_size": 0}, "soft_logic_size 0: give a whole number of at least 1"),
+    ({"model": "ukge"}, "unknown model 'ukge' (did you mean ukge-"),
     ({"epoch": 3}, "did you mean epochs"),
     ({"gamma": 3}, "unknown setting 'gamma'"),
 ]
@@ -164,3 +177,36 @@ def test_with_every_entity_as_a_negative_scores_are_bounded(rows, entities):
 def test_a_pool_is_larger_than_ones_own_negatives(small, sampling, count):
     assert Settings.of(sampling=sampling).resolve(small, "cpu").negatives == count
     assert Settings.of(sampling=sampling, negatives=7).resolve(small, "cpu").negatives == 7
+
+
+class TestModelDefaults:
+    @pytest.mark.parametrize("name", MODELS)
+    def test_a_models_own_defaults_hold_where_nothing_is_said(self, name):
+        settings = Settings.of(model=name)
+        expected = {**Settings().to_dict(), "model": name, **MODELS[name].defaults}
+        assert settings.to_dict() == expected
+
+    def test_those_of_ukge_are_the_papers(self, small):
+        for name, regulariser in (("ukge-logi", "none"), ("ukge-rect", "l2:2.5e-4")):
+            found = Settings.of(model=name).resolve(small, "cpu")
+            assert (found.dim, found.batch_size, found.negatives, found.lr) == (128, 512, 20, 1e-3)
+            assert (found.loss, found.focus, found.normalize) == ("squared-error", "off", "none")
+            assert (found.regularizer, found.judge, found.soft_logic_weight) == (regulariser, "mse", 0.2)
+        assert Settings.of(model="ukge-rect").regularize == "rows"
+
+    def test_what_is_said_comes_before_them(self):
+        given = {"dim": 7, "batch_size": 9, "negatives": 3, "regularizer": "l3:0.1", "normalize": "global"}
+        found = Settings.of(model="ukge-rect", judge="mrr", regularize="tables", **given)
+        assert {name: getattr(found, name) for name in given} == given
+        assert (found.judge, found.regularize, found.loss) == ("mrr", "tables", "squared-error")
+
+    @pytest.mark.parametrize(("model", "judge"), [("complex", "mrr"), ("ukge-logi", "mse"), ("ukge-rect", "mse")])
+    def test_a_model_chooses_its_judge(self, small, model, judge):
+        assert Settings.of(model=model).resolve(small, "cpu").judge == judge
+        assert Settings.of(model=model, judge="mrr").resolve(small, "cpu").judge == "mrr"
+
+    @pytest.mark.parametrize("name", MODELS)
+    def test_resolved_settings_come_back_from_toml_the_same(self, small, name):
+        resolved = Settings.of(model=name, dim=7, regularizer="none").resolve(small, "cpu")
+        text = to_toml({"settings": {key: value for key, value in resolved.to_dict().items() if value is not None}})
+        assert Settings.of(**tomllib.loads(text)["settings"]) == resolved

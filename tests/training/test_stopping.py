@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+import focuse
 from focuse.engines import ReferenceEngine
+from focuse.evaluation.evaluate import known_facts
 from focuse.evaluation.known import Known
 from focuse.graph import Graph, from_columns
 from focuse.models import make_model
-from focuse.training.stopping import Best, Judge, make_judge
+from focuse.training.stopping import Best, Judge, best_look, confidence_judge, make_judge
 
 
 def graph_of(weight: list[float] | np.ndarray) -> Graph:
@@ -132,3 +134,74 @@ def test_the_first_check_is_kept_even_at_nought() -> None:
     best.look(0.0, 1, {"entity": torch.ones(1)})
     assert best.tables is not None
     assert best.checks_since == 0
+
+
+class TestConfidenceJudge:
+    """On the graph of all tests: every validation triple, and corruptions that no split has."""
+
+    def parts(self, small, seed=0):
+        split = focuse.split(small, seed=3)
+        facts = known_facts([split.train, split.valid.graph, split.test.graph])
+        valid = split.valid.graph
+        judge = confidence_judge(valid, valid.weight, facts, seed)
+        assert judge is not None
+        return judge, small, valid
+
+    def test_facts_come_with_their_weights_and_corruptions_with_none(self, small):
+        judge, graph, valid = self.parts(small)
+        n = len(valid)
+        for found, expected in ((judge.head, valid.head), (judge.relation, valid.relation), (judge.tail, valid.tail)):
+            np.testing.assert_array_equal(found[:n], expected)
+        np.testing.assert_array_equal(judge.weight[:n], valid.weight)
+        assert (judge.weight[n:] == 0).all()
+        assert 0.6 * n < len(judge.weight) - n <= n  # what was drawn and is a fact is left out
+        facts = {tuple(row.values())[:3] for row in graph.to_arrow().to_pylist()}
+        triples = list(zip(judge.head.tolist(), judge.relation.tolist(), judge.tail.tolist(), strict=True))
+        named = [(valid.entities[h], valid.relations[r], valid.entities[t]) for h, r, t in triples]
+        assert all((triple in facts) == (place < n) for place, triple in enumerate(named))
+        # One side of each stays, and over all of them both sides change.
+        heads, tails = ({*zip(side, valid.relation, strict=True)} for side in (valid.head, valid.tail))
+        kept = [((h, r) in heads, (t, r) in tails) for h, r, t in triples[n:]]
+        assert all(any(sides) for sides in kept)
+        assert (
+            min(sum(head and not tail for head, tail in kept), sum(tail and not head for head, tail in kept)) > n / 10
+        )
+
+    def test_corruptions_are_drawn_by_seed_alone(self, small):
+        one, again, other = (self.parts(small, seed)[0] for seed in (1, 1, 2))
+        torch.manual_seed(5)
+        assert torch.equal(one.head, again.head)
+        assert torch.equal(one.tail, again.tail)
+        assert one.head.tolist() != other.head.tolist()
+
+    @pytest.mark.parametrize("name", ["ukge-logi", "ukge-rect"])
+    def test_it_measures_the_squared_error_of_bounded_confidences(self, small, name):
+        judge, graph, _ = self.parts(small)
+        random = np.random.default_rng(0)
+        entity, relation = random.normal(size=(len(graph.entities), 3)), random.normal(size=(len(graph.relations), 3))
+        w, b = 2.5, -0.4
+        f = w * (entity[judge.head] * relation[judge.relation] * entity[judge.tail]).sum(1) + b
+        assert ((f < 0).any(), (f > 1).any()) == (True, True)
+        phi = 1 / (1 + np.exp(-f)) if name == "ukge-logi" else np.clip(f, 0, 1)
+        tables = torch.from_numpy(entity), torch.from_numpy(relation)
+        engine = ReferenceEngine(make_model(name), *tables, dense={"scale": torch.tensor([w, b], dtype=torch.float64)})
+        assert judge(engine) == pytest.approx(np.mean((phi - judge.weight.numpy()) ** 2), rel=1e-9)
+        assert (judge.figure, judge.sign) == ("valid_mse", -1)  # less is better
+
+    def test_nothing_to_judge_by(self, small):
+        nothing = small.select(np.empty(0, np.int64))
+        assert confidence_judge(nothing, nothing.weight, known_facts([small]), 0) is None
+
+
+def test_the_best_look_is_the_highest_mrr_or_the_lowest_mse() -> None:
+    rows = [{"epoch": 1}, {"epoch": 2, "value": 0.2}, {"epoch": 3, "value": 0.1}, {"epoch": 4, "value": 0.3}]
+    for figure, best in (("valid_mrr", 4), ("valid_mse", 3)):
+        history = [{figure if key == "value" else key: value for key, value in row.items()} for row in rows]
+        found = best_look(history)
+        assert found is not None
+        assert found["epoch"] == best
+    assert best_look(rows) is None
+    assert best_look([{"epoch": 1, "valid_mrr": None}, {"epoch": 2, "valid_mse": 0.0}]) == {
+        "epoch": 2,
+        "valid_mse": 0.0,
+    }

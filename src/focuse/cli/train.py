@@ -48,6 +48,9 @@ def command(
         typer.Option(help="transe, transe-l2, distmult, complex, ukge-rect or ukge-logi [default: complex]."),
     ] = None,
     dim: Annotated[int | None, typer.Option(help="Size k of the embeddings [default: 100].")] = None,
+    spread: Annotated[
+        float | None, typer.Option(help="Deviation of the first embeddings [default: Xavier's; UKGE: 0.3].")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Most epochs to train [default: 100].")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Triples a batch [default: by the graph's size].")] = None,
     negatives: Annotated[

@@ -141,6 +141,7 @@ class Store:
         self._amend(settings)
         if checkpoint is not None:
             self.save(checkpoint)
+            (self.folder / "calibration.safetensors").unlink(missing_ok=True)  # the tables change from here on
             (self.folder / "model.safetensors").unlink(missing_ok=True)
 
     def _amend(self, settings: Settings) -> None:

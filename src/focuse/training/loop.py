@@ -224,7 +224,7 @@ def make_objective(settings: Settings, focus: Focus | None) -> Objective | Squar
 
 
 def initial_tables(settings: Settings, entities: int, relations: int) -> dict[str, torch.Tensor]:
-    """The model's own deviation, or Xavier normal: std √(2 / (rows + width)), as in the authors' experiments."""
+    """Normal, of the settings' or the model's deviation, else Xavier's √(2 / (rows + width)) as in the paper's code."""
     model, random = make_model(settings.model), generator(settings.seed, 0, INITIAL)
     shapes = {
         "entity": (entities, model.entity_width(settings.dim)),
@@ -232,6 +232,6 @@ def initial_tables(settings: Settings, entities: int, relations: int) -> dict[st
     }
     tables = {}
     for name, shape in shapes.items():
-        spread = model.spread if model.spread is not None else (2.0 / sum(shape)) ** 0.5
-        tables[name] = torch.randn(shape, generator=random) * spread
+        xavier = (2.0 / sum(shape)) ** 0.5
+        tables[name] = torch.randn(shape, generator=random) * (settings.spread or model.spread or xavier)
     return tables | model.dense_start()

@@ -33,6 +33,7 @@ class Settings:
 
     model: str = "complex"
     dim: int = 100
+    spread: float | None = None
     epochs: int = 100
     batch_size: int | None = None
     negatives: int | None = None
@@ -110,6 +111,8 @@ class Settings:
                 _at_least(name, value, 1 if name in ("batch_size", "negatives") else 0)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise FocuseError(f"lr {self.lr:g}: give a number above 0")
+        if self.spread is not None and not (math.isfinite(self.spread) and self.spread > 0):
+            raise FocuseError(f"spread {self.spread:g}: give a number above 0, the deviation of the first embeddings")
         if not (math.isfinite(self.soft_logic_weight) and self.soft_logic_weight >= 0):
             raise FocuseError(f"soft_logic_weight {self.soft_logic_weight:g}: give a number of at least 0")
         if not 0 <= self.threshold <= 1:

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+import focuse
+from focuse.cli.main import app
+from focuse.errors import FocuseError
+from focuse.inference.calibrate import FILE, Calibration
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+    """A run of one's own, without a calibration."""
+    shutil.copytree(trained.folder, tmp_path / "run")
+    (tmp_path / "run" / FILE).unlink(missing_ok=True)
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def calibrated(capsys):
+    """`calibrated(RUN, …)`: in this process, what it prints."""
+
+    def run(*arguments):
+        app(["calibrate", *map(str, arguments)], standalone_mode=False)
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_json_and_the_file(command, copied):
+    done = command("calibrate", copied, "--method", "platt", "--json", check=True)
+    assert done.stderr == ""
+    assert json.loads(done.stdout) == {
+        "run": str(copied),
+        "method": "platt",
+        "validation_rows": 60,
+        "relations": 3,
+        "relations_with_own_curve": 3,
+        "stored": True,
+    }
+    assert Calibration.load(copied).method == "platt"
+
+
+def test_text_and_the_default(calibrated, copied):
+    assert calibrated(copied) == (
+        f"isotonic on 60 validation triples, 3 of 3 relations with a curve of their own; stored in {copied / FILE}\n"
+    )
+    assert Calibration.load(copied).method == "isotonic"
+
+
+def test_an_unfinished_run_is_not_stored(calibrated, copied):
+    (copied / "model.safetensors").unlink()
+    assert json.loads(calibrated(copied, "--json"))["stored"] is False
+    assert "not stored: the run is unfinished or cannot be written" in calibrated(copied)
+    assert not (copied / FILE).exists()
+
+
+def test_refused(calibrated, copied, small, tmp_path):
+    with pytest.raises(FocuseError, match=r"unknown calibration 'plat' \(did you mean platt\?\)"):
+        calibrated(copied, "--method", "plat")
+    with pytest.raises(FocuseError, match="not a run"):
+        calibrated(tmp_path / "nowhere")
+    focuse.train(small, valid_share=0.0, dim=4, epochs=1, out=tmp_path / "bare", progress=False)
+    with pytest.raises(FocuseError, match="no validation triples to calibrate on"):
+        calibrated(tmp_path / "bare")
