@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from focuse.training.checkpoints import Checkpoint, Store, check_tables
 from focuse.training.loop import Trainer
 from focuse.training.progress import Reporter, make_reporter
 from focuse.training.settings import Settings
-from focuse.ukge import ground, read_rules, read_soft_logic
+from focuse.ukge import Rule, ground, read_rules, read_soft_logic
 from focuse.ukge.grounding import collect
 
 
@@ -107,7 +108,7 @@ class Run:
         asked = None if queries is None else read(queries).align(self.graph).graph
         if asked is not None and not len(asked):
             raise FocuseError(f"{asked.source}: no query with names that train has")
-        return weigher.judge(aligned.graph, false, asked, threshold)
+        return weigher.judge(aligned, false, asked, threshold)
 
     def weigher(self) -> Weigher:
         """What the run says of weights; its calibration is fitted when first asked for, and stored in its folder."""
@@ -145,6 +146,7 @@ class Run:
         store.finish(self.last)
         if self._calibration is not None:
             self._calibration.save(Path(folder))
+        self.folder = self.folder or Path(folder)
 
 
 def train(
@@ -307,8 +309,7 @@ def with_inferred(splits: Splits, soft_logic: Any, rules: Any, settings: Setting
     if soft_logic is not None:
         parts.append(read_soft_logic(soft_logic, splits.train).graph)
     if rules is not None:
-        written = rules if isinstance(rules, list) else read_rules(rules)
-        found = ground(splits.train, written, normalize=settings.normalize)
+        found = ground(splits.train, _rules(rules), normalize=settings.normalize)
         for one in found:
             if one.note:
                 reporter.note(one.note)
@@ -316,6 +317,16 @@ def with_inferred(splits: Splits, soft_logic: Any, rules: Any, settings: Setting
     whole = join(parts)
     reporter.note(f"{len(whole):,} inferred triples (soft logic)")
     return replace(splits, inferred=whole)
+
+
+def _rules(given: Any) -> list[Rule]:
+    """Rules from a file, or as they are."""
+    if isinstance(given, str | PathLike):
+        return read_rules(Path(given))
+    rules = [given] if isinstance(given, Rule) else list(given)
+    if not all(isinstance(rule, Rule) for rule in rules):
+        raise FocuseError("rules: give a file of them, or what focuse.ukge.parse_rules makes of a text")
+    return rules
 
 
 def focus_or_off(settings: Settings, splits: Splits, normaliser: Normaliser, reporter: Reporter) -> Settings:

@@ -91,8 +91,8 @@ class TestWeights:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            (["--negatives", "false.tsv"], "--negatives and --queries go with --weights"),
-            (["--queries", "false.tsv"], "--negatives and --queries go with --weights"),
+            (["--negatives", "false.tsv"], "--negatives, --queries and --threshold go with --weights"),
+            (["--queries", "false.tsv"], "--negatives, --queries and --threshold go with --weights"),
             (["--weights", "--threshold", "1.5"], "threshold 1.5: give a weight in [0, 1]"),
             (["--weights", "--negatives", "nowhere.tsv"], "nowhere.tsv"),
         ],

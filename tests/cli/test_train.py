@@ -51,6 +51,7 @@ def test_json_is_one_object_with_the_promised_keys(trained, small):
         "epochs",
         "best_epoch",
         "valid_mrr",
+        "valid_mse",
         "seconds",
         "train_rows",
         "valid_rows",
@@ -186,6 +187,8 @@ def test_help_states_the_real_defaults(command, small):
         "nonlinearity": ("auto, by the model", "softplus"),
         "regularize": ("by the optimizer", "tables"),
         "normalize": ("relation", "relation"),
+        "judge": ("auto, by the model", "mrr"),
+        "spread": ("Xavier's", None),
     }
     resolved = asdict(Settings().resolve(small, "cpu"))
     for name, (words, value) in described.items():

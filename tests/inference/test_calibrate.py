@@ -195,9 +195,6 @@ class TestFile:
             save_file(arrays, path, metadata)
             self.refused(path)
 
-    @pytest.mark.xfail(
-        strict=True, reason="load does not look which arrays there are; KeyError at the first prediction"
-    )
     @pytest.mark.parametrize("left_out", ["facts/trust", "doubting/ratio", "facts/offsets", "doubting/share"])
     def test_a_missing_array_is_one_line(self, left_out: str, tmp_path: Path) -> None:
         made().save(tmp_path)

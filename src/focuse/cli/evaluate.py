@@ -32,11 +32,15 @@ def command(
     queries: Annotated[
         Path | None, typer.Option(help="With --weights: facts of nDCG's queries [default: TEST's, with known tails].")
     ] = None,
-    threshold: Annotated[float, typer.Option(help="With --weights: a fact of a larger weight is strong.")] = 0.85,
-    columns: Annotated[str | None, typer.Option(help="Columns of TEST to use, by heading or counted from 1.")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Separator of TEST.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="With --weights: a fact of a larger weight is strong [default: 0.85].")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of the given files to use, by heading or counted from 1.")
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Separator of the given files.")] = None,
     header: Annotated[
-        bool | None, typer.Option("--header/--no-header", help="Whether line 1 of TEST is a header.")
+        bool | None, typer.Option("--header/--no-header", help="Whether line 1 of them is a header.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, Json] = False,
@@ -50,14 +54,17 @@ def command(
     """
     from focuse.run import load
 
-    if not weights and (negatives is not None or queries is not None):
-        raise FocuseError("--negatives and --queries go with --weights")
+    if not weights and (negatives, queries, threshold) != (None, None, None):
+        raise FocuseError("--negatives, --queries and --threshold go with --weights")
+    if weights and (ties, protocol, raw) != ("worst", "sides", False):
+        raise FocuseError("--ties, --protocol and --raw are about ranks; leave them out with --weights")
     layout = Layout(columns, delimiter, header)
     graph = None if test is None else layout.read(test)
     loaded = load(run, device)
     if weights:
         false, asked = (None if path is None else layout.read(path) for path in (negatives, queries))
-        judged = loaded.weigh(graph, negatives=false, queries=asked, threshold=threshold)
+        strong = {} if threshold is None else {"threshold": threshold}
+        judged = loaded.weigh(graph, negatives=false, queries=asked, **strong)
         emit(judged.to_dict(), str(judged), as_json)
         return
     result = loaded.evaluate(graph, ties=ties, protocol=protocol, filtered=not raw)

@@ -49,7 +49,7 @@ def command(
     ] = None,
     dim: Annotated[int | None, typer.Option(help="Size k of the embeddings [default: 100].")] = None,
     spread: Annotated[
-        float | None, typer.Option(help="Deviation of the first embeddings [default: Xavier's; UKGE: 0.3].")
+        float | None, typer.Option(help="Deviation of the first embeddings; UKGE's is 0.3 [default: Xavier's].")
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Most epochs to train [default: 100].")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Triples a batch [default: by the graph's size].")] = None,
@@ -78,7 +78,7 @@ def command(
         str | None,
         typer.Option(
             help="multiclass-nll, pairwise-nll, nll, bce, margin[:M], self-adversarial[:M,T] or, for UKGE, "
-            "squared-error [default: multiclass-nll, or squared-error]."
+            "squared-error [default: multiclass-nll]."
         ),
     ] = None,
     reduction: Annotated[str | None, typer.Option(help="sum or mean over the batch [default: sum].")] = None,

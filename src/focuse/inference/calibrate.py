@@ -24,6 +24,10 @@ from focuse.evaluation.confidence import spearman
 from focuse.graph.writing import replacing
 
 METHODS = ("isotonic", "platt")
+PARTS = {
+    "isotonic": ("trust", "ratio", "score", "share", "offsets"),
+    "platt": ("trust", "ratio", "slope", "shift"),
+}
 FILE = "calibration.safetensors"
 TRUSTED = 50  # rows at which a relation's own curve counts as much as the pooled one
 FEWEST = 5  # with fewer rows a relation has no curve of its own
@@ -148,6 +152,9 @@ class Calibration:
             with safe_open(path, framework="np") as file:
                 arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
                 method = choose("calibration", json.loads(file.metadata()["calibration"])["method"], METHODS)
+            missing = {f"{part}/{key}" for part in ("facts", "doubting") for key in PARTS[method]} - set(arrays)
+            if missing:
+                raise ValueError(f"no {min(missing)}")
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, FocuseError) as error:
             raise FocuseError(f"{path}: damaged file ({error}); remove it, it is made anew") from None
         facts, doubting = (

@@ -46,7 +46,8 @@ class Predictions(list[Prediction]):
             cells = "  ".join(f"{name:{width}}" for name, width in zip(names, widths, strict=True))
             mark = f"known, weight {row.weight:g}" if row.known else "new"
             weight = "" if row.expected_weight is None else f"  weight ≈ {row.expected_weight:<8.3g}"
-            lines.append(f"{row.rank:>4}  {cells}  {row.score:9.3f}{weight}  {mark}")
+            sure = "" if row.confidence is None else f"  confidence {row.confidence:.2f}"
+            lines.append(f"{row.rank:>4}  {cells}  {row.score:9.3f}{weight}{sure}  {mark}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

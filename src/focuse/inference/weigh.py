@@ -7,7 +7,7 @@ weights in [0, 1]: as they are where train's lie there, else by train's global r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from focuse.errors import FocuseError
 from focuse.evaluation.baselines import INVERSE_COPY, AnyIds, Floats, fit_trivial
 from focuse.evaluation.gain import Gain, TrivialScorer, ndcg, queries_of
 from focuse.evaluation.weighing import WeightTable, WeightTest, draw_negatives, join, weigh
-from focuse.graph.graph import Graph
+from focuse.graph.graph import Aligned, Graph
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser, comparable, in_unit_range
 from focuse.inference.calibrate import Calibration, fit_curves
@@ -75,6 +75,10 @@ class Weigher:
             raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-share)")
         return self.calibration
 
+    def _share(self, weight: Floats) -> Floats:
+        train = self.splits.train.weight
+        return np.clip(weight, 0.0, 1.0) if in_unit_range(train) else comparable(weight, train)
+
     def _units(self, share: Floats) -> Floats:
         train = self.splits.train.weight
         if in_unit_range(train):
@@ -93,8 +97,8 @@ class Weigher:
         train, valid = self.splits.train, self.splits.valid.graph
         if not len(valid):
             return None
-        means = comparable(fit_trivial(train)["relation mean"].elsewhere(np.arange(len(train.relations))), train.weight)
-        share = comparable(valid.weight, train.weight)
+        means = self._share(fit_trivial(train)["relation mean"].elsewhere(np.arange(len(train.relations))))
+        share = self._share(valid.weight)
         score = self.score(valid.head, valid.relation, valid.tail)
         false = draw_negatives(valid, self.known_keys(), seed)
         both = join([valid, false])
@@ -109,14 +113,17 @@ class Weigher:
         )
 
     def judge(
-        self, test: Graph, negatives: Graph | None, queries: Graph | None, threshold: float, seed: int = 0
+        self, aligned: Aligned, negatives: Graph | None, queries: Graph | None, threshold: float, seed: int = 0
     ) -> WeightEvaluation:
-        """Weights of `test` under every protocol, and nDCG; what is not given is drawn or taken from the graph."""
-        train, valid = self.splits.train, self.splits.valid.graph
+        """Weights of a test set under every protocol, and nDCG; what is not given is drawn or taken from the graph."""
+        train, valid, test = self.splits.train, self.splits.valid.graph, aligned.graph
+        notes = [str(aligned)] if aligned.unseen.rows else []
         unit = in_unit_range(train.weight) and in_unit_range(test.weight)
         known = np.concatenate([self.known_keys(), test.keys])
         false = None
-        if unit:  # a false triple weighs 0, which means something on this scale only
+        if not unit:
+            notes.append("no protocol with negatives: that a false triple weighs 0 means something in [0, 1] only")
+        else:
             false = negatives if negatives is not None else draw_negatives(test, known, seed)
         held = WeightTest(valid, draw_negatives(valid, known, seed + 1)) if unit and len(valid) else None
         named = self._named()
@@ -128,7 +135,7 @@ class Weigher:
         gains = {self.name: ndcg(self.engine, asked)}
         for name, row in fit_trivial(train).items():
             gains[name] = ndcg(TrivialScorer(row, train, 0.0 if name == INVERSE_COPY else None), asked)
-        return WeightEvaluation(table, gains)
+        return WeightEvaluation(replace(table, notes=(*table.notes, *notes)), gains)
 
     def _named(self) -> Mapping[str, Any]:
         """Name -> its predictor of facts and its doubting one."""

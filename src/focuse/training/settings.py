@@ -33,7 +33,6 @@ class Settings:
 
     model: str = "complex"
     dim: int = 100
-    spread: float | None = None
     epochs: int = 100
     batch_size: int | None = None
     negatives: int | None = None
@@ -50,6 +49,7 @@ class Settings:
     regularize: str | None = None
     optimizer: str = "adam"
     lr: float = 1e-3
+    spread: float | None = None
     normalize: str | None = None
     duplicates: str = "keep"
     soft_logic_weight: float = 0.2

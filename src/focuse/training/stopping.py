@@ -89,7 +89,7 @@ def confidence_judge(valid: Graph, weight: Weights, known: Known, seed: int) -> 
         torch.cat([relation, relation[false]]),
         torch.cat([tail, others[false]]),
         torch.cat([torch.from_numpy(weight).to(device), torch.zeros(int(false.sum()), device=device).double()]),
-        f"{len(valid):,} validation triples and as many corruptions",
+        f"{len(valid):,} validation triples and {int(false.sum()):,} corruptions",
     )
 
 

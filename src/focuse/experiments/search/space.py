@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from focuse.errors import FocuseError
+from focuse.models import MODELS
 from focuse.training.configuration import assignments, read_toml, value_of
 from focuse.training.settings import Settings
 
@@ -20,6 +21,14 @@ DEFAULTS: dict[str, list[Any]] = {
     "negatives": [5, 10, 20, 30],
     "regularizer": ["l3:1e-1", "l3:1e-2", "l3:1e-3"],
 }
+# UKGE's own search, without focus and with L2 on the batch's rows.
+CONFIDENT: dict[str, list[Any]] = {
+    "dim": [64, 128, 256, 512],
+    "lr": [5e-4, 1e-3, 2e-3, 5e-3],
+    "negatives": [10, 20, 40],
+    "regularizer": ["l2:1e-5", "l2:1e-4", "l2:5e-4", "l2:2e-3"],
+}
+CONFIDENT_EPOCHS = 100
 DECAYS = list(range(100, 801, 100))
 LOSSES = ["nll", "multiclass-nll", "self-adversarial"]
 # With the best weights kept, 800 epochs hold every shorter training of the same λ: one length serves for all.
@@ -27,7 +36,7 @@ EPOCHS = 800
 PLAIN_BURN_IN = 50  # a plain model has no λ to wait for; half of the paper's shortest training
 
 # They decide what is measured, or where: trials that differ in them could not be compared.
-NOT_SEARCHED = ("seed", "threshold", "duplicates", "device", "checkpoint_every")
+NOT_SEARCHED = ("seed", "threshold", "duplicates", "device", "checkpoint_every", "judge")
 NOT_REMEMBERED = ("device", "checkpoint_every")  # the machine's matter, not the model's
 
 
@@ -88,7 +97,11 @@ def make_space(search: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any], de
         raise FocuseError(f"{', '.join(both)}: both searched and fixed; choose one")
     Settings.of(**fixed)
     usual, held = _defaults(search, fixed) if defaults else ({}, {})
-    held = {**held, **fixed}
+    if fixed.get("judge", "mrr") not in ("mrr", "auto"):
+        raise FocuseError(f"judge {fixed['judge']!r}: trials are compared by validation MRR; leave it out")
+    tried = [fixed.get("model", Settings.model), *search.get("model", ())]
+    judged = {"judge": "mrr"} if any(MODELS[name].confident for name in tried if name in MODELS) else {}
+    held = {**held, **fixed, **judged}
     wanted = {**{name: values for name, values in usual.items() if name not in fixed}, **search}
     return Space({name: _checked(name, values, held) for name, values in wanted.items()}, held)
 
@@ -98,6 +111,10 @@ def _defaults(
 ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
     """The values to search and to hold where the user has not said otherwise."""
     given = {*search, *fixed}
+    if MODELS[fixed.get("model", Settings.model)].confident:
+        usual = {name: values for name, values in CONFIDENT.items() if name not in given}
+        held = {"regularize": "rows", "epochs": CONFIDENT_EPOCHS, "burn_in": 0}
+        return usual, {name: value for name, value in held.items() if name not in given}
     usual, held = dict(DEFAULTS), {}
     plain = fixed.get("focus") == "off"
     if "epochs" not in given:
