@@ -77,8 +77,8 @@ def command(
     loss: Annotated[
         str | None,
         typer.Option(
-            help="multiclass-nll, pairwise-nll, nll, bce, margin[:M], self-adversarial[:M,T] or, for UKGE, "
-            "squared-error [default: multiclass-nll]."
+            help="multiclass-nll, pairwise-nll, nll, bce, margin[:M], self-adversarial[:M,T]; UKGE's is squared-error "
+            "[default: multiclass-nll]."
         ),
     ] = None,
     reduction: Annotated[str | None, typer.Option(help="sum or mean over the batch [default: sum].")] = None,

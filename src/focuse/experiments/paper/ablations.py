@@ -12,13 +12,17 @@ import numpy as np
 from focuse.experiments.paper.cells import place
 from focuse.experiments.paper.results import Result
 from focuse.experiments.paper.tables import BOUNDED, MEASURES, Entry, Runs, entry
+from focuse.experiments.paper.weights import NDCG, figure_of
 
 ABLATED = tuple(BOUNDED.values())
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to train a cell, over its seeds. `differences` are to the base cell, over the seeds both have."""
+    """One way to train a cell, over its seeds. `differences` are to the base cell, over the seeds both have.
+
+    `weights` are UKGE's own figures: mse, mae (on UKGE's test) and nDCG; empty for other models.
+    """
 
     data: str
     model: str
@@ -30,10 +34,13 @@ class Variant:
     best_epochs: tuple[int | None, ...]
     entries: dict[str, Entry]
     differences: dict[str, float | None]
+    weights: dict[str, Entry]
 
     def to_dict(self) -> dict[str, Any]:
-        entries = {name: one.to_dict() for name, one in self.entries.items()}
-        return {**vars(self), "entries": entries}
+        entries, weights = (
+            {name: one.to_dict() for name, one in part.items()} for part in (self.entries, self.weights)
+        )
+        return {**vars(self), "entries": entries, "weights": weights}
 
 
 def ablations(results: Sequence[Result], runs: Runs) -> list[list[Variant]]:
@@ -99,4 +106,18 @@ def _variant(
         best_epochs=tuple(epochs[seed] for seed in measured),
         entries={name: entry([figures[name] for figures in measured.values()]) for name in ABLATED},
         differences=differences,
+        weights=_weights(results),
     )
+
+
+def _weights(results: Sequence[Result]) -> dict[str, Entry]:
+    """UKGE's own figures, of the model's own weights."""
+    found = [result for result in results if result.cell["kind"] == "ukge" and result.weights is not None]
+    if not found:
+        return {}
+    wanted = {"mse": ("with_negatives", "mse"), "mae": ("with_negatives", "mae"), "ndcg": (NDCG, "linear")}
+    values = {
+        name: [figure_of(result.weights or {}, part, result.cell["model"], figure) for result in found]
+        for name, (part, figure) in wanted.items()
+    }
+    return {name: entry([one for one in all_of if one is not None]) for name, all_of in values.items()}

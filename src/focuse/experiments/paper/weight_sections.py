@@ -104,8 +104,9 @@ def _ranked(table: Table, data: str, model: str, name: str) -> Mark | None:
 
 
 def _mark(mark: Mark | None) -> str:
-    """'.794 ≥ .61 yes'."""
+    """'.7940 (.61) yes'."""
     if mark is None:
         return NONE
     ours, paper, fine = mark
-    return f"{decimal(ours, 4)} ({decimal(paper, 4).rstrip('0')}) {'yes' if fine else 'no'}"
+    digits = max(2, len(f"{paper:.4f}".rstrip("0")) - 2)  # as many as were published
+    return f"{decimal(ours, 4)} ({decimal(paper, digits)}) {'yes' if fine else 'no'}"

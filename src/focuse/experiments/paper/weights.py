@@ -14,7 +14,7 @@ from typing import Any
 from focuse.datasets import DataSet
 from focuse.evaluation.confidence import THRESHOLDS
 from focuse.evaluation.weighing import PROTOCOLS
-from focuse.experiments.paper.cells import DATA, TITLES, load_configuration
+from focuse.experiments.paper.cells import DATA, TITLES, load_configuration, rows_of
 from focuse.experiments.paper.results import Result
 from focuse.experiments.paper.tables import Entry, Runs, entry
 from focuse.run import Run
@@ -95,7 +95,7 @@ def weight_parts(runs: Runs) -> list[WeightPart]:
     """Every table that the results have figures for, data set after data set."""
     parts = []
     for data in DATA:
-        groups = {key[1:]: _weighed(group) for key, group in runs.groups.items() if key[0] == data}
+        groups = {name: _weighed(runs.groups.get((data, *name), [])) for name in rows_of(data)}
         groups = {name: found for name, found in groups.items() if found}
         if groups:
             parts += [_part(data, protocol, groups) for protocol in FIGURES]
@@ -159,12 +159,13 @@ def _row(
 ) -> WeightRow:
     entries = {}
     for figure in FIGURES[protocol]:
-        values = [value for one in seeds if (value := _figure(one, protocol, name, figure)) is not None]
+        values = [value for one in seeds if (value := figure_of(one, protocol, name, figure)) is not None]
         entries[figure] = entry(values, paper.get(figure))
     return WeightRow(printed, kind, entries)
 
 
-def _figure(weights: Mapping[str, Any], protocol: str, name: str, figure: str) -> float | None:
+def figure_of(weights: Mapping[str, Any], protocol: str, name: str, figure: str) -> float | None:
+    """One figure of one predictor, None where it is not defined."""
     if protocol == NDCG:
         gain = weights["ndcg"].get(name)
         return None if gain is None else gain[figure]
