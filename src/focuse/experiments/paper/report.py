@@ -17,6 +17,7 @@ from focuse.experiments.paper.cells import DATA, title
 from focuse.experiments.paper.document import Block, Grid, Heading, Points, Text, to_html, to_markdown
 from focuse.experiments.paper.figures import Curves, Violins, decay_curves, draw_curves, draw_violins
 from focuse.experiments.paper.history import history_section
+from focuse.experiments.paper.reliability import draw_reliability
 from focuse.experiments.paper.results import Result
 from focuse.experiments.paper.tables import FORMS, Runs, Table, make_tables
 from focuse.experiments.paper.verdict import Verdict, verdict
@@ -59,6 +60,8 @@ class Report:
         self.ablations: list[list[Variant]] = ablations(self.results, self.runs)
         self.pictures = {FIGURE_3: draw_curves(self.curves)} if self.curves else {}
         self.pictures |= {f"figure4-{drawn.data}.svg": drawn.svg for drawn in self.violins}
+        self.reliability = {f"reliability-{data}.svg": svg for data, svg in draw_reliability(self.weights).items()}
+        self.pictures |= self.reliability
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON: no NaN, no types of NumPy."""
@@ -82,7 +85,8 @@ class Report:
             "figure3": figure_3,
             "figure4": figure_4,
             "ablations": [[variant.to_dict() for variant in group] for group in self.ablations],
-            "cells": [result.to_dict() for result in self.results],
+            # Without what the tables of weights say already.
+            "cells": [{k: v for k, v in result.to_dict().items() if k != "weights"} for result in self.results],
         }
         plain: dict[str, Any] = strict(data)
         return plain
@@ -93,7 +97,7 @@ class Report:
         if self.runs.data:
             blocks += [Heading(2, "Tables"), Text(LEGEND), *self._tables("full")]
         if self.weights:
-            blocks += weight_section(self.weights, self.reached, self.tables["full"][4])
+            blocks += weight_section(self.weights, self.reached, self.tables["full"][4], self.reliability)
         if self.curves:
             blocks += sections.figure_3(FIGURE_3, self.pictures[FIGURE_3], self.curves)
         if self.violins:
@@ -137,7 +141,7 @@ class Report:
 
 
 def write_report(results: Sequence[Result], folder: Path, about: Mapping[str, Any]) -> None:
-    """Write report.md, report.html, report.json, figure3.svg and figure4-DATA.svg into `folder`.
+    """Write report.md, report.html, report.json, figure3.svg, figure4-DATA.svg and reliability-DATA.svg into `folder`.
 
     `about` says what was run: command, device, versions, number of cells, hours. Each file is replaced whole, pictures
     before the pages that show them; one that this report has no results for is removed.
@@ -155,7 +159,7 @@ def write_report(results: Sequence[Result], folder: Path, about: Mapping[str, An
         for name, text in texts.items():
             with replacing(folder / name) as temporary:
                 temporary.write_text(text, encoding="utf-8")
-        for path in [folder / FIGURE_3, *folder.glob("figure4-*.svg")]:
+        for path in [folder / FIGURE_3, *folder.glob("figure4-*.svg"), *folder.glob("reliability-*.svg")]:
             if path.name not in texts:
                 path.unlink(missing_ok=True)
     except OSError as error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from focuse.evaluation.confidence import THRESHOLDS
 from focuse.evaluation.weighing import PROTOCOLS
 from focuse.experiments.paper.cells import TITLES, UKGE, title
-from focuse.experiments.paper.document import Block, Grid, Heading, Points, Text
+from focuse.experiments.paper.document import Block, Grid, Heading, Picture, Points, Text
+from focuse.experiments.paper.reliability import PROTOCOL
 from focuse.experiments.paper.sections import NONE, decimal, whole
 from focuse.experiments.paper.tables import Entry, Table
 from focuse.experiments.paper.verdict import REACH, reaches
@@ -38,8 +39,10 @@ REACHING = (
 )
 
 
-def weight_section(parts: Sequence[WeightPart], found: Sequence[Reached], table: Table) -> list[Block]:
-    """Everything about weights; `table` is table 4 in its full form."""
+def weight_section(
+    parts: Sequence[WeightPart], found: Sequence[Reached], table: Table, pictures: Mapping[str, str]
+) -> list[Block]:
+    """Everything about weights; `table` is table 4 in its full form, `pictures` are the reliability curves by file."""
     thresholds = ", ".join(f"{title(data)} {decimal(value, 2)}" for data, value in THRESHOLDS.items())
     blocks: list[Block] = [Heading(2, "Predicted weights"), Text(EXPLAINED.format(thresholds=thresholds))]
     blocks += _reaching(found, table)
@@ -47,6 +50,9 @@ def weight_section(parts: Sequence[WeightPart], found: Sequence[Reached], table:
         heading = "nDCG" if part.protocol == NDCG else PROTOCOLS[part.protocol]
         unit = "queries" if part.protocol == NDCG else "triples"
         blocks += [Heading(3, f"{title(part.data)}, {heading} ({part.n:,} {unit})"), _grid(part)]
+        file = f"reliability-{part.data}.svg"
+        if part.protocol == PROTOCOL and file in pictures:
+            blocks.append(Picture(file, pictures[file], f"{title(part.data)}: reliability on UKGE's test, first seed"))
     return blocks
 
 

@@ -53,14 +53,19 @@ def published_weights() -> dict[str, dict[str, dict[str, Any]]]:
 
 @dataclass(frozen=True)
 class WeightRow:
-    """One row of a table: a predictor of ours, a trivial one, or a published one. `name` is as printed."""
+    """One row of a table: a predictor of ours, a trivial one, or a published one. `name` is as printed.
+
+    `curve` is the reliability curve of the first seed of a predictor of ours, bin by bin.
+    """
 
     name: str
     kind: str
     entries: dict[str, Entry] = field(default_factory=dict)
+    curve: tuple[Mapping[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "kind": self.kind, "entries": {k: e.to_dict() for k, e in self.entries.items()}}
+        entries = {name: one.to_dict() for name, one in self.entries.items()}
+        return {"name": self.name, "kind": self.kind, "entries": entries, "curve": [dict(one) for one in self.curve]}
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,10 @@ def _row(
     for figure in FIGURES[protocol]:
         values = [value for one in seeds if (value := figure_of(one, protocol, name, figure)) is not None]
         entries[figure] = entry(values, paper.get(figure))
-    return WeightRow(printed, kind, entries)
+    curve: list[Mapping[str, Any]] = []
+    if protocol != NDCG and kind != TRIVIAL:
+        curve = seeds[0]["rows"][name][protocol].get("reliability", {}).get("bins", [])
+    return WeightRow(printed, kind, entries, tuple(one for one in curve if one["count"]))
 
 
 def figure_of(weights: Mapping[str, Any], protocol: str, name: str, figure: str) -> float | None:
