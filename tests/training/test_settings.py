@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -101,8 +101,9 @@ class TestResolve:
     def test_nothing_is_left_open(self, small):
         resolved = Settings().resolve(small, "cpu")
         left = {f.name for f in fields(resolved) if getattr(resolved, f.name) in (None, "auto")}
-        # β follows its schedule; which engine computes a step is the matter of the machine that does, also on a resume.
-        assert left == {"beta", "engine"}
+        # β follows its schedule, the first embeddings' deviation each table's size; which engine computes a step is
+        # the matter of the machine that does, also on a resume.
+        assert left == {"beta", "engine", "spread"}
         assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (100, 50, 38)
         assert (resolved.nonlinearity, resolved.normalize, resolved.device) == ("softplus", "relation", "cpu")
 
@@ -189,7 +190,12 @@ class TestModelDefaults:
     def test_those_of_ukge_are_the_papers(self, small):
         for name, regulariser in (("ukge-logi", "none"), ("ukge-rect", "l2:2.5e-4")):
             found = Settings.of(model=name).resolve(small, "cpu")
-            assert (found.dim, found.batch_size, found.negatives, found.lr) == (128, 512, 20, 1e-3)
+            assert (found.dim, found.batch_size, found.negatives, found.lr) == (128, 38, 20, 1e-3)
+            large = replace(
+                small, **{part: np.tile(getattr(small, part), 100) for part in ("head", "relation", "tail", "weight")}
+            )
+            assert Settings.of(model=name).resolve(large, "cpu").batch_size == 512
+            assert Settings().resolve(large, "cpu").batch_size == 938
             assert (found.loss, found.focus, found.normalize) == ("squared-error", "off", "none")
             assert (found.regularizer, found.judge, found.soft_logic_weight) == (regulariser, "mse", 0.2)
         assert Settings.of(model="ukge-rect").regularize == "rows"

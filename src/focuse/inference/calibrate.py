@@ -10,6 +10,7 @@ relations, scaled to the relation's mean weight in train.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,8 +61,8 @@ class Curves:
         if self.method == "platt":
             return _logistic(arrays["slope"][curve] * score + arrays["shift"][curve])
         result = np.zeros(len(score))
-        for kind in np.unique(curve):
-            rows, knots = curve == kind, slice(*arrays["offsets"][kind : kind + 2].astype(np.int64))
+        for kind, rows in _grouped(curve, len(arrays["offsets"]) - 1):
+            knots = slice(*arrays["offsets"][kind : kind + 2].astype(np.int64))
             if knots.stop > knots.start:
                 result[rows] = np.interp(score[rows], arrays["score"][knots], arrays["share"][knots])
         return result
@@ -74,16 +75,24 @@ def fit_curves(method: str, score: Floats, relation: AnyIds, share: Floats, mean
     way; a `doubting` one only rises.
     """
     fit = {"isotonic": _isotonic, "platt": _platt}[choose("calibration", method, METHODS)]
-    rows_of = [np.flatnonzero(relation == kind) for kind in range(len(means))]
-    parts: list[Part | None] = [fit(score, share, doubting)]
-    for rows in rows_of:
-        parts.append(fit(score[rows], share[rows], doubting) if len(rows) >= FEWEST else None)
-    count = np.array([len(rows) if len(rows) >= FEWEST else 0 for rows in rows_of], np.float64)
+    parts: list[Part | None] = [fit(score, share, doubting), *([None] * len(means))]
+    for kind, rows in _grouped(relation, len(means)):
+        if len(rows) >= FEWEST:
+            parts[kind + 1] = fit(score[rows], share[rows], doubting)
     facts = np.bincount(relation, minlength=len(means)).astype(np.float64)
+    count = np.where(facts >= FEWEST, facts, 0.0)
     typical = float(means @ facts / facts.sum())
     ratio = means / typical if typical > 0 else np.ones(len(means))
     arrays = {"trust": count / (count + TRUSTED), "ratio": ratio}
     return Curves(method, arrays | _packed(method, parts))
+
+
+def _grouped(group: AnyIds, groups: int) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
+    """Each group that occurs, with its rows; sorted once, however many groups there are."""
+    order = np.argsort(group, kind="stable")
+    ends = np.cumsum(np.bincount(group, minlength=groups))
+    for kind in np.unique(group):
+        yield int(kind), order[ends[kind - 1] if kind else 0 : ends[kind]]
 
 
 def _packed(method: str, parts: list[Part | None]) -> Arrays:

@@ -23,14 +23,15 @@ class Model(ABC):
 
     What is neither an entity's nor a relation's is `dense`: a class gives such tensors' first values, an engine
     owns and trains them, and `with_dense` hands them in. A model whose scores mean a probability is `confident`.
-    `defaults` are settings that suit it better than the general ones, `spread` its first embeddings' deviation
-    (None: Xavier's).
+    `defaults` are settings that suit it better than the general ones, `largest_batch` bounds the batches that are
+    chosen for it, `spread` is its first embeddings' deviation (None: Xavier's).
     """
 
     name: ClassVar[str]
     form: ClassVar[Form]
     confident: ClassVar[bool] = False
     spread: ClassVar[float | None] = None
+    largest_batch: ClassVar[int] = 8192
     defaults: ClassVar[Mapping[str, Any]] = {}
     dense: Mapping[str, Tensor] = {}
 

@@ -24,10 +24,10 @@ class UkgeLogi(DistMult):
     name = "ukge-logi"
     confident = True
     spread = 0.3
+    largest_batch = 512
     dense: Mapping[str, Tensor] = {"scale": torch.tensor([1.0, 0.0])}  # w, b
     defaults: ClassVar[Mapping[str, Any]] = {
         "dim": 128,
-        "batch_size": 512,
         "negatives": 20,
         "focus": "off",
         "loss": "squared-error",

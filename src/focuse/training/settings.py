@@ -143,7 +143,7 @@ class Settings:
         decay = self.epochs if self.decay is None else self.decay
         return replace(
             self,
-            batch_size=self.batch_size or default_batch_size(len(train), len(train.entities), self.sampling),
+            batch_size=self.batch_size or self._batch_size(len(train), len(train.entities)),
             negatives=self.negatives or (SHARED_POOL if self.sampling == "shared" else OWN_NEGATIVES),
             decay=decay,
             nonlinearity=(
@@ -155,6 +155,9 @@ class Settings:
             judge=self.judge if self.judge != "auto" else "mse" if MODELS[self.model].confident else "mrr",
             device=device,
         )
+
+    def _batch_size(self, rows: int, entities: int) -> int:
+        return min(default_batch_size(rows, entities, self.sampling), MODELS[self.model].largest_batch)
 
     def make_focus(self) -> Focus | None:
         """The layer of resolved settings, None if it is off."""
