@@ -15,7 +15,8 @@ from focuse.experiments.paper.verdict import NARROW, REACH, Pair, Verdict
 
 NONE = "–"
 ONE_LIST = "both sides as one list"
-APPENDIX = "settings of the paper's appendix"
+APPENDIX = {"ukge": "UKGE's own settings"}
+OF_THE_PAPER = "settings of the paper's appendix"
 HEADS = {"top_mr": "MR", "top_mrr": "MRR", "top_hits@1": "Hits@1", "top_hits@10": "Hits@10"}
 CAPTIONS = {
     2: "Table 2: MRR of the bottom 10 % (lower is better)",
@@ -280,11 +281,12 @@ def ablation_section(groups: Sequence[Sequence[Variant]]) -> list[Block]:
         name = f"{title(first.data)} {model_name(first.model, first.kind)}"
         appendix = all(variant.form == "appendix" for variant in group)
         line = [*top, *weighed.values(), "best epoch", "seeds"]
-        blocks += [Heading(3, f"{name}, {APPENDIX}" if appendix else name), Grid(line, rows)]
+        heading = f"{name}, {APPENDIX.get(first.kind, OF_THE_PAPER)}" if appendix else name
+        blocks += [Heading(3, heading), Grid(line, rows)]
     return blocks
 
 
 def _changed(variant: Variant) -> str:
     if variant.form == "appendix" and not (variant.is_base or variant.changes):
-        return APPENDIX
+        return APPENDIX.get(variant.kind, OF_THE_PAPER)
     return ", ".join(f"{key} = {value}" for key, value in sorted(variant.changes.items())) or "nothing"
