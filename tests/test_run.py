@@ -210,13 +210,24 @@ class TestConfidence:
         assert given.splits.inferred.to_arrow().equals(expected.to_arrow())
         assert f"{len(expected)} inferred triples (soft logic)" in recorder.notes
 
-    def test_rules_that_infer_nothing_new_train_as_without(self, small, tmp_path):
-        run = focuse.train(small, model="ukge-logi", rules=parse_rules("r0(x, y) -> r0(x, y)"), **QUICK)
-        assert len(run.splits.inferred) == 0
-        plain = focuse.train(small, model="ukge-logi", **QUICK)
-        assert torch.equal(run.engine.tables["scale"], plain.engine.tables["scale"])
-        run.save(tmp_path / "run")
-        assert len(focuse.load(tmp_path / "run").splits.inferred) == 0
+    def test_rules_that_infer_nothing_new_are_refused(self, small, tmp_path):
+        with pytest.raises(FocuseError, match="infer no triple that train does not have"):
+            focuse.train(
+                small, model="ukge-logi", rules=parse_rules("r0(x, y) -> r0(x, y)"), out=tmp_path / "r", **QUICK
+            )
+        assert not (tmp_path / "r").exists()
+
+    @pytest.mark.parametrize("rules", [5, None or [], ["r0(x, y) -> r1(x, y)"]])
+    def test_what_is_no_rule_is_one_line(self, small, rules):
+        with pytest.raises(FocuseError, match="rules"):
+            focuse.train(small, model="ukge-logi", rules=rules, **QUICK)
+
+    @pytest.mark.parametrize("part", ["valid", "test"])
+    def test_held_out_confidences_outside_the_unit_interval(self, small, part):
+        with pytest.raises(FocuseError, match=r"confidences lie in \[0, 1\], found 0.5 to 5; use normalize 'relation'"):
+            focuse.train(
+                small, model="ukge-rect", **{part: [("e1", "r0", "e2", 5.0), ("e2", "r0", "e1", 0.5)]}, **QUICK
+            )
 
     @pytest.mark.parametrize("given", [{"soft_logic": [("e1", "r0", "e2", 0.9)]}, {"rules": "rules.txt"}])
     def test_other_models_take_neither(self, small, given):

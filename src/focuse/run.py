@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -20,8 +20,8 @@ from focuse.evaluation.evaluate import Evaluation, evaluate, known_facts
 from focuse.evaluation.weighing import join
 from focuse.graph import Graph, read
 from focuse.graph.splits import Splits, given, split
-from focuse.graph.weights import Normaliser, fit_normaliser
-from focuse.inference.calibrate import METHODS, Calibration
+from focuse.graph.weights import Normaliser, fit_normaliser, in_unit_range
+from focuse.inference.calibrate import METHODS, Calibration, fingerprint
 from focuse.inference.predict import Predictions, predict
 from focuse.inference.weigh import STRONG, Weigher, WeightEvaluation
 from focuse.models import MODELS, make_model
@@ -44,6 +44,8 @@ class Run:
     history: list[dict[str, Any]]
     last: Checkpoint | None = None
     folder: Path | None = None
+    tables: str = ""  # fingerprint of the final tables in the folder
+    calibration_stored: bool = False
     _calibration: Calibration | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -93,35 +95,34 @@ class Run:
         serve as they are; drawn if not given), `queries` the facts of nDCG's queries (else test's, with all their
         known tails), `threshold` the weight above which a fact is strong.
         """
-        if not 0 <= threshold <= 1:
-            raise FocuseError(f"threshold {threshold:g}: give a weight in [0, 1]")
-        weigher = self.weigher()
+        if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
+            raise FocuseError(f"threshold {threshold!r}: give a weight in [0, 1]")
         aligned = self.splits.test if test is None else read(test).align(self.graph)
         if not len(aligned.graph):
             raise FocuseError(str(aligned) or "the run has no test split; give a test graph")
-        false = None
-        if negatives is not None:
-            given = read(negatives).align(self.graph).graph
-            false = given.select(given.weight == 0)
-            if not len(false):
-                raise FocuseError(f"{given.source}: no triple of weight 0 with names that train has; give negatives")
-        asked = None if queries is None else read(queries).align(self.graph).graph
-        if asked is not None and not len(asked):
-            raise FocuseError(f"{asked.source}: no query with names that train has")
-        return weigher.judge(aligned, false, asked, threshold)
+        false = None if negatives is None else read(negatives).align(self.graph)
+        if false is not None and not np.any(false.graph.weight == 0):
+            raise FocuseError(f"{false.graph.source}: no triple of weight 0 with names that train has; give negatives")
+        asked = None if queries is None else read(queries).align(self.graph)
+        if asked is not None and not len(asked.graph):
+            raise FocuseError(f"{asked.graph.source}: no query with names that train has")
+        return self.weigher().judge(aligned, false, asked, threshold)
 
     def weigher(self) -> Weigher:
         """What the run says of weights; its calibration is fitted when first asked for, and stored in its folder."""
         plain = Weigher(self.settings.model, self.engine, self.splits, self.normaliser)
-        if self._calibration is None and self.folder is not None:
-            self._calibration = Calibration.load(self.folder)
+        if self._calibration is None and self.folder is not None and self.tables:
+            self._calibration = Calibration.load(self.folder, self.tables, len(self.graph.relations))
         if self._calibration is None:
             self._calibration = plain.fit("isotonic")
             self._keep_calibration()
         return replace(plain, calibration=self._calibration)
 
     def calibrate(self, method: str = "isotonic") -> Calibration:
-        """Fit the maps from scores to weights anew, by 'isotonic' or 'platt', and store them in the run's folder."""
+        """Fit the maps from scores to weights anew, by 'isotonic' or 'platt', and store them in the run's folder.
+
+        `calibration_stored` says whether that was possible.
+        """
         choose("calibration", method, METHODS)
         made = Weigher(self.settings.model, self.engine, self.splits, self.normaliser).fit(method)
         if made is None:
@@ -131,10 +132,18 @@ class Run:
         return made
 
     def _keep_calibration(self) -> None:
-        # Of an unfinished run the scores still change; in a folder that cannot be written it is fitted each time.
-        if self.folder is not None and self._calibration is not None and (self.folder / "model.safetensors").exists():
-            with suppress(OSError, SafetensorError, FocuseError):
-                self._calibration.save(self.folder)
+        self.calibration_stored = False
+        # Of an unfinished run the scores still change, and another process may have trained this one further.
+        if (
+            self._calibration is None
+            or self.folder is None
+            or fingerprint(self.folder) != self.tables
+            or not self.tables
+        ):
+            return
+        with suppress(OSError, FocuseError, SafetensorError):  # a folder that cannot be written: it is fitted each time
+            self._calibration.save(self.folder, self.tables)
+            self.calibration_stored = True
 
     def save(self, folder: str | Path) -> None:
         """Write the run to a new folder."""
@@ -144,9 +153,9 @@ class Run:
         for row in self.history:
             store.append(row)
         store.finish(self.last)
-        if self._calibration is not None:
-            self._calibration.save(Path(folder))
-        self.folder = self.folder or Path(folder)
+        if self.folder is None:
+            self.folder, self.tables = Path(folder), fingerprint(Path(folder))
+            self._keep_calibration()
 
 
 def train(
@@ -184,6 +193,8 @@ def train(
     splits = make_splits(whole, valid, test, valid_share, test_share, chosen, reporter)
     resolved = chosen.resolve(splits.train, choose_device(chosen.device))
     normaliser = fit_normaliser(resolved.normalize or "relation", splits.train)
+    if MODELS[resolved.model].confident:
+        check_confidences(splits, resolved, reporter)
     splits = with_inferred(splits, soft_logic, rules, resolved, reporter)
     resolved = focus_or_off(resolved, splits, normaliser, reporter)
     with _enough_memory():
@@ -242,7 +253,8 @@ def load(folder: str | Path, device: str = "auto") -> Run:
     settings, splits, normaliser = store.fixed()
     tables, history = store.model(choose_device(device))
     check_tables(tables, settings, splits.train, Path(folder))
-    return Run(settings, splits, normaliser, make_scorer(settings.model, tables), history, folder=Path(folder))
+    engine, found = make_scorer(settings.model, tables), fingerprint(Path(folder))
+    return Run(settings, splits, normaliser, engine, history, folder=Path(folder), tables=found)
 
 
 def make_scorer(model: str, tables: Mapping[str, torch.Tensor]) -> ReferenceEngine:
@@ -272,7 +284,8 @@ def _finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, reporter: 
         )
     engine = make_scorer(trainer.settings.model, last.final())
     folder = trainer.store.folder if trainer.store is not None else None
-    return Run(trainer.settings, splits, normaliser, engine, last.history, last, folder)
+    found = "" if folder is None else fingerprint(folder)
+    return Run(trainer.settings, splits, normaliser, engine, last.history, last, folder, found)
 
 
 def _found(settings: Settings, value: float) -> str:
@@ -298,6 +311,18 @@ def make_splits(
     return splits
 
 
+def check_confidences(splits: Splits, settings: Settings, reporter: Reporter) -> None:
+    """A model of confidence learns the weights themselves: they must be there, and lie in [0, 1] unless normalised."""
+    if not splits.train.weighted:
+        reporter.note(f"{splits.train.source}: no weights given, every confidence is taken for 1")
+    for part in (splits.valid.graph, splits.test.graph):
+        if settings.normalize == "none" and not in_unit_range(part.weight):
+            raise FocuseError(
+                f"{part.source}: confidences lie in [0, 1], found {part.weight.min():g} to {part.weight.max():g}; use "
+                "normalize 'relation', 'global' or 'quantile'"
+            )
+
+
 def with_inferred(splits: Splits, soft_logic: Any, rules: Any, settings: Settings, reporter: Reporter) -> Splits:
     """The splits with what rules infer, from a soft-logic file, from rules, or from both."""
     if soft_logic is None and rules is None:
@@ -315,6 +340,8 @@ def with_inferred(splits: Splits, soft_logic: Any, rules: Any, settings: Setting
                 reporter.note(one.note)
         parts.append(collect(splits.train, found))
     whole = join(parts)
+    if not len(whole):
+        raise FocuseError("the rules infer no triple that train does not have; leave them out, or write others")
     reporter.note(f"{len(whole):,} inferred triples (soft logic)")
     return replace(splits, inferred=whole)
 
@@ -323,7 +350,7 @@ def _rules(given: Any) -> list[Rule]:
     """Rules from a file, or as they are."""
     if isinstance(given, str | PathLike):
         return read_rules(Path(given))
-    rules = [given] if isinstance(given, Rule) else list(given)
+    rules = [given] if isinstance(given, Rule) or not isinstance(given, Iterable) else list(given)
     if not all(isinstance(rule, Rule) for rule in rules):
         raise FocuseError("rules: give a file of them, or what focuse.ukge.parse_rules makes of a text")
     return rules

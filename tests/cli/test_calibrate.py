@@ -8,7 +8,7 @@ import pytest
 import focuse
 from focuse.cli.main import app
 from focuse.errors import FocuseError
-from focuse.inference.calibrate import FILE, Calibration
+from focuse.inference.calibrate import FILE, Calibration, fingerprint
 
 
 @pytest.fixture
@@ -30,6 +30,17 @@ def calibrated(capsys):
     return run
 
 
+def stored(folder):
+    return Calibration.load(folder, fingerprint(folder), 3)
+
+
+def test_one_that_cannot_replace_another_says_so(calibrated, copied, monkeypatch):
+    assert json.loads(calibrated(copied, "--json"))["stored"]
+    monkeypatch.setattr(Calibration, "save", lambda *_: (_ for _ in ()).throw(OSError("read-only")))
+    assert not json.loads(calibrated(copied, "--method", "platt", "--json"))["stored"]
+    assert stored(copied).method == "isotonic"
+
+
 def test_json_and_the_file(command, copied):
     done = command("calibrate", copied, "--method", "platt", "--json", check=True)
     assert done.stderr == ""
@@ -41,14 +52,14 @@ def test_json_and_the_file(command, copied):
         "relations_with_own_curve": 3,
         "stored": True,
     }
-    assert Calibration.load(copied).method == "platt"
+    assert stored(copied).method == "platt"
 
 
 def test_text_and_the_default(calibrated, copied):
     assert calibrated(copied) == (
         f"isotonic on 60 validation triples, 3 of 3 relations with a curve of their own; stored in {copied / FILE}\n"
     )
-    assert Calibration.load(copied).method == "isotonic"
+    assert stored(copied).method == "isotonic"
 
 
 def test_an_unfinished_run_is_not_stored(calibrated, copied):

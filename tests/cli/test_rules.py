@@ -157,3 +157,11 @@ def test_files_of_another_layout(rules_command, tmp_path):
     assert data["rules"][0]["triples"] == 3
     data = json.loads(rules_command("mine", graph, "--support", "2", *layout).out)
     assert data["rules"][0]["rule"] == "r(x, y) -> r(y, x) : 0.5"
+
+
+def test_the_graph_itself_is_not_written_over(rules_command, files):
+    graph, rules = files
+    before = graph.read_bytes()
+    with pytest.raises(FocuseError, match="that is the graph itself"):
+        rules_command("ground", graph, rules, "--out", graph)
+    assert graph.read_bytes() == before

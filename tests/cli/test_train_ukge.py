@@ -199,3 +199,18 @@ class TestRefused:
         done = command("train", "--resume", "run", "--soft-logic", "soft.tsv", "--rules", "rules.txt")
         assert (done.returncode, done.stdout) == (2, "")
         assert "leave out rules, soft-logic" in done.stderr
+
+
+def test_trained_again_from_its_settings_it_asks_for_its_soft_logic(train_here, files):
+    assert train_here("--model", "ukge-logi", "--soft-logic", "soft.tsv")[0] == 0
+    (files / "run").rename(files / "first")
+    config = ["--config", files / "first" / "run.toml"]
+    code, _, told = train_here(*config)
+    assert code == 2
+    assert "that run learnt from inferred triples; give --soft-logic or --rules again" in told
+    assert not (files / "run").exists()
+    assert train_here(*config, "--soft-logic", "soft.tsv")[0] == 0
+    first, again = (focuse.load(files / name) for name in ("first", "run"))
+    assert triples(first.splits.inferred) == triples(again.splits.inferred)
+    (files / "run").rename(files / "second")
+    assert train_here(*config, "--soft-logic-weight", "0")[0] == 0

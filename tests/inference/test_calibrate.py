@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from sklearn.isotonic import IsotonicRegression
 
 from focuse.errors import FocuseError
-from focuse.inference.calibrate import FILE, METHODS, Calibration, Curves, fit_curves
+from focuse.inference.calibrate import FILE, METHODS, Calibration, Curves, fingerprint, fit_curves
 
 COUNTS = (60, 12, 5, 4, 0)  # rows of each relation; the last two have no curve of their own
 MEANS = np.array([0.5, 0.7, 0.3, 0.9, 0.6])
@@ -157,12 +157,15 @@ def made(method: str = "isotonic") -> Calibration:
     return Calibration(method, facts, fit_curves(method, score, relation, share / 2, MEANS, doubting=True))
 
 
+TABLES = "t"
+
+
 class TestFile:
     @pytest.mark.parametrize("method", METHODS)
     def test_a_round_trip_keeps_every_bit(self, method: str, tmp_path: Path) -> None:
         one = made(method)
-        one.save(tmp_path)
-        two = Calibration.load(tmp_path)
+        one.save(tmp_path, TABLES)
+        two = Calibration.load(tmp_path, TABLES, len(MEANS))
         assert two is not None
         assert two.method == two.facts.method == two.doubting.method == method
         for part in ("facts", "doubting"):
@@ -175,38 +178,79 @@ class TestFile:
         assert two.facts(score, relation).tobytes() != two.doubting(score, relation).tobytes()
 
     def test_nothing_but_numbers_is_stored(self, tmp_path: Path) -> None:
-        made().save(tmp_path)
+        made().save(tmp_path, TABLES)
         assert [path.name for path in tmp_path.iterdir()] == [FILE]
         with safe_open(tmp_path / FILE, framework="np") as file:
-            assert file.metadata() == {"calibration": json.dumps({"method": "isotonic"})}
+            assert file.metadata() == {"calibration": json.dumps({"method": "isotonic", "tables": TABLES})}
         assert {values.dtype for values in load_file(tmp_path / FILE).values()} == {np.dtype(np.float64)}
 
     def test_none_where_there_is_no_file(self, tmp_path: Path) -> None:
-        assert Calibration.load(tmp_path) is None
+        assert Calibration.load(tmp_path, TABLES, len(MEANS)) is None
 
     def test_damage_is_one_line(self, tmp_path: Path) -> None:
-        made().save(tmp_path)
+        made().save(tmp_path, TABLES)
         path = tmp_path / FILE
         whole, arrays = path.read_bytes(), load_file(path)
         for damaged in (b"", b"junk", whole[:100], whole[:-8], b"\xff" * len(whole)):
             path.write_bytes(damaged)
             self.refused(path)
-        for metadata in (None, {"other": "{}"}, {"calibration": "{"}, {"calibration": '{"method": "pickle"}'}):
+        other = '{"method": "pickle", "tables": "t"}'
+        for metadata in (None, {"other": "{}"}, {"calibration": "{"}, {"calibration": other}):
             save_file(arrays, path, metadata)
             self.refused(path)
 
     @pytest.mark.parametrize("left_out", ["facts/trust", "doubting/ratio", "facts/offsets", "doubting/share"])
     def test_a_missing_array_is_one_line(self, left_out: str, tmp_path: Path) -> None:
-        made().save(tmp_path)
+        made().save(tmp_path, TABLES)
         arrays = load_file(tmp_path / FILE)
         del arrays[left_out]
-        save_file(arrays, tmp_path / FILE, {"calibration": '{"method": "isotonic"}'})
+        save_file(arrays, tmp_path / FILE, {"calibration": json.dumps({"method": "isotonic", "tables": TABLES})})
         self.refused(tmp_path / FILE)
+
+    @pytest.mark.parametrize(
+        ("method", "change"),
+        [
+            ("isotonic", {"facts/trust": np.full(len(MEANS) - 1, 0.5)}),
+            ("isotonic", {"doubting/ratio": np.full(len(MEANS), np.nan)}),
+            ("isotonic", {"facts/share": "scaled"}),
+            ("isotonic", {"facts/score": "shorter"}),
+            ("isotonic", {"facts/offsets": "shorter"}),
+            ("isotonic", {"facts/offsets": "turned"}),
+            ("platt", {"doubting/slope": "shorter"}),
+            ("platt", {"facts/shift": "infinite"}),
+        ],
+    )
+    def test_arrays_that_do_not_fit_are_one_line(self, method: str, change: dict, tmp_path: Path) -> None:
+        made(method).save(tmp_path, TABLES)
+        arrays = load_file(tmp_path / FILE)
+        ways = {
+            "scaled": lambda array: array * 50,
+            "shorter": lambda array: array[:-1].copy(),
+            "turned": lambda array: array[::-1].copy(),
+            "infinite": lambda array: np.where(np.arange(len(array)) == 1, np.inf, array),
+        }
+        for name, how in change.items():
+            arrays[name] = ways[how](arrays[name]) if isinstance(how, str) else how
+        save_file(arrays, tmp_path / FILE, {"calibration": json.dumps({"method": method, "tables": TABLES})})
+        self.refused(tmp_path / FILE)
+
+    def test_one_of_other_tables_is_passed_over(self, tmp_path: Path) -> None:
+        made().save(tmp_path, "others")
+        assert Calibration.load(tmp_path, TABLES, len(MEANS)) is None
+
+    def test_a_fingerprint_tells_tables_apart(self, tmp_path: Path) -> None:
+        assert fingerprint(tmp_path) == ""
+        found = set()
+        for content in (b"a" * 3_000_000, b"a" * 2_999_999 + b"b", b"b" + b"a" * 2_999_999, b"a" * 2_999_999, b""):
+            (tmp_path / "model.safetensors").write_bytes(content)
+            found.add(fingerprint(tmp_path))
+            assert fingerprint(tmp_path) in found
+        assert len(found) == 5
 
     @staticmethod
     def refused(path: Path) -> None:
         with pytest.raises(FocuseError) as error:
-            Calibration.load(path.parent)
+            Calibration.load(path.parent, TABLES, len(MEANS))
         assert str(path) in str(error.value)
         assert "damaged" in str(error.value)
         assert "remove it" in str(error.value)

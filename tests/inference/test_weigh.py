@@ -20,7 +20,7 @@ from focuse.evaluation.weighing import PROTOCOLS, draw_negatives
 from focuse.graph import Graph, from_columns
 from focuse.graph.weights import fit_normaliser
 from focuse.inference import weigh
-from focuse.inference.calibrate import FILE, Calibration, fit_curves
+from focuse.inference.calibrate import FILE, Calibration, fingerprint, fit_curves
 from focuse.inference.weigh import Weigher
 from focuse.models import MODELS
 
@@ -167,6 +167,11 @@ class TestWeigher:
 # ---- a run ---------------------------------------------------------------------------------------------------
 
 
+def stored(folder: Path) -> Calibration | None:
+    """What the folder holds for its present tables."""
+    return Calibration.load(folder, fingerprint(folder), len(focuse.load(folder).graph.relations))
+
+
 @pytest.fixture(scope="module")
 def run(small: Graph) -> focuse.Run:
     return focuse.train(small, **QUICK)
@@ -202,7 +207,7 @@ class TestStoring:
         loaded = focuse.load(folder)
         assert not (folder / FILE).exists()
         first = loaded.predict(head="e1", relation="r0")
-        assert bits(Calibration.load(folder)) == fresh(loaded)
+        assert bits(stored(folder)) == fresh(loaded)
         written = (folder / FILE).stat().st_mtime_ns
         monkeypatch.setattr(Weigher, "fit", lambda *_: pytest.fail("fitted again"))
         assert focuse.load(folder).predict(head="e1", relation="r0") == first == loaded.predict("e1", "r0")
@@ -220,7 +225,7 @@ class TestStoring:
         assert bits(again) == bits(loaded.weigher().calibration) == fresh(loaded, "platt")
         with pytest.raises(FocuseError, match="unknown calibration 'isotone'"):
             loaded.calibrate("isotone")
-        assert bits(Calibration.load(folder)) == bits(again)
+        assert bits(stored(folder)) == bits(again)
 
     def test_a_run_without_a_folder_keeps_it_until_it_is_saved(self, small: Graph, tmp_path: Path) -> None:
         run = focuse.train(small, **QUICK)
@@ -234,7 +239,17 @@ class TestStoring:
         assert not (folder / FILE).exists()
         after = bits(more.weigher().calibration)
         assert after == fresh(more) != before
-        assert bits(Calibration.load(folder)) == after
+        assert bits(stored(folder)) == after
+
+    def test_an_old_run_does_not_write_into_a_folder_that_was_trained_on(self, folder: Path) -> None:
+        old = focuse.load(folder)
+        focuse.resume(folder, epochs=24, progress=False)
+        old.weigher()
+        assert not old.calibration_stored
+        assert not (folder / FILE).exists()
+        new = focuse.load(folder)
+        assert bits(new.weigher().calibration) == fresh(new)
+        assert new.calibration_stored
 
     def test_nor_is_it_used_while_more_epochs_are_trained(self, small: Graph, tmp_path: Path, listen: Any) -> None:
         """Killed in the middle of them, the run predicts with its checkpoint and stores nothing."""
@@ -397,8 +412,12 @@ class TestWeigh:
         with gzip.open(path, "wt") as file:
             for row in [("e7", "r0", "e8", 0.9), *false, ("e9", "r1", "e1", 0.1), ("stranger", "r0", "e1", 0.0)]:
                 file.write("\t".join(map(str, row)) + "\n")
-        told = strict(run.weigh(negatives=path))
-        assert told == strict(run.weigh(negatives=false))
+        told, plain = strict(run.weigh(negatives=path)), strict(run.weigh(negatives=false))
+        assert {**told, "notes": None} == {**plain, "notes": None}
+        assert [note for note in told["notes"] if note not in plain["notes"]] == [
+            f"{path}: 1 of 6 rows name 1 entity ('stranger') not in train; they have no embedding and are left out of "
+            "the figures"
+        ]
         ids = run.graph.entities.id, run.graph.relations.id
         h, r, t = (
             np.array([ids[column == 1](row[column], "name") for row in false], dtype=np.int64) for column in range(3)
@@ -487,3 +506,11 @@ class TestWeigh:
         assert told["rows"]["ukge-logi"]["positives"]["mse"] == pytest.approx(np.mean((own - test.weight) ** 2))
         for row in run.predict(head="e1", relation="r0", top=5):
             assert row.confidence == pytest.approx(1 / (1 + math.exp(-row.score)), abs=1e-6)
+
+    def test_files_that_look_like_others_are_told(self, run: focuse.Run) -> None:
+        facts = [("e1", "r0", "e2", 0.5), ("e3", "r1", "e4", 0.0), ("e5", "r2", "e6", 0.0)]
+        assert any("2 triples of weight 0 count as facts" in note for note in strict(run.weigh(facts))["notes"])
+        bare = strict(run.weigh([row[:3] for row in facts]))
+        assert any("no weights given, every one is taken for 1" in note for note in bare["notes"])
+        queries = strict(run.weigh(queries=[facts[0], ("stranger", "r0", "e1", 0.5)]))
+        assert any("stranger" in note for note in queries["notes"])

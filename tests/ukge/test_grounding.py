@@ -274,3 +274,12 @@ def test_transitivity_against_the_files_that_ukge_shipped(name: str) -> None:
     assert counts == expected
     # What we lack are rows with the weaker weight of a triple that train repeats.
     assert all(one.missing == one.missing_of_repeats for one in found.values())
+
+
+def test_a_disjunction_keeps_to_the_limit_too() -> None:
+    """Each part fits, both together do not: the minimum rises until they do."""
+    rows = [(f"a{i}", "r", f"b{i}", 0.5 + i / 20) for i in range(4)] + [(f"c{i}", "s", f"d{i}", 0.9) for i in range(3)]
+    (found,) = ground(read([*rows, ("a0", "t", "b0", 1.0)]), "r(x, y) | s(x, y) -> t(x, y)", minimum=0.5, limit=4)
+    assert found.body.tolist() == pytest.approx([0.9, 0.9, 0.9, 0.65])
+    assert found.minimum == pytest.approx(0.6, abs=2e-6)
+    assert "exceed the limit of 4" in found.note

@@ -164,3 +164,11 @@ def test_rules_made_by_hand_are_checked_too(truth: float) -> None:
 def test_atoms_tied_only_by_a_later_one_are_tied() -> None:
     atoms = (Atom("r", "x", "y"), Atom("r", "z", "w"), Atom("r", "y", "z"))
     assert rule_fault((atoms,), Atom("r", "x", "w")) is None
+
+
+def test_long_names_are_read_in_one_pass() -> None:
+    name = "x" * 200_000 + "1é"
+    (rule,) = parse_rules(f"r({name}, y) -> s(y, {name})")
+    assert rule.head.second == name
+    with pytest.raises(RuleError, match="expected a variable"):
+        parse_rules("r(1x, y) -> s(y, x)")

@@ -35,7 +35,7 @@ def command(
         "validation_rows": len(loaded.splits.valid.graph),
         "relations": len(loaded.graph.relations),
         "relations_with_own_curve": own,
-        "stored": (run / FILE).exists(),
+        "stored": loaded.calibration_stored,
     }
     kept = f"stored in {run / FILE}" if data["stored"] else "not stored: the run is unfinished or cannot be written"
     text = f"{method} on {data['validation_rows']:,} validation triples, {own} of {data['relations']} relations with"

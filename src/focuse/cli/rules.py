@@ -56,6 +56,8 @@ def ground(
     if out is not None:
         if not len(inferred):
             raise FocuseError(f"{out}: nothing to write, the graph has every inferred triple; --keep-known writes them")
+        if out.exists() and out.samefile(file):
+            raise FocuseError(f"{out}: that is the graph itself; choose another --out")
         inferred.write(out)
     rows = [_figures(one) for one in found]
     written = None if out is None else str(out)

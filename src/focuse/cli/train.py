@@ -165,11 +165,17 @@ def _train(graph: Path | None, out: Path | None, options: dict[str, Any], given:
     if graph is None or out is None:
         raise FocuseError("train needs a GRAPH and a folder: focuse train GRAPH --out RUN (or --resume RUN)")
     from focuse.run import train
-    from focuse.training.configuration import read_settings
+    from focuse.training.configuration import read_settings, read_toml
     from focuse.training.settings import Settings
 
     if options["config"] is not None:
         given = {**read_settings(options["config"]), **given}
+        again = options["soft_logic"] or options["rules"] or given.get("soft_logic_weight") == 0
+        if "inferred" in read_toml(options["config"]).get("sources", {}) and not again:
+            raise FocuseError(
+                f"{options['config']}: that run learnt from inferred triples; give --soft-logic or --rules again, or "
+                "--soft-logic-weight 0 to do without"
+            )
     Settings.of(**given)  # before a long file is read
     layout = Layout(options["columns"], options["delimiter"], options["header"])
     weights = options["relation_weights"]

@@ -9,7 +9,9 @@ relations, scaled to the relation's mean weight in train.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,7 @@ PARTS = {
     "platt": ("trust", "ratio", "slope", "shift"),
 }
 FILE = "calibration.safetensors"
+SAMPLE = 1 << 20  # bytes: every row of a table moves in training, so a part of them tells
 TRUSTED = 50  # rows at which a relation's own curve counts as much as the pooled one
 FEWEST = 5  # with fewer rows a relation has no curve of its own
 Arrays = dict[str, npt.NDArray[np.float64]]
@@ -47,6 +50,22 @@ class Curves:
 
     method: str
     arrays: Arrays
+
+    def check(self, relations: int) -> None:
+        """Raise unless the arrays fit each other and `relations` relations."""
+        sizes = {"trust": relations, "ratio": relations, "offsets": relations + 2}
+        sizes |= {"slope": relations + 1, "shift": relations + 1}
+        for name in PARTS[self.method]:
+            array = self.arrays[name]
+            if array.shape != (sizes.get(name, len(self.arrays.get("score", ()))),) or not np.isfinite(array).all():
+                raise ValueError(f"{name} does not fit")
+        bounded = ["trust", *(["share"] if self.method == "isotonic" else [])]
+        if any(self.arrays[name].min(initial=0.0) < 0 or self.arrays[name].max(initial=0.0) > 1 for name in bounded):
+            raise ValueError("shares outside [0, 1]")
+        if self.method == "isotonic":
+            offsets = self.arrays["offsets"]
+            if offsets[0] != 0 or offsets[-1] != len(self.arrays["score"]) or np.any(np.diff(offsets) < 0):
+                raise ValueError("offsets that do not fit")
 
     def __call__(self, score: Floats, relation: AnyIds) -> Floats:
         """Scores [n] of edges with `relation` [n] to shares [n]."""
@@ -144,30 +163,50 @@ class Calibration:
     facts: Curves
     doubting: Curves
 
-    def save(self, folder: Path) -> None:
-        """Write it into a run's folder, whole or not at all."""
+    def save(self, folder: Path, tables: str) -> None:
+        """Write it into a run's folder, whole or not at all; `tables` is the fingerprint of what it was fitted to."""
         parts = {"facts": self.facts, "doubting": self.doubting}
         arrays = {f"{name}/{key}": value for name, part in parts.items() for key, value in part.arrays.items()}
         with replacing(folder / FILE) as temporary:
-            save_file(arrays, temporary, {"calibration": json.dumps({"method": self.method})})
+            save_file(arrays, temporary, {"calibration": json.dumps({"method": self.method, "tables": tables})})
 
     @classmethod
-    def load(cls, folder: Path) -> Calibration | None:
-        """The calibration that a run's folder holds, None if there is none."""
+    def load(cls, folder: Path, tables: str, relations: int) -> Calibration | None:
+        """The calibration that a run's folder holds; None if there is none, or one of other tables."""
         path = folder / FILE
-        if not path.exists():
+        if not path.exists() or not os.access(path, os.R_OK):
             return None
         try:
             with safe_open(path, framework="np") as file:
                 arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-                method = choose("calibration", json.loads(file.metadata()["calibration"])["method"], METHODS)
+                about = json.loads(file.metadata()["calibration"])
+            method = choose("calibration", about["method"], METHODS)
+            if about["tables"] != tables:
+                return None
             missing = {f"{part}/{key}" for part in ("facts", "doubting") for key in PARTS[method]} - set(arrays)
             if missing:
                 raise ValueError(f"no {min(missing)}")
+            facts, doubting = (
+                Curves(method, {key.partition("/")[2]: value for key, value in arrays.items() if key.startswith(part)})
+                for part in ("facts/", "doubting/")
+            )
+            facts.check(relations)
+            doubting.check(relations)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, FocuseError) as error:
             raise FocuseError(f"{path}: damaged file ({error}); remove it, it is made anew") from None
-        facts, doubting = (
-            Curves(method, {key.partition("/")[2]: value for key, value in arrays.items() if key.startswith(part)})
-            for part in ("facts/", "doubting/")
-        )
         return cls(method, facts, doubting)
+
+
+def fingerprint(folder: Path) -> str:
+    """What tells the final tables of a run's folder from others: size, beginning and end of their file; '' without."""
+    path = folder / "model.safetensors"
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            digest = hashlib.blake2b(str(size).encode(), digest_size=16)
+            for start in (0, max(0, size - SAMPLE)):
+                file.seek(start)
+                digest.update(file.read(SAMPLE))
+    except OSError:
+        return ""
+    return digest.hexdigest()

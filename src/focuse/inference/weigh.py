@@ -113,25 +113,29 @@ class Weigher:
         )
 
     def judge(
-        self, aligned: Aligned, negatives: Graph | None, queries: Graph | None, threshold: float, seed: int = 0
+        self, aligned: Aligned, negatives: Aligned | None, queries: Aligned | None, threshold: float, seed: int = 0
     ) -> WeightEvaluation:
         """Weights of a test set under every protocol, and nDCG; what is not given is drawn or taken from the graph."""
         train, valid, test = self.splits.train, self.splits.valid.graph, aligned.graph
-        notes = [str(aligned)] if aligned.unseen.rows else []
+        notes = [str(part) for part in (aligned, negatives, queries) if part is not None and part.unseen.rows]
+        notes += _doubts(test, negatives is not None)
         unit = in_unit_range(train.weight) and in_unit_range(test.weight)
         known = np.concatenate([self.known_keys(), test.keys])
         false = None
         if not unit:
             notes.append("no protocol with negatives: that a false triple weighs 0 means something in [0, 1] only")
         else:
-            false = negatives if negatives is not None else draw_negatives(test, known, seed)
+            false = draw_negatives(test, known, seed)
+            if negatives is not None:  # a file of UKGE's holds the facts, too
+                false = negatives.graph.select(negatives.graph.weight == 0)
         held = WeightTest(valid, draw_negatives(valid, known, seed + 1)) if unit and len(valid) else None
         named = self._named()
         doubting = {name: rows[1] for name, rows in named.items()}
         table = weigh(
             WeightTest(test, false), train, {name: rows[0] for name, rows in named.items()}, doubting, threshold, held
         )
-        asked = queries if queries is not None else queries_of(test, [train, valid, self.splits.test.graph])
+        every = [train, valid, self.splits.test.graph]
+        asked = queries.graph if queries is not None else queries_of(test, every)
         gains = {self.name: ndcg(self.engine, asked)}
         for name, row in fit_trivial(train).items():
             gains[name] = ndcg(TrivialScorer(row, train, 0.0 if name == INVERSE_COPY else None), asked)
@@ -149,6 +153,16 @@ class Weigher:
         return named
 
 
+def _doubts(test: Graph, has_negatives: bool) -> list[str]:
+    """What looks like another file than was meant."""
+    if not test.weighted:
+        return [f"{test.source}: no weights given, every one is taken for 1"]
+    nothing = int((test.weight == 0).sum())
+    if nothing >= max(2, len(test) // 4) and not has_negatives:
+        return [f"{test.source}: {nothing:,} triples of weight 0 count as facts; if they are false, give --negatives"]
+    return []
+
+
 @dataclass(frozen=True)
 class WeightEvaluation:
     """Errors by protocol and nDCG; `print` shows tables, `to_dict` is what `--json` prints."""
@@ -164,5 +178,7 @@ class WeightEvaluation:
         width = max(map(len, self.gains))
         lines = [f"nDCG: every known tail among all entities ({queries:,} queries, ties worst)"]
         lines.append(f"{'':{width}}{'linear':>10}{'exponential':>13}")
-        lines += [f"{name:{width}}{gain.linear:10.4f}{gain.exponential:13.4f}" for name, gain in self.gains.items()]
+        for name, gain in self.gains.items():
+            figures = ["–" if np.isnan(value) else f"{value:.4f}" for value in (gain.linear, gain.exponential)]
+            lines.append(f"{name:{width}}{figures[0]:>10}{figures[1]:>13}")
         return "\n\n".join([str(self.table), "\n".join(lines)])

@@ -121,10 +121,9 @@ class Store:
             config = tomllib.loads(path.read_text(encoding="utf-8"))
             version = config["format"]
         if version != FORMAT:
-            raise FocuseError(
-                f"{path}: run format {version}, this focuse {__version__} reads {FORMAT}; "
-                f"use focuse {config.get('focuse', 'of that time')}"
-            )
+            newer = isinstance(version, int) and version > FORMAT
+            advice = "update focuse" if newer else f"train it again: focuse train GRAPH --config {path} --out NEW"
+            raise FocuseError(f"{path}: run format {version}, this focuse {__version__} reads {FORMAT}; {advice}")
         with _reading(path):
             settings = Settings.of(**config["settings"])
             described = {name: config[name] for name in ("sources", "weighted", "unseen")}

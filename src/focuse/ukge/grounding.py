@@ -247,7 +247,10 @@ class _Grounder:
                 f"{self.rule.where}: grounds to nothing, for its strongest body has confidence "
                 f"{weaker[1].max():.4g}, below the minimum of {used:g}; lower the minimum"
             )
-        return f"{self.rule.where}: grounds to nothing, for no edges fit together; check the directions of its atoms"
+        return (
+            f"{self.rule.where}: grounds to nothing, for no edges fit together, or their weights leave nothing of the "
+            "conjunction; check the directions of its atoms"
+        )
 
     def bodies(self, minimum: float) -> Table:
         """Bindings of all variables (columns [n]) whose body reaches `minimum`, and its truth [n]."""
@@ -262,6 +265,7 @@ class _Grounder:
             columns = _distinct([table[0] for table in tables])
             value = np.minimum(1.0, sum(self._truth(part, columns) for part in self.rule.body))
         kept = value >= floor
+        self._check(int(kept.sum()))
         return {name: column[kept] for name, column in columns.items()}, np.clip(value[kept], 0.0, 1.0)
 
     def _truth(self, conjunction: Sequence[Atom], columns: dict[str, Ids]) -> Weights:

@@ -281,7 +281,10 @@ class _Parser:
     def _variable(self) -> str:
         self._skip()
         start = self.place
-        while self.place < len(self.text) and self.text[start : self.place + 1].isidentifier():
+        # Letter by letter: behind a first one that may begin a name, each is judged as its second.
+        while (
+            self.place < len(self.text) and f"{'x' if self.place > start else ''}{self.text[self.place]}".isidentifier()
+        ):
             self.place += 1
         if self.place == start:
             self._fail("expected a variable, such as x")

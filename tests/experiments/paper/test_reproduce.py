@@ -152,3 +152,32 @@ def test_a_leftover_run_of_other_settings_is_begun_anew(tmp_path, monkeypatch) -
     focuse.train(data.train, valid=data.valid, test=data.test, out=folder, dim=9, epochs=1, progress=False)
     done = reproduce(choice, tmp_path, progress=False)
     assert done.results[0].facts["settings"]["dim"] == 4
+
+
+def test_ukge_without_its_soft_logic_says_so_and_is_trained_again_with_it(tmp_path, monkeypatch, small) -> None:
+    """Files beside the splits come later: then the cell is another one."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    parts = split(small, seed=3)
+    found = DataSet("nl27k", "NL27K", parts.train, parts.valid.graph, parts.test.graph, data)
+    monkeypatch.setattr(room, "load", lambda name: found)
+    monkeypatch.setattr("focuse.datasets.path", lambda name: data)
+    choice = Choice.of(["nl27k"], ["ukge-logi"], ["ukge"], changes=[SMALL], part="tables")
+    said: list[str] = []
+    (first,) = reproduce(choice, out, "focuse reproduce", said.append, progress=False).results
+    assert first.facts["inferred"] == 0
+    assert first.weights is None
+    assert "WITHOUT soft logic" in said[-1]
+    assert "weights not judged" in said[-1]
+    assert "Trained without soft logic" in (out / "report.md").read_text()
+    rows = small.to_arrow().to_pylist()[:5]
+    lines = ["\t".join(str(row[name]) for name in ("head", "relation", "tail", "weight")) for row in rows]
+    for name in ("softlogic", "ndcg"):
+        (data / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    (data / "test_with_neg.tsv").write_text("\n".join([*lines, "e1\tr0\te1\t0"]) + "\n")
+    said.clear()
+    (again,) = reproduce(choice, out, "focuse reproduce", said.append, progress=False).results
+    assert again.facts["inferred"] == 5
+    assert again.weights is not None
+    assert "WITHOUT" not in said[-1]
+    assert "Trained without soft logic" not in (out / "report.md").read_text()

@@ -13,7 +13,7 @@ from focuse.errors import FocuseError
 from focuse.experiments.paper import sections
 from focuse.experiments.paper.ablations import Variant, ablations
 from focuse.experiments.paper.bootstrap import LEVEL, RESAMPLES, SEED
-from focuse.experiments.paper.cells import DATA, title
+from focuse.experiments.paper.cells import DATA, Cell, title
 from focuse.experiments.paper.document import Block, Grid, Heading, Points, Text, to_html, to_markdown
 from focuse.experiments.paper.figures import Curves, Violins, decay_curves, draw_curves, draw_violins
 from focuse.experiments.paper.history import history_section
@@ -22,7 +22,7 @@ from focuse.experiments.paper.results import Result
 from focuse.experiments.paper.tables import FORMS, Runs, Table, make_tables
 from focuse.experiments.paper.verdict import Verdict, verdict
 from focuse.experiments.paper.weight_sections import weight_section
-from focuse.experiments.paper.weights import reached, weight_parts
+from focuse.experiments.paper.weights import reached, weight_parts, without_soft_logic
 from focuse.graph.writing import replacing
 
 TITLE = "Reproduction of FocusE"
@@ -129,6 +129,9 @@ class Report:
             notes.append(f"No cell of the tables is finished for {', '.join(missing)}.")
         if not self.curves and self.runs.form != "quick":
             notes.append("No cell of figure 3 is finished; `--part figure3` trains them.")
+        bare = [Cell(**result.cell).title for result in self.results if without_soft_logic(result)]
+        if bare:
+            notes.append(f"Trained without soft logic, for lack of its file, so UKGE−: {', '.join(bare)}.")
         aside = sum(result.cell["form"] == "quick" for result in self.results) if self.runs.form != "quick" else 0
         if aside:
             notes.append(f"{aside} cells of the quick form lie in the same folder; they are in no table.")

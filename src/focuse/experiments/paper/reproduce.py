@@ -25,7 +25,7 @@ from focuse.experiments.paper.choice import Choice
 from focuse.experiments.paper.report import write_report
 from focuse.experiments.paper.results import Result, rank_test
 from focuse.experiments.paper.tables import paper_figures
-from focuse.experiments.paper.weights import companion, weigh_test
+from focuse.experiments.paper.weights import companion, soft_logic_file, weigh_test, without_soft_logic
 from focuse.run import Run, choose_device, resume, train
 from focuse.training.checkpoints import Store
 from focuse.training.progress import Reporter, make_reporter
@@ -172,6 +172,8 @@ class Reproducer:
             return None
         result = Result.load(self.out / "cells" / f"{cell.name}.json")
         given = cell.settings(int(result.facts.get("rows", 0)))
+        if without_soft_logic(result) and soft_logic_file(cell.data) is not None:
+            return None  # it was trained before the file was there
         return result if result.facts.get("given") == _plain(given) else None
 
     def _has(self, cell: Cell) -> bool:
@@ -235,6 +237,10 @@ def describe(result: Result) -> str:
     paper = paper_figures(cell["data"], cell["model"], cell["kind"])
     if paper and cell["form"] != "figure3":
         text += f" (paper {paper['top_mrr']:.2f} {paper['bottom_mrr']:.2f} {paper['delta_mrr']:.2f})"
+    if without_soft_logic(result):
+        text += ", WITHOUT soft logic (no softlogic file beside the splits)"
+    if result.weights is None and cell["kind"] == "ukge":
+        text += ", weights not judged (no test_with_neg and ndcg files beside the splits)"
     return f"{text}, best epoch {facts['best_epoch']} of {facts['epochs']}, {facts['seconds']:.0f} s"
 
 

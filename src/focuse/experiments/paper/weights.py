@@ -11,7 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from focuse import datasets
 from focuse.datasets import DataSet
+from focuse.errors import FocuseError
 from focuse.evaluation.confidence import THRESHOLDS
 from focuse.evaluation.weighing import PROTOCOLS
 from focuse.experiments.paper.cells import DATA, TITLES, load_configuration, rows_of
@@ -33,7 +35,26 @@ TRIVIAL = "trivial"
 
 def companion(data: DataSet, name: str) -> Path | None:
     """A file that lies beside a data set's splits: softlogic, test_with_neg or ndcg."""
-    return next((path for suffix in SUFFIXES if (path := data.folder / f"{name}{suffix}").is_file()), None)
+    return _beside(data.folder, name)
+
+
+def _beside(folder: Path, name: str) -> Path | None:
+    return next((path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file()), None)
+
+
+def soft_logic_file(name: str) -> Path | None:
+    """The soft-logic file of a data set that is here, None without."""
+    try:
+        folder = datasets.path(name)
+    except FocuseError:
+        return None
+    return _beside(folder, "softlogic")
+
+
+def without_soft_logic(result: Result) -> bool:
+    """Whether UKGE was to learn from inferred triples, and had none."""
+    wanted = float(result.facts["settings"].get("soft_logic_weight", 0.0)) > 0
+    return result.cell["kind"] == "ukge" and wanted and not result.facts.get("inferred")
 
 
 def weigh_test(run: Run, data: DataSet) -> dict[str, Any] | None:
