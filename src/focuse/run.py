@@ -280,7 +280,7 @@ def _finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, reporter: 
     if last.best is not None:
         reporter.note(
             f"{at.finished} at epoch {at.epoch}; {_found(trainer.settings, at.best_value)} at epoch {at.best_epoch}, "
-            "those weights are kept"
+            f"those weights are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
         )
     engine = make_scorer(trainer.settings.model, last.final())
     folder = trainer.store.folder if trainer.store is not None else None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focuse.evaluation.baselines import Means, fit_trivial
+from focuse.evaluation.baselines import Means, fit_doubting, fit_trivial
 from focuse.evaluation.confidence import errors
 from focuse.graph.datasets import load
 from focuse.graph.graph import Graph
@@ -124,3 +124,12 @@ def test_known_errors_on_the_real_graphs(name: str, known: list[tuple[float, flo
         found = errors(row(test.head, test.relation, test.tail), test.weight)
         assert found.mse == pytest.approx(mse, abs=0.51e-4)
         assert found.mae == pytest.approx(mae, abs=0.51e-4 if mae in (0.0544, 0.0220) else 0.51e-3)
+
+
+def test_the_doubting_row_knows_what_train_links() -> None:
+    train = graph_of([(0, 0, 1, 4), (1, 1, 0, 6), (2, 0, 0, 2)])  # eighths
+    (row,) = fit_doubting(train).values()
+    asked = np.array([(1, 0, 0), (0, 1, 1), (1, 0, 2), (0, 0, 2)])
+    # The edge back by the relation; that by the other relation; nothing between 1 and 2; the edge back again.
+    assert row(*asked.T).tolist() == [0.5, 0.75, 0.0, 0.25]
+    assert row.elsewhere(np.array([0, 1])).tolist() == [0.0, 0.0]

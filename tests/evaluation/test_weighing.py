@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.evaluation.baselines import Means, fit_trivial
+from focuse.evaluation.baselines import Means, fit_doubting, fit_trivial
 from focuse.evaluation.confidence import THRESHOLDS, classify_fitted, errors, reliability, spearman
 from focuse.evaluation.weighing import WeightTest, draw_negatives, predict, trivial_errors, weigh
 from focuse.graph.audit import leaked
@@ -19,6 +19,7 @@ from focuse.graph.graph import Graph, from_columns
 
 REAL = os.environ.get("FOCUSE_DATA", "")
 TRIVIAL = ("global mean", "relation mean", "inverse copy")
+DOUBTING = "inverse copy, else 0"  # only where there are negatives
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +93,10 @@ def test_corruptions_are_fair_and_repeatable(small: Graph) -> None:
 def test_every_protocol_has_its_own_triples_and_every_row(parts: tuple[Graph, WeightTest, WeightTest]) -> None:
     train, test, valid = parts
     table = weigh(test, train, {"model": by_head}, threshold=0.6, validation=valid)
-    assert list(table.rows) == ["model", *TRIVIAL]
-    assert table.trivial == TRIVIAL
+    assert list(table.rows) == ["model", *TRIVIAL, DOUBTING]
+    assert table.trivial == (*TRIVIAL, DOUBTING)
+    assert list(table.rows[DOUBTING]) == ["with_negatives", "negatives"]
+    assert DOUBTING not in weigh(WeightTest(test.positives), train, {}).rows
     assert test.negatives is not None
     clean = test.positives.select(~leaked(train, test.positives))
     assert 0 < len(clean) < len(test.positives)
@@ -104,8 +107,10 @@ def test_every_protocol_has_its_own_triples_and_every_row(parts: tuple[Graph, We
         "negatives": test.negatives,
     }
     assert table.protocols == list(triples)
-    for name, predictor in {"model": by_head, **fit_trivial(train)}.items():
+    for name, predictor in {"model": by_head, **fit_trivial(train), **fit_doubting(train)}.items():
         for protocol, graph in triples.items():
+            if name == DOUBTING and "negatives" not in protocol:
+                continue
             figures = table.rows[name][protocol]
             predicted = predictor(graph.head, graph.relation, graph.tail)
             assert figures.errors == errors(predicted, graph.weight)
@@ -190,7 +195,8 @@ def test_the_text_names_each_protocol_above_its_own_table(parts: tuple[Graph, We
     ]
     for section in sections[:4]:
         lines = section.splitlines()
-        assert [line.split("  ")[0] for line in lines[2:]] == ["model", "─" * len(lines[1]), *TRIVIAL]
+        below = [*TRIVIAL, *([DOUBTING] if "negatives" in lines[0] else [])]
+        assert [line.split("  ")[0] for line in lines[2:]] == ["model", "─" * len(lines[1]), *below]
         assert len({len(line) for line in lines[1:]}) == 1
     shown = sections[0].splitlines()[2].split()
     figures = table.rows["model"]["positives"]
@@ -209,7 +215,7 @@ def test_json_has_no_nan(parts: tuple[Graph, WeightTest, WeightTest]) -> None:
     assert again == data
     assert data["rows"]["global mean"]["positives"]["spearman"] is None
     assert data["rows"]["model"]["with_negatives"]["fitted"]["n"] == 240
-    assert data["trivial"] == list(TRIVIAL)
+    assert data["trivial"] == [*TRIVIAL, DOUBTING]
     assert list(data["protocols"]) == ["positives", "clean", "with_negatives", "negatives"]
 
 

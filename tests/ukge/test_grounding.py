@@ -115,7 +115,8 @@ def test_inferred_keeps_each_triple_once_at_its_best(graph: Graph, several: list
             return
         for head, tail, body in bodies:
             triple, confidence = (head, rule.head.relation, tail), max(0.0, body + rule.truth - 1.0)
-            if confidence > 1e-9 and (keep_known or triple not in known):
+            loops = any(one == other and kind == rule.head.relation for one, kind, other in known)
+            if confidence > 1e-9 and (keep_known or triple not in known) and (head != tail or loops):
                 expected[triple] = max(expected.get(triple, 0.0), confidence)
     found = inferred(graph, several, minimum=0.4, keep_known=keep_known)
     assert found.entities is graph.entities
@@ -283,3 +284,11 @@ def test_a_disjunction_keeps_to_the_limit_too() -> None:
     assert found.body.tolist() == pytest.approx([0.9, 0.9, 0.9, 0.65])
     assert found.minimum == pytest.approx(0.6, abs=2e-6)
     assert "exceed the limit of 4" in found.note
+
+
+def test_loops_are_inferred_only_where_the_graph_has_some() -> None:
+    rows = [("a", "r", "b", 1.0), ("b", "r", "a", 1.0), ("b", "r", "c", 1.0)]
+    rule = "r(x, y) & r(y, z) -> r(x, z)"
+    assert set(weights(inferred(read(rows), rule))) == {("a", "r", "c")}
+    looping = read([*rows, ("c", "r", "c", 0.1)])
+    assert set(weights(inferred(looping, rule))) == {("a", "r", "c"), ("a", "r", "a"), ("b", "r", "b")}

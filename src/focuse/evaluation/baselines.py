@@ -21,6 +21,7 @@ AnyIds = npt.NDArray[Any]
 Predictor = Callable[[AnyIds, AnyIds, AnyIds], Floats]
 
 GLOBAL_MEAN, RELATION_MEAN, INVERSE_COPY = "global mean", "relation mean", "inverse copy"
+COPY_OR_NOTHING = "inverse copy, else 0"
 
 
 class Trivial(ABC):
@@ -95,6 +96,27 @@ class InverseCopy(Trivial):
     def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Floats:
         pair = self.pair.fill(_pair_keys(self.train, head, tail), self.elsewhere(relation))
         return self.inverse.fill(self.train.keys_of(tail, relation, head), pair)
+
+
+@dataclass(frozen=True, eq=False)
+class CopyOrNothing(Trivial):
+    """The inverse copy where train links the two entities, else 0: it takes every other triple for false."""
+
+    copy: InverseCopy
+
+    def elsewhere(self, relation: AnyIds) -> Floats:
+        return np.zeros(len(relation))
+
+    def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Floats:
+        copy, nothing = self.copy, self.elsewhere(relation)
+        pair = copy.pair.fill(_pair_keys(copy.train, head, tail), nothing)
+        return copy.inverse.fill(copy.train.keys_of(tail, relation, head), pair)
+
+
+def fit_doubting(train: Graph) -> dict[str, Trivial]:
+    """The trivial predictor that knows that most triples are false, for the protocols with negatives."""
+    copy = fit_trivial(train)[INVERSE_COPY]
+    return {COPY_OR_NOTHING: CopyOrNothing(copy)} if isinstance(copy, InverseCopy) else {}
 
 
 def fit_trivial(train: Graph) -> dict[str, Trivial]:

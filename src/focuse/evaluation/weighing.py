@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from focuse.errors import FocuseError, choose
-from focuse.evaluation.baselines import Floats, Predictor, fit_trivial
+from focuse.evaluation.baselines import Floats, Predictor, fit_doubting, fit_trivial
 from focuse.evaluation.confidence import (
     Classification,
     Errors,
@@ -145,7 +145,7 @@ class WeightTable:
 
     def _section(self, protocol: str) -> str:
         """One protocol's table: its name, the predictors, and below a rule the trivial rows."""
-        figures = {name: row[protocol] for name, row in self.rows.items()}
+        figures = {name: row[protocol] for name, row in self.rows.items() if protocol in row}
         width = max(map(len, figures))
         sample = figures[self.trivial[0]]
         cells = {name: _cells(row) for name, row in figures.items()}
@@ -153,7 +153,8 @@ class WeightTable:
         heading = " " * width + "".join(f"{name:>{_width(name)}}" for name in names)
         lines = [f"{PROTOCOLS[protocol]} ({self._sizes(sample)})", heading]
         ours = [name for name in figures if name not in self.trivial]
-        for name in [*ours, None, *self.trivial] if ours else self.trivial:
+        below = [name for name in self.trivial if name in figures]
+        for name in [*ours, None, *below] if ours else below:
             if name is None:
                 lines.append("─" * len(heading))
                 continue
@@ -209,9 +210,9 @@ def weigh(
     >>> round(table.rows["always .5"]["positives"].errors.mae, 3)
     0.3
     """
-    trivial = fit_trivial(train)
+    trivial, doubting = fit_trivial(train), fit_doubting(train)
     for name in [*predictors, *(with_negatives or {})]:
-        if name in trivial:
+        if name in {**trivial, **doubting}:
             raise FocuseError(f"a predictor is called {name!r}, as a trivial row is; give it another name")
     for name in with_negatives or {}:
         choose("predictor", name, predictors)
@@ -219,11 +220,13 @@ def weigh(
     plan = _Plan(unit, threshold if unit else None, validation if unit else None)
     parts = _parts(test, train)
     everyone: dict[str, Predictor] = {**predictors, **trivial}
-    rows: dict[str, dict[str, WeightFigures]] = {name: {} for name in everyone}
+    unsure: dict[str, Predictor] = {**everyone, **(with_negatives or {}), **doubting}
+    rows: dict[str, dict[str, WeightFigures]] = {}
     for key, graph in parts.items():
-        for name, predictor in {**everyone, **(with_negatives or {} if key in DOUBTING else {})}.items():
-            rows[name][key] = plan.figures(predictor, graph, key)
-    return WeightTable(rows, tuple(trivial), plan.threshold, tuple(_notes(test, unit)))
+        for name, predictor in (unsure if key in DOUBTING else everyone).items():
+            rows.setdefault(name, {})[key] = plan.figures(predictor, graph, key)
+    below = (*trivial, *(name for name in doubting if name in rows))
+    return WeightTable(rows, below, plan.threshold, tuple(_notes(test, unit)))
 
 
 def trivial_errors(train: Graph, held_out: Graph) -> dict[str, dict[str, Errors]]:

@@ -15,7 +15,8 @@ import torch
 
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError
-from focuse.evaluation.baselines import INVERSE_COPY, AnyIds, Floats, fit_trivial
+from focuse.evaluation.baselines import RELATION_MEAN, AnyIds, Floats, fit_doubting, fit_trivial
+from focuse.evaluation.confidence import spearman
 from focuse.evaluation.gain import Gain, TrivialScorer, ndcg, queries_of
 from focuse.evaluation.weighing import WeightTable, WeightTest, draw_negatives, join, weigh
 from focuse.graph.graph import Aligned, Graph
@@ -97,7 +98,7 @@ class Weigher:
         train, valid = self.splits.train, self.splits.valid.graph
         if not len(valid):
             return None
-        means = self._share(fit_trivial(train)["relation mean"].elsewhere(np.arange(len(train.relations))))
+        means = self._share(fit_trivial(train)[RELATION_MEAN].elsewhere(np.arange(len(train.relations))))
         share = self._share(valid.weight)
         score = self.score(valid.head, valid.relation, valid.tail)
         false = draw_negatives(valid, self.known_keys(), seed)
@@ -137,9 +138,21 @@ class Weigher:
         every = [train, valid, self.splits.test.graph]
         asked = queries.graph if queries is not None else queries_of(test, every)
         gains = {self.name: ndcg(self.engine, asked)}
-        for name, row in fit_trivial(train).items():
-            gains[name] = ndcg(TrivialScorer(row, train, 0.0 if name == INVERSE_COPY else None), asked)
+        for name, row in {**fit_trivial(train), **fit_doubting(train)}.items():
+            gains[name] = ndcg(TrivialScorer(row, train), asked)
+        notes += self._verdict(test, table)
         return WeightEvaluation(replace(table, notes=(*table.notes, *notes)), gains)
+
+    def _verdict(self, test: Graph, table: WeightTable) -> list[str]:
+        """What the figures mean for someone who wants to use the weights."""
+        errors = {name: row["positives"].errors.mse for name, row in table.rows.items() if "positives" in row}
+        mean = errors[RELATION_MEAN]
+        beaten = [name for name in self._named() if not errors[name] < mean]
+        notes = [f"{name} does not beat the relation's mean on the facts of test" for name in beaten]
+        order = spearman(self.score(test.head, test.relation, test.tail), test.weight)
+        if order < 0:
+            notes.append(f"the model scores light facts above heavy ones (Spearman {order:.2f}); its ranks say little")
+        return notes
 
     def _named(self) -> Mapping[str, Any]:
         """Name -> its predictor of facts and its doubting one."""

@@ -147,8 +147,20 @@ def inferred(
 
 
 def collect(graph: Graph, groundings: Sequence[Grounding], keep_known: bool = False) -> Graph:
-    """`inferred` from groundings that are there already. Triples inferred with confidence 0 say nothing: left out."""
-    kept = [(one, (one.confidence > ROUNDING) & (~one.seen | keep_known)) for one in groundings]
+    """`inferred` from groundings that are there already. Triples inferred with confidence 0 say nothing: left out.
+
+    So are loops (x, r, x) of a relation of which the graph has none: transitivity infers them by going there and back.
+    """
+    looping = np.unique(graph.relation[graph.head == graph.tail])
+    kept = [
+        (
+            one,
+            (one.confidence > ROUNDING)
+            & (~one.seen | keep_known)
+            & ((one.head != one.tail) | bool(np.isin(one.relation, looping))),
+        )
+        for one in groundings
+    ]
     columns = [
         (one.head[rows], np.full(int(rows.sum()), one.relation, np.int32), one.tail[rows], one.confidence[rows])
         for one, rows in kept

@@ -76,7 +76,7 @@ class Choice:
             raise FocuseError("figure 3 is FocusE on NL27K; leave out --kind and --data")
         made = cls(
             data=tuple(dict.fromkeys(data or (QUICK_DATA if quick else DATA))),
-            models=tuple(dict.fromkeys(models or (QUICK_MODELS if quick else (*MODELS, *UKGE)))),
+            models=tuple(dict.fromkeys(models or _models(quick, kinds))),
             kinds=tuple(dict.fromkeys(kinds or (*KINDS, "ukge"))),
             seeds=seeds,
             part="tables" if quick or changes or appendix else part,
@@ -102,6 +102,13 @@ class Choice:
         if self.part in ("figure3", "all") and "nl27k" in self.data and "nl27k" in data and "focuse" in self.kinds:
             cells += figure_cells([name for name in self.models if name in MODELS], self.seeds, self.decays)
         return cells
+
+
+def _models(quick: bool, kinds: Sequence[str] | None) -> tuple[str, ...]:
+    """The models that are meant where none is named; the quick form has UKGE only where its kind is."""
+    if not quick:
+        return (*MODELS, *UKGE)
+    return (*QUICK_MODELS, *UKGE) if "ukge" in (kinds or ()) else QUICK_MODELS
 
 
 def _decays(text: str) -> tuple[int, ...]:

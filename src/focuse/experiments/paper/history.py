@@ -27,7 +27,7 @@ def history_section(results: Sequence[Result]) -> list[Block]:
         "λ",
         "epochs",
         "best epoch",
-        "valid. MRR",
+        "validation",
         "seconds",
         "device",
     ]
@@ -35,11 +35,11 @@ def history_section(results: Sequence[Result]) -> list[Block]:
     blocks: list[Block] = [
         Heading(2, "How it was run"),
         Text(
-            "k: size of the embeddings, η: negatives of a triple, lr: learning rate, γ: weight of the L3 regulariser, "
-            "λ: decay of β in epochs. The model of the best epoch by validation MRR (UKGE: MSE) was tested. Any row is "
-            "trained by `focuse reproduce --part tables --data NAME --model NAME --kind NAME`, with `--change "
-            "'name=value …'` for what stands in brackets and `--appendix` for that form; `--part figure3` trains the "
-            "rows of figure 3."
+            "k: size of the embeddings, η: negatives of a triple, lr: learning rate, γ: weight of the regulariser (L3 "
+            "unless said), λ: decay of β in epochs. The model of the best epoch by validation MRR (or MSE) was tested. "
+            "Any row is trained by `focuse reproduce --part tables --data NAME --model NAME --kind NAME`, with "
+            "`--change 'name=value …'` for what stands in brackets and `--appendix` for that form; `--part figure3` "
+            "trains the rows of figure 3."
         ),
         Grid(heads, rows, words=2),
     ]

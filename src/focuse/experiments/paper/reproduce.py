@@ -58,7 +58,9 @@ class Reproduction:
         ]
         if self.left:
             lines.append(f"time is up, cells left: {self.left}; the same command goes on")
-        return "\n".join([*lines, f"report: {self.out / 'report.md'}, report.html, report.json"])
+        if (self.out / "report.md").exists():
+            lines.append(f"report: {self.out / 'report.md'}, report.html, report.json")
+        return "\n".join(lines)
 
 
 def reproduce(

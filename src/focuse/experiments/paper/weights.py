@@ -156,7 +156,8 @@ def _part(data: str, protocol: str, groups: Mapping[tuple[str, str], list[Mappin
             rows.append(_row(printed, kind if name == model else "calibrated", protocol, name, seeds, known))
     first = next(iter(groups.values()))
     for name in first[0]["trivial"]:
-        rows.append(_row(name, TRIVIAL, protocol, name, first[:1], {}))
+        if protocol == NDCG or protocol in first[0]["rows"][name]:
+            rows.append(_row(name, TRIVIAL, protocol, name, first[:1], {}))
     for name, figures in paper.items():
         if name not in TITLES:
             entries = {key: Entry(paper=value) for key, value in figures.items() if key in FIGURES[protocol]}
