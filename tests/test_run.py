@@ -218,7 +218,7 @@ class TestConfidence:
             )
         assert not (tmp_path / "r").exists()
 
-    @pytest.mark.parametrize("rules", [5, None or [], ["r0(x, y) -> r1(x, y)"]])
+    @pytest.mark.parametrize("rules", [5, [], ["r0(x, y) -> r1(x, y)"]])
     def test_what_is_no_rule_is_one_line(self, small, rules):
         with pytest.raises(FocuseError, match="rules"):
             focuse.train(small, model="ukge-logi", rules=rules, **QUICK)

@@ -115,8 +115,7 @@ class CopyOrNothing(Trivial):
 
 def fit_doubting(train: Graph) -> dict[str, Trivial]:
     """The trivial predictor that knows that most triples are false, for the protocols with negatives."""
-    copy = fit_trivial(train)[INVERSE_COPY]
-    return {COPY_OR_NOTHING: CopyOrNothing(copy)} if isinstance(copy, InverseCopy) else {}
+    return {COPY_OR_NOTHING: CopyOrNothing(_inverse_copy(train, _relation_mean(train)))}
 
 
 def fit_trivial(train: Graph) -> dict[str, Trivial]:
@@ -127,16 +126,27 @@ def fit_trivial(train: Graph) -> dict[str, Trivial]:
     >>> [round(float(row(np.array([1]), np.array([0]), np.array([0]))[0]), 3) for row in fit_trivial(train).values()]
     [0.6, 0.4, 0.2]
     """
+    mean = _relation_mean(train)
+    overall = GlobalMean(_overall(train))
+    return {GLOBAL_MEAN: overall, RELATION_MEAN: mean, INVERSE_COPY: _inverse_copy(train, mean)}
+
+
+def _overall(train: Graph) -> float:
+    return float(grouped_mean(np.zeros(len(train), np.int64), train.weight, np.array([len(train)]))[0])
+
+
+def _relation_mean(train: Graph) -> RelationMean:
     count = np.bincount(train.relation, minlength=len(train.relations))
-    overall = float(grouped_mean(np.zeros(len(train), np.int64), train.weight, np.array([len(train)]))[0])
-    relation_mean = RelationMean(np.where(count > 0, grouped_mean(train.relation, train.weight, count), overall))
-    copy = InverseCopy(
+    return RelationMean(np.where(count > 0, grouped_mean(train.relation, train.weight, count), _overall(train)))
+
+
+def _inverse_copy(train: Graph, relation_mean: RelationMean) -> InverseCopy:
+    return InverseCopy(
         train,
         inverse=Means.of(train.keys, train.weight),
         pair=Means.of(_pair_keys(train, train.head, train.tail), train.weight),
         relation_mean=relation_mean,
     )
-    return {GLOBAL_MEAN: GlobalMean(overall), RELATION_MEAN: relation_mean, INVERSE_COPY: copy}
 
 
 def grouped_mean(group: AnyIds, weight: Floats, count: AnyIds) -> Floats:
