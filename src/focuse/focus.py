@@ -45,17 +45,27 @@ def make_nonlinearity(text: str) -> Nonlinearity:
     >>> round(make_nonlinearity("shifted-softplus:24")(torch.tensor(-4.0)).item(), 3)
     20.0
     """
+    kind, shift = parse_nonlinearity(text)
+    return (lambda score: F.softplus(score + shift)) if shift else NONLINEARITIES[kind]
+
+
+def parse_nonlinearity(text: str) -> tuple[str, float]:
+    """Its kind and what is added to a score before.
+
+    >>> parse_nonlinearity("shifted-softplus:24"), parse_nonlinearity("tanh")
+    (('softplus', 24.0), ('tanh', 0.0))
+    """
     name, colon, margin = text.partition(":")
     choose("non-linearity", name, NONLINEARITIES)
     if not colon:
-        return NONLINEARITIES[name]
+        return ("softplus", AUTHORS_SHIFT) if name == "shifted-softplus" else (name, 0.0)
     try:
         shift = float(margin)
     except ValueError:
         shift = math.nan
     if name != "shifted-softplus" or not math.isfinite(shift):
         raise FocuseError(f"non-linearity {text!r}: only shifted-softplus takes a number, like 'shifted-softplus:24'")
-    return lambda score: F.softplus(score + shift)
+    return "softplus", shift
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,8 @@ def corrupted(groups: list[Corruptions], row: int, entities: int = ENTITIES) -> 
     for group in groups:
         own = range(entities) if group.entities is None else group.entities.expand(5, -1)[row].tolist()
         tails = [group.side == "tail"] * len(own) if group.tails is None else group.tails[row].tolist()
-        counts = [True] * len(own) if group.mask is None else group.mask[row].tolist()
+        mask = group.counted(entities)
+        counts = [True] * len(own) if mask is None else mask[row].tolist()
         cells = zip(own, tails, counts, strict=True)
         result.append([(h, r, e) if is_tail else (e, r, t) for e, is_tail, keep in cells if keep])
     return result

@@ -34,7 +34,7 @@ def known_of(triples: list[tuple[int, int, int]]) -> Known:
 
 
 def drawn(groups: list[Corruptions]) -> list[Tensor]:
-    parts = [part for group in groups for part in (group.entities, group.tails, group.mask)]
+    parts = [part for group in groups for part in (group.entities, group.tails, group.counted(ENTITIES))]
     return [part for part in parts if part is not None]
 
 
@@ -150,11 +150,12 @@ def sides(groups: list[Corruptions], batch: Batch) -> list[tuple[str, Tensor, Te
     assert [group.side for group in groups] == ["tail", "head"]
     result = []
     for group, target in zip(groups, (batch.tail, batch.head), strict=True):
-        assert group.mask is not None
+        mask = group.counted(ENTITIES)
+        assert mask is not None
         assert group.tails is None
         entities = torch.arange(ENTITIES) if group.entities is None else group.entities
-        assert group.mask.shape == (len(batch), len(entities))
-        result.append((group.side, entities.expand(len(batch), -1), group.mask, target.tolist()))
+        assert mask.shape == (len(batch), len(entities))
+        result.append((group.side, entities.expand(len(batch), -1), mask, target.tolist()))
     return result
 
 

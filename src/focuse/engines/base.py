@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 Gradients = Mapping[str, tuple[Tensor | None, Tensor]]
@@ -29,14 +30,29 @@ class Corruptions:
     """What replaces one side of each positive.
 
     `entities` is int64 [B, N] (each positive's own), [P] (one pool for all) or None (every entity). `side` says
-    which side they replace; for 'both', `tails` is bool [B, N], True where an entity replaces the tail. `mask` is
-    True where a corruption counts: [B, N], [B, P], [B, E] or None for all.
+    which side they replace; for 'both', `tails` is bool [B, N], True where an entity replaces the tail.
+
+    What does not count: where `mask` [B, N] or [B, P] is False; `target` [B], the entity that stands there in truth;
+    `facts`, pairs (row, entity) int64 [m] each, that are known to be true. None: nothing is left out.
     """
 
     side: Literal["head", "tail", "both"]
     entities: Tensor | None
     tails: Tensor | None = None
     mask: Tensor | None = None
+    target: Tensor | None = None
+    facts: tuple[Tensor, Tensor] | None = None
+
+    def counted(self, entities: int) -> Tensor | None:
+        """All of it as one mask, True where a corruption counts: [B, N], [B, P] or [B, E]; None for all."""
+        mask = self.mask
+        if self.target is None:
+            return mask
+        pool = torch.arange(entities, device=self.target.device) if self.entities is None else self.entities
+        counted = pool != self.target[:, None]
+        if self.facts is not None:
+            counted[self.facts] = False
+        return counted if mask is None else counted & mask
 
 
 @dataclass(frozen=True)
@@ -45,6 +61,46 @@ class Hints:
 
     batch: Batch
     loss: Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An objective in words, for engines that compute it in their own loops instead of by autograd.
+
+    h = α·g(f) with g(f) = `nonlinearity`(f + `shift`), then `loss` over h; without focus α is 1 (β = 1 does that).
+    For the loss 'squared-error' g is the map from scores to confidences, and `share` weighs what rules infer.
+    """
+
+    loss: str
+    nonlinearity: str = "linear"
+    shift: float = 0.0
+    focused: bool = False
+    margin: float = 0.0
+    temperature: float = 0.0
+    share: float = 0.0
+
+
+# Numbers that kernels know losses and non-linearities by.
+LOSS_CODES = {
+    "multiclass-nll": 0,
+    "pairwise-nll": 1,
+    "nll": 2,
+    "bce": 3,
+    "margin": 4,
+    "self-adversarial": 5,
+    "squared-error": 6,
+}
+NONLINEARITY_CODES = {"linear": 0, "softplus": 1, "sigmoid": 2, "tanh": 3}
+FORM_CODES = {"dot": 0, "l1": 1, "l2": 2}
+TURN_CODES = {"product": 0, "complex": 1, "sum": 2}
+
+
+def recipe_of(objective: object) -> Recipe | None:
+    """The objective in words if kernels know it, else None."""
+    recipe = getattr(objective, "recipe", None)
+    if not isinstance(recipe, Recipe) or recipe.loss not in LOSS_CODES:
+        return None
+    return recipe if recipe.nonlinearity in NONLINEARITY_CODES else None
 
 
 # positive [B], negative [B, N], weight [B], mask [B, N] or None, β -> [B]

@@ -78,7 +78,7 @@ class FusedEngine(ReferenceEngine):
         products = [part.detach().requires_grad_() for part in (positive, *(group.products for group in groups))]
         found, *others = (model.finish(part) for part in products)
         parts = [
-            objective(found, negative, batch.weight, group.mask, beta).sum()
+            objective(found, negative, batch.weight, group.counted(len(self.tables["entity"])), beta).sum()
             for negative, group in zip(others, corruptions, strict=True)
         ]
         more = None

@@ -12,6 +12,7 @@ from torch import Tensor
 
 Side = Literal["head", "tail"]
 Form = Literal["dot", "l1", "l2", "other"]
+Turn = Literal["product", "complex", "sum", "other"]
 
 
 class Model(ABC):
@@ -19,17 +20,21 @@ class Model(ABC):
 
     A subclass says what a query is; this class derives from it the four uses: one triple (`score`), each
     positive's own others (`own`), one pool for all (`shared`) and, the pool being the entity table, every
-    entity at once. `form` says what kind of comparison it is, so that engines can be fast.
+    entity at once. `form` says what kind of comparison it is and `turn` what a query does with known ∘ relation,
+    so that engines can be fast; a class that overrides `query` says its own `turn` or has none.
 
     What is neither an entity's nor a relation's is `dense`: a class gives such tensors' first values, an engine
-    owns and trains them, and `with_dense` hands them in. A model whose scores mean a probability is `confident`.
+    owns and trains them, and `with_dense` hands them in. A model whose scores mean a probability is `confident`;
+    `curve` names what `trained` does where it is one of focus.py's non-linearities.
     `defaults` are settings that suit it better than the general ones, `largest_batch` bounds the batches that are
     chosen for it, `spread` is its first embeddings' deviation (None: Xavier's).
     """
 
     name: ClassVar[str]
     form: ClassVar[Form]
+    turn: ClassVar[Turn] = "other"
     confident: ClassVar[bool] = False
+    curve: ClassVar[str] = "other"
     spread: ClassVar[float | None] = None
     largest_batch: ClassVar[int] = 8192
     defaults: ClassVar[Mapping[str, Any]] = {}
@@ -64,6 +69,18 @@ class Model(ABC):
     def confidence(self, score: Tensor) -> Tensor:
         """The probability that a score means, in [0, 1]; only for a `confident` model."""
         raise NotImplementedError(f"{self.name}: its scores mean no probability")
+
+    @classmethod
+    def plain(cls) -> bool:
+        """Whether `form`, `turn` and at most a dense `scale` say all about the score: no method goes its own way."""
+        asks = next(kind for kind in cls.__mro__ if "query" in vars(kind))
+        ends = next(kind for kind in cls.__mro__ if "finish" in vars(kind))
+        untouched = all(
+            getattr(cls, name) is getattr(Model, name)
+            for name in ("candidates", "compare", "score", "own", "shared", "pooled", "product")
+        )
+        scaled = ends is Model or "scale" in vars(ends).get("dense", {})
+        return untouched and scaled and cls.form != "other" and vars(asks).get("turn", "other") != "other"
 
     @abstractmethod
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:

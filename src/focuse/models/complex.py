@@ -18,6 +18,7 @@ class ComplEx(Model):
 
     name = "complex"
     form = "dot"
+    turn = "complex"
 
     def entity_width(self, dim: int) -> int:
         return 2 * dim

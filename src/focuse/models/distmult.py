@@ -15,6 +15,7 @@ class DistMult(Model):
 
     name = "distmult"
     form = "dot"
+    turn = "product"
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         return known * relation

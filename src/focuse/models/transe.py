@@ -17,6 +17,7 @@ class TransE(Model):
 
     name = "transe"
     form: ClassVar[Form] = "l1"
+    turn = "sum"
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         return known + relation if side == "tail" else known - relation

@@ -23,6 +23,7 @@ class UkgeLogi(DistMult):
 
     name = "ukge-logi"
     confident = True
+    curve = "sigmoid"
     spread = 0.3
     largest_batch = 512
     dense: Mapping[str, Tensor] = {"scale": torch.tensor([1.0, 0.0])}  # w, b
@@ -50,6 +51,7 @@ class UkgeRect(UkgeLogi):
     """Confidence by the bounded rectifier, with L2 on the embeddings of the batch."""
 
     name = "ukge-rect"
+    curve = "linear"
     # The original's λ = 5e-4 stands before ½Σx²; its mean over the batch and our sum give Adam the same steps.
     defaults: ClassVar[Mapping[str, Any]] = {**UkgeLogi.defaults, "regularizer": "l2:2.5e-4", "regularize": "rows"}
 

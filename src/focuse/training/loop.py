@@ -220,7 +220,8 @@ def make_objective(settings: Settings, focus: Focus | None) -> Objective | Squar
     """Focus and loss, or the squared error of a model of confidence."""
     if settings.loss != SQUARED_ERROR:
         return Objective(make_loss(settings.loss), focus)
-    return SquaredError(make_model(settings.model).trained, settings.soft_logic_weight)
+    model = make_model(settings.model)
+    return SquaredError(model.trained, settings.soft_logic_weight, model.curve)
 
 
 def initial_tables(settings: Settings, entities: int, relations: int) -> dict[str, torch.Tensor]:

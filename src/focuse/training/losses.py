@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from focuse.engines.base import Recipe
 from focuse.errors import FocuseError, choose
-from focuse.focus import Focus
+from focuse.focus import Focus, parse_nonlinearity
 from focuse.training.specs import parse_spec
 
 Mask = Tensor | None
@@ -81,8 +82,19 @@ def make_loss(text: str) -> Loss:
     if len(plain) > len(options) or not set(named) <= set(options):
         known = f"it takes {', '.join(options)}" if options else "it takes no numbers"
         raise FocuseError(f"loss {text!r}: {known}")
-    values = dict(zip(options, plain, strict=False)) | named
-    return lambda positive, negative, mask: loss(positive, negative, mask, **values)
+    defaults = {option: inspect.signature(loss).parameters[option].default for option in options}
+    return NamedLoss(name, defaults | dict(zip(options, plain, strict=False)) | named)
+
+
+@dataclass(frozen=True)
+class NamedLoss:
+    """A loss with its numbers."""
+
+    name: str
+    numbers: dict[str, float]
+
+    def __call__(self, positive: Tensor, negative: Tensor, mask: Mask) -> Tensor:
+        return LOSSES[self.name](positive, negative, mask, **self.numbers)
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,14 @@ class Objective:
 
     loss: Loss
     focus: Focus | None = None
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """The same in words, None for a loss that is not one of LOSSES."""
+        if not isinstance(self.loss, NamedLoss):
+            return None
+        kind, shift = parse_nonlinearity(self.focus.nonlinearity) if self.focus else ("linear", 0.0)
+        return Recipe(self.loss.name, kind, shift, self.focus is not None, **self.loss.numbers)
 
     def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
         _fitting(positive, negative, mask)
@@ -112,6 +132,12 @@ class SquaredError:
 
     phi: Callable[[Tensor], Tensor]
     share: float = 0.2
+    curve: str = "other"  # what φ is called in focus.py
+
+    @property
+    def recipe(self) -> Recipe:
+        """The same in words."""
+        return Recipe("squared-error", self.curve, share=self.share)
 
     def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
         _fitting(positive, negative, mask)

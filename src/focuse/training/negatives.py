@@ -103,29 +103,25 @@ class Sampler:
         return [Corruptions("both", entities, tails, mask)]
 
     def _shared(self, batch: Batch, place: Place) -> list[Corruptions]:
-        """One pool [P] for both sides of every positive; the positive itself is masked where it was drawn."""
+        """One pool [P] for both sides of every positive; the positive itself does not count where it was drawn."""
         pool = draw(place, (self.count,), self.entities, batch.head.device)
         shape = (len(batch), self.count)
         result = []
         for side, given, target in _sides(batch):
-            mask = pool[None] != target[:, None]
+            mask = None
             if self.known is not None:
                 ends = (given[:, None].expand(shape), pool.expand(shape))
                 head, tail = ends if side == "tail" else ends[::-1]
-                mask &= ~self.known.contains(head, batch.relation[:, None].expand(shape), tail)
-            result.append(Corruptions(side, pool, None, mask))
+                mask = ~self.known.contains(head, batch.relation[:, None].expand(shape), tail)
+            result.append(Corruptions(side, pool, None, mask, target))
         return result
 
     def _all(self, batch: Batch, place: Place) -> list[Corruptions]:
         """Every entity but the positive's own, on both sides; [B, E]."""
         result = []
         for side, given, target in _sides(batch):
-            mask = torch.ones(len(batch), self.entities, dtype=torch.bool, device=target.device)
-            mask.scatter_(1, target[:, None], False)
-            if self.known is not None:
-                rows, others = self.known.others(given, batch.relation, side)
-                mask[rows, others] = False
-            result.append(Corruptions(side, None, None, mask))
+            facts = None if self.known is None else self.known.others(given, batch.relation, side)
+            result.append(Corruptions(side, None, target=target, facts=facts))
         return result
 
 

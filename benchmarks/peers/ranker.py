@@ -1,0 +1,66 @@
+"""One ranker for all systems: focuse's evaluation of saved embeddings, on the whole test set or on some of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from focuse.evaluation.evaluate import known_facts, rank_graph
+from focuse.graph import Graph
+from focuse.run import make_scorer
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Three graphs in train's ids; rows of valid and test that name what train has not are left out."""
+
+    train: Graph
+    valid: Graph
+    test: Graph
+
+    @classmethod
+    def of(cls, train: Graph, valid: Graph, test: Graph) -> Splits:
+        return cls(train, valid.align(train).graph, test.align(train).graph)
+
+    def write(self, folder: Path) -> dict[str, Path]:
+        """Plain text that every peer reads; the path of each part."""
+        paths = {name: folder / f"{name}.tsv" for name in ("train", "valid", "test")}
+        for name, path in paths.items():
+            getattr(self, name).write(path)
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            if lines and lines[0].rstrip("\n").split("\t")[-1] == "weight":  # peers read no header
+                path.write_text("".join(lines[1:]), encoding="utf-8")
+        return paths
+
+
+class Ranker:
+    """Filtered MRR of both sides, ties at their worst."""
+
+    def __init__(self, splits: Splits) -> None:
+        self.splits = splits
+        self.known = known_facts([splits.train, splits.valid, splits.test])
+
+    def mrr(self, model: str, entity: torch.Tensor, relation: torch.Tensor, rows: Any = None) -> float:
+        """Of tables in train's ids; `rows` of test, else all of it."""
+        test = self.splits.test if rows is None else self.splits.test.select(rows)
+        ranking = rank_graph(make_scorer(model, {"entity": entity, "relation": relation}), test, self.known)
+        return float((1.0 / ranking.filtered.ranks("worst", "sides")).mean())
+
+    def saved(self, path: Path, rows: Any = None) -> float:
+        """Of a file that a peer wrote: its rows are put into train's order by their names."""
+        with np.load(path) as file:
+            found = {name: file[name] for name in file.files}
+        train = self.splits.train
+        tables = []
+        for table, names, vocabulary in (("entity", "entities", train.entities), ("relation", "relations", train.relations)):
+            places = vocabulary.ids(found[names].tolist())
+            if (places < 0).any() or len(np.unique(places)) != len(vocabulary):
+                raise ValueError(f"{path}: its {names} are not those of {train.source}")
+            ordered = np.empty_like(found[table])
+            ordered[places] = found[table]
+            tables.append(torch.from_numpy(ordered))
+        return self.mrr(str(found["model"]), *tables, rows=rows)

@@ -1,0 +1,38 @@
+"""Builds the CPU engine's loops, once for each kind of processor; without a compiler focuse goes without them."""
+
+import platform
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+FLAGS = ["-O3", "-std=c++20", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
+# As torch.backends.cpu.get_cpu_capability() calls them; what is not listed there runs the default.
+X86 = {
+    "avx512": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
+    "avx2": ["-march=x86-64-v3"],
+}
+LEVELS = {"default": []} | (X86 if platform.machine().lower() in ("x86_64", "amd64") else {})
+SOURCES = ["src/focuse/engines/native/steps.cpp", "src/focuse/engines/native/ranking.cpp"]
+
+
+class Build(build_ext):
+    """A plain shared library needs no symbol that Python could call."""
+
+    def get_export_symbols(self, ext: Extension) -> list[str]:
+        return ext.export_symbols
+
+
+setup(
+    cmdclass={"build_ext": Build},
+    ext_modules=[
+        Extension(
+            f"focuse.engines.native.{level}",
+            SOURCES,
+            depends=["src/focuse/engines/native/common.hpp"],
+            extra_compile_args=[*FLAGS, *flags],
+            extra_link_args=["-pthread"],
+            optional=True,
+        )
+        for level, flags in LEVELS.items()
+    ],
+)
