@@ -1,39 +1,311 @@
-"""The fused engine beside the reference, on a GPU: seconds an epoch of the paper's settings, and their ratio.
+"""The GPU engine beside the reference and beside the machine's own limits: where the time of a step goes.
 
-    FOCUSE_DATA=folder python benchmarks/engines.py [ppi5k nl27k …]
+    FOCUSE_DATA=folder python benchmarks/engines.py [--sweep] [--quick] [ppi5k nl27k …]
 
-Both train the same batches with the same negatives; the losses must agree.
+First the ceilings, measured here: copies through memory, gathers of rows that lie in the second-level cache, fused
+multiply-adds, matrix products of tf32. Then, for every data set and model (k = 400, η = 30, 64 batches): milliseconds
+an epoch of both engines from the same batches with the same negatives, and the floor: the bytes that a step must move
+at the gathers' pace. Those bytes are, in rows of d floats: N + 3 read and 5 written a positive (its corruptions and
+itself; two queries and three gradients), N + 3 read by the sums, six a row of the tables (Adam reads and writes it
+and its two moments); and 26 bytes a corruption for its id, side, coefficient and place. The operations are 6·d a
+corruption or positive: a comparison and its two gradients.
 """
 
+from __future__ import annotations
+
+import argparse
 import statistics
-import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
 
 import focuse
+from focuse.engines.base import Batch, Corruptions, Hints
+from focuse.engines.gpu import GpuEngine
+from focuse.engines.reference import ReferenceEngine
+from focuse.engines.triton.step import Sources, Task, Tuning, judge, move, sort
+from focuse.focus import Focus, default_nonlinearity
+from focuse.models import make_model
+from focuse.training.losses import Objective, SquaredError, make_loss
+from focuse.training.negatives import Sampler, key_of
+from focuse.training.optimisers import make_optimiser
+from focuse.training.regularisers import Regulariser
 
+DEVICE = torch.device("cuda")
+DIM, NEGATIVES, BATCHES = 400, 30, 64
 MODELS = ("complex", "distmult", "transe")
 
 
+# ---- the machine's limits ---------------------------------------------------------------------------------------
+
+
+@triton.jit
+def gather_kernel(table, ids, out, width: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr):
+    """Reads `rows` rows and keeps nothing but their sum."""
+    i = tl.program_id(0).to(tl.int64) * rows + tl.arange(0, rows)
+    at = tl.load(ids + i)
+    total = tl.zeros([rows, columns], dtype=tl.float32)
+    for start in range(0, width, columns):
+        d = start + tl.arange(0, columns)
+        total += tl.load(table + at[:, None] * width + d[None, :], mask=(d < width)[None, :], other=0.0)
+    tl.store(out + tl.program_id(0), tl.sum(tl.sum(total, axis=1), axis=0))
+
+
+@triton.jit
+def multiply_kernel(out, rounds, block: tl.constexpr):
+    x = tl.arange(0, block).to(tl.float32)
+    y = x + 0.5
+    for _ in range(rounds):
+        x = x * 1.0001 + y
+        y = y * 0.9999 + x
+    tl.store(out + tl.program_id(0) * block + tl.arange(0, block), x + y)
+
+
+def milliseconds(work: Callable[[], object], repeats: int = 20, inside: int = 4) -> float:
+    """The median of one call's time; `inside` calls are recorded as one graph, so that no launch is waited for."""
+    for _ in range(2):
+        work()
+    torch.cuda.synchronize()
+    call = work
+    if inside > 1:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(inside):
+                work()
+        call = graph.replay
+    times = []
+    for _ in range(repeats):
+        begun, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begun.record()
+        call()
+        ended.record()
+        torch.cuda.synchronize()
+        times.append(begun.elapsed_time(ended) / inside)
+    return statistics.median(times)
+
+
+def ceilings() -> dict[str, float]:
+    """Bytes and operations a second."""
+    found = {}
+    source = torch.rand(1 << 28, device=DEVICE)
+    target = torch.empty_like(source)
+    found["copy"] = 2 * source.numel() * 4 / milliseconds(lambda: target.copy_(source)) * 1e3
+    for width, name in ((800, "gather"), (400, "gather of 400")):
+        table, ids = torch.rand(5000, width, device=DEVICE), torch.randint(5000, (1 << 17,), device=DEVICE)
+        out = torch.empty(1 << 14, device=DEVICE)
+        best = 0.0
+        for rows, columns, warps in ((32, 128, 8), (16, 128, 4), (32, 256, 8), (16, 256, 8)):
+            args = (table, ids, out, width, rows, columns)
+            grid = ((1 << 17) // rows,)
+            took = milliseconds(lambda a=args, g=grid, w=warps: gather_kernel[g](*a, num_warps=w))
+            best = max(best, (1 << 17) * width * 4 / took * 1e3)
+        found[name] = best
+    out = torch.empty(132 * 16 * 1024, device=DEVICE)
+    took = milliseconds(lambda: multiply_kernel[(132 * 16,)](out, 4096, 1024, num_warps=8))
+    found["fma"] = 132 * 16 * 1024 * 4096 * 4 / took * 1e3
+    a, b = torch.rand(8192, 8192, device=DEVICE), torch.rand(8192, 8192, device=DEVICE)
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    found["tf32"] = 2 * 8192**3 / milliseconds(lambda: a @ b, 5, 2) * 1e3
+    torch.backends.cuda.matmul.fp32_precision = before
+    return found
+
+
+# ---- one training -----------------------------------------------------------------------------------------------
+
+
+class Training:
+    """A graph on the device, an engine over it, and its steps."""
+
+    def __init__(
+        self, name: str, model: str, kind: str = "independent", dim: int = DIM, batches: int = BATCHES
+    ) -> None:
+        graph = focuse.datasets.load(name).train
+        self.entities, self.relations = len(graph.entities), len(graph.relations)
+        columns = (graph.head, graph.relation, graph.tail)
+        ids = [torch.from_numpy(np.asarray(column, dtype=np.int64)) for column in columns]
+        weight = torch.from_numpy(np.asarray(graph.weight, dtype=np.float32))
+        span = float(weight.max() - weight.min()) or 1.0
+        self.data = Batch(*(part.to(DEVICE) for part in (*ids, (weight - weight.min()) / span)))
+        self.model, self.dim, self.kind = make_model(model), dim, kind
+        self.size = -(-len(self.data) // batches)
+        self.hints: Hints | None = None
+        self.confident = self.model.confident
+        if self.confident:
+            self.objective: Objective | SquaredError = SquaredError(self.model.trained, 0.2, self.model.curve)
+        else:
+            self.objective = Objective(make_loss("multiclass-nll"), Focus(default_nonlinearity(self.model.form)))
+        self.penalty = None if self.confident else Regulariser(3, 1e-3)
+        count = {"independent": 20 if self.confident else NEGATIVES, "shared": 512, "all": 1}[kind]
+        self.sampler = Sampler(kind, count, self.entities)
+
+    def engine(self, kind: type[ReferenceEngine], tuning: Tuning | None = None) -> ReferenceEngine:
+        random = torch.Generator().manual_seed(0)
+        widths = {"entity": self.model.entity_width(self.dim), "relation": self.model.relation_width(self.dim)}
+        sizes = {"entity": self.entities, "relation": self.relations}
+        tables = {
+            name: (torch.randn(sizes[name], width, generator=random) * (2 / (sizes[name] + width)) ** 0.5).to(DEVICE)
+            for name, width in widths.items()
+        }
+        dense = {name: value.to(DEVICE) for name, value in self.model.dense_start().items()}
+        optimiser = make_optimiser("adam", {**tables, **dense}, 1e-4)
+        made = kind(self.model, tables["entity"], tables["relation"], optimiser, dense)
+        if tuning is not None:
+            made.tuning = tuning
+        return made
+
+    def epochs(self, engine: ReferenceEngine, number: int, steps: int | None = None) -> tuple[float, float]:
+        """Milliseconds an epoch (the median after the first) and the last epoch's loss; `steps` cuts epochs short."""
+
+        def compute(rows, beta, key):
+            batch = self.data.take(rows)
+            return engine.step(batch, self.sampler(batch, key), self.objective, beta, self.penalty, 1.0, self.hints)
+
+        step, times, loss = engine.prepare(compute), [], 0.0
+        whole = -(-len(self.data) // self.size)
+        for epoch in range(number):
+            torch.cuda.synchronize()
+            begun, total = time.perf_counter(), 0.0
+            order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(epoch)).to(DEVICE)
+            for i, rows in enumerate(torch.split(order, self.size)[:steps]):
+                total = total + step(rows, 1.0 - 0.1 * epoch, key_of(0, epoch, i))
+            loss = float(total)
+            times.append((time.perf_counter() - begun) * 1e3 * whole / min(steps or whole, whole))
+        return statistics.median(times[1:] or times), loss / len(self.data)
+
+    def bytes_a_step(self) -> float:
+        width = self.model.entity_width(self.dim)
+        rows = self.size * (2 * (self.sampler.count + 3) + 5) + 6 * (self.entities + self.relations)
+        return rows * width * 4 + 26 * self.size * self.sampler.count
+
+    def operations_a_step(self) -> float:
+        others = {"independent": self.sampler.count, "shared": 2 * self.sampler.count, "all": 2 * self.entities}
+        return 6.0 * self.model.entity_width(self.dim) * self.size * (others[self.kind] + 1)
+
+
+def compare(name: str, model: str, kind: str, limits: dict[str, float], **more: int) -> None:
+    training = Training(name, model, kind, **more)
+    ours, loss = training.epochs(training.engine(GpuEngine), 6)
+    theirs, other = training.epochs(training.engine(ReferenceEngine), 2, steps=6 if kind == "independent" else 3)
+    _, again = training.epochs(training.engine(GpuEngine), 2, steps=6 if kind == "independent" else 3)
+    steps = -(-len(training.data) // training.size)
+    flops = training.operations_a_step() * steps / ours * 1e3
+    line = f"{name:6} {model:10} {kind:12} gpu {ours:8.2f} reference {theirs:9.1f} ms/epoch, ratio {theirs / ours:6.1f}"
+    line += f", loss {loss:.6f}, apart {abs(again / other - 1):.0e}, {flops / 1e12:6.2f} TFLOP/s"
+    if kind == "independent":
+        moved = training.bytes_a_step() * steps
+        pace = limits["gather" if training.model.entity_width(training.dim) > 400 else "gather of 400"]
+        floor = moved / pace * 1e3
+        line += f" ({flops / limits['fma']:.1%} of fma), {moved / ours / 1e9:5.2f} TB/s, floor {floor:6.2f} ms"
+        line += f", {ours / floor:4.2f} x floor"
+    else:
+        line += f" ({flops / limits['tf32' if training.model.form == 'dot' else 'fma']:.1%} of its ceiling)"
+    print(line, flush=True)
+
+
+def breakdown(name: str, model: str, kind: str = "independent", **more: int) -> None:
+    """Microseconds a step of every kernel, as a replayed epoch has them."""
+    from torch.profiler import ProfilerActivity, profile
+
+    training = Training(name, model, kind, **more)
+    engine = training.engine(GpuEngine)
+
+    def compute(rows, beta, key):
+        batch = training.data.take(rows)
+        return engine.step(batch, training.sampler(batch, key), training.objective, beta, training.penalty)
+
+    step = engine.prepare(compute)
+    rows = torch.arange(training.size, device=DEVICE) * 7 % len(training.data)
+    for i in range(8):
+        step(rows, 0.5, key_of(0, 0, i))
+    torch.cuda.synchronize()
+    repeats = 30
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        for i in range(repeats):
+            step(rows, 0.5, key_of(0, 1, i))
+        torch.cuda.synchronize()
+    took = milliseconds(lambda: step(rows, 0.5, 1), inside=1)
+    print(f"-- {name} {model} {kind}: {took * 1e3:.0f} µs a step; each kernel's µs and launches a step")
+    kernels = [event for event in seen.key_averages() if str(event.device_type).endswith("CUDA")]
+    for event in sorted(kernels, key=lambda event: -event.self_device_time_total)[:18]:
+        print(f"   {event.self_device_time_total / repeats:8.1f} {event.count / repeats:5.1f}  {event.key[:90]}")
+
+
+def sweep(name: str, model: str) -> None:
+    """Sizes of the programs: the positives' kernel, then the rows'."""
+    training = Training(name, model)
+    engine = training.engine(GpuEngine)
+    batch = training.data.take(torch.arange(training.size, device=DEVICE) * 7 % len(training.data))
+    group: Corruptions = training.sampler(batch, key_of(0, 0, 0))[0]
+    beta = torch.tensor(0.5, dtype=torch.float64, device=DEVICE)
+    base = Tuning()
+
+    def task(tuning: Tuning) -> Task:
+        return Task(engine.model, engine.tables, engine.optimiser, tuning, training.objective.recipe, batch, beta,
+                    training.penalty, 1.0, None, 1)  # fmt: skip
+
+    found = []
+    for columns, warps in [*product((64, 128, 256), (4, 8, 16)), (512, 8), (512, 16)]:
+        tuning = replace(base, columns=columns, warps=warps)
+        sources = Sources(task(tuning), count=training.sampler.count)
+        found.append((milliseconds(lambda s=sources: judge(s, group)), tuning))
+    report(f"{name} {model}: positives", found, ("columns", "warps"))
+    sources = Sources(task(base), count=training.sampler.count)
+    ids, sides = group.entities, group.tails.view(torch.uint8)
+    print(f"   sorting alone: {milliseconds(lambda: sort(sources, ids, sides, ids)) * 1e3:.1f} µs")
+    judge(sources, group)
+    order, found = sort(sources, ids, sides, ids), []
+    for entries, columns, warps in [*product((4, 8, 16), (128, 256, 512), (1, 2, 4)), (8, 1024, 4), (8, 1024, 8)]:
+        if columns // (32 * warps) not in (4, 8):
+            continue
+        sources.task = task(replace(base, entries=entries, row_columns=columns, row_warps=warps))
+        found.append((milliseconds(lambda: move(sources, order)), sources.task.tuning))
+    report(f"{name} {model}: rows", found, ("entries", "row_columns", "row_warps"))
+    for aside in (True, False):
+        engine.tuning = replace(base, aside=aside)
+        took = milliseconds(lambda: engine.step(batch, [group], training.objective, beta, training.penalty))
+        print(f"   a step, sorting {'beside' if aside else 'before'} the positives: {took * 1e3:.1f} µs", flush=True)
+
+
+def report(title: str, found: list[tuple[float, Tuning]], names: tuple[str, ...]) -> None:
+    print(f"-- sweep, {title}, µs")
+    for took, tuning in sorted(found, key=lambda pair: pair[0]):
+        print(f"   {took * 1e3:8.1f}  " + ", ".join(f"{name} {getattr(tuning, name)}" for name in names), flush=True)
+
+
 def main() -> None:
-    print("| data | model | reference, s/epoch | fused, s/epoch | ratio | losses differ by |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for name in sys.argv[1:] or ["ppi5k", "nl27k"]:
-        data = focuse.datasets.load(name)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", default=["ppi5k", "nl27k"])
+    parser.add_argument("--sweep", action="store_true", help="try sizes of the kernels' programs")
+    parser.add_argument("--quick", action="store_true", help="own negatives of the first data set only")
+    given = parser.parse_args()
+    limits = ceilings()
+    print(
+        f"{torch.cuda.get_device_name()}: copy {limits['copy'] / 1e12:.2f} TB/s, gather from L2 "
+        f"{limits['gather'] / 1e12:.2f} TB/s (rows of 800), {limits['gather of 400'] / 1e12:.2f} (rows of 400), "
+        f"fma {limits['fma'] / 1e12:.1f} TFLOP/s, tf32 {limits['tf32'] / 1e12:.0f} TFLOP/s"
+    )
+    for name in given.names[:1] if given.quick else given.names:
         for model in MODELS:
-            pace, losses = {}, {}
-            for engine in ("reference", "fused"):
-                settings = {"model": model, "dim": 400, "lr": 1e-4, "epochs": 6, "burn_in": 6, "check_every": 6}
-                run = focuse.train(
-                    data.train, valid=data.valid, engine=engine, device="cuda", progress=False, **settings
-                )
-                # The first epoch compiles and records, the last one ranks validation.
-                pace[engine] = statistics.median(row["seconds"] for row in run.history[1:-1])
-                losses[engine] = run.history[-1]["loss"]
-            apart = abs(losses["fused"] / losses["reference"] - 1)
-            ratio = pace["reference"] / pace["fused"]
-            print(
-                f"| {name} | {model} | {pace['reference']:.3f} | {pace['fused']:.3f} | {ratio:.1f} | {apart:.1e} |",
-                flush=True,
-            )
+            compare(name, model, "independent", limits)
+    for model in MODELS:
+        breakdown(given.names[0], model)
+    if given.sweep:
+        sweep(given.names[0], "complex")
+        sweep(given.names[0], "transe")
+    if not given.quick:
+        # As UKGE trains: small batches and rows, so that launches decide.
+        compare(given.names[0], "ukge-logi", "independent", limits, dim=128, batches=450)
+        breakdown(given.names[0], "ukge-logi", dim=128, batches=450)
+        for kind, model in product(("shared", "all"), ("complex", "transe")):
+            compare(given.names[0], model, kind, limits, batches=80)
+            breakdown(given.names[0], model, kind, batches=80)
 
 
 if __name__ == "__main__":

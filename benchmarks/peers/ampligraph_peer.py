@@ -11,11 +11,12 @@ import common
 
 NAMES = {"complex": "ComplEx", "distmult": "DistMult", "transe": "TransE"}
 RANKED_AT_ONCE = 100
-PENALTY = 1e-3
+RATE, PENALTY = 1e-3, 1e-3
 
 
 def main() -> None:
     chosen = common.arguments(__doc__)
+    chosen.lr = chosen.lr or RATE
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     here = Path.cwd()
     os.chdir(tempfile.gettempdir())  # it writes a log into the working directory
@@ -80,9 +81,7 @@ def main() -> None:
         )
         more |= {"ranking_seconds": round(time.perf_counter() - start, 3), "mrr": float(mrr_score(ranks))}
     packages = {"tensorflow": tf.__version__, "numpy": np.__version__}
-    common.report(
-        "AmpliGraph", ampligraph.__version__, chosen, data, clock, len(data.train), packages=packages, **more
-    )
+    common.report("AmpliGraph", ampligraph.__version__, chosen, data, clock, len(data.train), packages=packages, **more)
 
 
 def weighed(part: object) -> object:

@@ -26,17 +26,22 @@ def arguments(description: str, **changed: Any) -> argparse.Namespace:
     parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--negatives", type=int, default=30)
     parser.add_argument("--batch-size", type=int, default=0, help="0: 64 batches an epoch")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--epochs", type=int, default=0, help="0: 3, or with --defaults focuse's own number")
+    parser.add_argument("--lr", type=float, default=0.0, help="0: the system's own choice")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--focus", choices=("on", "off"), default="off")
     parser.add_argument("--sampling", choices=("independent", "shared"), default="independent", help="focuse only")
+    parser.add_argument("--engine", default="auto", help="focuse only")
+    parser.add_argument("--defaults", action="store_true", help="focuse only: its default settings")
+    parser.add_argument("--recipe", choices=("published", "default"), default="published", help="PyKEEN only")
     parser.add_argument("--rank", type=int, default=0, help="test triples that the system ranks itself")
     parser.add_argument("--save", type=Path, help="folder for the embeddings")
-    parser.add_argument("--save-at", type=_epochs, default=(), help="epochs to save after, as 1,2,5; else the last")
+    parser.add_argument("--save-at", type=_epochs, default=(), help="epochs to save after, as 1,2,5, beside the last")
     parser.set_defaults(**changed)
     chosen = parser.parse_args()
+    if not chosen.defaults:
+        chosen.epochs = chosen.epochs or 3
     for name in THREAD_VARIABLES:  # before NumPy or a peer is imported: they look only then
         os.environ[name] = str(chosen.threads)
     return chosen
@@ -85,7 +90,7 @@ class Clock:
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         self.chosen, self.seconds = chosen, []
-        self.at = set(chosen.save_at or [chosen.epochs]) if chosen.save else set()
+        self.at = {*chosen.save_at, chosen.epochs} if chosen.save else set()
         self.last = time.perf_counter()
 
     def start(self) -> None:
@@ -107,6 +112,7 @@ class Clock:
         import numpy as np
 
         self.chosen.save.mkdir(parents=True, exist_ok=True)
+        (self.chosen.save / "settings.json").write_text(json.dumps(asked(self.chosen)))
         target = self.chosen.save / f"epoch-{len(self.seconds):04}.npz"
         half = target.with_suffix(".part")
         with half.open("wb") as file:
@@ -158,8 +164,11 @@ def report(
         "threads": chosen.threads,
         "load_average": round(os.getloadavg()[0], 2),
     }
-    asked = {name: value for name, value in vars(chosen).items() if name not in ("train", "valid", "test")}
-    asked["save"] = bool(chosen.save)
     found |= more
-    found["settings"] = asked | more.get("settings", {})
+    found["settings"] = asked(chosen) | more.get("settings", {})
     print(json.dumps(found))
+
+
+def asked(chosen: argparse.Namespace) -> dict[str, Any]:
+    """The flags without the names of files."""
+    return {name: value for name, value in vars(chosen).items() if name not in ("train", "valid", "test", "save")}

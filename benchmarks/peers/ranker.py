@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+import focuse
 from focuse.evaluation.evaluate import known_facts, rank_graph
+from focuse.experiments.demo import careers
 from focuse.graph import Graph
+from focuse.graph.splits import split
 from focuse.run import make_scorer
 
 
@@ -26,14 +29,25 @@ class Splits:
     def of(cls, train: Graph, valid: Graph, test: Graph) -> Splits:
         return cls(train, valid.align(train).graph, test.align(train).graph)
 
+    @classmethod
+    def named(cls, name: str) -> Splits:
+        """Of a data set of the literature, or 'careers', the graph that comes with focuse."""
+        if name == "careers":
+            parts = split(careers())
+            return cls(parts.train, parts.valid.graph, parts.test.graph)
+        data = focuse.datasets.load(name)
+        return cls.of(data.train, data.valid, data.test)
+
+    @classmethod
+    def read(cls, train: Path, valid: Path, test: Path) -> Splits:
+        """Of files that `write` made."""
+        return cls.of(*(focuse.read(path, header=False, cache=False) for path in (train, valid, test)))
+
     def write(self, folder: Path) -> dict[str, Path]:
         """Plain text that every peer reads; the path of each part."""
         paths = {name: folder / f"{name}.tsv" for name in ("train", "valid", "test")}
         for name, path in paths.items():
             getattr(self, name).write(path)
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            if lines and lines[0].rstrip("\n").split("\t")[-1] == "weight":  # peers read no header
-                path.write_text("".join(lines[1:]), encoding="utf-8")
         return paths
 
 
@@ -56,7 +70,8 @@ class Ranker:
             found = {name: file[name] for name in file.files}
         train = self.splits.train
         tables = []
-        for table, names, vocabulary in (("entity", "entities", train.entities), ("relation", "relations", train.relations)):
+        kinds = (("entity", "entities", train.entities), ("relation", "relations", train.relations))
+        for table, names, vocabulary in kinds:
             places = vocabulary.ids(found[names].tolist())
             if (places < 0).any() or len(np.unique(places)) != len(vocabulary):
                 raise ValueError(f"{path}: its {names} are not those of {train.source}")

@@ -1,7 +1,7 @@
 """Ranks against a double loop over triples and entities, one score at a time."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from focuse.engines import ReferenceEngine
+from focuse.engines.native import ranking as native
 from focuse.errors import FocuseError
 from focuse.evaluation.known import Known
 from focuse.evaluation.metrics import figures
@@ -19,6 +20,15 @@ from focuse.models import MODELS, Side
 
 Triple = tuple[int, int, int]
 Row = list[int]
+
+
+@pytest.fixture(autouse=True, scope="module", params=["native", "torch"])
+def by(request: pytest.FixtureRequest) -> Iterator[str]:
+    """All of it with the C++ loops, where they were built, and without."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "torch":
+            patch.setattr(native, "library", lambda: None)
+        yield request.param
 
 
 def _complex(h: Row, r: Row, t: Row) -> int:
@@ -287,15 +297,42 @@ def test_memory_is_bounded(n: int, entities: int, at_once: int) -> None:
     test = [(i % entities, 0, (3 * i) % entities) for i in range(n)]
     ranking = rank(scorer, *columns(test), known_of([], entities), at_once)
     assert all(rows * width <= at_once or rows == 1 for rows, width in scorer.shapes)
-    assert sum(rows for rows, _ in scorer.shapes) == 2 * n  # both sides of each triple, once
+    # Each question once, however many triples ask it, and in no more calls than the bound asks for.
+    questions = [len({h for h, _, _ in test}), len({t for _, _, t in test})]
+    assert sum(rows for rows, _ in scorer.shapes) == sum(questions)
+    size = max(1, at_once // entities)
+    assert len(scorer.shapes) == sum(math.ceil(asked / size) for asked in questions)
     expected = [[entities - t, entities - h] for h, _, t in test]
     assert ranking.filtered.ranks().tolist() == expected
-    # No more calls than the bound asks for.
-    assert len(scorer.shapes) == 2 * math.ceil(n / max(1, at_once // entities))
+
+
+@pytest.mark.parametrize(("entities", "calls"), [(1000, 2), (1 << 21, 4)])
+def test_memory_is_bounded_without_asking(entities: int, calls: int) -> None:
+    """Four million scores at once: all three questions of a small graph, two of a large one's."""
+    scorer = Recorder(entities)
+    rank(scorer, *columns([(0, 0, 1), (1, 0, 2), (2, 0, 0)]), known_of([], entities))
+    assert len(scorer.shapes) == calls
+
+
+def test_triples_in_any_order_keep_their_places() -> None:
+    """Triples are grouped by what they ask; the figures come back in their order."""
+    draw = np.random.default_rng(0)
+    test = [(int(h), int(r), int(t)) for h, r, t in draw.integers(0, (6, 2, 6), (60, 3))]
+    rows = torch.from_numpy(draw.normal(size=(6, 4))).float()
+    engine = ReferenceEngine(MODELS["complex"](), rows, torch.from_numpy(draw.normal(size=(2, 4))).float())
+    whole = rank(engine, *columns(test), known_of(test, 6, 2))
+    for i, triple in enumerate(test):
+        alone = rank(engine, *columns([triple]), known_of(test, 6, 2))
+        assert alone.filtered.ranks().tolist() == whole.filtered.ranks()[i : i + 1].tolist()
+        assert alone.raw.ranks().tolist() == whole.raw.ranks()[i : i + 1].tolist()
+        np.testing.assert_allclose(alone.score, whole.score[i : i + 1], rtol=1e-5)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_scores_that_are_not_finite_are_an_error(bad: float) -> None:
+    """One bad score of one rival is enough, in whichever block it stands."""
+    with pytest.raises(FocuseError, match="not finite"):
+        rank(Recorder(5, bad), *columns([(1, 0, 2), (3, 0, 4)]), known_of([], 5), at_once=1)
     with pytest.raises(FocuseError, match="not finite"):
         rank(Recorder(5, bad), *columns([(1, 0, 2), (3, 0, 4)]), known_of([], 5))
 

@@ -173,6 +173,18 @@ def test_ids_agree_across_the_blocks_of_a_large_file(tmp_path: Path, monkeypatch
     assert rows(read(put(tmp_path, quoted, "q.csv"))) == [(f"{h}\n", r, t, w) for h, r, t, w in edges]
 
 
+def test_ids_agree_across_the_chunks_of_a_table() -> None:
+    edges: list[Row] = [(f"e{i * 7 % 31}", f"r{i % 3}", f"e{i * 5 % 37}", i / 8) for i in range(200)]
+    whole = pa.table(dict(zip(("head", "relation", "tail", "weight"), zip(*edges, strict=True), strict=True)))
+    pieces = pa.concat_tables([whole.slice(start, 7) for start in range(0, 200, 7)])
+    encoded = pieces.set_column(2, "tail", pieces["tail"].dictionary_encode())
+    assert pieces["head"].num_chunks > 20
+    for table in (whole, pieces, encoded):
+        graph = read(table)
+        assert rows(graph) == edges
+        assert list(graph.entities) == list(dict.fromkeys([edge[0] for edge in edges] + [edge[2] for edge in edges]))
+
+
 def test_parquet(tmp_path: Path) -> None:
     path = tmp_path / "year=2020"  # a folder that Arrow might take for a partition
     path.mkdir()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -23,6 +25,21 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.head)
+
+    def take(self, rows: Tensor) -> Batch:
+        """The rows int64 [B] of it."""
+        columns = (self.head, self.relation, self.tail, self.weight)
+        if has_kernels(rows.device):
+            from focuse.engines.triton.draw import take
+
+            return Batch(*take(columns, rows))
+        return Batch(*(column[rows] for column in columns))
+
+
+@cache
+def has_kernels(device: torch.device) -> bool:
+    """Whether Triton kernels serve this device."""
+    return device.type == "cuda" and find_spec("triton") is not None
 
 
 @dataclass(frozen=True)
@@ -137,11 +154,26 @@ class TableOptimiser(Protocol):
     def load(self, state: Mapping[str, Tensor]) -> None: ...
 
 
-@runtime_checkable
-class AdamOptimiser(TableOptimiser, Protocol):
-    """Adam over whole tables, open to an engine that does its arithmetic itself."""
+@dataclass(frozen=True)
+class Rule:
+    """The arithmetic of an optimiser, for engines that do it themselves; `whole`: rows without a gradient move too."""
 
+    method: Literal["adam", "adagrad"]
+    whole: bool
     lr: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+
+
+@runtime_checkable
+class OpenOptimiser(TableOptimiser, Protocol):
+    """An optimiser that lets an engine do its step: by `rule`, on `moments`, after adding 1 to all `counters`."""
+
+    @property
+    def rule(self) -> Rule: ...
+
+    def counters(self) -> list[Tensor]:
+        """Counts of steps, floats []."""
 
     def moments(self, table: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Running mean and square of a table's gradient, and the count of steps as float []; changed in place."""
+        """Of a table: mean and square of its gradient (Adagrad: their sum, twice), and its count of steps."""

@@ -10,6 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from focuse.engines.base import Batch, Corruptions, Hints, ObjectiveFunction, Penalty, Step, TableOptimiser
+from focuse.engines.ranking import distances
 from focuse.models import Model, Side
 
 
@@ -57,10 +58,20 @@ class ReferenceEngine:
         """Every entity on `side`: ids [B] -> [B, E]."""
         kind = self.rows("relation", relation)
         query = self.model.query(self.rows("entity", known), kind, side)
-        scores = torch.cat([self.model.shared(query, kind, block) for _, block in self.blocks()], dim=1)
+        tied = self._distances(query)
+        if tied is not None:
+            return self.model.finish(tied)
+        scores = _beside([self.model.shared(query, kind, block) for _, block in self.blocks()])
         # A matrix product rounds its last columns in another order, so entities with equal rows would not tie.
         twins = self._twins()
         return scores if twins is None else scores[:, twins]
+
+    def _distances(self, query: Tensor) -> Tensor | None:
+        """The model's comparisons by kernels whose ties are exact, if it measures distances: [B, d] -> [B, E]."""
+        if not type(self.model).plain() or self.model.form == "dot":
+            return None
+        found = [distances(query, block, self.model.form, sign=-1.0) for _, block in self.blocks()]
+        return None if any(part is None for part in found) else _beside([part for part in found if part is not None])
 
     def _twins(self) -> Tensor | None:
         """Which entities have equal rows; looked for once between two training steps."""
@@ -102,8 +113,9 @@ class ReferenceEngine:
         loss = torch.stack(parts).sum()
         total = loss * scale
         if penalty is not None:
-            whole = penalty.scope == "tables"
-            total = total + penalty([entity.leaf, relation.leaf] if whole else [head, kind, tail])
+            # A leaf holds the rows that the step touches, or the whole table for an optimiser of whole tables.
+            each = penalty.scope != "rows"
+            total = total + penalty([entity.leaf, relation.leaf] if each else [head, kind, tail])
         value, minimised = torch.stack([loss, total]).tolist()
         if not math.isfinite(minimised):
             raise FloatingPointError(f"the loss is {minimised}")
@@ -166,6 +178,10 @@ def _entities_of(batch: Batch, corruptions: list[Corruptions], hints: Hints | No
 
 def _relations_of(batch: Batch, hints: Hints | None) -> Tensor:
     return batch.relation if hints is None else torch.cat([batch.relation, hints.batch.relation])
+
+
+def _beside(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def _twins(rows: Tensor) -> Tensor | None:

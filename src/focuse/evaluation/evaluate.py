@@ -86,7 +86,7 @@ def evaluate(
     size = decile_size(len(graph))
     top, bottom = figures(ranks, top_share, size), figures(ranks, bottom_share, size)
     score = ranking.score.astype(np.float64)
-    in_train = int(np.isin(graph.keys, train.keys).sum())
+    in_train = _shared(graph.keys, train.keys)
     medians = [weighted_median(score, share) for share in (top_share, bottom_share)]
     return Evaluation(
         all=figures(ranks),
@@ -103,6 +103,12 @@ def evaluate(
         top_share=top_share,
         bottom_share=bottom_share,
     )
+
+
+def _shared(keys: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> int:
+    """How many of `keys` stand among `others`; np.isin takes ten times as long to hash them."""
+    ordered = np.sort(others)
+    return int((np.searchsorted(ordered, keys, "right") > np.searchsorted(ordered, keys)).sum())
 
 
 def _notes(test: Aligned, in_train: int) -> list[str]:

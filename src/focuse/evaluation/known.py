@@ -1,10 +1,12 @@
-"""Facts to look up while ranking: three sorted arrays instead of a dict of lists."""
+"""Facts to look up while ranking: two sorted arrays instead of a dict of lists."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from focuse.engines.ranking import spread
 from focuse.errors import FocuseError
 from focuse.models import Side
 
@@ -20,29 +22,38 @@ class Known:
             raise FocuseError(f"{entities:,} entities × {relations:,} relations exceed 64-bit keys")
         self.entities, self.relations = entities, relations
         self.by_side = {
-            "tail": torch.unique(self._query(head, relation) * entities + tail),
-            "head": torch.unique(self._query(tail, relation) * entities + head),
+            "tail": _distinct(self.query(head, relation) * entities + tail),
+            "head": _distinct(self.query(tail, relation) * entities + head),
         }
 
-    def _query(self, given: Tensor, relation: Tensor) -> Tensor:
+    def query(self, given: Tensor, relation: Tensor) -> Tensor:
+        """One number for each (given, relation): [...] -> [...]."""
         return given * self.relations + relation
 
     def contains(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Which triples are known: [...] -> bool [...]."""
         facts = self.by_side["tail"]
-        keys = self._query(head, relation) * self.entities + tail
+        keys = self.query(head, relation) * self.entities + tail
         if not len(facts):
             return torch.zeros_like(keys, dtype=torch.bool)
         place = torch.searchsorted(facts, keys).clamp_(max=len(facts) - 1)
         return torch.eq(facts[place], keys)
 
+    def answers(self, query: Tensor, side: Side) -> tuple[Tensor, Tensor]:
+        """Where the known answers to queries stand in `by_side[side]`: [B] -> first [B], behind the last [B]."""
+        facts = self.by_side[side]
+        return torch.searchsorted(facts, query * self.entities), torch.searchsorted(facts, (query + 1) * self.entities)
+
     def others(self, given: Tensor, relation: Tensor, side: Side) -> tuple[Tensor, Tensor]:
         """Every known answer to the queries (given, relation, ?): [B] -> their rows [m] and entities [m]."""
-        facts = self.by_side[side]
-        query = self._query(given, relation) * self.entities
-        start = torch.searchsorted(facts, query)
-        count = torch.searchsorted(facts, query + self.entities) - start
-        rows = torch.repeat_interleave(torch.arange(len(given), device=given.device), count)
-        first = torch.repeat_interleave(start - (count.cumsum(0) - count), count)
-        places = first + torch.arange(len(rows), device=given.device)
-        return rows, facts[places] % self.entities
+        rows, places = spread(*self.answers(self.query(given, relation), side))
+        return rows, self.by_side[side][places] % self.entities
+
+
+def _distinct(keys: Tensor) -> Tensor:
+    """Each key once, ascending."""
+    if keys.device.type != "cpu":
+        distinct: Tensor = torch.unique(keys)
+        return distinct
+    ordered = np.sort(keys.numpy())  # by vector instructions: ten times as fast as torch's and np.unique
+    return torch.from_numpy(ordered[np.diff(ordered, prepend=-1) != 0])

@@ -1,4 +1,4 @@
-"""Ranks of true triples among all entities, both sides, as matrix products.
+"""Ranks of true triples among all entities, both sides, as matrix products or tables of distances.
 
 For each triple and side only four numbers are kept: how many rivals score higher and how many the same, among
 all entities (raw) and among those not known to be true (filtered). Tie rules and protocols follow from these.
@@ -7,22 +7,26 @@ all entities (raw) and among those not known to be true (filtered). Tie rules an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from focuse.engines.ranking import count_rivals
 from focuse.errors import FocuseError, choose
 from focuse.evaluation.known import Known
 from focuse.models import Side
 
 TIES = ("worst", "mean", "best")
 PROTOCOLS = ("sides", "joint")
-SIDES: tuple[Side, Side] = ("tail", "head")
 # Scores held at once: 32 million float32 are 128 MB, whatever the number of entities.
 SCORES_AT_ONCE = 1 << 25
+# On a CPU so few that they stay in its caches: 16 MB.
+SCORES_IN_CACHE = 1 << 22
 
 
 class Scorer(Protocol):
@@ -66,47 +70,48 @@ class Ranking:
 
 @torch.no_grad()
 def rank(
-    scorer: Scorer, head: Tensor, relation: Tensor, tail: Tensor, known: Known, at_once: int = SCORES_AT_ONCE
+    scorer: Scorer, head: Tensor, relation: Tensor, tail: Tensor, known: Known, at_once: int | None = None
 ) -> Ranking:
     """Rank triples (ids int64 [n]) against every entity on both sides.
 
     `known` holds the facts that the filtered ranks leave out. Memory is bounded by `at_once` scores.
     """
-    size = max(1, at_once // max(known.entities, 1))
-    counts: dict[str, list[Any]] = {side: [] for side in SIDES}
-    scores = []
-    for start in range(0, len(head), size):
-        h, r, t = (ids[start : start + size].to(scorer.device) for ids in (head, relation, tail))
-        scores.append(scorer.score(h, r, t).cpu())
-        for side in SIDES:
-            given, target = (h, t) if side == "tail" else (t, h)
-            counts[side].append(_count(scorer, given, r, target, side, known).cpu())
-    if not scores:
+    if not len(head):
         none = np.empty((0, 2), np.int64)
         return Ranking(Rivals(none, none), Rivals(none, none), np.empty(0, np.float32))
-    # [sides, 4, n] -> for each of the four counts [n, sides]
-    table = np.stack([torch.cat(counts[side], dim=1).numpy() for side in SIDES]).transpose(1, 2, 0)
-    return Ranking(Rivals(table[0], table[1]), Rivals(table[2], table[3]), torch.cat(scores).numpy())
-
-
-def _count(scorer: Scorer, given: Tensor, relation: Tensor, target: Tensor, side: Side, known: Known) -> Tensor:
-    """Raw higher and same, filtered higher and same: int64 [4, B]."""
-    scores = scorer.score_all(given, relation, side)
-    # The target's score comes out of the same product as its rivals', else rounding would break ties.
-    own = scores.gather(1, target[:, None])
-    if not torch.isfinite(scores).all():
+    h, r, t = (ids.to(scorer.device) for ids in (head, relation, tail))
+    if at_once is None:
+        at_once = SCORES_IN_CACHE if scorer.device.type == "cpu" else SCORES_AT_ONCE
+    size = max(1, at_once // max(known.entities, 1))
+    tails, score = _count(scorer, h, r, t, "tail", known, size)
+    heads, _ = _count(scorer, t, r, h, "head", known, size)
+    table = torch.stack([tails, heads], dim=1).cpu().numpy()  # [n, sides, 4]
+    if (table < 0).any():
         raise FocuseError("the model gives scores that are not finite: training diverged; lower the learning rate")
-    higher = (scores > own).sum(1)
-    same = (scores == own).sum(1) - 1
-    rows, others = known.others(given, relation, side)
-    rival = others != target[rows]
-    rows, others = rows[rival], others[rival]
-    facts, owns = scores[rows, others], own[rows, 0]
-    return torch.stack(
-        [
-            higher,
-            same,
-            higher - torch.zeros_like(higher).index_add_(0, rows, (facts > owns).long()),
-            same - torch.zeros_like(same).index_add_(0, rows, (facts == owns).long()),
-        ]
-    )
+    raw, filtered = (Rivals(table[..., i], table[..., i + 1]) for i in (0, 2))
+    return Ranking(raw, filtered, score.cpu().numpy())
+
+
+def _count(
+    scorer: Scorer, given: Tensor, relation: Tensor, target: Tensor, side: Side, known: Known, size: int
+) -> tuple[Tensor, Tensor]:
+    """The four counts of each triple's target on one side, int64 [n, 4], and its score [n]; `size` queries at once.
+
+    Triples that ask the same share their scores, so a query is scored but once. The target's score is one of them,
+    else rounding would break ties.
+    """
+    ordered, order = torch.sort(known.query(given, relation), stable=True)
+    query, which, times = torch.unique_consecutive(ordered, return_inverse=True, return_counts=True)
+    first = F.pad(times.cumsum(0), (1, 0))
+    start, stop = known.answers(query, side)
+    cuts = [*range(0, len(query), size), len(query)]
+    places = first[torch.tensor(cuts, device=first.device)].tolist()
+    target, counts, owns = target[order], [], []
+    for (begin, end), (left, right) in zip(pairwise(cuts), pairwise(places), strict=True):
+        asked, targets = query[begin:end], target[left:right]
+        scores = scorer.score_all(asked // known.relations, asked % known.relations, side)
+        facts = start[begin:end], stop[begin:end], known.by_side[side]
+        counts.append(count_rivals(scores, first[begin : end + 1] - left, targets, *facts))
+        owns.append(scores[which[left:right] - begin, targets])
+    back = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
+    return torch.cat(counts)[back], torch.cat(owns)[back]

@@ -218,35 +218,36 @@ def from_columns(
     source: str = "graph",
 ) -> Graph:
     """Encode columns of names. Entities are numbered in order of appearance, heads first."""
-    encoded = [_encode(column) for column in (head, relation, tail)]
-    (heads, head_names), (kinds, relation_names), (tails, tail_names) = encoded
-    entities = pa.concat_arrays([head_names, tail_names]).unique()
-    tail_ids = Vocabulary(entities).ids(tail_names)
-    numbers = np.ones(len(heads)) if weight is None else np.asarray(weight, dtype=np.float64)
-    return Graph(
-        heads,  # heads come first in `entities`, so their ids already hold
-        kinds,
-        tail_ids[tails] if len(tails) else tails,
-        numbers,
-        Vocabulary(entities),
-        Vocabulary(relation_names),
-        source,
-        weighted=weight is not None,
-    )
+    heads, kinds, tails = (_encoded(column) for column in (head, relation, tail))
+    # Heads and tails in one go: every name that a block knows is looked up once, and the ids need no second pass.
+    ids, entities = _unified(heads + tails)
+    kind_ids, relations = _unified(kinds)
+    edges = sum(map(len, heads))
+    numbers = np.ones(edges) if weight is None else np.asarray(weight, dtype=np.float64)
+    return Graph(ids[:edges], kind_ids, ids[edges:], numbers, entities, relations, source, weighted=weight is not None)
 
 
-def _encode(column: Iterable[str] | pa.Array | pa.ChunkedArray) -> tuple[Ids, pa.Array]:
-    """Ids [n] and the distinct names of one column, plain or already dictionary-encoded in chunks."""
+def _encoded(column: Iterable[str] | pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    """One column as blocks with a dictionary each, plain or already encoded as it comes."""
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         column = pa.array(list(column), pa.string())
-    if isinstance(column, pa.Array):
-        column = pa.chunked_array([column])
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    if column.num_chunks == 0 or len(column) == 0:
-        return np.empty(0, np.int32), pa.array([], pa.string())
-    column = column.unify_dictionaries()
-    if column.null_count:
-        raise FocuseError(f"a column of names has {column.null_count} missing values; give every edge its names")
-    ids = np.concatenate([chunk.indices.to_numpy(zero_copy_only=False) for chunk in column.chunks])
-    return ids.astype(np.int32, copy=False), column.chunk(0).dictionary.cast(pa.string())
+    blocks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    if missing := sum(block.null_count for block in blocks):
+        raise FocuseError(f"a column of names has {missing} missing values; give every edge its names")
+    kind = pa.dictionary(pa.int32(), pa.string())
+    plain = not pa.types.is_dictionary(column.type)
+    return [(block.dictionary_encode() if plain else block).cast(kind) for block in blocks if len(block)]
+
+
+def _unified(blocks: list[pa.Array]) -> tuple[Ids, Vocabulary]:
+    """Ids [n] and the distinct names of blocks that have a dictionary each."""
+    if not blocks:
+        return np.empty(0, np.int32), Vocabulary([])
+    unified = pa.chunked_array(blocks).unify_dictionaries()
+    return join([block.indices for block in unified.chunks]), Vocabulary(unified.chunk(0).dictionary)
+
+
+def join(blocks: Iterable[pa.Array]) -> npt.NDArray[Any]:
+    """Numbers in blocks, without gaps, as one array [n]."""
+    # Not by Array.to_numpy, which first loads all of pandas.
+    return np.concatenate([np.from_dlpack(block) for block in blocks])

@@ -16,14 +16,17 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
 from focuse.errors import FocuseError, nearest
+from focuse.graph.cache import remember
 from focuse.graph.diagnosis import NOT_A_NUMBER, first_fault, weight_fault
-from focuse.graph.graph import Graph, from_columns
+from focuse.graph.graph import Graph, from_columns, join
 from focuse.graph.layout import Layout, detect
 from focuse.graph.tables import from_networkx, from_table, to_column
+from focuse.graph.vocabulary import Vocabulary
 
 SAMPLE_BYTES = 1 << 16
 # Large blocks mean few partial dictionaries to unify: 16 MiB measured fastest on 5 million rows.
 BLOCK_BYTES = 1 << 24
+CACHED_BYTES = 1 << 20  # smaller text is read sooner than it is worth the room; packed a quarter of it
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
@@ -34,13 +37,15 @@ def read(
     delimiter: str | None = None,
     header: bool | None = None,
     relation_weights: Mapping[str, float] | str | Path | None = None,
+    cache: bool = True,
 ) -> Graph:
     """Read a weighted graph: head, relation, tail and (optionally) weight.
 
     `source` is a file (TSV, CSV, plain or gzip or zstd; Parquet), a pandas or polars frame, an Arrow table, a
     NetworkX graph, or rows of tuples. Delimiter, header and compression are found by looking. `columns` names
     the three or four columns to use, by heading or counted from 1. Without a weight column every weight is 1.
-    `relation_weights` gives one weight a relation instead: a dict, or a two-column file.
+    `relation_weights` gives one weight a relation instead: a dict, or a two-column file. A large file is kept
+    encoded in the cache, from where it comes at once the next time; `cache=False` leaves that alone.
 
     >>> read([("MLEngineer", "requiresSkill", "Python", 0.98), ("MLEngineer", "requiresSkill", "Perl", 0.13)])
     Graph(rows: 2 edges, 3 entities, 1 relations)
@@ -48,7 +53,7 @@ def read(
     if isinstance(source, Graph):
         graph = source
     elif isinstance(source, str | os.PathLike):
-        graph = _read_file(Path(source), columns, delimiter, header)
+        graph = _read_file(Path(source), columns, delimiter, header, cache)
     elif hasattr(source, "edges") and hasattr(source, "is_directed"):
         graph = from_networkx(source)
     elif hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
@@ -62,7 +67,7 @@ def read(
     return graph if relation_weights is None else _weigh_relations(graph, relation_weights)
 
 
-def _read_file(path: Path, columns: Any, delimiter: str | None, header: bool | None) -> Graph:
+def _read_file(path: Path, columns: Any, delimiter: str | None, header: bool | None, cache: bool) -> Graph:
     where = str(path)
     try:
         where.encode("utf-8")
@@ -76,13 +81,20 @@ def _read_file(path: Path, columns: Any, delimiter: str | None, header: bool | N
             start = file.read(4)
             file.seek(-min(4, len(start)), os.SEEK_END)
             end = file.read()
+            size = file.tell()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise FocuseError(f"{where}: {reason}; give the path of a readable file") from None
     # Text may begin with PAR1 as well: it is the name of a protein.
-    if start == b"PAR1" and (end == b"PAR1" or path.suffix == ".parquet"):
-        return _read_parquet(path, columns)
-    return _read_text(path, columns, delimiter, header)
+    parquet = start == b"PAR1" and (end == b"PAR1" or path.suffix == ".parquet")
+
+    def fresh() -> Graph:
+        return _read_parquet(path, columns) if parquet else _read_text(path, columns, delimiter, header)
+
+    packed = parquet or start.startswith(tuple(MAGIC))
+    if not cache or size < (CACHED_BYTES // 4 if packed else CACHED_BYTES):
+        return fresh()
+    return remember(path, (parquet, columns, delimiter, header), fresh)
 
 
 def _read_parquet(path: Path, columns: Any) -> Graph:
@@ -99,16 +111,14 @@ def _read_text(path: Path, columns: Any, delimiter: str | None, header: bool | N
         table = _parse(path, layout)
     except (pa.ArrowException, OSError, EOFError) as error:
         raise _explain(path, layout, _one_line(error)) from None
-    names = [table.column(place) for place in range(3)]
-    if any(_has_empty(column) for column in names):
+    weight = join(table.column(3).chunks) if len(layout.places) == 4 and len(table) else None
+    if weight is not None and not np.isfinite(weight).all():
+        raise _explain(path, layout, "a weight is not finite")
+    head, relation, tail = table.columns[:3]
+    graph = from_columns(head, relation, tail, weight, source=where)
+    if any(_has_empty(names) for names in (graph.entities, graph.relations)):
         raise _explain(path, layout, "a name is empty")
-    weight = None
-    if len(layout.places) == 4:
-        weight = table.column(3).to_numpy()
-        if not np.isfinite(weight).all():
-            raise _explain(path, layout, "a weight is not finite")
-    head, relation, tail = names
-    return from_columns(head, relation, tail, weight, source=where)
+    return graph
 
 
 def _parse(path: Path, layout: Layout) -> pa.Table:
@@ -156,8 +166,8 @@ def _sample(path: Path) -> str:
     return data.decode("utf-8-sig", errors="replace")
 
 
-def _has_empty(column: pa.ChunkedArray) -> bool:
-    return any(pc.any(pc.equal(chunk.dictionary, "")).as_py() for chunk in column.chunks if len(chunk))
+def _has_empty(names: Vocabulary) -> bool:
+    return bool(pc.min(pc.binary_length(names.column)).as_py() == 0)
 
 
 def _explain(path: Path, layout: Layout, problem: str) -> FocuseError:

@@ -141,8 +141,7 @@ class Trainer:
 
     def _compute(self, rows: torch.Tensor, beta: float | torch.Tensor, place: Place) -> float | torch.Tensor:
         """The loss of one batch, its gradient's step taken."""
-        data = self.data
-        batch = Batch(data.head[rows], data.relation[rows], data.tail[rows], data.weight[rows])
+        batch = self.data.take(rows)
         scale = 1.0 / len(batch) if self.settings.reduction == "mean" else 1.0
         hints = self._hints(place)
         return self.engine.step(batch, self.sampler(batch, place), self.objective, beta, self.penalty, scale, hints)
@@ -153,8 +152,7 @@ class Trainer:
         if data is None or not isinstance(objective, SquaredError) or isinstance(place, tuple):
             return None
         rows = draw(place ^ INFERRED, (self.settings.soft_logic_size,), len(data), data.head.device)
-        batch = Batch(data.head[rows], data.relation[rows], data.tail[rows], data.weight[rows])
-        return Hints(batch, objective.shortfall)
+        return Hints(data.take(rows), objective.shortfall)
 
     def _settle(self) -> None:
         """The epoch's loss as a number. A GPU works ahead: only here its result is waited for and looked at."""

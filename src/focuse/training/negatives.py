@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focuse.engines.base import Batch, Corruptions
+from focuse.engines.base import Batch, Corruptions, has_kernels
 from focuse.errors import FocuseError, choose
 from focuse.evaluation.known import Known
 from focuse.models import Side
@@ -41,6 +41,10 @@ def draw(place: Place, shape: tuple[int, ...], below: int, device: torch.device)
     computed by itself, so a GPU draws its own and nothing has to be carried there.
     """
     key = key_of(*place) if isinstance(place, tuple) else place
+    if has_kernels(device):
+        from focuse.engines.triton.draw import draw as draw_there
+
+        return draw_there(key, math.prod(shape), below, device).view(shape)
     bits = torch.arange(1, math.prod(shape) + 1, device=device) * _GOLDEN + key
     for shift, factor in ((30, _MIX[0]), (27, _MIX[1])):
         bits ^= _shifted(bits, shift)
@@ -92,9 +96,7 @@ class Sampler:
     def _independent(self, batch: Batch, place: Place) -> list[Corruptions]:
         """A fair coin for the side, then a uniform entity; [B, N]."""
         shape = (len(batch), self.count)
-        # One draw for both: the lowest bit is the coin, the rest the entity.
-        both = draw(place, shape, 2 * self.entities, batch.head.device)
-        entities, tails = both >> 1, (both & 1).bool()
+        entities, tails = _entities_and_sides(place, shape, self.entities, batch.head.device)
         mask = None
         if self.known is not None:
             head = torch.where(tails, batch.head[:, None], entities)
@@ -123,6 +125,18 @@ class Sampler:
             facts = None if self.known is None else self.known.others(given, batch.relation, side)
             result.append(Corruptions(side, None, target=target, facts=facts))
         return result
+
+
+def _entities_and_sides(
+    place: Place, shape: tuple[int, int], entities: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """One draw for both, int64 and bool: the lowest bit is the coin, the rest the entity."""
+    if has_kernels(device):
+        from focuse.engines.triton.draw import corruptions
+
+        return corruptions(key_of(*place) if isinstance(place, tuple) else place, shape, entities, device)
+    both = draw(place, shape, 2 * entities, device)
+    return both >> 1, (both & 1).bool()
 
 
 def _sides(batch: Batch) -> list[tuple[Side, Tensor, Tensor]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from focuse.engines.base import Gradients, TableOptimiser
+from focuse.engines.base import Gradients, Rule, TableOptimiser
 from focuse.errors import FocuseError, choose
 
 Tables = Mapping[str, Tensor]
@@ -45,11 +45,14 @@ class WholeTables:
 
 
 class Adam(WholeTables):
-    """Torch's Adam; `moments` opens its state to an engine that does the step itself."""
+    """Torch's Adam; open to an engine that does the step itself."""
 
     def __init__(self, tables: Tables, lr: float) -> None:
         super().__init__(tables, lambda parameters: torch.optim.Adam(parameters, lr=lr, fused=True))
-        self.lr = lr
+        self.rule = Rule("adam", True, lr)
+
+    def counters(self) -> list[Tensor]:
+        return [self.moments(name)[2] for name in self.tables]
 
     def moments(self, table: str) -> tuple[Tensor, Tensor, Tensor]:
         state = self.optimiser.state[self.tables[table]]
@@ -68,10 +71,18 @@ class RowAdagrad:
 
     def __init__(self, tables: Tables, lr: float, eps: float = 1e-10) -> None:
         self.tables, self.lr, self.eps = dict(tables), lr, eps
-        self.moments = {
+        self.parts_of = {
             f"{name}.{part}": torch.zeros_like(table) for name, table in tables.items() for part in self.parts
         }
-        self.steps = 0
+        self.steps = torch.zeros((), dtype=torch.float64, device=next(iter(tables.values())).device)
+        self.rule = Rule("adagrad", False, lr, eps=eps)
+
+    def counters(self) -> list[Tensor]:
+        return [self.steps]
+
+    def moments(self, table: str) -> tuple[Tensor, Tensor, Tensor]:
+        found = [self.parts_of[f"{table}.{part}"] for part in self.parts]
+        return found[0], found[-1], self.steps
 
     def update(self, gradients: Gradients) -> None:
         self.steps += 1
@@ -84,17 +95,17 @@ class RowAdagrad:
 
     def change(self, name: str, rows: Tensor | slice, gradient: Tensor) -> Tensor:
         """What to take off the rows."""
-        total = self.moments[f"{name}.sum"]
+        total = self.parts_of[f"{name}.sum"]
         total[rows] += gradient * gradient
         return self.lr * gradient / (total[rows].sqrt() + self.eps)
 
     def state(self) -> dict[str, Tensor]:
-        return {**self.moments, "all.steps": torch.tensor(self.steps)}
+        return {**self.parts_of, "all.steps": self.steps.long()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        for key, moment in self.moments.items():
+        for key, moment in self.parts_of.items():
             moment.copy_(state[key])
-        self.steps = int(state["all.steps"])
+        self.steps.fill_(int(state["all.steps"]))
 
 
 class RowAdam(RowAdagrad):
@@ -104,17 +115,18 @@ class RowAdam(RowAdagrad):
 
     def __init__(self, tables: Tables, lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> None:
         super().__init__(tables, lr, eps)
-        self.betas = betas
+        self.rule = Rule("adam", False, lr, betas, eps)
 
     def change(self, name: str, rows: Tensor | slice, gradient: Tensor) -> Tensor:
-        first, second = self.betas
-        mean = self.moments[f"{name}.mean"][rows].lerp(gradient, 1 - first)
-        square = self.moments[f"{name}.square"][rows].lerp(gradient * gradient, 1 - second)
-        self.moments[f"{name}.mean"][rows] = mean
-        self.moments[f"{name}.square"][rows] = square
-        unbiased_mean = mean / (1 - first**self.steps)
-        unbiased_square = square / (1 - second**self.steps)
-        return self.lr * unbiased_mean / (unbiased_square.sqrt() + self.eps)
+        (first, second), steps = self.rule.betas, float(self.steps)
+        mean = self.parts_of[f"{name}.mean"][rows].lerp(gradient, 1 - first)
+        square = self.parts_of[f"{name}.square"][rows].lerp(gradient * gradient, 1 - second)
+        self.parts_of[f"{name}.mean"][rows] = mean
+        self.parts_of[f"{name}.square"][rows] = square
+        unbiased_mean = mean / (1 - first**steps)
+        unbiased_square = square / (1 - second**steps)
+        change: Tensor = self.lr * unbiased_mean / (unbiased_square.sqrt() + self.eps)
+        return change
 
 
 OPTIMISERS: dict[str, Callable[[Tables, float], TableOptimiser]] = {

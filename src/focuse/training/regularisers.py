@@ -1,4 +1,9 @@
-"""γ Σ|x|ᵖ over embeddings: whole tables every batch (the paper's), or the rows of the batch's triples."""
+"""γ Σ|x|ᵖ over embeddings, every batch.
+
+Over whole `tables` (the paper's); over the rows that the batch has `touched`, corruptions included, once each, which
+is the same where a batch touches every row and costs nothing where it does not; or over the `rows` of the batch's
+triples, as often as they occur.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from focuse.errors import FocuseError, choose
 from focuse.training.specs import parse_spec
 
 POWERS = {"l1": 1, "l2": 2, "l3": 3}
-SCOPES = ("tables", "rows")
+SCOPES = ("tables", "touched", "rows")
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ def _power(x: Tensor, power: int) -> Tensor:
 
 
 def make_regulariser(text: str, scope: str = "tables") -> Regulariser | None:
-    """The regulariser written as 'l3:1e-3' (or 'none'), over 'tables' or 'rows'."""
+    """The regulariser written as 'l3:1e-3' (or 'none'), over 'tables', 'touched' or 'rows'."""
     name, plain, named = parse_spec(text, "regularizer")
     choose("regularizer", name, ["none", *POWERS])
     choose("scope of the regularizer", scope, SCOPES)

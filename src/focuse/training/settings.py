@@ -96,12 +96,17 @@ class Settings:
             choose("normaliser", self.normalize, NORMALISERS)
         choose("judge", self.judge, JUDGES)
         self._check_confidence()
-        scope = self.regularize or ("rows" if self.rows_only else "tables")
+        scope = self.scope
         choose("scope of the regularizer", scope, SCOPES)
+        if make_regulariser(self.regularizer, scope) and scope == "touched" and not self.rows_only:
+            raise FocuseError(
+                f"optimizer {self.optimizer!r} moves every row in every batch; use regularize 'tables' or 'rows', "
+                "or the optimizer 'row-adam'"
+            )
         if make_regulariser(self.regularizer, scope) and scope == "tables" and self.rows_only:
             raise FocuseError(
                 f"optimizer {self.optimizer!r} touches the batch's rows only and cannot regularize whole tables; "
-                "use regularize 'rows' or the optimizer 'adam'"
+                "use regularize 'touched' or 'rows', or the optimizer 'adam'"
             )
         for name in ("dim", "epochs", "check_every", "patience", "soft_logic_size"):
             _at_least(name, getattr(self, name), 1)
@@ -138,6 +143,11 @@ class Settings:
     def rows_only(self) -> bool:
         return self.optimizer.startswith("row-")
 
+    @property
+    def scope(self) -> str:
+        """What the regulariser is taken over."""
+        return self.regularize or ("touched" if self.rows_only else "tables")
+
     def resolve(self, train: Graph, device: str) -> Settings:
         """All that depends on the graph or the machine filled in."""
         decay = self.epochs if self.decay is None else self.decay
@@ -149,7 +159,7 @@ class Settings:
             nonlinearity=(
                 default_nonlinearity(make_model(self.model).form) if self.nonlinearity == "auto" else self.nonlinearity
             ),
-            regularize=self.regularize or ("rows" if self.rows_only else "tables"),
+            regularize=self.scope,
             normalize=self.normalize or default_normaliser(train),
             burn_in=decay // 2 if self.burn_in is None else self.burn_in,
             judge=self.judge if self.judge != "auto" else "mse" if MODELS[self.model].confident else "mrr",

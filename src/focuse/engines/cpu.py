@@ -1,0 +1,329 @@
+"""The engine for a CPU: the reference's step in loops of C++ (native/), all cores, no copies of rows.
+
+The same numbers as the reference up to rounding, and the same bits whenever the same step is computed again. Each
+positive's own corruptions are scored, judged and sent back in one loop; a pool that a batch shares is a matrix
+product, block by block. Gradients are gathered row by row and stepped on at once: there is no table of gradients, and
+an optimiser of rows touches the batch's rows alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from focuse.engines.base import (
+    FORM_CODES,
+    LOSS_CODES,
+    NONLINEARITY_CODES,
+    TURN_CODES,
+    Batch,
+    Corruptions,
+    Hints,
+    ObjectiveFunction,
+    OpenOptimiser,
+    Penalty,
+    Recipe,
+    TableOptimiser,
+    recipe_of,
+)
+from focuse.engines.native import address, library
+from focuse.engines.native.layout import BlockLayout, ObjectiveLayout, OptimiserLayout, StepLayout, TableLayout
+from focuse.engines.reference import ReferenceEngine
+from focuse.models import Model
+
+METHODS = {"adam": 0, "adagrad": 1}
+SCOPES = {"tables": 0, "touched": 1, "rows": 2}
+# Scores of a shared pool held at once: 1 million float32 are 4 MB and stay in the caches.
+BLOCK = 1 << 20
+# A pool of more columns comes in pieces, whose products are computed twice.
+COLUMNS = 1 << 16
+QUERY_COLUMNS = 32  # as steps.cpp keeps the queries of own corruptions
+ALONE = 4096  # comparisons in a step below which a second thread costs more than it saves
+
+
+class CpuEngine(ReferenceEngine):
+    """Owns tables in main memory and trains them by native loops."""
+
+    optimiser: OpenOptimiser
+
+    def __init__(
+        self,
+        model: Model,
+        entity: Tensor,
+        relation: Tensor,
+        optimiser: OpenOptimiser,
+        dense: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        super().__init__(model, entity, relation, optimiser, dense)
+        self._room: dict[str, Tensor] = {}
+
+    @staticmethod
+    def lacks(model: Model, device: torch.device, optimiser: TableOptimiser) -> str:
+        """Why it cannot serve, '' if it can."""
+        if device.type != "cpu":
+            return "its loops are for a CPU"
+        if library() is None:
+            return "its loops were not built: install a C++ compiler, then focuse again"
+        if not model.plain():
+            return f"it cannot compare as {model.name} does"
+        return "" if isinstance(optimiser, OpenOptimiser) else "it needs the optimizer 'row-adam', 'adam' or 'row-adagrad'"
+
+    def step(
+        self,
+        batch: Batch,
+        corruptions: list[Corruptions],
+        objective: ObjectiveFunction,
+        beta: float | Tensor,
+        penalty: Penalty | None = None,
+        scale: float = 1.0,
+        hints: Hints | None = None,
+    ) -> float:
+        """As the reference's."""
+        recipe = recipe_of(objective)
+        own = [group for group in corruptions if group.side == "both"]
+        unknown = hints is not None and (recipe is None or recipe.loss != "squared-error")
+        if recipe is None or unknown or len(own) not in (0, len(corruptions)) or len(own) > 1:
+            return super().step(batch, corruptions, objective, beta, penalty, scale, hints)
+        step = _Step(self, batch, recipe, float(beta), penalty, scale, hints, len(corruptions))
+        if own:
+            step.own(own[0])
+        else:
+            step.pools(corruptions)
+        self._known_twins = None
+        return step.update()
+
+    def room(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Memory kept from step to step."""
+        size = 1
+        for extent in shape:
+            size *= extent
+        held = self._room.get(name)
+        if held is None or len(held) < size:
+            held = self._room[name] = torch.empty(size, dtype=dtype)
+        return held[:size].view(shape)
+
+
+class _Step:
+    """One step: what the loops read and write, and the order in which they run."""
+
+    def __init__(
+        self,
+        engine: CpuEngine,
+        batch: Batch,
+        recipe: Recipe,
+        beta: float,
+        penalty: Penalty | None,
+        scale: float,
+        hints: Hints | None,
+        groups: int,
+    ) -> None:
+        self.engine, self.count = engine, len(batch)
+        self.keep: list[Tensor] = []  # what the loops point at must outlive them
+        further = len(hints.batch) if hints is not None else 0
+        self.all = self.count + further
+        layout = self.layout = StepLayout()
+        layout.entity, layout.relation = (self._table(name, penalty) for name in ("entity", "relation"))
+        for name in ("head", "kind", "tail", "weight"):
+            source = "relation" if name == "kind" else name
+            values = getattr(batch, source)
+            if hints is not None:
+                values = torch.cat([values, getattr(hints.batch, source)])
+            setattr(layout, name, self._held(values))
+        layout.positives, layout.hints = self.count, further
+        layout.hint_weight = recipe.share * self.count * groups / further if further else 0.0
+        layout.turn, layout.form = TURN_CODES[engine.model.turn], FORM_CODES[engine.model.form]
+        layout.objective = _objective(recipe, beta, scale, engine.model.dense.get("scale"))
+        layout.optimiser = _optimiser(engine.optimiser)
+        width = self.width = engine.tables["entity"].shape[1]
+        room = engine.room
+        self.loss = room("loss", self.all, dtype=torch.float64)
+        layout.loss = address(self.loss)
+        layout.comparison = address(room("comparison", self.all))
+        layout.of_end = address(room("of_end", 2, self.all, width))
+        layout.of_relation = address(room("of_relation", self.all, width))
+        layout.of_scale = address(room("of_scale", self.all, 2))
+        layout.threads = torch.get_num_threads()
+
+    def _held(self, tensor: Tensor) -> int | None:
+        self.keep.append(tensor.contiguous())
+        return address(self.keep[-1])
+
+    def _table(self, name: str, penalty: Penalty | None) -> TableLayout:
+        table, optimiser = self.engine.tables[name], self.engine.optimiser
+        first, second, _ = optimiser.moments(name)
+        power, scope, strength = (0, 0, 0.0) if penalty is None else (penalty.power, SCOPES[penalty.scope], penalty.strength)
+        return TableLayout(address(table), address(first), address(second), *table.shape, power, scope, strength)
+
+    def _call(self, function: str, *more: object) -> None:
+        native = library()
+        assert native is not None
+        native[function](ctypes.byref(self.layout), *more)
+
+    def own(self, group: Corruptions) -> None:
+        """Each positive's own corruptions."""
+        if group.entities is None or group.tails is None:
+            raise ValueError("corruptions of both sides need their entities and sides")
+        layout, shape = self.layout, group.entities.shape
+        layout.corruptions, layout.count = self._held(group.entities), shape[1]
+        layout.tails = self._held(group.tails)
+        layout.mask = None if group.mask is None else self._held(group.mask)
+        layout.slope = address(self.engine.room("slope", *shape))
+        blocks = -(-self.width // QUERY_COLUMNS)
+        layout.query = address(self.engine.room("query", blocks, 2 * self.count, QUERY_COLUMNS))
+        if shape.numel() < ALONE:
+            layout.threads = 1
+        self._call("own_corruptions")
+
+    def pools(self, groups: list[Corruptions]) -> None:
+        """Corruptions that the whole batch shares: products of matrices, the objective between them."""
+        self.query = self.engine.room("query", 2, self.count, self.width)
+        self.query_gradient = self.engine.room("query_gradient", 2, self.count, self.width).zero_()
+        self.layout.query, self.layout.query_gradient = address(self.query), address(self.query_gradient)
+        self.layout.of_positive = address(self.engine.room("of_positive", self.count))
+        self.states = self.engine.room("states", self.count, StepLayout.row_size(), dtype=torch.uint8)
+        self._call("queries")
+        entity = self.engine.tables["entity"]
+        ids = [group.entities for group in groups]
+        same = all(pool is ids[0] for pool in ids)
+        dense = same and ids[0] is None
+        pools: list[Tensor] = []
+        gradients: list[Tensor] = []
+        for group in groups:
+            if not pools or not same:
+                rows = entity if group.entities is None else entity.index_select(0, group.entities)
+                pools.append(rows)
+                gradients.append(torch.zeros_like(rows))
+            self._pool(group, pools[-1], gradients[-1])
+        if not dense:
+            every = torch.arange(len(entity))
+            parts = [every if pool is None else pool for pool in (ids[:1] if same else ids)]
+            self.layout.pool = self._held(torch.cat(parts))
+            self.layout.pooled = sum(map(len, parts))
+        self.layout.pool_gradient = self._held(torch.cat(gradients))
+        self._call("positives")
+
+    def _pool(self, group: Corruptions, pool: Tensor, of_pool: Tensor) -> None:
+        """One side's pool: blocks of rows, in pieces of columns where it is large."""
+        side = 0 if group.side == "tail" else 1
+        query, of_query = self.query[side], self.query_gradient[side]
+        columns = min(len(pool), COLUMNS)
+        height = max(1, min(self.count, BLOCK // columns))
+        pieces = [slice(start, min(start + columns, len(pool))) for start in range(0, len(pool), columns)]
+        compare = _Comparison(self.engine, height * columns)
+        for top in range(0, self.count, height):
+            rows = slice(top, min(top + height, self.count))
+            block = self._block(group, rows)
+            for number, piece in enumerate(pieces):
+                if len(pieces) > 1:
+                    self._cut(block, group, piece, compare.forth(query[rows], pool[piece]), number == 0, False)
+                    self._call("pool_measure", ctypes.byref(block))
+            for number, piece in enumerate(pieces):
+                scores = compare.forth(query[rows], pool[piece])
+                self._cut(block, group, piece, scores, number == 0, number == len(pieces) - 1)
+                self._call("pool_slopes" if len(pieces) > 1 else "pool_judge", ctypes.byref(block))
+                compare.back(scores, query[rows], pool[piece], of_query[rows], of_pool[piece])
+
+    def _block(self, group: Corruptions, rows: slice) -> BlockLayout:
+        block = BlockLayout(first=rows.start, rows=rows.stop - rows.start, states=address(self.states))
+        if group.target is not None:
+            block.target = self._held(group.target)
+        if group.mask is not None:
+            block.mask, block.mask_columns = self._held(group.mask), group.mask.shape[1]
+        return block
+
+    def _cut(
+        self, block: BlockLayout, group: Corruptions, piece: slice, scores: Tensor, begins: bool, ends: bool
+    ) -> None:
+        """Point the block at one piece of its columns."""
+        setattr(block, "from", piece.start)
+        block.values, block.columns, block.begins, block.ends = address(scores), piece.stop - piece.start, begins, ends
+        if group.entities is not None:
+            self.ids = group.entities[piece].to(torch.int32)
+            block.ids = address(self.ids)
+        if group.facts is not None:
+            rows, entities = group.facts
+            inside = (rows >= block.first) & (rows < block.first + block.rows)
+            inside &= (entities >= piece.start) & (entities < piece.stop)
+            scores[rows[inside] - block.first, entities[inside] - piece.start] = -torch.inf
+
+    def update(self) -> float:
+        """The optimiser's step; the loss."""
+        if self.layout.hints:
+            self._call("hints")
+        loss = float(self.loss.sum())
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss is {loss}")
+        for counter in self.engine.optimiser.counters():
+            counter += 1
+        self.layout.optimiser = _optimiser(self.engine.optimiser)
+        entries = 2 * self.all + self.layout.pooled + (self.count * self.layout.count if self.layout.corruptions else 0)
+        if entries >= 2**32:
+            raise ValueError(f"{entries:,} corruptions in one batch are too many; lower the batch size")
+        room = self.engine.room("sorted", 4 * (entries + self.all), dtype=torch.int32)
+        self.layout.sorted = address(room)
+        self._call("update")
+        scale = self.engine.model.dense.get("scale")
+        if scale is not None:
+            first, second, _ = self.engine.optimiser.moments("scale")
+            self._call("update_dense", *(ctypes.c_void_p(address(part)) for part in (scale, first, second)))
+        return loss
+
+
+class _Comparison:
+    """Queries against a pool, forth and back; into memory that is kept."""
+
+    def __init__(self, engine: CpuEngine, size: int) -> None:
+        self.engine, self.form, self.scores = engine, engine.model.form, engine.room("scores", size)
+
+    def forth(self, query: Tensor, pool: Tensor) -> Tensor:
+        scores = self.scores[: len(query) * len(pool)].view(len(query), len(pool))
+        if self.form == "dot":
+            return torch.mm(query, pool.T, out=scores)
+        return scores.copy_(self.engine.model.product(query, pool))
+
+    def back(self, slopes: Tensor, query: Tensor, pool: Tensor, of_query: Tensor, of_pool: Tensor) -> None:
+        if self.form == "dot":
+            torch.addmm(of_query, slopes, pool, out=of_query)
+            torch.addmm(of_pool, slopes.T, query, out=of_pool)
+            return
+        with torch.enable_grad():
+            query, pool = query.detach().requires_grad_(), pool.detach().requires_grad_()
+            for total, part in zip(
+                (of_query, of_pool),
+                torch.autograd.grad(self.engine.model.product(query, pool), (query, pool), slopes),
+                strict=True,
+            ):
+                total += part
+
+
+def _objective(recipe: Recipe, beta: float, scale: float, affine: Tensor | None) -> ObjectiveLayout:
+    slope, offset = (1.0, 0.0) if affine is None else affine.tolist()
+    return ObjectiveLayout(
+        loss=LOSS_CODES[recipe.loss],
+        nonlinearity=NONLINEARITY_CODES[recipe.nonlinearity],
+        shift=recipe.shift,
+        margin=recipe.margin,
+        temperature=recipe.temperature,
+        beta=beta if recipe.focused else 1.0,
+        scale=scale,
+        slope=slope,
+        offset=offset,
+    )
+
+
+def _optimiser(optimiser: OpenOptimiser) -> OptimiserLayout:
+    rule, steps = optimiser.rule, float(optimiser.counters()[0])
+    return OptimiserLayout(
+        method=METHODS[rule.method],
+        whole=rule.whole,
+        lr=rule.lr,
+        first=rule.betas[0],
+        second=rule.betas[1],
+        tiny=rule.eps,
+        first_bias=1.0 - rule.betas[0] ** steps,
+        second_bias=1.0 - rule.betas[1] ** steps,
+    )

@@ -1,0 +1,152 @@
+"""The engine for a GPU: a step is a handful of Triton kernels, replayed as one CUDA graph.
+
+The same numbers as the reference up to rounding, and the same bits in every run: rows are summed in a sorted order.
+It serves models that `plain()` describes, objectives that have a recipe, and optimisers that are open; the reference
+serves all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from focuse.engines.base import (
+    Batch,
+    Corruptions,
+    Hints,
+    ObjectiveFunction,
+    OpenOptimiser,
+    Penalty,
+    Recipe,
+    Step,
+    TableOptimiser,
+    recipe_of,
+)
+from focuse.engines.reference import ReferenceEngine
+from focuse.models import Model
+
+if TYPE_CHECKING:
+    from focuse.engines.triton.step import Tuning
+
+WARM_UP = 3  # steps before a graph is recorded: kernels compile, memory finds its place
+
+
+class GpuEngine(ReferenceEngine):
+    """Owns tables on a GPU; embeddings are read and gradients summed once a step, and nobody waits for its loss."""
+
+    optimiser: OpenOptimiser
+
+    def __init__(
+        self,
+        model: Model,
+        entity: Tensor,
+        relation: Tensor,
+        optimiser: OpenOptimiser,
+        dense: Mapping[str, Tensor] | None = None,
+        tuning: Tuning | None = None,
+    ) -> None:
+        super().__init__(model, entity, relation, optimiser, dense)
+        self.tuning = tuning
+        self.recordable = True
+
+    @staticmethod
+    def lacks(model: Model, device: torch.device, optimiser: TableOptimiser) -> str:
+        """Why it cannot serve, '' if it can."""
+        if device.type != "cuda":
+            return "it needs an NVIDIA GPU (--device cuda)"
+        if find_spec("triton") is None:
+            return "it needs the package triton"
+        if not model.plain():
+            return f"it cannot compare as {model.name} does"
+        return "" if isinstance(optimiser, OpenOptimiser) else "it needs the optimizer adam, row-adam or row-adagrad"
+
+    def step(  # type: ignore[override]  # a tensor that nobody waits for
+        self,
+        batch: Batch,
+        corruptions: list[Corruptions],
+        objective: ObjectiveFunction,
+        beta: float | Tensor,
+        penalty: Penalty | None = None,
+        scale: float = 1.0,
+        hints: Hints | None = None,
+    ) -> Tensor:
+        """As the reference's, but the loss comes as a tensor [] and is not looked at."""
+        self._known_twins = None
+        recipe = recipe_of(objective)
+        # Known facts are pairs, and how many there are is known only when they were counted: no graph can hold that.
+        self.recordable = all(group.facts is None for group in corruptions)
+        if recipe is None or not _served(recipe, corruptions, objective, hints):
+            self.recordable = False
+            value = super().step(batch, corruptions, objective, beta, penalty, scale, hints)
+            return torch.tensor(value, dtype=torch.float64, device=self.device)
+        from focuse.engines.triton.pools import pool_step
+        from focuse.engines.triton.step import Task, Tuning, own_step
+
+        more = None if hints is None else hints.batch
+        share = torch.as_tensor(beta, dtype=torch.float64, device=self.device)
+        task = Task(
+            self.model, self.tables, self.optimiser, self.tuning or Tuning(), recipe, batch, share, penalty, scale,
+            more, len(corruptions),
+        )  # fmt: skip
+        return own_step(task, corruptions[0]) if corruptions[0].side == "both" else pool_step(task, corruptions)
+
+    def prepare(self, compute: Step) -> Step:
+        """`compute` recorded as a CUDA graph once warm: dozens of launches become one."""
+        return _Replayed(compute, self)
+
+
+def _served(recipe: Recipe, corruptions: list[Corruptions], objective: ObjectiveFunction, hints: Hints | None) -> bool:
+    """Whether kernels know this mixture of corruptions, and the hints' loss is the recipe's own."""
+    if hints is not None and (recipe.loss != "squared-error" or getattr(hints.loss, "__self__", None) != objective):
+        return False
+    sides = {group.side for group in corruptions}
+    if len(corruptions) == 1 and sides == {"both"}:
+        return corruptions[0].target is None
+    listed = any(group.facts is not None and group.entities is not None for group in corruptions)
+    return bool(sides) and "both" not in sides and not listed
+
+
+class _Replayed:
+    """A step as a CUDA graph, one for each number of rows; the first steps of each run as they are."""
+
+    def __init__(self, compute: Step, engine: GpuEngine) -> None:
+        self.compute, self.engine = compute, engine
+        self.warm: dict[int, int] = {}
+        self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
+        self.beta = torch.zeros((), dtype=torch.float64, device=engine.device)
+        self.key = torch.zeros((), dtype=torch.int64, device=engine.device)
+        self.last_beta: float | None = None
+
+    def __call__(self, rows: Tensor, beta: float | Tensor, key: int | Tensor) -> Tensor:
+        if self.last_beta is None or beta != self.last_beta:
+            self.beta.fill_(beta)
+            self.last_beta = float(beta)
+        self.key.fill_(key)
+        self.engine._known_twins = None
+        size = len(rows)
+        self.warm[size] = self.warm.get(size, 0) + 1
+        if self.warm[size] <= WARM_UP or not self.engine.recordable:
+            return self._aside(rows, self.beta, self.key)
+        if size not in self.graphs:
+            held = rows.clone()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                loss = self.compute(held, self.beta, self.key)
+            self.graphs[size] = graph, held, torch.as_tensor(loss)
+        graph, held, loss = self.graphs[size]
+        held.copy_(rows)
+        graph.replay()
+        return loss.clone()  # the next replay writes over it
+
+    def _aside(self, *inputs: Tensor) -> Tensor:
+        """On a stream of its own, as recording wants its warm-up."""
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            loss = self.compute(*inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        return torch.as_tensor(loss)

@@ -1,0 +1,72 @@
+"""The C++ loops' structures as ctypes knows them: the same fields in the same order as in steps.cpp."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+from focuse.engines.native import library
+
+POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
+
+
+def _fields(**groups: str) -> list[tuple[str, type]]:
+    kinds = {"pointer": POINTER, "long": LONG, "int": INT, "float": FLOAT}
+    # A key may be numbered to appear twice: pointer, long, pointer2.
+    return [(name, kinds[kind.rstrip("0123456789")]) for kind, names in groups.items() for name in names.split()]
+
+
+class TableLayout(ctypes.Structure):
+    _fields_ = _fields(pointer="values first second", long="rows width", int="power scope", float="strength")
+
+
+class ObjectiveLayout(ctypes.Structure):
+    _fields_ = _fields(int="loss nonlinearity", float="shift margin temperature beta scale slope offset")
+
+
+class OptimiserLayout(ctypes.Structure):
+    _fields_ = _fields(int="method whole", float="lr first second tiny first_bias second_bias")
+
+
+class StepLayout(ctypes.Structure):
+    _fields_ = [
+        ("entity", TableLayout),
+        ("relation", TableLayout),
+        *_fields(
+            pointer="head kind tail weight",
+            long="positives hints",
+            pointer2="corruptions tails mask",
+            long2="count",
+            pointer3="pool pool_gradient",
+            long3="pooled",
+            pointer4="query query_gradient comparison slope of_end of_relation of_positive loss of_scale sorted",
+        ),
+        ("objective", ObjectiveLayout),
+        *_fields(float="hint_weight", int="turn form threads"),
+        ("optimiser", OptimiserLayout),
+    ]
+
+    @staticmethod
+    @functools.cache
+    def row_size() -> int:
+        """Bytes of a row's state between the pieces of a pool; also where both sides' structures are compared."""
+        native = library()
+        assert native is not None
+        for layout, function in ((StepLayout, "size_of_step"), (BlockLayout, "size_of_block")):
+            native[function].restype = LONG
+            found, expected = native[function](), ctypes.sizeof(layout)
+            if found != expected:
+                raise RuntimeError(f"the built loops are of another version ({found} bytes, not {expected}): build again")
+        native["size_of_row"].restype = LONG
+        return int(native["size_of_row"]())
+
+
+class BlockLayout(ctypes.Structure):
+    _fields_ = _fields(
+        pointer="values",
+        long="first rows from columns",
+        pointer2="ids target mask",
+        long2="mask_columns",
+        pointer3="states",
+        int="begins ends",
+    )

@@ -1,0 +1,426 @@
+"""Graphs kept from earlier readings: the same graph, at once, and never a stale or broken one."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import focuse
+from focuse.errors import FocuseError
+from focuse.graph import Graph, cache, read, reading
+
+TEXT = "a\tr\tb\t0.5\nb\ts\tc\t-2\na\tr\tb\t7\n"
+
+
+class Shelf:
+    """A cache of its own for files of any size, that counts what is parsed and what is hashed."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, root: Path) -> None:
+        self.patch, self.root = patch, root
+        self.folder = root / "cache" / "graphs"
+        self.parsed = self.hashed = 0
+        patch.setenv("FOCUSE_CACHE", str(root / "cache"))
+        patch.delenv("FOCUSE_GRAPH_CACHE", raising=False)
+        patch.setattr(reading, "CACHED_BYTES", 0)
+        self._count("parsed", reading, "_read_text")
+        self._count("parsed", reading, "_read_parquet")
+        self._count("hashed", cache, "content_hash")
+
+    def _count(self, name: str, module: Any, function: str) -> None:
+        real = getattr(module, function)
+
+        def counted(*arguments: Any) -> Any:
+            setattr(self, name, getattr(self, name) + 1)
+            return real(*arguments)
+
+        self.patch.setattr(module, function, counted)
+
+    def settle(self) -> None:
+        """From now on files count as unchanged as soon as the clock of the file system has moved on."""
+        self.patch.setattr(cache, "UNSETTLED_NS", 0)
+        time.sleep(0.02)
+
+    def put(self, text: str | bytes = TEXT, name: str = "graph.tsv") -> Path:
+        path = self.root / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    def names(self, suffix: str) -> list[Path]:
+        return sorted(self.folder.glob(f"*{suffix}"))
+
+    def costs(self, path: Path, **options: Any) -> tuple[int, int]:
+        """How often reading parses and hashes; what comes must be what a reading without cache gives."""
+        before = self.parsed, self.hashed
+        graph = read(path, **options)
+        after = self.parsed, self.hashed
+        same(graph, read(path, cache=False, **options))
+        assert graph.source == str(path)
+        return after[0] - before[0], after[1] - before[1]
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    return Shelf(monkeypatch, tmp_path)
+
+
+def same(one: Graph, other: Graph) -> None:
+    for name in ("head", "relation", "tail", "weight"):
+        first, second = getattr(one, name), getattr(other, name)
+        assert first.dtype == second.dtype
+        assert first.tobytes() == second.tobytes()
+        assert type(first) is np.ndarray
+        assert first.flags.writeable >= second.flags.writeable
+    assert one.entities == other.entities
+    assert one.relations == other.relations
+    assert one.entities.column.type == other.entities.column.type == pa.string()
+    assert (one.source, one.weighted, repr(one)) == (other.source, other.weighted, repr(other))
+
+
+# ---- the same graph, without reading --------------------------------------------------------------------------------
+
+
+def test_a_second_reading_neither_parses_nor_hashes(shelf: Shelf) -> None:
+    path = shelf.put()
+    shelf.settle()
+    assert shelf.costs(path) == (1, 1)
+    assert shelf.costs(path) == (0, 0)
+    assert len(shelf.names(".graph")) == len(shelf.names(".note")) == 1
+
+
+def test_a_file_that_was_just_written_is_hashed_again(shelf: Shelf) -> None:
+    path = shelf.put()
+    assert shelf.costs(path) == (1, 2)  # once more after reading: it might have changed meanwhile
+    assert shelf.costs(path) == (0, 1)
+    assert shelf.names(".note") == []
+
+
+NAME = st.text(st.characters(exclude_categories=("Cs",), exclude_characters='\t\r\n\0\ufeff",'), min_size=1)
+EDGE = st.tuples(NAME, NAME, NAME, st.floats(allow_nan=False, allow_infinity=False))
+
+
+def written(edges: list[tuple[Any, ...]], kind: str, header: bool, path: Path) -> None:
+    names = ("head", "relation", "tail", "weight")
+    if kind == "parquet":
+        return pq.write_table(pa.table(dict(zip(names, zip(*edges, strict=True), strict=False))), path)
+    mark = "," if kind == "csv" else "\t"
+    lines = ([names[: len(edges[0])]] if header else []) + [tuple(map(str, edge)) for edge in edges]
+    text = "".join(mark.join(line) + "\n" for line in lines).encode()
+    pack: dict[str, Callable[[bytes], bytes]] = {
+        "gzip": gzip.compress,
+        "zstd": lambda data: bytes(pa.compress(data, codec="zstd", asbytes=True)),
+    }
+    path.write_bytes(pack.get(kind, bytes)(text))
+    return None
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(EDGE, min_size=1, max_size=8),
+    st.sampled_from(["tsv", "csv", "gzip", "zstd", "parquet"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_kept_graph_is_the_one_that_was_read(edges: list[Any], kind: str, header: bool, weighted: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        shelf = Shelf(patch, Path(folder))
+        path = Path(folder) / "graph"
+        written(edges if weighted else [edge[:3] for edge in edges], kind, header, path)
+        options: dict[str, Any] = {} if kind == "parquet" else {"header": header, "delimiter": "\t,"[kind == "csv"]}
+        assert shelf.costs(path, **options)[0] == 1
+        assert shelf.costs(path, **options)[0] == 0
+
+
+def test_small_files_and_other_sources_are_not_kept(shelf: Shelf) -> None:
+    shelf.patch.setattr(reading, "CACHED_BYTES", 4 * len(TEXT))
+    assert shelf.costs(shelf.put()) == shelf.costs(shelf.put()) == (1, 0)
+    read([("a", "r", "b", 1.0)])
+    packed = gzip.compress(TEXT.encode() * 4, mtime=0)
+    assert shelf.costs(shelf.put(packed, "g.gz"))[0] == 1  # a quarter is enough of what is packed
+    assert shelf.costs(shelf.put(packed, "g.gz"))[0] == 0
+
+
+def test_names_and_places_do_not_matter_but_content_and_options_do(shelf: Shelf) -> None:
+    path = shelf.put("head\trelation\ttail\na\tr\tb\n")
+    copy, moved = path.with_name("copy.tsv"), path.with_name("moved")
+    assert shelf.costs(path)[0] == 1
+    shutil.copy(path, copy)
+    assert shelf.costs(copy)[0] == 0
+    path.rename(moved)
+    assert shelf.costs(moved)[0] == 0
+    for options in ({"header": False}, {"columns": [3, 2, 1]}, {"columns": ["tail", "relation", "head"]}):
+        assert shelf.costs(copy, **options)[0] == 1
+        assert shelf.costs(moved, **options)[0] == 0
+    weights = {"r": 0.25}
+    assert read(copy, relation_weights=weights).weight.tolist() == [0.25]
+    assert read(copy).weight.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_change_of_same_size_and_time_is_noticed(shelf: Shelf, settled: bool) -> None:
+    path = shelf.put()
+    before = path.stat()
+    if settled:
+        shelf.settle()
+    assert shelf.costs(path)[0] == 1
+    time.sleep(0.02 if settled else 0)
+    path.write_text(TEXT.replace("7", "8"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    assert shelf.costs(path)[0] == 1
+    assert read(path).weight.tolist() == [0.5, -2.0, 8.0]
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept(shelf: Shelf) -> None:
+    path = shelf.put()
+    real = reading._parse
+
+    def parse(*arguments: Any) -> Any:
+        table = real(*arguments)
+        path.write_text(TEXT.replace("7", "8"))
+        return table
+
+    shelf.patch.setattr(reading, "_parse", parse)
+    assert read(path).weight.tolist() == [0.5, -2.0, 7.0]
+    assert shelf.names(".graph") == []
+
+
+def test_arrays_may_be_written_to_and_the_kept_graph_stays(shelf: Shelf) -> None:
+    path = shelf.put()
+    for _ in range(2):
+        graph = read(path)
+        graph.weight[:] = 9
+        graph.head[0] = 2
+    assert shelf.costs(path)[0] == 0
+
+
+def test_a_kept_graph_trains_without_a_warning(shelf: Shelf, small: Graph) -> None:
+    path = shelf.root / "small.tsv"
+    small.write(path)
+    fresh, kept = read(path), read(path)
+    assert shelf.parsed == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        runs = [focuse.train(graph, dim=4, epochs=2, engine="reference", progress=False) for graph in (fresh, kept)]
+    assert runs[0].evaluate().all == runs[1].evaluate().all
+    kept.write(shelf.root / "again.tsv")
+    assert (shelf.root / "again.tsv").read_bytes() == path.read_bytes()
+
+
+# ---- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("damage", ["truncated", "longer", "flipped", "header", "magic", "garbage", "empty", "gone"])
+def test_damaged_files_are_rebuilt(shelf: Shelf, damage: str, settled: bool) -> None:
+    path = shelf.put()
+    if settled:
+        shelf.settle()
+    read(path)
+    [kept] = shelf.names(".graph")
+    whole = kept.read_bytes()
+    time.sleep(0.02)
+    broken = {
+        "truncated": whole[:-1],
+        "longer": whole + b"x",
+        "flipped": whole[:70] + bytes([whole[70] ^ 1]) + whole[71:],
+        "header": whole[:8] + bytes([whole[8] ^ 1]) + whole[9:],
+        "magic": b"x" + whole[1:],
+        "garbage": b"x" * len(whole),
+        "empty": b"",
+    }.get(damage)
+    if broken is None:
+        kept.unlink()
+    else:
+        kept.write_bytes(broken)
+    assert shelf.costs(path)[0] == 1
+    assert kept.read_bytes() == whole
+    assert shelf.costs(path)[0] == 0
+
+
+def test_damaged_notes_cost_a_hash(shelf: Shelf) -> None:
+    path = shelf.put()
+    shelf.settle()
+    for text in ("", "no note", "../x 1 2 3", f"{'0' * 40} 1 2 3", "\xff"):
+        read(path)
+        [note] = shelf.names(".note")
+        note.write_text(text, encoding="latin-1")
+        assert shelf.costs(path) == (0, 1)
+    assert shelf.costs(path) == (0, 0)
+
+
+def test_a_graph_that_was_written_anew_is_checked_once(shelf: Shelf) -> None:
+    path = shelf.put()
+    shelf.settle()
+    read(path)
+    [kept] = shelf.names(".graph")
+    checked = []
+    real = cache._checksum
+    shelf.patch.setattr(cache, "_checksum", lambda *rest: checked.append(1) or real(*rest))
+    for expected in ([], [1], [1]):
+        if expected and not checked:
+            kept.write_bytes(kept.read_bytes())
+        assert shelf.costs(path) == (0, 0)
+        assert checked == expected
+
+
+def test_faulty_files_are_never_kept(shelf: Shelf) -> None:
+    good = shelf.put()
+    read(good)
+    bad = shelf.put(TEXT + "a\tr\tb\tnan\n", "bad.tsv")
+    messages = set()
+    for use in (False, True, True):
+        with pytest.raises(FocuseError) as caught:
+            read(bad, cache=use)
+        messages.add(str(caught.value))
+    assert messages == {f"{bad}, line 4: the weight 'nan' is not finite; give it a number or remove the line"}
+    with pytest.raises(FocuseError, match="no edges"):
+        read(shelf.put("head\trelation\ttail\tweight\n", "none.tsv"))
+    assert len(shelf.names(".graph")) == 1
+    good.write_text("a\tr\n")
+    with pytest.raises(FocuseError, match="line 1"):
+        read(good)
+
+
+def test_the_name_of_a_file_decides_only_where_it_does_without_cache(shelf: Shelf) -> None:
+    protein = shelf.put("PAR1\tbinds\tF2R\t0.9\n", "protein.tsv")
+    assert shelf.costs(protein)[0] == 1
+    with pytest.raises(FocuseError, match="not a readable Parquet file"):
+        read(shutil.copy(protein, protein.with_suffix(".parquet")))
+
+
+@pytest.mark.parametrize("fault", ["folder", "temporary", "replace", "disk", "home", "write"])
+def test_a_cache_that_cannot_be_written_fails_no_reading(shelf: Shelf, fault: str) -> None:
+    def fail(*arguments: Any, **options: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    if fault == "folder":
+        shelf.patch.setenv("FOCUSE_CACHE", str(shelf.put("a file", "file") / "cache"))
+    elif fault == "home":
+        shelf.patch.setattr(cache, "cache_folder", lambda: (_ for _ in ()).throw(FocuseError("no home")))
+    elif fault == "disk":
+        shelf.patch.setattr(cache.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0))
+    else:
+        module, name = {"temporary": (tempfile, "mkstemp"), "replace": (os, "replace"), "write": (cache, "_bytes")}[
+            fault
+        ]
+        shelf.patch.setattr(module, name, fail)
+    path = shelf.put()
+    assert shelf.costs(path)[0] == shelf.costs(path)[0] == 1
+    assert not shelf.folder.is_dir() or list(shelf.folder.iterdir()) == []
+
+
+def test_a_folder_that_may_only_be_read_still_serves(shelf: Shelf) -> None:
+    path = shelf.put()
+    read(path)
+    for name in ("utime", "replace", "unlink"):
+        shelf.patch.setattr(os, name, lambda *rest, **more: (_ for _ in ()).throw(PermissionError(13, "no")))
+    shelf.settle()
+    assert shelf.costs(path) == (0, 1)
+    assert shelf.costs(path) == (0, 1)  # no note could be taken
+
+
+# ---- switches and room ----------------------------------------------------------------------------------------------
+
+
+def test_it_can_be_switched_off(shelf: Shelf) -> None:
+    path = shelf.put()
+    for word in ("off", "OFF", "0", "no", "false"):
+        shelf.patch.setenv("FOCUSE_GRAPH_CACHE", word)
+        assert shelf.costs(path) == (1, 0)
+    shelf.patch.delenv("FOCUSE_GRAPH_CACHE")
+    read(path, cache=False)
+    assert not shelf.folder.exists()
+    assert shelf.costs(path)[0] == 1
+    read(path, cache=False)
+    assert shelf.parsed == 5 * 2 + 1 + 2 + 1  # every comparison parses as well
+
+
+def test_the_room_is_given_in_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for word, expected in (("", 2_000_000_000), ("0.5", 500_000_000), (" 10 ", 10_000_000_000), ("-1", 0)):
+        monkeypatch.setenv("FOCUSE_GRAPH_CACHE", word)
+        assert cache.most_bytes() == expected
+    for word in ("lots", "nan", "inf"):
+        monkeypatch.setenv("FOCUSE_GRAPH_CACHE", word)
+        with pytest.raises(FocuseError, match=f"FOCUSE_GRAPH_CACHE is '{word}'; set it to off or"):
+            cache.most_bytes()
+
+
+def test_what_was_not_used_for_longest_makes_room(shelf: Shelf) -> None:
+    first, second, third = (shelf.put(TEXT.replace("7", str(i)), f"{i}.tsv") for i in range(3))
+    read(first)
+    size = shelf.names(".graph")[0].stat().st_size
+    shelf.patch.setenv("FOCUSE_GRAPH_CACHE", str(size * 2.5 / 1e9))
+    read(second)
+    time.sleep(0.02)
+    assert shelf.costs(first)[0] == 0  # used last
+    assert shelf.costs(third)[0] == 1
+    assert len(shelf.names(".graph")) == 2
+    assert [shelf.costs(path)[0] for path in (first, third, second)] == [0, 0, 1]
+    shelf.patch.setenv("FOCUSE_GRAPH_CACHE", str(size * 0.5 / 1e9))
+    assert shelf.costs(shelf.put(TEXT.replace("7", "9"), "large.tsv"))[0] == 1
+    assert len(shelf.names(".graph")) == 2  # too large itself: nothing makes room for it
+
+
+def test_what_others_left_is_swept(shelf: Shelf) -> None:
+    read(shelf.put())
+    now = time.time()
+    for name, age in (("old.part", 700), ("new.part", 60), ("old.note", 40 * 86_400), ("new.note", 86_400), ("x", 1e8)):
+        (shelf.folder / name).touch()
+        os.utime(shelf.folder / name, (now - age, now - age))
+    read(shelf.put(TEXT * 2, "other.tsv"))
+    left = {path.name for path in shelf.folder.iterdir() if path.suffix != ".graph"}
+    assert left == {"new.part", "new.note", "x"}
+
+
+def test_kept_files_are_private(shelf: Shelf) -> None:
+    read(shelf.put())
+    if os.name == "posix":
+        assert shelf.folder.stat().st_mode & 0o77 == 0
+        assert {path.stat().st_mode & 0o77 for path in shelf.folder.iterdir()} == {0}
+
+
+READ = """
+import hashlib, sys, time
+from focuse.graph import read, reading
+time.sleep(max(0, float(sys.argv[2]) - time.time()))
+if sys.argv[3] == "kept":
+    reading._read_text = None
+graph = read(sys.argv[1])
+names = "".join([*graph.entities, *graph.relations])
+print(hashlib.md5(b"".join([graph.head, graph.relation, graph.tail, graph.weight, names.encode()])).hexdigest())
+"""
+
+
+def test_two_processes_at_once(shelf: Shelf) -> None:
+    text = "".join(f"entity {i % 977}\tr{i % 7}\tentity {i % 1009}\t{i / 8}\n" for i in range(40_000))
+    path = shelf.put(text)
+    assert path.stat().st_size > 1 << 20
+
+    def start(kind: str, when: float) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", READ, str(path), str(when), kind]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    together = time.time() + 1.5
+    both = [start("any", together) for _ in range(2)]
+    answers = [process.communicate(timeout=60)[0] for process in both]
+    answers += [start("kept", 0).communicate(timeout=60)[0]]
+    assert len(set(answers)) == 1
+    assert len(answers[0].strip()) == 32
+    assert len(shelf.names(".graph")) == 1
+    assert shelf.names(".part") == []
