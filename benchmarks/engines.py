@@ -251,7 +251,7 @@ def sweep(name: str, model: str) -> None:
                     training.penalty, 1.0, None, 1)  # fmt: skip
 
     found = []
-    for columns, warps in [*product((64, 128, 256), (4, 8, 16)), (512, 8), (512, 16)]:
+    for columns, warps in [*product((32, 64, 128, 256), (1, 2, 4)), (512, 4)]:
         tuning = replace(base, columns=columns, warps=warps)
         sources = Sources(task(tuning), count=training.sampler.count)
         found.append((milliseconds(lambda s=sources: judge(s, group)), tuning))
@@ -261,8 +261,8 @@ def sweep(name: str, model: str) -> None:
     print(f"   sorting alone: {milliseconds(lambda: sort(sources, ids, sides, ids)) * 1e3:.1f} µs")
     judge(sources, group)
     order, found = sort(sources, ids, sides, ids), []
-    for entries, columns, warps in [*product((4, 8, 16), (128, 256, 512), (1, 2, 4)), (8, 1024, 4), (8, 1024, 8)]:
-        if columns // (32 * warps) not in (4, 8):
+    for entries, columns, warps in [*product((2, 4), (64, 128, 256, 512), (1, 2, 4))]:
+        if columns // (32 * warps) not in (1, 2, 4, 8):
             continue
         sources.task = task(replace(base, entries=entries, row_columns=columns, row_warps=warps))
         found.append((milliseconds(lambda: move(sources, order)), sources.task.tuning))

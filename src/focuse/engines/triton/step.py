@@ -35,13 +35,18 @@ class Tuning:
     """What `benchmarks/engines.py --sweep` tries: sizes of the programs; results differ by rounding only."""
 
     block: int = 32  # corruptions of a positive at a time
-    columns: int = 128  # of a row at a time, in a positive's program
-    warps: int = 8
-    entries: int = 8  # of a row's entries at a time
-    row_columns: int = 512  # of a row, in a row's program
-    row_warps: int = 4
+    columns: int = 64  # of a row at a time, in a positive's program
+    warps: int = 1  # one: sums within a warp need no barrier, which cost more than the work
+    entries: int = 4  # of a row's entries at a time
+    row_columns: int = 256  # of a row, in a row's program
+    row_warps: int = 1
     chunk: int = 64  # entries of a long segment that are summed beforehand
     aside: bool = True  # whether sorting goes on beside the positives' programs
+
+    @classmethod
+    def of(cls, form: str) -> Tuning:
+        """What was fastest on an H200 for rows of 400 and 800 numbers."""
+        return cls() if form == "dot" else cls(columns=32, row_columns=64)
 
 
 @dataclass(frozen=True)
