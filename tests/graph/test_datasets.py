@@ -171,7 +171,7 @@ def test_the_cache_lies_where_the_system_keeps_such_things(monkeypatch, tmp_path
         monkeypatch.delenv(name, raising=False)
     for name, value in {"HOME": str(tmp_path), **variables}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(datasets.sys, "platform", system)
+    monkeypatch.setattr(sys, "platform", system)
     assert cache_folder() == Path(expected.replace("HOME", str(tmp_path)))
 
 

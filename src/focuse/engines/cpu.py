@@ -41,7 +41,7 @@ SCOPES = {"tables": 0, "touched": 1, "rows": 2}
 BLOCK = 1 << 20
 # A pool of more columns comes in pieces, whose products are computed twice.
 COLUMNS = 1 << 16
-QUERY_COLUMNS = 32  # as steps.cpp keeps the queries of own corruptions
+BLOCK_COLUMNS = 32  # of what steps.cpp keeps in blocks
 ALONE = 4096  # comparisons in a step below which a second thread costs more than it saves
 
 
@@ -139,11 +139,11 @@ class _Step:
         layout.objective = _objective(recipe, beta, scale, engine.model.dense.get("scale"))
         layout.optimiser = _optimiser(engine.optimiser)
         width = self.width = engine.tables["entity"].shape[1]
-        room = engine.room
+        self.blocks, room = -(-width // BLOCK_COLUMNS), engine.room
         self.loss = room("loss", self.all, dtype=torch.float64)
         layout.loss = address(self.loss)
         layout.comparison = address(room("comparison", self.all))
-        layout.of_end = address(room("of_end", 2, self.all, width))
+        layout.of_end = address(room("of_end", self.blocks, 2 * self.all, BLOCK_COLUMNS))
         layout.of_relation = address(room("of_relation", self.all, width))
         layout.of_scale = address(room("of_scale", self.all, 2))
         layout.threads = torch.get_num_threads()
@@ -172,8 +172,7 @@ class _Step:
         layout.tails = self._held(group.tails)
         layout.mask = None if group.mask is None else self._held(group.mask)
         layout.slope = address(self.engine.room("slope", *shape))
-        blocks = -(-self.width // QUERY_COLUMNS)
-        layout.query = address(self.engine.room("query", blocks, 2 * self.count, QUERY_COLUMNS))
+        layout.query = address(self.engine.room("query", self.blocks, 2 * self.count, BLOCK_COLUMNS))
         if shape.numel() < ALONE:
             layout.threads = 1
         self._call("own_corruptions")

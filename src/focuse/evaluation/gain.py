@@ -143,34 +143,38 @@ class TrivialScorer:
 
     Where train does not link two entities it says the same of all, so only the neighbours of a query are looked up.
     `absent` is a score for all entities that train does not link to the query's (None: the trivial predictor's own
-    guess, which takes every triple for a fact).
+    guess, which takes every triple for a fact). Scores come on `device`; a GPU sorts them far faster.
     """
 
-    device = torch.device("cpu")
-
-    def __init__(self, trivial: Trivial, train: Graph, absent: float | None = None) -> None:
+    def __init__(
+        self, trivial: Trivial, train: Graph, absent: float | None = None, device: torch.device | str = "cpu"
+    ) -> None:
         self.trivial, self.entities, self.absent = trivial, len(train.entities), absent
+        self.device = torch.device(device)
         head, tail = train.head.astype(np.int64), train.tail.astype(np.int64)
         self.links = np.unique(np.concatenate([head * self.entities + tail, tail * self.entities + head]))
 
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Weights of triples, ids int64 [B] -> [B]."""
-        given, kind, other = head.numpy(), relation.numpy(), tail.numpy()
+        given, kind, other = (ids.cpu().numpy() for ids in (head, relation, tail))
         linked = np.isin(given * self.entities + other, self.links)
-        return torch.from_numpy(np.where(linked, self.trivial(given, kind, other), self._elsewhere(kind)))
+        return self._here(np.where(linked, self.trivial(given, kind, other), self._elsewhere(kind)))
 
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         """Weights with every entity on the other side, ids int64 [B] -> [B, E]."""
-        given, kind = known.numpy(), relation.numpy()
-        scores = np.repeat(self._elsewhere(kind)[:, None], self.entities, axis=1)
+        given, kind = known.cpu().numpy(), relation.cpu().numpy()
+        scores = self._here(self._elsewhere(kind))[:, None].repeat(1, self.entities)
         start, end = (np.searchsorted(self.links, (given + step) * self.entities) for step in (0, 1))
         count = end - start
         row = np.repeat(np.arange(len(given)), count)
         place = np.arange(len(row)) + np.repeat(start - (np.cumsum(count) - count), count)
         other = self.links[place] % self.entities
         triple = (given[row], kind[row], other) if side == "tail" else (other, kind[row], given[row])
-        scores[row, other] = self.trivial(*triple)
-        return torch.from_numpy(scores)
+        scores[self._here(row), self._here(other)] = self._here(self.trivial(*triple))
+        return scores
+
+    def _here(self, values: npt.NDArray[Any]) -> Tensor:
+        return torch.from_numpy(values).to(self.device)
 
     def _elsewhere(self, relation: npt.NDArray[np.int64]) -> Floats:
         return self.trivial.elsewhere(relation) if self.absent is None else np.full(len(relation), self.absent)

@@ -6,6 +6,9 @@ all entities (raw) and among those not known to be true (filtered). Tie rules an
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -25,8 +28,9 @@ TIES = ("worst", "mean", "best")
 PROTOCOLS = ("sides", "joint")
 # Scores held at once: 32 million float32 are 128 MB, whatever the number of entities.
 SCORES_AT_ONCE = 1 << 25
-# On a CPU so few that they stay in its caches: 16 MB.
-SCORES_IN_CACHE = 1 << 22
+# Of one thread on a CPU; so few, 8 MB, stay in its caches.
+SCORES_IN_CACHE = 1 << 21
+Map = Callable[..., Iterator[tuple[Tensor, Tensor]]]
 
 
 class Scorer(Protocol):
@@ -74,44 +78,75 @@ def rank(
 ) -> Ranking:
     """Rank triples (ids int64 [n]) against every entity on both sides.
 
-    `known` holds the facts that the filtered ranks leave out. Memory is bounded by `at_once` scores.
+    `known` holds the facts that the filtered ranks leave out. Memory is bounded by `at_once` scores. On a CPU the
+    scorer is asked by several threads.
     """
     if not len(head):
         none = np.empty((0, 2), np.int64)
         return Ranking(Rivals(none, none), Rivals(none, none), np.empty(0, np.float32))
     h, r, t = (ids.to(scorer.device) for ids in (head, relation, tail))
-    if at_once is None:
-        at_once = SCORES_IN_CACHE if scorer.device.type == "cpu" else SCORES_AT_ONCE
-    size = max(1, at_once // max(known.entities, 1))
-    tails, score = _count(scorer, h, r, t, "tail", known, size)
-    heads, _ = _count(scorer, t, r, h, "head", known, size)
-    table = torch.stack([tails, heads], dim=1).cpu().numpy()  # [n, sides, 4]
+    with _workers(scorer.device) as (threads, mapped):
+        if at_once is None:
+            at_once = min(SCORES_AT_ONCE, threads * SCORES_IN_CACHE) if threads else SCORES_AT_ONCE
+        size = max(1, at_once // max(threads, 1) // max(known.entities, 1))
+        tails = _Side(scorer, h, r, t, "tail", known).count(size, mapped)
+        heads = _Side(scorer, t, r, h, "head", known).count(size, mapped)
+    table = torch.stack([tails[0], heads[0]], dim=1).cpu().numpy()  # [n, sides, 4]
     if (table < 0).any():
         raise FocuseError("the model gives scores that are not finite: training diverged; lower the learning rate")
     raw, filtered = (Rivals(table[..., i], table[..., i + 1]) for i in (0, 2))
-    return Ranking(raw, filtered, score.cpu().numpy())
+    return Ranking(raw, filtered, tails[1].cpu().numpy())
 
 
-def _count(
-    scorer: Scorer, given: Tensor, relation: Tensor, target: Tensor, side: Side, known: Known, size: int
-) -> tuple[Tensor, Tensor]:
-    """The four counts of each triple's target on one side, int64 [n, 4], and its score [n]; `size` queries at once.
+class _Side:
+    """One side of some triples, by the queries they ask.
 
-    Triples that ask the same share their scores, so a query is scored but once. The target's score is one of them,
-    else rounding would break ties.
+    Triples that ask the same share their scores, so a query is scored but once. A target's score is one of them, else
+    rounding would break ties.
     """
-    ordered, order = torch.sort(known.query(given, relation), stable=True)
-    query, which, times = torch.unique_consecutive(ordered, return_inverse=True, return_counts=True)
-    first = F.pad(times.cumsum(0), (1, 0))
-    start, stop = known.answers(query, side)
-    cuts = [*range(0, len(query), size), len(query)]
-    places = first[torch.tensor(cuts, device=first.device)].tolist()
-    target, counts, owns = target[order], [], []
-    for (begin, end), (left, right) in zip(pairwise(cuts), pairwise(places), strict=True):
-        asked, targets = query[begin:end], target[left:right]
-        scores = scorer.score_all(asked // known.relations, asked % known.relations, side)
-        facts = start[begin:end], stop[begin:end], known.by_side[side]
-        counts.append(count_rivals(scores, first[begin : end + 1] - left, targets, *facts))
-        owns.append(scores[which[left:right] - begin, targets])
-    back = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
-    return torch.cat(counts)[back], torch.cat(owns)[back]
+
+    def __init__(
+        self, scorer: Scorer, given: Tensor, relation: Tensor, target: Tensor, side: Side, known: Known
+    ) -> None:
+        self.scorer, self.side, self.known = scorer, side, known
+        ordered, self.order = torch.sort(known.query(given, relation), stable=True)
+        self.query, self.which, times = torch.unique_consecutive(ordered, return_inverse=True, return_counts=True)
+        self.target = target[self.order]
+        self.first = F.pad(times.cumsum(0), (1, 0))  # query q has the targets first[q] to first[q + 1]
+        self.start, self.stop = known.answers(self.query, side)
+
+    def count(self, size: int, mapped: Map) -> tuple[Tensor, Tensor]:
+        """The four counts of each triple's target, int64 [n, 4], and its score [n]; `size` queries at once."""
+        cuts = [*range(0, len(self.query), size), len(self.query)]
+        places = self.first[torch.tensor(cuts, device=self.first.device)].tolist()
+        counts, scores = zip(*mapped(self._block, pairwise(cuts), pairwise(places)), strict=True)
+        back = torch.argsort(self.order)
+        return torch.cat(counts)[back], torch.cat(scores)[back]
+
+    @torch.no_grad()  # once more: it holds for one thread
+    def _block(self, queries: tuple[int, int], places: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        (begin, end), (left, right) = queries, places
+        asked, target = self.query[begin:end], self.target[left:right]
+        scores = self.scorer.score_all(asked // self.known.relations, asked % self.known.relations, self.side)
+        facts = self.start[begin:end], self.stop[begin:end], self.known.by_side[self.side]
+        counts = count_rivals(scores, self.first[begin : end + 1] - left, target, *facts)
+        return counts, scores[self.which[left:right] - begin, target]
+
+
+@contextmanager
+def _workers(device: torch.device) -> Iterator[tuple[int, Map]]:
+    """How many threads there are, and a `map` over them; on a GPU none, and the plain one.
+
+    Each takes whole blocks with torch on one thread: torch's own would meet after every operation and, where other
+    programs want the cores as well, spend most of their time waiting for each other.
+    """
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1:
+        yield int(device.type == "cpu"), map
+        return
+    torch.set_num_threads(1)  # new threads begin with as many
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            yield threads, pool.map
+    finally:
+        torch.set_num_threads(threads)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from focuse.errors import FocuseError, choose
 from focuse.graph import fetching
+from focuse.graph.cache import cache_folder as cache_folder
 from focuse.graph.fetching import Progress, Say
 from focuse.graph.graph import Graph
 from focuse.graph.reading import open_bytes, read
@@ -225,22 +225,6 @@ def data_folder() -> Path | None:
     """The folder that FOCUSE_DATA names, if it is set."""
     given = os.environ.get("FOCUSE_DATA")
     return Path(os.path.expanduser(given)) if given else None
-
-
-def cache_folder() -> Path:
-    """Where fetched data sets are kept: FOCUSE_CACHE, else the system's place for such things."""
-    if given := os.environ.get("FOCUSE_CACHE"):
-        return Path(os.path.expanduser(given))
-    try:
-        if sys.platform == "win32":
-            local = os.environ.get("LOCALAPPDATA")
-            return (Path(local) if local else Path.home() / "AppData" / "Local") / "focuse" / "Cache"
-        if sys.platform == "darwin":
-            return Path.home() / "Library" / "Caches" / "focuse"
-        given = os.environ.get("XDG_CACHE_HOME", "")
-        return (Path(given) if os.path.isabs(given) else Path.home() / ".cache") / "focuse"
-    except RuntimeError:
-        raise FocuseError("no home folder to keep data sets in; name one with FOCUSE_CACHE") from None
 
 
 def find(name: str) -> Found | None:

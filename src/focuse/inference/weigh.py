@@ -139,7 +139,7 @@ class Weigher:
         asked = queries.graph if queries is not None else queries_of(test, every)
         gains = {self.name: ndcg(self.engine, asked)}
         for name, row in {**fit_trivial(train), **fit_doubting(train)}.items():
-            gains[name] = ndcg(TrivialScorer(row, train), asked)
+            gains[name] = ndcg(TrivialScorer(row, train, device=self.engine.device), asked)
         notes += self._verdict(test, table)
         return WeightEvaluation(replace(table, notes=(*table.notes, *notes)), gains)
 

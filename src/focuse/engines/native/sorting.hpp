@@ -11,6 +11,8 @@ struct Ids {
     uint32_t operator[](int64_t entry) const { return ids[entry]; }
 };
 
+constexpr int DIGIT = 15;  // bits at a time, at most: their counts still lie in a core's own cache
+
 // Radix sort, lowest digits first. After `sort`, `keys` and `order` hold ids and entries.
 template <class Source>
 struct Sorter {
@@ -25,7 +27,7 @@ struct Sorter {
         : source(of), entries(count), threads(workers), keys(room), order(room + count), other_keys(room + 2 * count),
           other_order(room + 3 * count) {
         const int needed = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(ids - 1, 1)));
-        passes = (needed + 11) / 12;
+        passes = (needed + DIGIT - 1) / DIGIT;
         bits = (needed + passes - 1) / passes;
         places.resize(static_cast<size_t>(threads) << bits);
     }

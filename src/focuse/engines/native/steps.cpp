@@ -31,7 +31,7 @@ struct Step {
     int64_t pooled;
     float *query, *query_gradient;      // [2, positives, width]: for tails, for heads; own corruptions': in blocks
     float *comparison, *slope;          // [positives + hints]; [positives, count]
-    float *of_end, *of_relation;        // [2, positives + hints, width], [positives + hints, width]
+    float *of_end, *of_relation;        // gradients of heads and tails, in blocks; [positives + hints, width]
     float* of_positive;                 // [positives]: gradient of a positive's comparison
     double* loss;                       // [positives + hints]
     float* of_scale;                    // [positives + hints, 2]
@@ -69,38 +69,44 @@ void ask(const Step& s, int64_t b, const Triple& at) {
     make_query(s.turn, false, at.tail, at.relation, s.query + (s.positives + b) * width, width);
 }
 
-// From the gradients of both queries and of the positive's comparison to those of head, relation and tail.
+// Rows that `update` reads in the order of entities are kept in blocks of columns, [blocks, rows, COLUMNS]: it goes
+// through one block after the other, and each stays in a core's own cache meanwhile.
+void keep(float* blocks, int64_t rows, int64_t place, const float* row, int64_t width) {
+    for (int64_t from = 0; from < width; from += COLUMNS) {
+        float* block = blocks + from * rows + place * COLUMNS;
+        if (from + COLUMNS <= width) {
+            store(block, load(row + from));
+            store(block + 16, load(row + from + 16));
+        } else {
+            std::fill(std::copy(row + from, row + width, block), block + COLUMNS, 0.0f);
+        }
+    }
+}
+
+// From the gradients of both queries and of the positive's comparison to those of head, relation and tail; `room` for
+// two rows.
 template <int form>
 void settle(const Step& s, int64_t b, const Triple& at, float slope, const float* query, float* for_tail,
-            const float* for_head) {
+            const float* for_head, float* room) {
     const int64_t width = s.entity.width, all = s.positives + s.hints;
-    float *of_head = s.of_end + b * width, *of_tail = s.of_end + (all + b) * width, *of_kind = s.of_relation + b * width;
+    float *of_head = room, *of_tail = room + width, *of_kind = s.of_relation + b * width;
     slope = by_distance<form>(slope, s.comparison[b]);
     add_pull<form>(slope, at.tail, query, for_tail, width);
     add_pull<form, true>(slope, query, at.tail, of_tail, width);
     query_gradient<true>(s.turn, true, at.head, at.relation, for_tail, of_head, of_kind, width);
     if (for_head) query_gradient<false>(s.turn, false, at.tail, at.relation, for_head, of_tail, of_kind, width);
+    keep(s.of_end, 2 * all, b, of_head, width);
+    keep(s.of_end, 2 * all, all + b, of_tail, width);
 }
 
 // Room of one thread, for one positive at a time. Its scores are filled up to whole vectors with hidden ones.
 struct Room {
-    std::vector<float> tail_query, head_query, for_tail, for_head, comparisons, scores;
+    std::vector<float> tail_query, head_query, for_tail, for_head, ends, comparisons, scores;
     std::vector<int32_t> by_side, rest;
     Room(int64_t width, int64_t count)
-        : tail_query(width), head_query(width), for_tail(width), for_head(width), comparisons(count), scores((count + 15) / 16 * 16), by_side(count + 1),
-          rest(count + 1) {}
+        : tail_query(width), head_query(width), for_tail(width), for_head(width), ends(2 * width), comparisons(count),
+          scores((count + 15) / 16 * 16), by_side(count + 1), rest(count + 1) {}
 };
-
-// Queries are kept in blocks of columns, [blocks, 2 × positives, COLUMNS]: `update` goes through one block after the
-// other, each of which stays in a core's own cache while it is read in the order of entities.
-void keep_query(const Step& s, int64_t place, const float* query) {
-    const int64_t width = s.entity.width;
-    for (int64_t from = 0; from < width; from += COLUMNS) {
-        float* block = s.query + (from * 2 * s.positives) + place * COLUMNS;
-        if (from + COLUMNS <= width) std::copy_n(query + from, COLUMNS, block);
-        else std::fill(std::copy(query + from, query + width, block), block + COLUMNS, 0.0f);
-    }
-}
 
 // Corruptions [from, to) of `by_side` replace the same side, so they meet one query.
 template <int form>
@@ -156,8 +162,8 @@ void own(const Step& s, const Stages& stages, int64_t b, Room& room) {
     const float *for_tails = room.tail_query.data(), *for_heads = room.head_query.data();
     make_query(s.turn, true, at.head, at.relation, room.tail_query.data(), width);
     make_query(s.turn, false, at.tail, at.relation, room.head_query.data(), width);
-    keep_query(s, b, for_tails);
-    keep_query(s, s.positives + b, for_heads);
+    keep(s.query, 2 * s.positives, b, for_tails, width);
+    keep(s.query, 2 * s.positives, s.positives + b, for_heads, width);
     s.comparison[b] = compare<form>(for_tails, at.tail, width);
     const int64_t heads = split_sides(tails, count, room.by_side.data(), room.rest.data());
     float* scores = room.scores.data();
@@ -183,13 +189,14 @@ void own(const Step& s, const Stages& stages, int64_t b, Room& room) {
     std::fill(room.for_head.begin(), room.for_head.end(), 0.0f);
     pull_all<form>(s, ids, room, 0, heads, for_tails, slope, room.for_tail.data());
     pull_all<form>(s, ids, room, heads, count, for_heads, slope, room.for_head.data());
-    settle<form>(s, b, at, of_positive, for_tails, room.for_tail.data(), room.for_head.data());
+    settle<form>(s, b, at, of_positive, for_tails, room.for_tail.data(), room.for_head.data(), room.ends.data());
 }
 
 // A triple that rules infer with confidence s: its shortfall max(0, s − φ(f))², times `hint_weight`.
 template <int form>
-void hint(const Step& s, const Stages& stages, int64_t b, float* query, float* for_tail) {
+void hint(const Step& s, const Stages& stages, int64_t b, float* room) {
     const int64_t width = s.entity.width;
+    float *query = room, *for_tail = room + width;
     const Triple at = triple(s, b);
     make_query(s.turn, true, at.head, at.relation, query, width);
     s.comparison[b] = compare<form>(query, at.tail, width);
@@ -200,7 +207,7 @@ void hint(const Step& s, const Stages& stages, int64_t b, float* query, float* f
     s.of_scale[2 * b] = bent * s.comparison[b];
     s.of_scale[2 * b + 1] = bent;
     std::fill_n(for_tail, width, 0.0f);
-    settle<form>(s, b, at, bent * s.objective.slope, query, for_tail, nullptr);
+    settle<form>(s, b, at, bent * s.objective.slope, query, for_tail, nullptr, room + 2 * width);
 }
 
 // The entity that an entry belongs to: corruptions first, then heads, tails and the pool.
@@ -317,12 +324,14 @@ void update_block(const Step& s, const Segment& segment, const Pulls& pulls, int
     int64_t ends = 0;
     for (i = segment.middle; i < segment.to; ++i) {
         const int64_t row = pulls.place[i];
-        const float* more = (row < 2 * all ? s.of_end + row * t.width : s.pool_gradient + (row - 2 * all) * t.width) + from;
-        ends += row < 2 * all && row % all < s.positives;
-        if (columns == COLUMNS)
-            for (int64_t j = 0; j < COLUMNS; ++j) gradient[j] += more[j];
-        else
-            for (int64_t j = 0; j < columns; ++j) gradient[j] += more[j];
+        if (row < 2 * all) {
+            const float* end = s.of_end + from * 2 * all + row * COLUMNS;
+            ends += (row < all ? row : row - all) < s.positives;
+            for (int64_t j = 0; j < COLUMNS; ++j) gradient[j] += end[j];
+        } else {
+            const float* pooled = s.pool_gradient + (row - 2 * all) * t.width + from;
+            for (int64_t j = 0; j < columns; ++j) gradient[j] += pooled[j];
+        }
     }
     move_row(s.optimiser, t.values + place, t.first + place, t.second + place, gradient, columns,
              penalty_of(t.scope, t.strength, ends), t.power);
@@ -454,9 +463,10 @@ EXPORT void positives(const Step* step) {
     with_form(s.form, [&]<int form>() {
         in_parallel(s.threads, [&](int thread) {
             const int64_t end = part(s.positives, thread + 1, s.threads);
+            std::vector<float> room(2 * width);
             for (int64_t b = part(s.positives, thread, s.threads); b < end; ++b)
                 settle<form>(s, b, triple(s, b), s.of_positive[b], s.query + b * width, s.query_gradient + b * width,
-                             s.query_gradient + (s.positives + b) * width);
+                             s.query_gradient + (s.positives + b) * width, room.data());
         });
     });
 }
@@ -466,10 +476,9 @@ EXPORT void hints(const Step* step) {
     const Step& s = *step;
     const int64_t width = s.entity.width;
     const Stages stages = stages_of(s.objective);
-    std::vector<float> room(2 * width);
+    std::vector<float> room(4 * width);
     with_form(s.form, [&]<int form>() {
-        for (int64_t b = s.positives; b < s.positives + s.hints; ++b)
-            hint<form>(s, stages, b, room.data(), room.data() + width);
+        for (int64_t b = s.positives; b < s.positives + s.hints; ++b) hint<form>(s, stages, b, room.data());
     });
 }
 
