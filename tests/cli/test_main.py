@@ -12,7 +12,7 @@ import focuse
 
 COMMANDS = {
     "tune": "--out --valid --test --model --focus --search --set --space --sampler --trials --budget --storage --json",
-    "reproduce": "--out --data --model --kind --seeds --part --change --quick --budget --device --json",
+    "reproduce": "--out --data --model --kind --seeds --part --change --quick --budget --device --workers --json",
     "train": "--valid --test --model --dim --epochs --batch-size --negatives --sampling --focus --decay --loss --lr "
     "--regularizer --normalize --soft-logic --rules --soft-logic-weight --soft-logic-size --judge --seed --device "
     "--checkpoint-every --out --resume --json",

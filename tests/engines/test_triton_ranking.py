@@ -8,7 +8,12 @@ from importlib.util import find_spec
 import pytest
 import torch
 
+from focuse.engines import ReferenceEngine
+from focuse.engines import ranking as engines_ranking
 from focuse.engines.ranking import _by_torch
+from focuse.evaluation.known import Known
+from focuse.evaluation.ranking import Ranking, rank
+from focuse.models import MODELS, make_model
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -69,3 +74,27 @@ def test_rivals_are_counted_as_by_torch(entities: int, bad: float | None) -> Non
 def test_no_targets_no_counts() -> None:
     none = torch.zeros(2, dtype=torch.int64, device=DEVICE)
     assert count_rivals(table(2, 3), torch.zeros_like(none), none[:0], none, none, none[:0]).shape == (0, 4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_whole_rankings_are_those_of_a_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entities with equal rows included; whole numbers, so that no rounding decides."""
+    draw = torch.Generator().manual_seed(0)
+    model = make_model(name)
+    entity = torch.randint(-2, 3, (20, model.entity_width(3)), generator=draw).float()[torch.arange(24) % 20]
+    relation = torch.randint(-1, 2, (2, model.relation_width(3)), generator=draw).float()
+    facts = torch.stack([torch.randint(0, most, (60,), generator=draw) for most in (24, 2, 24)])
+
+    def ranking(device: str) -> Ranking:
+        engine = ReferenceEngine(model, entity.to(device), relation.to(device))
+        known = Known(*facts.to(device), 24, 2)
+        return rank(engine, *facts[:, :30], known, at_once=7 * 24)
+
+    expected = ranking("cpu")
+    monkeypatch.setattr(engines_ranking, "_on_gpu", lambda tensor: tensor.device.type == DEVICE)
+    found = ranking(DEVICE)
+    for protocol in ("raw", "filtered"):
+        for ties in ("best", "worst"):
+            one, other = (getattr(part, protocol).ranks(ties) for part in (expected, found))
+            assert one.tolist() == other.tolist()
+    assert found.score.tolist() == pytest.approx(expected.score.tolist())

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -306,12 +307,47 @@ def test_memory_is_bounded(n: int, entities: int, at_once: int) -> None:
     assert ranking.filtered.ranks().tolist() == expected
 
 
-@pytest.mark.parametrize(("entities", "calls"), [(1000, 2), (1 << 21, 4)])
+@pytest.mark.parametrize(("entities", "calls"), [(1000, 2), (1 << 20, 4)])
 def test_memory_is_bounded_without_asking(entities: int, calls: int) -> None:
-    """Four million scores at once: all three questions of a small graph, two of a large one's."""
+    """Two million scores at once: all three questions of a small graph, two of a large one's."""
     scorer = Recorder(entities)
     rank(scorer, *columns([(0, 0, 1), (1, 0, 2), (2, 0, 0)]), known_of([], entities))
     assert len(scorer.shapes) == calls
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    yield
+    assert torch.get_num_threads() == count
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("model", ["complex", "transe"])
+def test_several_threads_change_nothing(model: str) -> None:
+    engine, _ = twins(model, entities=101, kinds=30, dim=20)
+    draw = np.random.default_rng(0)
+    test = [(int(h), int(r), int(t)) for h, r, t in draw.integers(0, (101, 2, 101), (90, 3))]
+    alone = rank(engine, *columns(test), known_of(test, 101, 2), at_once=2 * 101)
+    with threads(3):
+        shared = rank(engine, *columns(test), known_of(test, 101, 2), at_once=6 * 101)
+    for one, other in ((alone.raw, shared.raw), (alone.filtered, shared.filtered)):
+        np.testing.assert_array_equal(one.higher, other.higher)
+        np.testing.assert_array_equal(one.same, other.same)
+    np.testing.assert_array_equal(alone.score, shared.score)
+
+
+def test_threads_share_the_bound_and_their_errors_arrive() -> None:
+    scorer = Recorder(10)
+    test = [(i, 0, i) for i in range(10)]
+    with threads(3):
+        rank(scorer, *columns(test), known_of([], 10), at_once=60)
+        assert {rows for rows, _ in scorer.shapes} == {2}
+        with pytest.raises(FocuseError, match="not finite"):
+            rank(Recorder(10, math.nan), *columns(test), known_of([], 10), at_once=60)
+        with pytest.raises(IndexError):
+            rank(Recorder(9), *columns(test), known_of([], 10), at_once=60)
 
 
 def test_triples_in_any_order_keep_their_places() -> None:

@@ -43,6 +43,9 @@ def command(
     ] = False,
     budget: Annotated[str | None, typer.Option(help="Stop and save after this time: 90s, 30m, 2h.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes that train cells side by side on the device; for a GPU.")
+    ] = 1,
     keep_runs: Annotated[
         bool, typer.Option("--keep-runs", help="Keep every trained model, not only its ranks.")
     ] = False,
@@ -65,7 +68,7 @@ def command(
     seconds = None if budget is None else parse_duration(budget)
     asked = "focuse " + shlex.join(sys.argv[1:])
     say = (lambda text: None) if quiet else (lambda text: typer.echo(text, err=True))
-    options: dict[str, Any] = {"budget": seconds, "device": device, "keep_runs": keep_runs}
+    options: dict[str, Any] = {"budget": seconds, "device": device, "keep_runs": keep_runs, "workers": workers}
     done = reproduce(choice, out, asked, say, progress=not quiet, report_only=report_only, **options)
     emit(done.to_dict(), str(done), as_json)
     if done.failed:

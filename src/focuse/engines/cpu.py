@@ -70,7 +70,9 @@ class CpuEngine(ReferenceEngine):
             return "its loops were not built: install a C++ compiler, then focuse again"
         if not model.plain():
             return f"it cannot compare as {model.name} does"
-        return "" if isinstance(optimiser, OpenOptimiser) else "it needs the optimizer 'row-adam', 'adam' or 'row-adagrad'"
+        return (
+            "" if isinstance(optimiser, OpenOptimiser) else "it needs the optimizer 'row-adam', 'adam' or 'row-adagrad'"
+        )
 
     def step(
         self,
@@ -155,7 +157,9 @@ class _Step:
     def _table(self, name: str, penalty: Penalty | None) -> TableLayout:
         table, optimiser = self.engine.tables[name], self.engine.optimiser
         first, second, _ = optimiser.moments(name)
-        power, scope, strength = (0, 0, 0.0) if penalty is None else (penalty.power, SCOPES[penalty.scope], penalty.strength)
+        power, scope, strength = (
+            (0, 0, 0.0) if penalty is None else (penalty.power, SCOPES[penalty.scope], penalty.strength)
+        )
         return TableLayout(address(table), address(first), address(second), *table.shape, power, scope, strength)
 
     def _call(self, function: str, *more: object) -> None:

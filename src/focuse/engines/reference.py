@@ -105,7 +105,9 @@ class ReferenceEngine:
         parts = []
         for group in corruptions:
             negative = _negatives(model, head, kind, tail, group, entity)
-            parts.append(objective(positive, negative, batch.weight, group.counted(len(self.tables["entity"])), beta).sum())
+            parts.append(
+                objective(positive, negative, batch.weight, group.counted(len(self.tables["entity"])), beta).sum()
+            )
         if hints is not None:
             more = hints.batch
             score = model.score(entity.rows(more.head), relation.rows(more.relation), entity.rows(more.tail))

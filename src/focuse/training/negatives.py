@@ -6,6 +6,7 @@ same ones. Three kinds: each positive's own (the paper's), one pool for the whol
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from focuse.engines.base import Batch, Corruptions, has_kernels
+from focuse.engines.native import address, library
 from focuse.errors import FocuseError, choose
 from focuse.evaluation.known import Known
 from focuse.models import Side
@@ -135,6 +137,13 @@ def _entities_and_sides(
         from focuse.engines.triton.draw import corruptions
 
         return corruptions(key_of(*place) if isinstance(place, tuple) else place, shape, entities, device)
+    native = library() if device.type == "cpu" and not isinstance(place, Tensor) else None
+    if native is not None:
+        found, tails = torch.empty(shape, dtype=torch.int64), torch.empty(shape, dtype=torch.bool)
+        key = key_of(*place) if isinstance(place, tuple) else place
+        numbers = (ctypes.c_uint64(key), ctypes.c_int64(found.numel()), ctypes.c_uint64(2 * entities))
+        native.draw_corruptions(*numbers, *(ctypes.c_void_p(address(part)) for part in (found, tails)))
+        return found, tails
     both = draw(place, shape, 2 * entities, device)
     return both >> 1, (both & 1).bool()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from focuse.training.settings import Settings
@@ -43,14 +44,18 @@ class Silent:
 
 
 class Lines(Silent):
-    """A line now and then on stderr, for logs."""
+    """A line now and then for logs: on stderr, or to `say`."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None] | None = None) -> None:
         self.last = float("-inf")
         self.epochs = 0
+        self.say = say
 
     def note(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        if self.say is None:
+            print(text, file=sys.stderr, flush=True)
+        else:
+            self.say(text)
 
     def start(self, settings: Settings, epochs_done: int) -> None:
         self.epochs = settings.epochs
@@ -58,7 +63,7 @@ class Lines(Silent):
     def epoch(self, row: dict[str, Any]) -> None:
         if row["epoch"] == self.epochs or time.monotonic() - self.last >= SECONDS_BETWEEN_LINES:
             self.last = time.monotonic()
-            print(f"epoch {row['epoch']}/{self.epochs}  {describe(row)}", file=sys.stderr, flush=True)
+            self.note(f"epoch {row['epoch']}/{self.epochs}  {describe(row)}")
 
 
 class Bar(Silent):

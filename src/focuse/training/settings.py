@@ -47,7 +47,7 @@ class Settings:
     reduction: str = "sum"
     regularizer: str = "l3:1e-3"
     regularize: str | None = None
-    optimizer: str = "adam"
+    optimizer: str = "row-adam"
     lr: float = 1e-3
     spread: float | None = None
     normalize: str | None = None

@@ -10,6 +10,7 @@ from focuse.datasets import DataSet
 from focuse.errors import FocuseError, Stopped
 from focuse.experiments.paper import reproduce as room
 from focuse.experiments.paper.choice import Choice
+from focuse.experiments.paper.claims import claim
 from focuse.experiments.paper.reproduce import Reproducer, reproduce
 from focuse.graph.splits import split
 
@@ -124,6 +125,30 @@ def test_a_cell_that_fails_does_not_end_the_others(tmp_path, monkeypatch) -> Non
     assert [result.cell["kind"] for result in done.results] == ["focuse"]
     assert list(done.failed.values()) == ["training diverged"]
     assert done.to_dict()["finished"] is False
+
+
+def test_a_cell_that_another_command_trains_is_left_to_it(tmp_path) -> None:
+    choice = choose("ppi5k")
+    plain, _ = choice.cells(["ppi5k"])
+    (tmp_path / "runs").mkdir()
+    with claim(tmp_path / "runs" / f"{plain.name}.claim"):
+        done = reproduce(choice, tmp_path, progress=False)
+    assert [result.cell["kind"] for result in done.results] == ["focuse"]
+    assert (done.left, done.busy, done.to_dict()["finished"]) == (1, 1, False)
+    assert "cells that another command is training: 1" in str(done)
+    assert "time is up" not in str(done)
+    assert len(reproduce(choice, tmp_path, progress=False).results) == 2
+
+
+def test_a_cell_that_another_command_has_just_finished_is_not_trained_again(tmp_path, monkeypatch) -> None:
+    choice = choose("ppi5k", kinds=["plain"])
+    (result,) = reproduce(choice, tmp_path, progress=False).results
+    worker = Reproducer(tmp_path)
+    monkeypatch.setattr(room, "train", None)
+    (cell,) = choice.cells(["ppi5k"])
+    again = worker.train(cell, worker.reporter(False))
+    assert again is not None
+    assert again.facts == result.facts
 
 
 def test_data_that_cannot_be_had(tmp_path) -> None:

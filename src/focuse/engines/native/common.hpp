@@ -51,26 +51,22 @@ INLINE float fast_exp(float x) {
     return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
 }
 
-// ln(1 + u) for u in [0, 1] as 2·artanh(u / (2 + u)): small u keep their digits.
-INLINE float fast_log1p(float u) {
-    const float s = u / (2.0f + u), z = s * s;
+struct Value {
+    float value, slope;
+};
+
+// ln(1 + eˣ) and its slope, the logistic function. With u = e^−|x| in (0, 1] the logarithm is 2·artanh(u / (2 + u)),
+// so that small u keep their digits; divisions are dear, and both share one.
+INLINE Value softplus(float x) {
+    const float u = fast_exp(-std::fabs(x)), inverse = 1.0f / ((1.0f + u) * (2.0f + u));
+    const float s = u * inverse * (1.0f + u), z = s * s, rest = inverse * (2.0f + u);
     float p = 1.0f / 13.0f;
     p = p * z + 1.0f / 11.0f;
     p = p * z + 1.0f / 9.0f;
     p = p * z + 1.0f / 7.0f;
     p = p * z + 1.0f / 5.0f;
     p = p * z + 1.0f / 3.0f;
-    return 2.0f * (s + s * z * p);
-}
-
-struct Value {
-    float value, slope;
-};
-
-// ln(1 + eˣ) and its slope, the logistic function.
-INLINE Value softplus(float x) {
-    const float u = fast_exp(-std::fabs(x)), inverse = 1.0f / (1.0f + u);
-    return {std::max(x, 0.0f) + fast_log1p(u), x >= 0.0f ? inverse : u * inverse};
+    return {std::max(x, 0.0f) + 2.0f * (s + s * z * p), x >= 0.0f ? rest : u * rest};
 }
 
 INLINE float logistic(float x) {

@@ -56,7 +56,9 @@ class StepLayout(ctypes.Structure):
             native[function].restype = LONG
             found, expected = native[function](), ctypes.sizeof(layout)
             if found != expected:
-                raise RuntimeError(f"the built loops are of another version ({found} bytes, not {expected}): build again")
+                raise RuntimeError(
+                    f"the built loops are of another version ({found} bytes, not {expected}): build again"
+                )
         native["size_of_row"].restype = LONG
         return int(native["size_of_row"]())
 

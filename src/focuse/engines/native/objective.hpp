@@ -16,7 +16,7 @@ struct Objective {
 
 struct Row {
     float largest = -std::numeric_limits<float>::max();  // of what the softmax runs over
-    float sum = 0.0f;
+    float sum = 0.0f, highest = 0.0f;
     int64_t counted = 0;
     float positive = 0.0f, positive_bend = 0.0f;  // h⁺ and dh⁺/df⁺
     float alpha = 1.0f;                           // of the corruptions
@@ -43,20 +43,25 @@ inline Row begin(const Objective& o, float positive, float weight) {
 
 inline bool coupled(int loss) { return loss == MULTICLASS || loss == SELF_ADVERSARIAL; }
 
-template <int nonlinearity>
-inline void measure(const Objective& o, Row& row, const float* x, int64_t count) {
-    int64_t counted = 0;
+// How many corruptions count, and the highest comparison: all bends rise and α ≥ 0, so it has the largest exponent.
+inline int64_t look(const Objective& o, Row& row, const float* x, int64_t count) {
+    int32_t counted = 0;
+    float highest = HIDDEN;
 #pragma omp simd reduction(+ : counted)
     for (int64_t n = 0; n < count; ++n) counted += x[n] != HIDDEN;
     row.counted += counted;
-    if (!coupled(o.loss)) return;
-    if (!counted) return;
-    const float alpha = o.loss == SELF_ADVERSARIAL ? row.alpha * o.temperature : row.alpha;
-    float highest = HIDDEN;
+    if (!coupled(o.loss)) return counted;
 #pragma omp simd reduction(max : highest)
     for (int64_t n = 0; n < count; ++n) highest = std::max(highest, x[n]);
-    // All bends rise and α ≥ 0, so the highest score has the largest exponent.
-    const float largest = std::max(row.largest, focused<nonlinearity>(o, alpha, highest).value);
+    row.highest = highest;
+    return counted;
+}
+
+template <int nonlinearity>
+inline void measure(const Objective& o, Row& row, const float* x, int64_t count) {
+    if (!look(o, row, x, count) || !coupled(o.loss)) return;
+    const float alpha = o.loss == SELF_ADVERSARIAL ? row.alpha * o.temperature : row.alpha;
+    const float largest = std::max(row.largest, focused<nonlinearity>(o, alpha, row.highest).value);
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t n = 0; n < count; ++n) {
@@ -122,6 +127,30 @@ inline void slopes(const Objective& o, Row& row, float* x, int64_t count) {
     row.of_offset += o.scale * of_offset;
 }
 
+// Both at once over a row that lies in memory: each bend and exponent is taken once.
+template <int loss, int nonlinearity>
+inline void judge(const Objective& o, Row& row, float* __restrict x, int64_t count) {
+    if constexpr (loss != MULTICLASS) {
+        measure<nonlinearity>(o, row, x, count);
+        return slopes<loss, nonlinearity>(o, row, x, count);
+    }
+    if (!look(o, row, x, count)) return std::fill_n(x, count, 0.0f), void();
+    const float largest = row.largest = focused<nonlinearity>(o, row.alpha, row.highest).value;
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t n = 0; n < count; ++n) {
+        const bool hidden = x[n] == HIDDEN;
+        const Value v = focused<nonlinearity>(o, row.alpha, hidden ? 0.0f : x[n]);
+        const float e = hidden ? 0.0f : fast_exp(v.value - largest);
+        sum += e;
+        x[n] = e * v.slope;
+    }
+    row.sum = sum;
+    const float factor = o.scale * o.slope * softplus(largest + std::log(sum) - row.positive).slope / sum;
+#pragma omp simd
+    for (int64_t n = 0; n < count; ++n) x[n] *= factor;
+}
+
 // The positive's own part: adds to the loss, returns the gradient of its comparison, times `scale`.
 template <int loss>
 inline float finish(const Objective& o, Row& row, float positive, float weight) {
@@ -148,17 +177,19 @@ inline float finish(const Objective& o, Row& row, float positive, float weight) 
     return bent * o.slope;
 }
 
-// The four stages for one loss and one non-linearity; `judge` is all of them over a row that lies in memory.
+// The stages for one loss and one non-linearity: begin, then judge or (measure, slopes), then finish.
 struct Stages {
     Row (*begin)(const Objective&, float, float);
     void (*measure)(const Objective&, Row&, const float*, int64_t);
     void (*slopes)(const Objective&, Row&, float*, int64_t);
+    void (*judge)(const Objective&, Row&, float*, int64_t);
     float (*finish)(const Objective&, Row&, float, float);
 };
 
 template <int loss, int nonlinearity>
 constexpr Stages stages() {
-    return {begin<nonlinearity>, measure<nonlinearity>, slopes<loss, nonlinearity>, finish<loss>};
+    return {begin<nonlinearity>, measure<nonlinearity>, slopes<loss, nonlinearity>, judge<loss, nonlinearity>,
+            finish<loss>};
 }
 
 template <int loss>

@@ -176,8 +176,7 @@ void own(const Step& s, const Stages& stages, int64_t b, Room& room) {
         for (int64_t n = 0; n < count; ++n)
             if (!s.mask[b * count + n]) scores[n] = HIDDEN;
     Row row = stages.begin(s.objective, s.comparison[b], s.weight[b]);
-    stages.measure(s.objective, row, scores, padded);
-    stages.slopes(s.objective, row, scores, padded);
+    stages.judge(s.objective, row, scores, padded);
     const float of_positive = stages.finish(s.objective, row, s.comparison[b], s.weight[b]);
     s.loss[b] = row.loss;
     s.of_scale[2 * b] = row.of_slope;
@@ -339,6 +338,19 @@ void update_block(const Step& s, const Segment& segment, const Pulls& pulls, int
 
 }  // namespace
 
+// Entities and sides of corruptions: number i is the i-th output of SplitMix64 from `key`, as negatives.py has it.
+EXPORT void draw_corruptions(uint64_t key, int64_t count, uint64_t below, int64_t* entities, uint8_t* tails) {
+    for (int64_t i = 0; i < count; ++i) {
+        uint64_t bits = key + static_cast<uint64_t>(i + 1) * 0x9E3779B97F4A7C15ull;
+        bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9ull;
+        bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBull;
+        bits ^= bits >> 31;
+        const uint64_t both = ((bits >> 33) * below) >> 31;
+        entities[i] = both >> 1;
+        tails[i] = both & 1;
+    }
+}
+
 // Everything about each positive's own corruptions, up to the gradients that `update` gathers.
 EXPORT void own_corruptions(const Step* step) {
     const Step& s = *step;
@@ -412,18 +424,8 @@ void each_row(const Step& s, const Block& k, Work work) {
     });
 }
 
-void measure_row(const Step& s, const Block& k, const Stages& stages, int64_t row, float* x) {
-    const int64_t b = k.first + row;
-    hide(k, row, x);
-    if (k.begins) k.states[b] = stages.begin(s.objective, s.comparison[b], s.weight[b]);
-    stages.measure(s.objective, k.states[b], x, k.columns);
-}
-
-void slope_row(const Step& s, const Block& k, const Stages& stages, int64_t row, float* x) {
-    const int64_t b = k.first + row;
+void finish_row(const Step& s, const Block& k, const Stages& stages, int64_t b) {
     Row& state = k.states[b];
-    stages.slopes(s.objective, state, x, k.columns);
-    if (!k.ends) return;
     s.of_positive[b] += stages.finish(s.objective, state, s.comparison[b], s.weight[b]);
     s.loss[b] += state.loss;
     s.of_scale[2 * b] += state.of_slope;
@@ -434,25 +436,38 @@ void slope_row(const Step& s, const Block& k, const Stages& stages, int64_t row,
 
 // All of a pool in one block: comparisons become slopes.
 EXPORT void pool_judge(const Step* step, const Block* block) {
-    const Stages stages = stages_of(step->objective);
-    each_row(*step, *block, [&](int64_t row, float* x) {
-        measure_row(*step, *block, stages, row, x);
-        slope_row(*step, *block, stages, row, x);
+    const Step& s = *step;
+    const Stages stages = stages_of(s.objective);
+    each_row(s, *block, [&](int64_t row, float* x) {
+        const int64_t b = block->first + row;
+        hide(*block, row, x);
+        block->states[b] = stages.begin(s.objective, s.comparison[b], s.weight[b]);
+        stages.judge(s.objective, block->states[b], x, block->columns);
+        finish_row(s, *block, stages, b);
     });
 }
 
 // A piece of a pool too large for one block, met for the first time,
 EXPORT void pool_measure(const Step* step, const Block* block) {
-    const Stages stages = stages_of(step->objective);
-    each_row(*step, *block, [&](int64_t row, float* x) { measure_row(*step, *block, stages, row, x); });
+    const Step& s = *step;
+    const Stages stages = stages_of(s.objective);
+    each_row(s, *block, [&](int64_t row, float* x) {
+        const int64_t b = block->first + row;
+        hide(*block, row, x);
+        if (block->begins) block->states[b] = stages.begin(s.objective, s.comparison[b], s.weight[b]);
+        stages.measure(s.objective, block->states[b], x, block->columns);
+    });
 }
 
 // and, computed again, for the second.
 EXPORT void pool_slopes(const Step* step, const Block* block) {
-    const Stages stages = stages_of(step->objective);
-    each_row(*step, *block, [&](int64_t row, float* x) {
+    const Step& s = *step;
+    const Stages stages = stages_of(s.objective);
+    each_row(s, *block, [&](int64_t row, float* x) {
+        const int64_t b = block->first + row;
         hide(*block, row, x);
-        slope_row(*step, *block, stages, row, x);
+        stages.slopes(s.objective, block->states[b], x, block->columns);
+        if (block->ends) finish_row(s, *block, stages, b);
     });
 }
 

@@ -20,6 +20,7 @@ from focuse.experiments.paper.history import history_section
 from focuse.experiments.paper.reliability import draw_reliability
 from focuse.experiments.paper.results import Result
 from focuse.experiments.paper.tables import FORMS, Runs, Table, make_tables
+from focuse.experiments.paper.times import times_section
 from focuse.experiments.paper.verdict import Verdict, verdict
 from focuse.experiments.paper.weight_sections import weight_section
 from focuse.experiments.paper.weights import reached, weight_parts, without_soft_logic
@@ -106,7 +107,7 @@ class Report:
             blocks += [Heading(2, "Without leaked triples"), Text(CLEAN), *self._tables("clean")]
         if self.ablations:
             blocks += sections.ablation_section(self.ablations)
-        return blocks + history_section(self.results)
+        return blocks + history_section(self.results) + times_section(self.results)
 
     def _opening(self) -> list[Block]:
         blocks: list[Block] = [

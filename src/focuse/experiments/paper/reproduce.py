@@ -10,8 +10,7 @@ import math
 import platform
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,47 +19,22 @@ import torch
 from focuse import __version__
 from focuse.datasets import DataSet, load
 from focuse.errors import FocuseError, Stopped
+from focuse.experiments.paper.book import Book, Reproduction
 from focuse.experiments.paper.cells import Cell
 from focuse.experiments.paper.choice import Choice
+from focuse.experiments.paper.claims import claim
+from focuse.experiments.paper.order import in_order
 from focuse.experiments.paper.report import write_report
 from focuse.experiments.paper.results import Result, rank_test
-from focuse.experiments.paper.tables import paper_figures
+from focuse.experiments.paper.times import Clock, seconds_of
 from focuse.experiments.paper.weights import companion, soft_logic_file, weigh_test, without_soft_logic
+from focuse.experiments.paper.workers import Answer, Task, share
 from focuse.run import Run, choose_device, resume, train
 from focuse.training.checkpoints import Store
-from focuse.training.progress import Reporter, make_reporter
+from focuse.training.progress import Lines, Reporter, Silent, make_reporter
 from focuse.training.stopping import best_look
 
 Say = Callable[[str], None]
-
-
-@dataclass
-class Reproduction:
-    """What came of it: finished cells, what went wrong with others, and how many are left to do."""
-
-    out: Path
-    results: list[Result] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    left: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "report": str(self.out / "report.md"),
-            "finished": not self.left and not self.failed,
-            "left": self.left,
-            "failed": self.failed,
-            "cells": [result.to_dict() for result in self.results],
-        }
-
-    def __str__(self) -> str:
-        lines = [
-            f"{Cell(**result.cell).title}, seed {result.cell['seed']}: {describe(result)}" for result in self.results
-        ]
-        if self.left:
-            lines.append(f"time is up, cells left: {self.left}; the same command goes on")
-        if (self.out / "report.md").exists():
-            lines.append(f"report: {self.out / 'report.md'}, report.html, report.json")
-        return "\n".join(lines)
 
 
 def reproduce(
@@ -74,9 +48,12 @@ def reproduce(
     progress: bool = True,
     keep_runs: bool = False,
     report_only: bool = False,
+    workers: int = 1,
 ) -> Reproduction:
-    """Train the chosen cells in `out` and write the report of every cell that folder holds."""
-    worker = Reproducer(out, device, math.inf if budget is None else budget, keep_runs)
+    """Train the chosen cells in `out`, by several `workers` if asked, and write the report of all that folder holds."""
+    if workers < 1:
+        raise FocuseError(f"workers {workers}: give at least 1")
+    worker = Reproducer(out, device, math.inf if budget is None else budget, keep_runs, workers)
     done = Reproduction(out)
     try:
         if not report_only:
@@ -94,12 +71,36 @@ def reproduce(
 
 
 class Reproducer:
-    """Works through cells in a folder."""
+    """Works through cells in a folder, by itself or with workers."""
 
-    def __init__(self, out: Path, device: str = "auto", budget: float = math.inf, keep_runs: bool = False) -> None:
+    def __init__(
+        self, out: Path, device: str = "auto", budget: float = math.inf, keep_runs: bool = False, workers: int = 1
+    ) -> None:
         self.out, self.device, self.keep_runs = out, choose_device(device), keep_runs
+        self.workers, self.began = workers, time.time()
         self.deadline = time.monotonic() + budget
         self.data: dict[str, DataSet] = {}
+
+    @classmethod
+    def of_worker(cls, options: Mapping[str, Any]) -> Reproducer:
+        """As `options` describes another, for one of its workers."""
+        budget = math.inf if options["until"] is None else options["until"] - time.time()
+        made = cls(Path(options["out"]), options["device"], budget, options["keep_runs"], options["workers"])
+        made.began = options["began"]
+        return made
+
+    def options(self, progress: bool) -> dict[str, Any]:
+        """What a worker needs to know; times are the clock's, as every process has them."""
+        left = self.deadline - time.monotonic()
+        return {
+            "out": str(self.out),
+            "device": self.device,
+            "until": None if math.isinf(left) else time.time() + left,
+            "keep_runs": self.keep_runs,
+            "workers": self.workers,
+            "began": self.began,
+            "progress": progress,
+        }
 
     def run(self, choice: Choice, say: Say, progress: bool = True) -> Reproduction:
         """Train what is not finished yet; every result, old and new, of the chosen cells."""
@@ -109,32 +110,63 @@ class Reproducer:
         cells = choice.cells(self._load(choice, say))
         for folder in (self.out / "cells", self.out / "runs"):
             _make(folder)
+        found = {cell.name: result for cell in cells if (result := self.finished(cell)) is not None}
+        tasks = {
+            cell.name: Task(cell, f"[{place}/{len(cells)}] {cell.title}, seed {cell.seed}")
+            for place, cell in enumerate(cells, 1)
+            if cell.name not in found
+        }
         done = Reproduction(self.out)
-        trained: list[float] = []
-        for place, cell in enumerate(cells, 1):
-            result = self.finished(cell)
-            if result is None and time.monotonic() > self.deadline:
-                done.left += 1
-                continue
-            label = f"[{place}/{len(cells)}] {cell.title}, seed {cell.seed}"
-            if result is None:
-                say(f"{label} …")
-                start = time.monotonic()
-                try:
-                    result = self._train(cell, progress)
-                except Stopped:
-                    if time.monotonic() <= self.deadline:
-                        raise Stopped(f"stopped in {label}, saved; the same command goes on") from None
-                    done.left += 1
-                    continue
-                except FocuseError as error:
-                    done.failed[cell.name] = str(error)
-                    say(f"{label}: {error}")
-                    continue
-                trained.append(time.monotonic() - start)
-                say(f"{label}: {describe(result)}{_time_left(trained, [c for c in cells[place:] if not self._has(c)])}")
-            done.results.append(result)
+        book = Book(done, found, tasks, say, self.workers)
+        if self.workers > 1 and len(tasks) > 1:
+            self._share(book, progress)
+        else:
+            self._alone(book, progress)
+        done.results = [found[cell.name] for cell in cells if cell.name in found]
         return done
+
+    def _alone(self, book: Book, progress: bool) -> None:
+        for task in book.tasks.values():
+            if time.monotonic() > self.deadline:
+                book.leave()
+                continue
+            book.say(f"{task.label} …")
+            start = time.monotonic()
+            try:
+                result = self.train(task.cell, self.reporter(progress))
+            except Stopped:
+                if time.monotonic() <= self.deadline:
+                    raise Stopped(f"stopped in {task.label}, saved; the same command goes on") from None
+                book.leave()
+            except FocuseError as error:
+                book.fail(task, str(error))
+            else:
+                if result is None:
+                    book.leave(busy=True)
+                else:
+                    book.finish(task, result, time.monotonic() - start)
+
+    def _share(self, book: Book, progress: bool) -> None:
+        """Let workers do it, which leave their results in the folder."""
+        ended: set[str] = set()
+
+        def record(task: Task, answer: Answer) -> None:
+            name = task.cell.name
+            ended.add(name)
+            if "done" in answer:
+                book.finish(task, Result.load(self.out / "cells" / f"{name}.json"), float(answer["done"]))
+            elif "failed" in answer:
+                book.fail(task, str(answer["failed"]))
+            else:
+                book.leave(busy="busy" in answer)
+
+        order = [book.tasks[cell.name] for cell in in_order([t.cell for t in book.tasks.values()], self.everything())]
+        stopped = share(order, self.workers, self.options(progress), book.say, record, self.deadline)
+        for name in book.tasks:
+            if name not in ended:
+                book.leave()
+        if stopped:
+            raise Stopped(f"stopped, saved; cells left: {book.done.left}; the same command goes on")
 
     def _load(self, choice: Choice, say: Say) -> list[str]:
         """The chosen data sets that can be had: all of them first, since a missing one should not show after hours."""
@@ -143,7 +175,7 @@ class Reproducer:
             if all(self.finished(cell) for cell in choice.cells([name])):
                 continue  # nothing left to train on it
             try:
-                self.data[name] = load(name)
+                self._data(name)
             except FocuseError as error:
                 if choice.named:
                     raise
@@ -152,6 +184,12 @@ class Reproducer:
         if len(missing) == len(choice.data):
             raise FocuseError("none of the data sets can be had: " + "; ".join(missing.values()))
         return [name for name in choice.data if name not in missing]
+
+    def _data(self, name: str) -> DataSet:
+        """A data set, read once."""
+        if name not in self.data:
+            self.data[name] = load(name)
+        return self.data[name]
 
     def everything(self) -> list[Result]:
         """Every result in the folder, also of other commands."""
@@ -181,15 +219,28 @@ class Reproducer:
     def _has(self, cell: Cell) -> bool:
         return (self.out / "cells" / f"{cell.name}.json").is_file()
 
-    def _train(self, cell: Cell, progress: bool) -> Result:
+    def reporter(self, progress: bool, say: Say | None = None) -> Reporter:
+        """Who follows a training: on the terminal, or by lines to `say`."""
+        if say is None:
+            return _Epochs(make_reporter(progress))
+        return _Epochs(Lines(say) if progress else Silent())
+
+    def train(self, cell: Cell, reporter: Reporter) -> Result | None:
+        """One cell, its result kept; None if another process is training it."""
+        with claim(self.out / "runs" / f"{cell.name}.claim") as mine:
+            if not mine:
+                return None
+            return self.finished(cell) or self._train(cell, reporter)
+
+    def _train(self, cell: Cell, reporter: Reporter) -> Result:
         """One cell, from its checkpoint if it has one."""
-        data = self.data[cell.data]
+        data, clock = self._data(cell.data), Clock(self.began, self.workers)
         given = cell.settings(len(data.train))
         folder = self.out / "runs" / cell.name
-        reporter = _Epochs(make_reporter(progress))
         if folder.exists() and not _began_with(folder, given):
             shutil.rmtree(folder)
         if (folder / "run.toml").is_file():
+            clock.before = seconds_of(Store.open(folder).history())
             run = resume(folder, device=self.device, progress=reporter, deadline=self.deadline)
         else:
             run = train(
@@ -203,7 +254,10 @@ class Reproducer:
                 device=self.device,
                 **given,
             )
-        result = Result(cell.to_dict(), _facts(cell, run, given), rank_test(run), weigh_test(run, data))
+        clock.trained()
+        test, weights = rank_test(run), weigh_test(run, data)
+        facts = _facts(cell, run, given) | {"times": clock.times(run.history)}
+        result = Result(cell.to_dict(), facts, test, weights)
         result.save(self.out / "cells", cell.name)
         if not self.keep_runs:
             shutil.rmtree(folder, ignore_errors=True)
@@ -224,31 +278,11 @@ def _facts(cell: Cell, run: Run, given: dict[str, Any]) -> dict[str, Any]:
         "valid_mrr": best.get("valid_mrr"),
         "valid_mse": best.get("valid_mse"),
         "inferred": 0 if inferred is None else len(inferred),
-        "seconds": round(sum(row["seconds"] for row in run.history), 1),
+        "seconds": round(seconds_of(run.history), 1),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else f"{platform.machine()} CPU",
         "torch": torch.__version__,
         "focuse": __version__,
     }
-
-
-def describe(result: Result) -> str:
-    """'top .951 bottom .487 ΔMRR .464 (paper .95 .49 .46), best epoch 400, 35 s'."""
-    test, cell, facts = result.test, result.cell, result.facts
-    ours = [test.figures("top").mrr, test.figures("bottom").mrr, test.delta_mrr()]
-    text = f"top {ours[0]:.3f} bottom {ours[1]:.3f} ΔMRR {ours[2]:.3f}"
-    paper = paper_figures(cell["data"], cell["model"], cell["kind"])
-    if paper and cell["form"] != "figure3":
-        text += f" (paper {paper['top_mrr']:.2f} {paper['bottom_mrr']:.2f} {paper['delta_mrr']:.2f})"
-    if without_soft_logic(result):
-        text += ", WITHOUT soft logic (no softlogic file beside the splits)"
-    if result.weights is None and cell["kind"] == "ukge":
-        text += ", weights not judged (no test_with_neg and ndcg files beside the splits)"
-    return f"{text}, best epoch {facts['best_epoch']} of {facts['epochs']}, {facts['seconds']:.0f} s"
-
-
-def _time_left(trained: list[float], todo: Sequence[Cell]) -> str:
-    minutes = len(todo) * sum(trained) / len(trained) / 60
-    return f"; cells left: {len(todo)}, about {minutes:.0f} min" if todo else ""
 
 
 def _began_with(folder: Path, given: dict[str, Any]) -> bool:

@@ -226,8 +226,9 @@ def figure_3(file: str, svg: str, curves: Curves) -> list[Block]:
         if known:
             place = max(known, key=lambda decay: known[decay])
             best.append(f"{TITLES[model]} at λ = {place} ({decimal(known[place])})")
-    seeds = max(one.seeds for points in curves.values() for one in points.values())
-    drawn = "one seed" if seeds == 1 else f"mean over {seeds} seeds, the band is one standard deviation each way"
+    numbers = {one.seeds for points in curves.values() for one in points.values() if one.seeds}
+    seeds = str(max(numbers)) if len(numbers) == 1 else f"{min(numbers)} to {max(numbers)}"
+    drawn = "one seed" if seeds == "1" else f"mean over {seeds} seeds, the band is one standard deviation each way"
     return [
         Heading(2, "Figure 3: the decay λ"),
         Picture(file, svg, "NL27K: MRR of the top 10 % against the decay λ, a line a model"),

@@ -49,14 +49,14 @@ def share(
     say: Say,
     record: Callable[[Task, Answer], None],
     deadline: float,
-    command: Sequence[str] = COMMAND,
+    command: Sequence[str] | None = None,
 ) -> bool:
     """Have `number` workers train `tasks` in their order; whether Ctrl-C ended it.
 
     `options` are those of `serve`. `record` is told how each that was begun ended: {"done": seconds}, {"failed": why},
     {"stopped": true} or {"busy": true}. After `deadline` (of time.monotonic) no other is begun.
     """
-    pool = _Pool(tasks, options, say, record, deadline, command)
+    pool = _Pool(tasks, options, say, record, deadline, command or COMMAND)
     threads = [threading.Thread(target=pool.drive, daemon=True) for _ in range(min(number, len(tasks)))]
     try:
         with interruptible() as interrupted:
@@ -206,7 +206,7 @@ def serve(lines: IO[str], answers: IO[str]) -> None:
     answer = _Answers(answers)
     options = json.loads(lines.readline())
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    asked, busy = _listen(lines)
+    asked, busy, ended = _listen(lines)
     from focuse.experiments.paper.reproduce import Reproducer
 
     worker = Reproducer.of_worker(options)
@@ -215,6 +215,8 @@ def serve(lines: IO[str], answers: IO[str]) -> None:
         while (cell := asked.get()) is not None:
             busy.set()
             try:
+                if ended.is_set():
+                    raise KeyboardInterrupt
                 started = time.monotonic()
                 result = worker.train(cell, reporter)
                 answer({"busy": True} if result is None else {"done": round(time.monotonic() - started, 3)})
@@ -222,7 +224,8 @@ def serve(lines: IO[str], answers: IO[str]) -> None:
                 answer({"stopped": True})
             except FocuseError as error:
                 answer({"failed": str(error)})
-            busy.clear()
+            finally:
+                busy.clear()
     except KeyboardInterrupt:
         answer({"stopped": True})
     except Exception as error:  # a GPU is of no use to this process after an error: another one goes on
@@ -243,20 +246,21 @@ class _Answers:
             pass
 
 
-def _listen(lines: IO[str]) -> tuple[queue.Queue[Cell | None], threading.Event]:
-    """Cells as they come, None at the end; whoever is busy then is interrupted as by Ctrl-C."""
+def _listen(lines: IO[str]) -> tuple[queue.Queue[Cell | None], threading.Event, threading.Event]:
+    """Cells as they come, None at the end; whoever is busy when they have ended is interrupted as by Ctrl-C."""
     asked: queue.Queue[Cell | None] = queue.Queue()
-    busy = threading.Event()
+    busy, ended = threading.Event(), threading.Event()
 
     def listen() -> None:
         for line in lines:
             asked.put(Cell(**json.loads(line)["cell"]))
+        ended.set()
         asked.put(None)
         if busy.is_set():
             _thread.interrupt_main()
 
     threading.Thread(target=listen, daemon=True).start()
-    return asked, busy
+    return asked, busy, ended
 
 
 if __name__ == "__main__":

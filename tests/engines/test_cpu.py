@@ -1,0 +1,249 @@
+"""The CPU engine takes the reference's steps: same losses, tables and moments, for every model, loss and sampling."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from focuse.engines import Batch, CpuEngine, Hints, ReferenceEngine, cpu, make_engine
+from focuse.engines.native import library
+from focuse.errors import FocuseError
+from focuse.evaluation.known import Known
+from focuse.focus import Focus
+from focuse.models import DistMult, make_model
+from focuse.training.losses import LOSSES, Objective, SquaredError, make_loss
+from focuse.training.negatives import SAMPLINGS, Sampler, draw, key_of
+from focuse.training.optimisers import make_optimiser
+from focuse.training.regularisers import make_regulariser
+
+pytestmark = pytest.mark.skipif(library() is None, reason="the loops were not built: no C++ compiler")
+MODELS = ("complex", "distmult", "transe", "transe-l2")
+BENDS = (None, "softplus", "shifted-softplus", "linear", "sigmoid", "tanh")
+OPTIMISERS = ("adam", "row-adam", "row-adagrad")
+
+
+class Case:
+    """Three steps of one engine on a small random graph."""
+
+    def __init__(self, model: str, optimiser: str, width: int = 10, entities: int = 50, rows: int = 40) -> None:
+        self.model, self.entities = make_model(model), entities
+        random = torch.Generator().manual_seed(1)
+        self.tables = {
+            "entity": torch.randn(entities, self.model.entity_width(width), generator=random) * 0.5,
+            "relation": torch.randn(4, self.model.relation_width(width), generator=random) * 0.5,
+            **self.model.dense_start(),
+        }
+        self.optimiser = make_optimiser(optimiser, self.tables, 1e-2)
+        ids = [torch.randint(size, (rows,), generator=random) for size in (entities, 4, entities)]
+        self.batch = Batch(*ids, torch.rand(rows, generator=random))
+
+    def train(
+        self,
+        kind: type[ReferenceEngine],
+        objective: Objective | SquaredError,
+        sampling: str = "independent",
+        count: int = 7,
+        filtered: bool = False,
+        penalty: str = "l3:1e-2",
+        scope: str = "rows",
+        hinted: bool = False,
+        steps: int = 3,
+    ) -> list[float]:
+        batch = self.batch
+        known = Known(batch.head, batch.relation, batch.tail, self.entities, 4) if filtered else None
+        sampler = Sampler(sampling, count, self.entities, known)
+        dense = {name: self.tables[name] for name in self.model.dense}
+        engine = kind(self.model, self.tables["entity"], self.tables["relation"], self.optimiser, dense)
+        hints = None
+        if hinted:
+            assert isinstance(objective, SquaredError)
+            few = Batch(batch.head[:7], batch.relation[:7], batch.tail[:7].flip(0), batch.weight[:7])
+            hints = Hints(few, objective.shortfall)
+        shape = make_regulariser(penalty, scope)
+        return [
+            float(engine.step(batch, sampler(batch, (0, 0, step)), objective, 0.3, shape, 0.5, hints))
+            for step in range(steps)
+        ]
+
+
+def assert_same(one: Case, other: Case, losses: tuple[list[float], list[float]]) -> None:
+    np.testing.assert_allclose(losses[1], losses[0], rtol=2e-5)
+    for name, table in one.tables.items():
+        torch.testing.assert_close(
+            other.tables[name], table, rtol=1e-3, atol=2e-4, msg=lambda text, n=name: f"{n}: {text}"
+        )
+    for name, moment in one.optimiser.state().items():
+        torch.testing.assert_close(other.optimiser.state()[name].float(), moment.float(), rtol=2e-3, atol=2e-4)
+
+
+def compare(model: str, optimiser: str, objective: Objective | SquaredError, **more: object) -> None:
+    size = {name: more.pop(name) for name in ("width", "entities", "rows") if name in more}
+    one, other = (Case(model, optimiser, **size) for _ in range(2))  # type: ignore[arg-type]
+    losses = one.train(ReferenceEngine, objective, **more), other.train(CpuEngine, objective, **more)  # type: ignore[arg-type]
+    assert_same(one, other, losses)
+
+
+def objective_of(loss: str, bend: str | None) -> Objective:
+    return Objective(make_loss(loss), Focus(bend) if bend else None)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("model", MODELS)
+def test_steps_of_the_reference(model: str, loss: str) -> None:
+    """Every loss and model with every sampling, filtered or not; bends, optimisers and scopes take turns."""
+    turns = itertools.product(SAMPLINGS, (False, True))
+    for turn, (sampling, filtered) in enumerate(turns):
+        place = turn + 7 * list(LOSSES).index(loss) + 3 * MODELS.index(model)
+        optimiser = OPTIMISERS[place % 3]
+        scope = "rows" if place % 2 else "tables" if optimiser == "adam" else "touched"
+        objective = objective_of(loss, BENDS[place % len(BENDS)])
+        compare(model, optimiser, objective, sampling=sampling, filtered=filtered, scope=scope)
+
+
+@pytest.mark.parametrize("bend", BENDS)
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_every_bend_with_every_optimiser(bend: str | None, optimiser: str) -> None:
+    compare("complex", optimiser, objective_of("multiclass-nll", bend))
+
+
+@pytest.mark.parametrize(("power", "scope"), list(itertools.product(("l1", "l2", "l3"), ("tables", "touched", "rows"))))
+def test_every_penalty(power: str, scope: str) -> None:
+    optimiser = "row-adam" if scope == "touched" else "adam"
+    compare("distmult", optimiser, objective_of("nll", None), penalty=f"{power}:3e-2", scope=scope, entities=200)
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 8, 15, 16, 17, 31, 32, 33, 64, 100])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_width(model: str, width: int) -> None:
+    compare(model, "row-adam", objective_of("multiclass-nll", "softplus"), width=width, steps=1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 30, 33, 257, 300])
+def test_every_number_of_corruptions(count: int) -> None:
+    compare("transe-l2", "adam", objective_of("multiclass-nll", "shifted-softplus"), count=count, rows=9)
+
+
+@pytest.mark.parametrize("entities", [1, 2, 3, 5000, 70_000])
+def test_tables_small_and_large(entities: int) -> None:
+    """With few entities all corruptions are the same ones; with many most rows are never touched."""
+    for optimiser in ("row-adam", "adam"):
+        compare("distmult", optimiser, objective_of("pairwise-nll", None), entities=entities, width=3)
+
+
+@pytest.mark.parametrize("model", ["ukge-logi", "ukge-rect"])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("hinted", [False, True])
+def test_ukge(model: str, sampling: str, hinted: bool) -> None:
+    kind = make_model(model)
+    objective = SquaredError(kind.trained, 0.7, kind.curve)
+    compare(model, "adam", objective, sampling=sampling, hinted=hinted, filtered=hinted)
+
+
+@pytest.mark.parametrize("sampling", ["shared", "all"])
+@pytest.mark.parametrize("loss", ["multiclass-nll", "self-adversarial", "bce"])
+def test_pools_in_pieces(monkeypatch: pytest.MonkeyPatch, sampling: str, loss: str) -> None:
+    """A pool larger than a block comes in pieces of columns and of rows, and nothing changes."""
+    monkeypatch.setattr(cpu, "COLUMNS", 11)
+    monkeypatch.setattr(cpu, "BLOCK", 80)
+    for filtered in (False, True):
+        compare("complex", "adam", objective_of(loss, "softplus"), sampling=sampling, count=25, filtered=filtered)
+
+
+def test_extreme_scores_stay_finite() -> None:
+    one, other = Case("distmult", "adam"), Case("distmult", "adam")
+    for case in (one, other):
+        case.tables["entity"] *= 60
+    objective = objective_of("multiclass-nll", "softplus")
+    assert_same(one, other, (one.train(ReferenceEngine, objective), other.train(CpuEngine, objective)))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("model", ["complex", "transe"])
+def test_same_bits_for_any_number_of_threads(monkeypatch: pytest.MonkeyPatch, sampling: str, model: str) -> None:
+    monkeypatch.setattr(cpu, "ALONE", 0)
+    found = []
+    for threads in (1, 2, 3, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
+        case = Case(model, "row-adam", rows=300)
+        losses = case.train(CpuEngine, objective_of("multiclass-nll", "softplus"), sampling, 30)
+        found.append((losses, case.tables["entity"], case.tables["relation"]))
+    for losses, entity, relation in found[1:]:
+        assert losses == found[0][0]
+        assert torch.equal(entity, found[0][1])
+        assert torch.equal(relation, found[0][2])
+
+
+def test_rows_that_no_batch_touches_keep_their_bits() -> None:
+    case = Case("complex", "row-adam", entities=5000)
+    before = case.tables["entity"].clone()
+    case.train(CpuEngine, objective_of("multiclass-nll", "softplus"), scope="touched")
+    moved = (case.tables["entity"] != before).any(1)
+    assert 100 < int(moved.sum()) < 1000
+
+
+def test_a_gradient_by_finite_differences() -> None:
+    """One step of plain Adagrad shows the gradient itself: √Σg² = |g| after the first."""
+    objective = objective_of("multiclass-nll", "softplus")
+
+    def loss(entity: Tensor) -> float:
+        case = Case("complex", "adam")
+        case.tables["entity"].copy_(entity)
+        return case.train(CpuEngine, objective, penalty="none", steps=1)[0] * 0.5
+
+    case = Case("complex", "row-adagrad")
+    start = case.tables["entity"].clone()
+    case.train(CpuEngine, objective, penalty="none", steps=1)
+    size = case.optimiser.state()["entity.sum"].sqrt()
+    signed = size * torch.sign(start - case.tables["entity"])
+    for row, column in [(0, 0), (3, 11), (17, 4), (41, 19)]:
+        up, down = start.clone(), start.clone()
+        up[row, column] += 1e-2
+        down[row, column] -= 1e-2
+        assert signed[row, column].item() == pytest.approx((loss(up) - loss(down)) / 2e-2, rel=2e-2, abs=2e-3)
+
+
+def test_not_finite_is_noticed_before_anything_moves() -> None:
+    case = Case("distmult", "adam")
+    case.tables["entity"][0] = torch.nan
+    before = case.tables["relation"].clone()
+    with pytest.raises(FloatingPointError):
+        case.train(CpuEngine, objective_of("nll", None), sampling="all")
+    assert torch.equal(case.tables["relation"], before)
+
+
+def test_draws_what_torch_draws() -> None:
+    for entities, shape in ((1, (3, 1)), (4999, (7, 30)), (1 << 29, (5, 5))):
+        key = key_of(3, 1, 4)
+        both = draw(key, shape, 2 * entities, torch.device("cpu"))
+        batch = Batch(*(torch.zeros(shape[0], dtype=torch.int64) for _ in range(3)), torch.zeros(shape[0]))
+        (group,) = Sampler("independent", shape[1], entities)(batch, (3, 1, 4))
+        assert group.entities is not None
+        assert group.tails is not None
+        assert torch.equal(group.entities, both >> 1)
+        assert torch.equal(group.tails, (both & 1).bool())
+
+
+def test_an_unknown_objective_goes_the_reference_s_way() -> None:
+    plain = Objective(lambda positive, negative, mask: (negative - positive[:, None]).square().sum(1))
+    compare("complex", "adam", plain)
+
+
+def test_a_model_of_its_own_way_is_left_to_the_reference() -> None:
+    class Doubled(DistMult):
+        def query(self, known: Tensor, relation: Tensor, side: str) -> Tensor:  # type: ignore[override]
+            return 2 * known * relation
+
+    assert not Doubled.plain()
+    assert DistMult.plain()
+    tables = {"entity": torch.randn(5, 4), "relation": torch.randn(2, 4)}
+    optimiser = make_optimiser("row-adam", tables, 1e-2)
+    assert type(make_engine("auto", Doubled(), tables, optimiser)) is ReferenceEngine
+    assert type(make_engine("auto", DistMult(), tables, optimiser)) is CpuEngine
+    with pytest.raises(FocuseError, match="engine 'fused': it cannot compare"):
+        make_engine("fused", Doubled(), tables, optimiser)
+    with pytest.raises(FocuseError, match="optimizer"):
+        make_engine("fused", DistMult(), tables, make_optimiser("sgd", tables, 1e-2))
