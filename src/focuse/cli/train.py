@@ -84,10 +84,13 @@ def command(
     reduction: Annotated[str | None, typer.Option(help="sum or mean over the batch [default: sum].")] = None,
     regularizer: Annotated[str | None, typer.Option(help="none, l1:γ, l2:γ or l3:γ [default: l3:1e-3].")] = None,
     regularize: Annotated[
-        str | None, typer.Option(help="tables (all of them) or rows (of the batch) [default: by the optimizer].")
+        str | None,
+        typer.Option(
+            help="touched (rows of the batch), tables (all rows) or rows (of its triples) [default: by the optimizer]."
+        ),
     ] = None,
     optimizer: Annotated[
-        str | None, typer.Option(help="adam, adagrad, sgd, row-adam or row-adagrad [default: adam].")
+        str | None, typer.Option(help="adam, adagrad, sgd, row-adam or row-adagrad [default: row-adam].")
     ] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate [default: 0.001].")] = None,
     normalize: Annotated[

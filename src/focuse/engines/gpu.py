@@ -88,8 +88,9 @@ class GpuEngine(ReferenceEngine):
 
         more = None if hints is None else hints.batch
         share = torch.as_tensor(beta, dtype=torch.float64, device=self.device)
+        tuning = self.tuning or Tuning.of(self.model.form)
         task = Task(
-            self.model, self.tables, self.optimiser, self.tuning or Tuning.of(self.model.form), recipe, batch, share, penalty, scale,
+            self.model, self.tables, self.optimiser, tuning, recipe, batch, share, penalty, scale,
             more, len(corruptions),
         )  # fmt: skip
         return own_step(task, corruptions[0]) if corruptions[0].side == "both" else pool_step(task, corruptions)

@@ -32,6 +32,7 @@ class UkgeLogi(DistMult):
         "negatives": 20,
         "focus": "off",
         "loss": "squared-error",
+        "optimizer": "adam",
         "regularizer": "none",
         "normalize": "none",
     }

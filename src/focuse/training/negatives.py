@@ -137,10 +137,10 @@ def _entities_and_sides(
         from focuse.engines.triton.draw import corruptions
 
         return corruptions(key_of(*place) if isinstance(place, tuple) else place, shape, entities, device)
-    native = library() if device.type == "cpu" and not isinstance(place, Tensor) else None
-    if native is not None:
+    native = library() if device.type == "cpu" else None
+    key = key_of(*place) if isinstance(place, tuple) else place
+    if native is not None and not isinstance(key, Tensor):
         found, tails = torch.empty(shape, dtype=torch.int64), torch.empty(shape, dtype=torch.bool)
-        key = key_of(*place) if isinstance(place, tuple) else place
         numbers = (ctypes.c_uint64(key), ctypes.c_int64(found.numel()), ctypes.c_uint64(2 * entities))
         native.draw_corruptions(*numbers, *(ctypes.c_void_p(address(part)) for part in (found, tails)))
         return found, tails
