@@ -167,14 +167,17 @@ class Training:
             batch = self.data.take(rows)
             return engine.step(batch, self.sampler(batch, key), self.objective, beta, self.penalty, 1.0, self.hints)
 
-        step, times, loss = engine.prepare(compute), [], 0.0
+        run, times, loss = engine.prepare(compute), [], 0.0
         whole = -(-len(self.data) // self.size)
         for epoch in range(number):
-            torch.cuda.synchronize()
-            begun, total = time.perf_counter(), 0.0
             order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(epoch)).to(DEVICE)
-            for i, rows in enumerate(torch.split(order, self.size)[:steps]):
-                total = total + step(rows, 1.0 - 0.1 * epoch, key_of(0, epoch, i))
+            torch.cuda.synchronize()  # a training shuffles the next epoch while the GPU works
+            begun, total = time.perf_counter(), 0.0
+            parts = torch.split(order, self.size)[:steps]
+            for start in range(0, len(parts), engine.together):
+                some = parts[start : start + engine.together]
+                keys = [key_of(0, epoch, start + place) for place in range(len(some))]
+                total = total + run(some, 1.0 - 0.1 * epoch, keys)
             loss = float(total)
             times.append((time.perf_counter() - begun) * 1e3 * whole / min(steps or whole, whole))
         return statistics.median(times[1:] or times), loss / len(self.data)
@@ -220,17 +223,21 @@ def breakdown(name: str, model: str, kind: str = "independent", **more: int) -> 
         batch = training.data.take(rows)
         return engine.step(batch, training.sampler(batch, key), training.objective, beta, training.penalty)
 
-    step = engine.prepare(compute)
+    run, many = engine.prepare(compute), engine.together
+
+    def steps(first: int) -> None:
+        run([rows] * many, 0.5, list(range(first, first + many)))
+
     rows = torch.arange(training.size, device=DEVICE) * 7 % len(training.data)
-    for i in range(8):
-        step(rows, 0.5, key_of(0, 0, i))
+    for i in range(3):
+        steps(i)
     torch.cuda.synchronize()
-    repeats = 30
+    repeats = 2 * many
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-        for i in range(repeats):
-            step(rows, 0.5, key_of(0, 1, i))
+        for i in range(2):
+            steps(i)
         torch.cuda.synchronize()
-    took = milliseconds(lambda: step(rows, 0.5, 1), inside=1)
+    took = milliseconds(lambda: steps(1), inside=1) / many
     print(f"-- {name} {model} {kind}: {took * 1e3:.0f} µs a step; each kernel's µs and launches a step")
     kernels = [event for event in seen.key_averages() if str(event.device_type).endswith("CUDA")]
     for event in sorted(kernels, key=lambda event: -event.self_device_time_total)[:18]:

@@ -92,7 +92,7 @@ def command(
     optimizer: Annotated[
         str | None, typer.Option(help="adam, adagrad, sgd, row-adam or row-adagrad [default: row-adam].")
     ] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate [default: 0.001].")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate [default: 0.003].")] = None,
     normalize: Annotated[
         str | None,
         typer.Option(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -124,6 +124,8 @@ def recipe_of(objective: object) -> Recipe | None:
 ObjectiveFunction = Callable[[Tensor, Tensor, Tensor, Tensor | None, float | Tensor], Tensor]
 # rows of train int64 [B], β, key of the batch's random numbers -> its loss
 Step = Callable[[Tensor, float | Tensor, int | Tensor], float | Tensor]
+# the same for several batches, one after the other -> the sum of their losses
+Steps = Callable[[Sequence[Tensor], float, Sequence[int]], float | Tensor]
 
 
 class Penalty(Protocol):

@@ -7,7 +7,8 @@ serves all others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from focuse.engines.base import (
     Penalty,
     Recipe,
     Step,
+    Steps,
     TableOptimiser,
     recipe_of,
 )
@@ -32,6 +34,7 @@ from focuse.models import Model
 if TYPE_CHECKING:
     from focuse.engines.triton.step import Tuning
 
+TOGETHER = 16  # steps recorded as one
 WARM_UP = 3  # steps before a graph is recorded: kernels compile, memory finds its place
 
 
@@ -39,6 +42,7 @@ class GpuEngine(ReferenceEngine):
     """Owns tables on a GPU; embeddings are read and gradients summed once a step, and nobody waits for its loss."""
 
     optimiser: OpenOptimiser
+    together = TOGETHER
 
     def __init__(
         self,
@@ -95,8 +99,8 @@ class GpuEngine(ReferenceEngine):
         )  # fmt: skip
         return own_step(task, corruptions[0]) if corruptions[0].side == "both" else pool_step(task, corruptions)
 
-    def prepare(self, compute: Step) -> Step:
-        """`compute` recorded as a CUDA graph once warm: dozens of launches become one."""
+    def prepare(self, compute: Step) -> Steps:
+        """`compute` recorded as a CUDA graph once warm, several steps in one: hundreds of launches become one."""
         return _Replayed(compute, self)
 
 
@@ -112,42 +116,61 @@ def _served(recipe: Recipe, corruptions: list[Corruptions], objective: Objective
 
 
 class _Replayed:
-    """A step as a CUDA graph, one for each number of rows; the first steps of each run as they are."""
+    """Steps as CUDA graphs, one for each number of batches and of their rows; the first of each run as they are.
+
+    Several steps are one graph: between two launches a GPU would wait for the host longer than a step takes.
+    """
 
     def __init__(self, compute: Step, engine: GpuEngine) -> None:
         self.compute, self.engine = compute, engine
         self.warm: dict[int, int] = {}
-        self.graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
+        self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]] = {}
         self.beta = torch.zeros((), dtype=torch.float64, device=engine.device)
-        self.key = torch.zeros((), dtype=torch.int64, device=engine.device)
+        self.keys = torch.zeros(engine.together, dtype=torch.int64, device=engine.device)
         self.last_beta: float | None = None
 
-    def __call__(self, rows: Tensor, beta: float | Tensor, key: int | Tensor) -> Tensor:
-        if self.last_beta is None or beta != self.last_beta:
+    def __call__(self, rows: Sequence[Tensor], beta: float, keys: Sequence[int]) -> Tensor:
+        if beta != self.last_beta:
             self.beta.fill_(beta)
-            self.last_beta = float(beta)
-        self.key.fill_(key)
+            self.last_beta = beta
+        self.keys[: len(keys)] = torch.tensor(keys, dtype=torch.int64)
         self.engine._known_twins = None
-        size = len(rows)
-        self.warm[size] = self.warm.get(size, 0) + 1
-        if self.warm[size] <= WARM_UP or not self.engine.recordable:
-            return self._aside(rows, self.beta, self.key)
-        if size not in self.graphs:
-            held = rows.clone()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                loss = self.compute(held, self.beta, self.key)
-            self.graphs[size] = graph, held, torch.as_tensor(loss)
-        graph, held, loss = self.graphs[size]
-        held.copy_(rows)
-        graph.replay()
-        return loss.clone()  # the next replay writes over it
+        loss = torch.zeros((), dtype=torch.float64, device=self.beta.device)
+        start = 0
+        for size, some in itertools.groupby(rows, len):  # an epoch's last batch is smaller
+            batches = list(some)
+            loss += self._run(size, batches, self.keys[start : start + len(batches)])
+            start += len(batches)
+        return loss
 
-    def _aside(self, *inputs: Tensor) -> Tensor:
+    def _run(self, size: int, rows: list[Tensor], keys: Tensor) -> Tensor:
+        if self.warm.get(size, 0) < WARM_UP or not self.engine.recordable:
+            return self._one_by_one(rows, keys)
+        shape = len(rows), size
+        if shape not in self.graphs:
+            self.graphs[shape] = self._record(torch.stack(rows), keys.clone())
+        graph, held, held_keys, loss = self.graphs[shape]
+        torch.stack(rows, out=held)
+        held_keys.copy_(keys)
+        graph.replay()
+        return loss
+
+    def _record(self, held: Tensor, keys: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            loss = torch.zeros((), dtype=torch.float64, device=held.device)
+            for place, batch in enumerate(held):
+                loss += self.compute(batch, self.beta, keys[place])
+        return graph, held, keys, loss
+
+    def _one_by_one(self, rows: list[Tensor], keys: Tensor) -> Tensor:
         """On a stream of its own, as recording wants its warm-up."""
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            loss = self.compute(*inputs)
+            loss = torch.zeros((), dtype=torch.float64, device=self.beta.device)
+            for place, batch in enumerate(rows):
+                loss += self.compute(batch, self.beta, keys[place])
+                self.warm[len(batch)] = self.warm.get(len(batch), 0) + 1
         torch.cuda.current_stream().wait_stream(stream)
-        return torch.as_tensor(loss)
+        return loss

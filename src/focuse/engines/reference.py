@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from focuse.engines.base import Batch, Corruptions, Hints, ObjectiveFunction, Penalty, Step, TableOptimiser
+from focuse.engines.base import Batch, Corruptions, Hints, ObjectiveFunction, Penalty, Step, Steps, TableOptimiser
 from focuse.engines.ranking import distances
 from focuse.models import Model, Side
 
@@ -17,8 +17,10 @@ from focuse.models import Model, Side
 class ReferenceEngine:
     """Owns the tables of entities [E, d] and relations [R, r] and what is `dense`, and computes with them.
 
-    For ranking and prediction no optimiser is needed.
+    For ranking and prediction no optimiser is needed. `together` is how many steps it likes to be given at once.
     """
+
+    together = 1
 
     def __init__(
         self,
@@ -126,9 +128,13 @@ class ReferenceEngine:
         self._known_twins = None
         return float(value)
 
-    def prepare(self, compute: Step) -> Step:
-        """A whole step (batch, corruptions, `step`) as this engine likes it best; here as it is."""
-        return compute
+    def prepare(self, compute: Step) -> Steps:
+        """Whole steps (batch, corruptions, `step`) as this engine likes them best; here one after the other."""
+
+        def steps(rows: Sequence[Tensor], beta: float, keys: Sequence[int]) -> float | Tensor:
+            return sum(compute(batch, beta, key) for batch, key in zip(rows, keys, strict=True))
+
+        return steps
 
 
 def _negatives(model: Model, head: Tensor, kind: Tensor, tail: Tensor, group: Corruptions, entity: _Place) -> Tensor:

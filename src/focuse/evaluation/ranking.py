@@ -30,7 +30,7 @@ PROTOCOLS = ("sides", "joint")
 SCORES_AT_ONCE = 1 << 25
 # Of one thread on a CPU; so few, 8 MB, stay in its caches.
 SCORES_IN_CACHE = 1 << 21
-Map = Callable[..., Iterator[tuple[Tensor, Tensor]]]
+Map = Callable[..., Iterator[None]]
 
 
 class Scorer(Protocol):
@@ -89,17 +89,18 @@ def rank(
         if at_once is None:
             at_once = min(SCORES_AT_ONCE, threads * SCORES_IN_CACHE) if threads else SCORES_AT_ONCE
         size = max(1, at_once // max(threads, 1) // max(known.entities, 1))
-        tails = _Side(scorer, h, r, t, "tail", known).count(size, mapped)
-        heads = _Side(scorer, t, r, h, "head", known).count(size, mapped)
-    table = torch.stack([tails[0], heads[0]], dim=1).cpu().numpy()  # [n, sides, 4]
+        sides = [_Side(scorer, h, r, t, "tail", known), _Side(scorer, t, r, h, "head", known)]
+        for side in sides:
+            side.count(size, mapped)
+    table = torch.stack([side.counts for side in sides], dim=1).cpu().numpy()  # [n, sides, 4]
     if (table < 0).any():
         raise FocuseError("the model gives scores that are not finite: training diverged; lower the learning rate")
     raw, filtered = (Rivals(table[..., i], table[..., i + 1]) for i in (0, 2))
-    return Ranking(raw, filtered, tails[1].cpu().numpy())
+    return Ranking(raw, filtered, sides[0].score.cpu().numpy())
 
 
 class _Side:
-    """One side of some triples, by the queries they ask.
+    """One side of some triples, by the queries they ask: each target's four counts, int64 [n, 4], and score, [n].
 
     Triples that ask the same share their scores, so a query is scored but once. A target's score is one of them, else
     rounding would break ties.
@@ -114,23 +115,25 @@ class _Side:
         self.target = target[self.order]
         self.first = F.pad(times.cumsum(0), (1, 0))  # query q has the targets first[q] to first[q + 1]
         self.start, self.stop = known.answers(self.query, side)
+        # Not block by block: what stays would lie between the blocks, and no later one fit where they were.
+        self.counts = target.new_empty(len(target), 4)
+        self.score = torch.empty(len(target), device=target.device)
 
-    def count(self, size: int, mapped: Map) -> tuple[Tensor, Tensor]:
-        """The four counts of each triple's target, int64 [n, 4], and its score [n]; `size` queries at once."""
+    def count(self, size: int, mapped: Map) -> None:
+        """Fill in the results, `size` queries at once."""
         cuts = [*range(0, len(self.query), size), len(self.query)]
         places = self.first[torch.tensor(cuts, device=self.first.device)].tolist()
-        counts, scores = zip(*mapped(self._block, pairwise(cuts), pairwise(places)), strict=True)
-        back = torch.argsort(self.order)
-        return torch.cat(counts)[back], torch.cat(scores)[back]
+        for _ in mapped(self._block, pairwise(cuts), pairwise(places)):
+            pass
 
     @torch.no_grad()  # once more: it holds for one thread
-    def _block(self, queries: tuple[int, int], places: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    def _block(self, queries: tuple[int, int], places: tuple[int, int]) -> None:
         (begin, end), (left, right) = queries, places
-        asked, target = self.query[begin:end], self.target[left:right]
+        asked, target, triple = self.query[begin:end], self.target[left:right], self.order[left:right]
         scores = self.scorer.score_all(asked // self.known.relations, asked % self.known.relations, self.side)
         facts = self.start[begin:end], self.stop[begin:end], self.known.by_side[self.side]
-        counts = count_rivals(scores, self.first[begin : end + 1] - left, target, *facts)
-        return counts, scores[self.which[left:right] - begin, target]
+        self.counts[triple] = count_rivals(scores, self.first[begin : end + 1] - left, target, *facts)
+        self.score[triple] = scores[self.which[left:right] - begin, target].float()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import math
 import shlex
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,7 @@ class Trainer:
         self.objective = make_objective(settings, self.focus)
         self.penalty = make_regulariser(settings.regularizer, settings.regularize or "tables")
         self.compute = self.engine.prepare(self._compute)
+        self.shuffled: tuple[int, torch.Tensor] | None = None
         self.loss: float | torch.Tensor = self.progress.loss
         self.judge = self._make_judge(splits, normaliser)
         self.best = Best(
@@ -109,17 +111,18 @@ class Trainer:
         """One epoch, or what is left of it, then a look at validation and the rules for stopping."""
         at, started = self.progress, time.perf_counter()
         size = self.settings.batch_size or len(self.data)
-        order = torch.randperm(len(self.data), generator=generator(self.settings.seed, at.epoch, SHUFFLE))
-        parts = torch.split(order.to(self.engine.device), size)
+        parts = torch.split(self._order(at.epoch), size)
         beta = self.focus.beta(at.epoch) if self.focus else 1.0
-        for rows in parts[at.batch :]:
-            self.loss = self.loss + self._step(rows, beta)
-            at.batch += 1
+        together = self.engine.together
+        for rows in (parts[start : start + together] for start in range(at.batch, len(parts), together)):
+            self.loss = self.loss + self._steps(rows, beta)
+            at.batch += len(rows)
             self.reporter.step(at.epoch, at.batch / len(parts))
             if interrupted.is_set() or time.monotonic() > self.deadline:
                 self._stop_here()
             if at.batch < len(parts):
                 self._save_if_due(epoch_ends=False)
+        self._order(at.epoch + 1)  # while a GPU still works on this one
         self._settle()
         row: dict[str, Any] = {"epoch": at.epoch + 1, "loss": at.loss / len(self.data)}
         row |= {"beta": beta if self.focus else None}
@@ -132,10 +135,18 @@ class Trainer:
             self.store.append(row)
         self._save_if_due(epoch_ends=True)
 
-    def _step(self, rows: torch.Tensor, beta: float) -> float | torch.Tensor:
+    def _order(self, epoch: int) -> torch.Tensor:
+        """The epoch's rows, shuffled; the last answer is kept."""
+        if self.shuffled is None or self.shuffled[0] != epoch:
+            order = torch.randperm(len(self.data), generator=generator(self.settings.seed, epoch, SHUFFLE))
+            self.shuffled = epoch, order.to(self.engine.device)
+        return self.shuffled[1]
+
+    def _steps(self, rows: Sequence[torch.Tensor], beta: float) -> float | torch.Tensor:
         at = self.progress
+        keys = [key_of(self.settings.seed, at.epoch, at.batch + place) for place in range(len(rows))]
         try:
-            return self.compute(rows, beta, key_of(self.settings.seed, at.epoch, at.batch))
+            return self.compute(rows, beta, keys)
         except FloatingPointError as error:
             raise self._diverged(str(error)) from None
 

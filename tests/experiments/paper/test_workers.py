@@ -184,7 +184,8 @@ def test_a_worker_saves_when_its_input_ends(tmp_path, pretend, monkeypatch) -> N
         return trained(*arguments, **options)
 
     monkeypatch.setattr(room, "train", train)
-    (cell,) = Choice.of(["ppi5k"], ["complex"], ["plain"], changes=[SMALL.replace("3", "300")], quick=True).cells(["ppi5k"])
+    longer = Choice.of(["ppi5k"], ["complex"], ["plain"], changes=[SMALL.replace("3", "300")], quick=True)
+    (cell,) = longer.cells(["ppi5k"])
     assert served.run(cell) == [{"stopped": True}]
     assert not any((tmp_path / "out" / "cells").iterdir())
     assert [path.name for path in (tmp_path / "out" / "runs").iterdir()] in ([], [cell.name])
