@@ -186,7 +186,7 @@ def test_help_states_the_real_defaults(command, small):
         "decay": ("all epochs", settings["epochs"]),
         "burn_in": ("half of decay", settings["epochs"] // 2),
         "nonlinearity": ("auto, by the model", "softplus"),
-        "regularize": ("by the optimizer", "tables"),
+        "regularize": ("by the optimizer", "touched"),
         "normalize": ("relation", "relation"),
         "judge": ("auto, by the model", "mrr"),
         "spread": ("Xavier's", None),

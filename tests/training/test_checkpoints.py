@@ -73,7 +73,7 @@ def whole(small, tmp_path_factory):
     """Uninterrupted runs by optimizer; 8 epochs of 8 batches."""
     root, made = tmp_path_factory.mktemp("whole"), {}
 
-    def get(optimizer="adam"):
+    def get(optimizer="row-adam"):
         if optimizer not in made:
             made[optimizer] = root / optimizer
             train(small, made[optimizer], optimizer=optimizer)
@@ -415,7 +415,7 @@ def test_checkpoints_by_the_clock_come_within_an_epoch_too(small, tmp_path, monk
     saved = []
     now = [0.0]
     monkeypatch.setattr("focuse.training.checkpoints.time.monotonic", lambda: now[0])
-    save, step = Store.save, Trainer._step
+    save, step = Store.save, Trainer._steps
 
     def spy(self, checkpoint):
         saved.append((checkpoint.progress.epoch, checkpoint.progress.batch))
@@ -426,7 +426,7 @@ def test_checkpoints_by_the_clock_come_within_an_epoch_too(small, tmp_path, monk
         return step(self, rows, beta)
 
     monkeypatch.setattr(Store, "save", spy)
-    monkeypatch.setattr(Trainer, "_step", slow)
+    monkeypatch.setattr(Trainer, "_steps", slow)
     run = train(small, tmp_path / "run", checkpoint_every="4s", epochs=2)
     batches = -(-len(run.graph) // 64)
     assert saved[:-1] == [divmod(second, batches) for second in range(4, 2 * batches, 4)]

@@ -271,7 +271,9 @@ class TestHints:
             return step(self, batch, corruptions, objective, beta, penalty, scale, hints)
 
         monkeypatch.setattr(ReferenceEngine, "step", spy)
-        return steps, focuse.train(graph, **{**CONFIDENT, "model": "ukge-logi", "epochs": 2, **settings})
+        return steps, focuse.train(
+            graph, **{**CONFIDENT, "model": "ukge-logi", "epochs": 2, "engine": "reference", **settings}
+        )
 
     def test_each_batch_draws_its_own_from_all_of_them(self, grouped, monkeypatch):
         steps, run = self.seen(monkeypatch, grouped, soft_logic=GROUPED_HINTS, soft_logic_size=80)

@@ -8,7 +8,7 @@ import torch
 
 import focuse
 from focuse import FocuseError
-from focuse.engines import ReferenceEngine
+from focuse.engines import CpuEngine
 from focuse.training.loop import initial_tables, make_objective
 from focuse.training.losses import LOSSES, Objective, SquaredError
 from focuse.training.negatives import SAMPLINGS
@@ -51,7 +51,7 @@ class TestBeta:
             "focuse.focus.Focus.__call__",
             lambda self, positive, negative, weight, beta: seen.append(beta) or (positive, negative),
         )
-        run = train(small, batch_size=10_000)
+        run = train(small, batch_size=10_000, engine="reference")
         assert seen == [row["beta"] for row in run.history]
 
     def test_changes_the_result(self, small, focused):
@@ -240,14 +240,14 @@ def test_repeated_triples_are_counted_and_reported(small, listen, policy, done):
 
 def test_batches_cover_every_row_once_an_epoch(small, monkeypatch):
     seen = []
-    step = ReferenceEngine.step
+    step = CpuEngine.step
 
     def spy(self, batch, *rest):
         seen.append(torch.stack([batch.head, batch.relation, batch.tail], 1))
         return step(self, batch, *rest)
 
-    monkeypatch.setattr(ReferenceEngine, "step", spy)
-    run = train(small, epochs=2, batch_size=50)
+    monkeypatch.setattr(CpuEngine, "step", spy)
+    run = train(small, epochs=2, batch_size=50, engine="fused")
     per_epoch = -(-len(run.graph) // 50)
     assert len(seen) == 2 * per_epoch
     expected = sorted(zip(run.graph.head, run.graph.relation, run.graph.tail, strict=True))

@@ -34,7 +34,7 @@ WRONG = [
     ({"regularizer": "l3:nan"}, "not a number"),
     ({"regularize": "row"}, "did you mean rows"),
     ({"optimizer": "row-adam", "regularize": "tables"}, "cannot regularize whole tables"),
-    ({"optimizer": "row-adagrad", "regularize": "tables"}, "use regularize 'rows'"),
+    ({"optimizer": "row-adagrad", "regularize": "tables"}, "use regularize 'touched' or 'rows'"),
     ({"dim": 0}, "dim 0: give a whole number of at least 1"),
     ({"dim": 2.5}, "dim 2.5: give a whole number"),
     ({"dim": "100"}, "dim '100': give a whole number"),
@@ -120,8 +120,8 @@ class TestResolve:
     def test_distance_models_get_the_shifted_softplus(self, small, model, expected):
         assert Settings(model=model).resolve(small, "cpu").nonlinearity == expected
 
-    def test_row_optimisers_regularise_rows(self, small):
-        assert Settings(optimizer="row-adam").resolve(small, "cpu").regularize == "rows"
+    def test_row_optimisers_regularise_what_they_touch(self, small):
+        assert Settings(optimizer="row-adam").resolve(small, "cpu").regularize == "touched"
         assert Settings(optimizer="adam").resolve(small, "cpu").regularize == "tables"
         Settings.of(optimizer="row-adam", regularize="tables", regularizer="none")  # nothing to regularise: no clash
 

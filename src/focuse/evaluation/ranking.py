@@ -87,8 +87,9 @@ def rank(
     h, r, t = (ids.to(scorer.device) for ids in (head, relation, tail))
     with _workers(scorer.device) as (threads, mapped):
         if at_once is None:
-            at_once = min(SCORES_AT_ONCE, threads * SCORES_IN_CACHE) if threads else SCORES_AT_ONCE
-        size = max(1, at_once // max(threads, 1) // max(known.entities, 1))
+            in_caches = threads * SCORES_IN_CACHE if scorer.device.type == "cpu" else SCORES_AT_ONCE
+            at_once = min(in_caches, SCORES_AT_ONCE)
+        size = max(1, at_once // threads // max(known.entities, 1))
         sides = [_Side(scorer, h, r, t, "tail", known), _Side(scorer, t, r, h, "head", known)]
         for side in sides:
             side.count(size, mapped)
@@ -138,14 +139,14 @@ class _Side:
 
 @contextmanager
 def _workers(device: torch.device) -> Iterator[tuple[int, Map]]:
-    """How many threads there are, and a `map` over them; on a GPU none, and the plain one.
+    """How many threads there are, and a `map` over them; a GPU needs but one.
 
     Each takes whole blocks with torch on one thread: torch's own would meet after every operation and, where other
     programs want the cores as well, spend most of their time waiting for each other.
     """
-    threads = torch.get_num_threads()
-    if device.type != "cpu" or threads == 1:
-        yield int(device.type == "cpu"), map
+    threads = torch.get_num_threads() if device.type == "cpu" else 1
+    if threads == 1:
+        yield 1, map
         return
     torch.set_num_threads(1)  # new threads begin with as many
     try:
