@@ -120,7 +120,11 @@ def measure_paces(
 
 
 def curve_of_peer(folder: Path, pace: float, ranker: Ranker) -> Curve:
-    """From what a peer saved."""
+    """From what a peer saved; or from mrr.json, {epoch: MRR}, where that was ranked elsewhere."""
+    ranked = folder / "mrr.json"
+    if ranked.exists():
+        found = {int(epoch): mrr for epoch, mrr in json.loads(ranked.read_text()).items()}
+        return Curve(NAMES[folder.name], list(found), [pace * epoch for epoch in found], list(found.values()))
     files = sorted(folder.glob("epoch-*.npz"))
     epochs = [int(file.stem.rpartition("-")[2]) for file in files]
     say(f"ranking {len(files)} states in {folder} …")

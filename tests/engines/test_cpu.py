@@ -247,3 +247,13 @@ def test_a_model_of_its_own_way_is_left_to_the_reference() -> None:
         make_engine("fused", Doubled(), tables, optimiser)
     with pytest.raises(FocuseError, match="optimizer"):
         make_engine("fused", DistMult(), tables, make_optimiser("sgd", tables, 1e-2))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("scope", ["touched", "rows"])
+def test_few_relations_of_many_positives(sampling: str, scope: str) -> None:
+    """Their gradients are summed while they are made."""
+    compare("complex", "row-adam", objective_of("multiclass-nll", "softplus"), sampling=sampling, scope=scope, rows=400)
+    kind = make_model("ukge-logi")
+    more = SquaredError(kind.trained, 0.7, kind.curve)
+    compare("ukge-logi", "adam", more, sampling=sampling, hinted=True, rows=400)

@@ -33,7 +33,7 @@ class Batch:
             from focuse.engines.triton.draw import take
 
             return Batch(*take(columns, rows))
-        return Batch(*(column[rows] for column in columns))
+        return Batch(*(column.index_select(0, rows) for column in columns))
 
 
 @cache

@@ -41,6 +41,7 @@ SCOPES = {"tables": 0, "touched": 1, "rows": 2}
 BLOCK = 1 << 20
 # A pool of more columns comes in pieces, whose products are computed twice.
 COLUMNS = 1 << 16
+PARTS = 64  # of a batch, as steps.cpp sums the gradients of few relations
 BLOCK_COLUMNS = 32  # of what steps.cpp keeps in blocks
 ALONE = 4096  # comparisons in a step below which a second thread costs more than it saves
 
@@ -146,7 +147,10 @@ class _Step:
         layout.loss = address(self.loss)
         layout.comparison = address(room("comparison", self.all))
         layout.of_end = address(room("of_end", self.blocks, 2 * self.all, BLOCK_COLUMNS))
-        layout.of_relation = address(room("of_relation", self.all, width))
+        relations = len(engine.tables["relation"])
+        layout.summed = PARTS * relations < self.count
+        rows = PARTS * relations + further if layout.summed else self.all
+        layout.of_relation = address(room("of_relation", rows, width))
         layout.of_scale = address(room("of_scale", self.all, 2))
         layout.threads = torch.get_num_threads()
 

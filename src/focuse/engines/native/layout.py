@@ -42,7 +42,7 @@ class StepLayout(ctypes.Structure):
             pointer4="query query_gradient comparison slope of_end of_relation of_positive loss of_scale sorted",
         ),
         ("objective", ObjectiveLayout),
-        *_fields(float="hint_weight", int="turn form threads"),
+        *_fields(float="hint_weight", int="turn form threads summed"),
         ("optimiser", OptimiserLayout),
     ]
 

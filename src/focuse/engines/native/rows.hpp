@@ -53,8 +53,9 @@ inline void make_query(int turn, bool of_tail, CONST_ROW known, CONST_ROW relati
     }
 }
 
-// From a query's gradient to those of the rows it was made of, added or, being the first, set.
-template <bool first>
+// From a query's gradient to those of the rows it was made of, added or, being the first (the known row's) or fresh (the
+// relation's), set.
+template <bool first, bool fresh>
 inline void query_gradient(int turn, bool of_tail, CONST_ROW known, CONST_ROW relation, CONST_ROW gradient,
                            ROW of_known, ROW of_relation, int64_t width) {
     const float sign = of_tail ? 1.0f : -1.0f;
@@ -66,20 +67,20 @@ inline void query_gradient(int turn, bool of_tail, CONST_ROW known, CONST_ROW re
             const float real = gradient[j], imaginary = gradient[half + j];
             of_known[j] = (first ? 0.0f : of_known[j]) + (real * c + imaginary * e);
             of_known[half + j] = (first ? 0.0f : of_known[half + j]) + (imaginary * c - real * e);
-            of_relation[j] = (first ? 0.0f : of_relation[j]) + (real * a + imaginary * b);
-            of_relation[half + j] = (first ? 0.0f : of_relation[half + j]) + sign * (imaginary * a - real * b);
+            of_relation[j] = (fresh ? 0.0f : of_relation[j]) + (real * a + imaginary * b);
+            of_relation[half + j] = (fresh ? 0.0f : of_relation[half + j]) + sign * (imaginary * a - real * b);
         }
     } else if (turn == SUM) {
 #pragma omp simd
         for (int64_t j = 0; j < width; ++j) {
             of_known[j] = (first ? 0.0f : of_known[j]) + gradient[j];
-            of_relation[j] = (first ? 0.0f : of_relation[j]) + sign * gradient[j];
+            of_relation[j] = (fresh ? 0.0f : of_relation[j]) + sign * gradient[j];
         }
     } else {
 #pragma omp simd
         for (int64_t j = 0; j < width; ++j) {
             of_known[j] = (first ? 0.0f : of_known[j]) + gradient[j] * relation[j];
-            of_relation[j] = (first ? 0.0f : of_relation[j]) + gradient[j] * known[j];
+            of_relation[j] = (fresh ? 0.0f : of_relation[j]) + gradient[j] * known[j];
         }
     }
 }

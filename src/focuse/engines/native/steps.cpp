@@ -8,6 +8,7 @@
 #include "sorting.hpp"
 #include "optimiser.hpp"
 
+constexpr int64_t PARTS = 64;    // of a batch, for sums over relations
 constexpr int64_t COLUMNS = 32;  // of a block of queries: those of 4,000 positives take 1 MB
 
 struct Table {
@@ -38,7 +39,7 @@ struct Step {
     uint32_t* sorted;                   // 4 × entries and 4 × positives of room
     Objective objective;
     float hint_weight;
-    int32_t turn, form, threads;
+    int32_t turn, form, threads, summed;  // summed: of_relation is [PARTS, relations, width], then hints
     Optimiser optimiser;
 };
 
@@ -83,18 +84,44 @@ void keep(float* blocks, int64_t rows, int64_t place, const float* row, int64_t 
     }
 }
 
+// Few relations have many positives each: their gradients are summed while they are made, in PARTS parts of the batch,
+// each by one thread, so that the order of sums does not depend on how many threads there are.
+int64_t part_of(const Step& s, int64_t b) { return b * PARTS / s.positives; }
+
+// Where the gradient of a relation lies that is not summed: behind the sums, hints come first.
+int64_t relation_place(const Step& s, int64_t b) {
+    return s.summed ? PARTS * s.relation.rows + b - s.positives : b;
+}
+
+// The first positive of a thread's parts.
+int64_t first_of(const Step& s, int thread) {
+    return (part(PARTS, thread, s.threads) * s.positives + PARTS - 1) / PARTS;
+}
+
+void clear_sums(const Step& s, int thread) {
+    const int64_t size = s.relation.rows * s.relation.width;
+    if (s.summed)
+        std::fill(s.of_relation + part(PARTS, thread, s.threads) * size,
+                  s.of_relation + part(PARTS, thread + 1, s.threads) * size, 0.0f);
+}
+
 // From the gradients of both queries and of the positive's comparison to those of head, relation and tail; `room` for
 // two rows.
 template <int form>
 void settle(const Step& s, int64_t b, const Triple& at, float slope, const float* query, float* for_tail,
             const float* for_head, float* room) {
     const int64_t width = s.entity.width, all = s.positives + s.hints;
-    float *of_head = room, *of_tail = room + width, *of_kind = s.of_relation + b * width;
+    const bool summed = s.summed && b < s.positives;
+    float *of_head = room, *of_tail = room + width;
+    float* of_kind = s.of_relation + (summed ? part_of(s, b) * s.relation.rows + s.kind[b] : relation_place(s, b)) * width;
     slope = by_distance<form>(slope, s.comparison[b]);
     add_pull<form>(slope, at.tail, query, for_tail, width);
     add_pull<form, true>(slope, query, at.tail, of_tail, width);
-    query_gradient<true>(s.turn, true, at.head, at.relation, for_tail, of_head, of_kind, width);
-    if (for_head) query_gradient<false>(s.turn, false, at.tail, at.relation, for_head, of_tail, of_kind, width);
+    if (summed)
+        query_gradient<true, false>(s.turn, true, at.head, at.relation, for_tail, of_head, of_kind, width);
+    else
+        query_gradient<true, true>(s.turn, true, at.head, at.relation, for_tail, of_head, of_kind, width);
+    if (for_head) query_gradient<false, false>(s.turn, false, at.tail, at.relation, for_head, of_tail, of_kind, width);
     keep(s.of_end, 2 * all, b, of_head, width);
     keep(s.of_end, 2 * all, all + b, of_tail, width);
 }
@@ -235,10 +262,16 @@ void update_relations(const Step& s, const uint32_t* keys, const uint32_t* order
             id = keys[i];
         }
         std::fill(gradient + from, gradient + to, 0.0f);
+        for (int64_t p = 0; s.summed && p < PARTS; ++p) {
+            const float* sums = s.of_relation + (p * t.rows + id) * t.width;
+#pragma omp simd
+            for (int64_t j = from; j < to; ++j) gradient[j] += sums[j];
+        }
         int64_t ends = 0;
         for (; i < all && keys[i] == id; ++i) {
-            const float* more = s.of_relation + order[i] * t.width;
             ends += order[i] < s.positives;
+            if (s.summed && order[i] < s.positives) continue;
+            const float* more = s.of_relation + relation_place(s, order[i]) * t.width;
 #pragma omp simd
             for (int64_t j = from; j < to; ++j) gradient[j] += more[j];
         }
@@ -358,8 +391,9 @@ EXPORT void own_corruptions(const Step* step) {
     with_form(s.form, [&]<int form>() {
         in_parallel(s.threads, [&](int thread) {
             Room room(s.entity.width, s.count);
-            const int64_t end = part(s.positives, thread + 1, s.threads);
-            for (int64_t b = part(s.positives, thread, s.threads); b < end; ++b) own<form>(s, stages, b, room);
+            clear_sums(s, thread);
+            const int64_t end = first_of(s, thread + 1);
+            for (int64_t b = first_of(s, thread); b < end; ++b) own<form>(s, stages, b, room);
         });
     });
 }
@@ -477,9 +511,10 @@ EXPORT void positives(const Step* step) {
     const int64_t width = s.entity.width;
     with_form(s.form, [&]<int form>() {
         in_parallel(s.threads, [&](int thread) {
-            const int64_t end = part(s.positives, thread + 1, s.threads);
+            const int64_t end = first_of(s, thread + 1);
             std::vector<float> room(2 * width);
-            for (int64_t b = part(s.positives, thread, s.threads); b < end; ++b)
+            clear_sums(s, thread);
+            for (int64_t b = first_of(s, thread); b < end; ++b)
                 settle<form>(s, b, triple(s, b), s.of_positive[b], s.query + b * width, s.query_gradient + b * width,
                              s.query_gradient + (s.positives + b) * width, room.data());
         });
