@@ -1,5 +1,6 @@
 """Builds the CPU engine's loops, once for each kind of processor; without a compiler focuse goes without them."""
 
+import os
 import platform
 
 from setuptools import Extension, setup
@@ -12,11 +13,16 @@ X86 = {
     "avx2": ["-march=x86-64-v3"],
 }
 LEVELS = {"default": []} | (X86 if platform.machine().lower() in ("x86_64", "amd64") else {})
+HEADERS = [f"src/focuse/engines/native/{name}.hpp" for name in ("common", "objective", "optimiser", "rows", "sorting")]
 SOURCES = ["src/focuse/engines/native/steps.cpp", "src/focuse/engines/native/ranking.cpp"]
 
 
 class Build(build_ext):
-    """A plain shared library needs no symbol that Python could call."""
+    """A plain shared library needs no symbol that Python could call; the kinds are built side by side."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = os.cpu_count() or 1
 
     def get_export_symbols(self, ext: Extension) -> list[str]:
         return ext.export_symbols
@@ -28,7 +34,7 @@ setup(
         Extension(
             f"focuse.engines.native.{level}",
             SOURCES,
-            depends=["src/focuse/engines/native/common.hpp"],
+            depends=HEADERS,
             extra_compile_args=[*FLAGS, *flags],
             extra_link_args=["-pthread"],
             optional=True,
