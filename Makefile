@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test check-all lint clean
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.ready: pyproject.toml constraints.txt setup.py $(wildcard src/focuse/engines/native/*pp)
 	$(PYTHON) -c 'import sys; sys.exit("focuse needs Python 3.11 or newer: make PYTHON=python3.11 ...") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

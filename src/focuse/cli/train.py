@@ -92,7 +92,7 @@ def command(
     optimizer: Annotated[
         str | None, typer.Option(help="adam, adagrad, sgd, row-adam or row-adagrad [default: row-adam].")
     ] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate [default: 0.003].")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate [default: 0.001].")] = None,
     normalize: Annotated[
         str | None,
         typer.Option(
@@ -125,7 +125,7 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Same seed, same bits on CPU [default: 0].")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda [default: auto].")] = None,
     engine: Annotated[
-        str | None, typer.Option(help="How steps are computed: auto, reference or fused (GPU) [default: auto].")
+        str | None, typer.Option(help="How steps are computed: auto, reference or fused [default: auto].")
     ] = None,
     checkpoint_every: Annotated[
         str | None, typer.Option(help="Epochs (10) or seconds (60s) between checkpoints, 0: never [default: 60s].")

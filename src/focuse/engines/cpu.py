@@ -30,7 +30,7 @@ from focuse.engines.base import (
     TableOptimiser,
     recipe_of,
 )
-from focuse.engines.native import address, library
+from focuse.engines.native import SWITCH, address, library
 from focuse.engines.native.layout import BlockLayout, ObjectiveLayout, OptimiserLayout, StepLayout, TableLayout
 from focuse.engines.reference import ReferenceEngine
 from focuse.models import Model
@@ -68,7 +68,7 @@ class CpuEngine(ReferenceEngine):
         if device.type != "cpu":
             return "its loops are for a CPU"
         if library() is None:
-            return "its loops were not built: install a C++ compiler, then focuse again"
+            return f"its loops were not built (install a C++ compiler, then focuse again), or {SWITCH} is off"
         if not model.plain():
             return f"it cannot compare as {model.name} does"
         return (

@@ -48,7 +48,7 @@ class Settings:
     regularizer: str = "l3:1e-3"
     regularize: str | None = None
     optimizer: str = "row-adam"
-    lr: float = 3e-3
+    lr: float = 1e-3
     spread: float | None = None
     normalize: str | None = None
     duplicates: str = "keep"
