@@ -257,3 +257,19 @@ def test_few_relations_of_many_positives(sampling: str, scope: str) -> None:
     kind = make_model("ukge-logi")
     more = SquaredError(kind.trained, 0.7, kind.curve)
     compare("ukge-logi", "adam", more, sampling=sampling, hinted=True, rows=400)
+
+
+@pytest.mark.parametrize("loss", ["self-adversarial", "multiclass-nll", "pairwise-nll"])
+def test_large_scores_keep_their_digits(loss: str) -> None:
+    """Shares of a softmax over large scores still sum to 1."""
+    one, other = Case("distmult", "adam"), Case("distmult", "adam")
+    for case in (one, other):
+        case.tables["entity"] *= 30
+    objective = objective_of(loss, "softplus")
+    assert_same(one, other, (one.train(ReferenceEngine, objective), other.train(CpuEngine, objective)))
+
+
+def test_a_negative_temperature_is_refused() -> None:
+    for text in ("self-adversarial:temperature=-2", "self-adversarial:3,-1"):
+        with pytest.raises(FocuseError, match="at least 0"):
+            make_loss(text)

@@ -128,6 +128,7 @@ class _Step:
         self.keep: list[Tensor] = []  # what the loops point at must outlive them
         further = len(hints.batch) if hints is not None else 0
         self.all = self.count + further
+        StepLayout.row_size()  # loops of another version would read and write elsewhere
         layout = self.layout = StepLayout()
         layout.entity, layout.relation = (self._table(name, penalty) for name in ("entity", "relation"))
         for name in ("head", "kind", "tail", "weight"):

@@ -82,6 +82,8 @@ def make_loss(text: str) -> Loss:
     if len(plain) > len(options) or not set(named) <= set(options):
         known = f"it takes {', '.join(options)}" if options else "it takes no numbers"
         raise FocuseError(f"loss {text!r}: {known}")
+    if named.get("temperature", 0.0) < 0 or (plain[1:2] and plain[1] < 0):
+        raise FocuseError(f"loss {text!r}: give a temperature of at least 0")
     defaults = {option: inspect.signature(loss).parameters[option].default for option in options}
     return NamedLoss(name, defaults | dict(zip(options, plain, strict=False)) | named)
 

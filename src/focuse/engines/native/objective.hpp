@@ -60,15 +60,16 @@ inline int64_t look(const Objective& o, Row& row, const float* x, int64_t count)
 template <int nonlinearity>
 inline void measure(const Objective& o, Row& row, const float* x, int64_t count) {
     if (!look(o, row, x, count) || !coupled(o.loss)) return;
-    const float alpha = o.loss == SELF_ADVERSARIAL ? row.alpha * o.temperature : row.alpha;
-    const float largest = std::max(row.largest, focused<nonlinearity>(o, alpha, row.highest).value);
+    // The same roundings as in `blame`, else the shares of large scores would not add up to 1.
+    const float heat = o.loss == SELF_ADVERSARIAL ? o.temperature : 1.0f;
+    const float largest = std::max(row.largest, focused<nonlinearity>(o, row.alpha, row.highest).value);
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t n = 0; n < count; ++n) {
-        const float e = fast_exp(focused<nonlinearity>(o, alpha, x[n] == HIDDEN ? 0.0f : x[n]).value - largest);
+        const float e = fast_exp(heat * (focused<nonlinearity>(o, row.alpha, x[n] == HIDDEN ? 0.0f : x[n]).value - largest));
         sum += x[n] == HIDDEN ? 0.0f : e;
     }
-    row.sum = row.sum * fast_exp(row.largest - largest) + sum;
+    row.sum = row.sum * fast_exp(heat * (row.largest - largest)) + sum;
     row.largest = largest;
 }
 
@@ -86,7 +87,7 @@ INLINE Value blame(const Objective& o, const Row& row, float share, float invers
         return {std::max(over, 0.0f), over > 0.0f ? 1.0f : 0.0f};
     }
     if constexpr (loss == SELF_ADVERSARIAL) {
-        const float p = inverse * fast_exp(o.temperature * h - row.largest);
+        const float p = inverse * fast_exp(o.temperature * (h - row.largest));
         const Value v = softplus(h + o.margin);
         return {p * v.value, p * v.slope};
     }
