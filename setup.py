@@ -2,6 +2,7 @@
 
 import os
 import platform
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -13,7 +14,7 @@ X86 = {
     "avx2": ["-march=x86-64-v3"],
 }
 LEVELS = {"default": []} | (X86 if platform.machine().lower() in ("x86_64", "amd64") else {})
-HEADERS = [f"src/focuse/engines/native/{name}.hpp" for name in ("common", "objective", "optimiser", "rows", "sorting")]
+HEADERS = sorted(map(str, Path("src/focuse/engines/native").glob("*.hpp")))
 SOURCES = ["src/focuse/engines/native/steps.cpp", "src/focuse/engines/native/ranking.cpp"]
 
 

@@ -1,0 +1,124 @@
+// A step as engines/cpu.py describes it, and what all its parts need.
+#pragma once
+
+#include "objective.hpp"
+#include "optimiser.hpp"
+#include "rows.hpp"
+
+constexpr int64_t PARTS = 64;    // of a batch, for sums over relations
+constexpr int64_t COLUMNS = 32;  // of a block of queries: those of 4,000 positives take 1 MB
+
+struct Table {
+    float *values, *first, *second;  // embeddings, the optimiser's moments
+    int64_t rows, width;
+    int32_t power, scope;            // of the penalty, 0 for none
+    float strength;
+};
+
+// As engines/cpu.py fills it.
+struct Step {
+    Table entity, relation;
+    const int64_t *head, *kind, *tail;  // [positives + hints]
+    const float* weight;                // the same
+    int64_t positives, hints;
+    const int64_t* corruptions;         // [positives, count] or null
+    const uint8_t *tails, *mask;        // the same; mask may be null
+    int64_t count;
+    const int64_t* pool;                // [pooled] or null: entities whose gradient stands in pool_gradient
+    const float* pool_gradient;         // [pooled, width], or [entities, width] with pool null, or null
+    int64_t pooled;
+    float *query, *query_gradient;      // [2, positives, width]: for tails, for heads; own corruptions': in blocks
+    float *comparison, *slope;          // [positives + hints]; [positives, count]
+    float *of_end, *of_relation;        // gradients of heads and tails, in blocks; [positives + hints, width]
+    float* of_positive;                 // [positives]: gradient of a positive's comparison
+    double* loss;                       // [positives + hints]
+    float* of_scale;                    // [positives + hints, 2]
+    uint32_t* sorted;                   // 4 × entries and 4 × positives of room
+    Objective objective;
+    float hint_weight;
+    int32_t turn, form, threads, summed;  // summed: of_relation is [PARTS, relations, width], then hints
+    Optimiser optimiser;
+};
+
+namespace {
+
+template <class Work>
+void with_form(int form, Work work) {
+    if (form == DOT) return work.template operator()<DOT>();
+    if (form == L1) return work.template operator()<L1>();
+    work.template operator()<L2>();
+}
+
+struct Triple {
+    const float *head, *relation, *tail;
+};
+
+Triple triple(const Step& s, int64_t b) {
+    const int64_t width = s.entity.width;
+    return {s.entity.values + s.head[b] * width, s.relation.values + s.kind[b] * s.relation.width,
+            s.entity.values + s.tail[b] * width};
+}
+
+void ask(const Step& s, int64_t b, const Triple& at) {
+    const int64_t width = s.entity.width;
+    make_query(s.turn, true, at.head, at.relation, s.query + b * width, width);
+    make_query(s.turn, false, at.tail, at.relation, s.query + (s.positives + b) * width, width);
+}
+
+// Rows that `update` reads in the order of entities are kept in blocks of columns, [blocks, rows, COLUMNS]: it goes
+// through one block after the other, and each stays in a core's own cache meanwhile.
+void keep(float* blocks, int64_t rows, int64_t place, const float* row, int64_t width) {
+    for (int64_t from = 0; from < width; from += COLUMNS) {
+        float* block = blocks + from * rows + place * COLUMNS;
+        if (from + COLUMNS <= width) {
+            store(block, load(row + from));
+            store(block + 16, load(row + from + 16));
+        } else {
+            std::fill(std::copy(row + from, row + width, block), block + COLUMNS, 0.0f);
+        }
+    }
+}
+
+// Few relations have many positives each: their gradients are summed while they are made, in PARTS parts of the batch,
+// each by one thread, so that the order of sums does not depend on how many threads there are.
+int64_t part_of(const Step& s, int64_t b) { return b * PARTS / s.positives; }
+
+// Where the gradient of a relation lies that is not summed: behind the sums, hints come first.
+int64_t relation_place(const Step& s, int64_t b) {
+    return s.summed ? PARTS * s.relation.rows + b - s.positives : b;
+}
+
+// The first positive of a thread's parts.
+int64_t first_of(const Step& s, int thread) {
+    return (part(PARTS, thread, s.threads) * s.positives + PARTS - 1) / PARTS;
+}
+
+void clear_sums(const Step& s, int thread) {
+    const int64_t size = s.relation.rows * s.relation.width;
+    if (s.summed)
+        std::fill(s.of_relation + part(PARTS, thread, s.threads) * size,
+                  s.of_relation + part(PARTS, thread + 1, s.threads) * size, 0.0f);
+}
+
+// From the gradients of both queries and of the positive's comparison to those of head, relation and tail; `room` for
+// two rows.
+template <int form>
+void settle(const Step& s, int64_t b, const Triple& at, float slope, const float* query, float* for_tail,
+            const float* for_head, float* room) {
+    const int64_t width = s.entity.width, all = s.positives + s.hints;
+    const bool summed = s.summed && b < s.positives;
+    float *of_head = room, *of_tail = room + width;
+    float* of_kind = s.of_relation + (summed ? part_of(s, b) * s.relation.rows + s.kind[b] : relation_place(s, b)) * width;
+    slope = by_distance<form>(slope, s.comparison[b]);
+    add_pull<form>(slope, at.tail, query, for_tail, width);
+    add_pull<form, true>(slope, query, at.tail, of_tail, width);
+    if (summed)
+        query_gradient<true, false>(s.turn, true, at.head, at.relation, for_tail, of_head, of_kind, width);
+    else
+        query_gradient<true, true>(s.turn, true, at.head, at.relation, for_tail, of_head, of_kind, width);
+    if (for_head) query_gradient<false, false>(s.turn, false, at.tail, at.relation, for_head, of_tail, of_kind, width);
+    keep(s.of_end, 2 * all, b, of_head, width);
+    keep(s.of_end, 2 * all, all + b, of_tail, width);
+}
+
+}  // namespace
