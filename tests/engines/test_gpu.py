@@ -304,6 +304,29 @@ def test_replayed(model: str, kind: str) -> None:
 
 
 @needs_gpu
+def test_garbage_spoils_no_recording() -> None:
+    """An older training's graphs that wait for the collector are not freed while a graph is recorded."""
+    engine = Case().engine(GpuEngine, Case().tables())
+    replayed = engine.prepare(lambda rows, beta, key: rows.sum().double())
+    rows, others = [torch.arange(5, device=DEVICE)] * 4, []
+    for _ in range(3):
+        assert float(replayed(rows, 1.0, [1, 2, 3, 4])) == 40.0
+    older = list(replayed.graphs.values())
+    assert older
+
+    def compute(rows: torch.Tensor, beta: float | torch.Tensor, key: int | torch.Tensor) -> torch.Tensor:
+        if older:
+            loop = [older.pop()]
+            loop.append(loop)
+        others.extend([] for _ in range(100_000))  # the collector runs after some hundreds
+        return rows.sum().double()
+
+    replayed.graphs.clear()
+    replayed.compute = compute
+    assert float(replayed(rows, 1.0, [1, 2, 3, 4])) == 40.0
+
+
+@needs_gpu
 @pytest.mark.parametrize("count", [1, 7, 30, 33, 100])
 @pytest.mark.parametrize("dim", [1, 2, 10, 200, 400])
 def test_shapes(dim: int, count: int) -> None:

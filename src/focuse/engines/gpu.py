@@ -7,8 +7,10 @@ serves all others.
 
 from __future__ import annotations
 
+import gc
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -115,6 +117,18 @@ def _served(recipe: Recipe, corruptions: list[Corruptions], objective: Objective
     return bool(sides) and "both" not in sides and not listed
 
 
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """No garbage is collected meanwhile: freeing an older training's graphs would spoil the one being recorded."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
 class _Replayed:
     """Steps as CUDA graphs, one for each number of batches and of their rows; the first of each run as they are.
 
@@ -157,7 +171,7 @@ class _Replayed:
 
     def _record(self, held: Tensor, keys: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with _nothing_collected(), torch.cuda.graph(graph):
             loss = torch.zeros((), dtype=torch.float64, device=held.device)
             for place, batch in enumerate(held):
                 loss += self.compute(batch, self.beta, keys[place])

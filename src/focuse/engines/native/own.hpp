@@ -5,78 +5,101 @@
 
 namespace {
 
-// Room of one thread, for one positive at a time. Its scores are filled up to whole vectors with hidden ones.
+// Room of one thread, for one positive at a time: both queries and their gradients, for tails first. Its scores are
+// filled up to whole vectors with hidden ones.
 struct Room {
-    std::vector<float> tail_query, head_query, for_tail, for_head, ends, comparisons, scores;
-    std::vector<int32_t> by_side, rest;
+    std::vector<float> queries, gradients, ends, comparisons, scores;
     Room(int64_t width, int64_t count)
-        : tail_query(width), head_query(width), for_tail(width), for_head(width), ends(2 * width), comparisons(count),
-          scores((count + 15) / 16 * 16), by_side(count + 1), rest(count + 1) {}
+        : queries(2 * width), gradients(2 * width), ends(2 * width), comparisons(count), scores((count + 15) / 16 * 16) {}
 };
 
-// Corruptions [from, to) of `by_side` replace the same side, so they meet one query.
-template <int form>
-void compare_all(const Step& s, const int64_t* ids, const Room& room, int64_t from, int64_t to, const float* query,
-                 float* results) {
-    const int64_t width = s.entity.width;
-    auto row = [&](int64_t i) { return s.entity.values + ids[room.by_side[i]] * width; };
-    int64_t i = from;
-    for (; i + 4 <= to; i += 4) {
-        const float* rows[4] = {row(i), row(i + 1), row(i + 2), row(i + 3)};
-        float found[4];
-        compare<form, 4>(query, rows, found, width);
-        for (int c = 0; c < 4; ++c) results[room.by_side[i + c]] = found[c];
-    }
-    for (; i < to; ++i) results[room.by_side[i]] = compare<form>(query, row(i), width);
-}
+// A positive's corruptions: entity n replaces the tail where tails[n], else the head.
+struct Own {
+    const Step& s;
+    const int64_t* ids;
+    const uint8_t* tails;
+    const float* queries;
+    const float* row(int64_t n) const { return s.entity.values + ids[n] * s.entity.width; }
+    const float* query(int64_t n) const { return queries + (1 - tails[n]) * s.entity.width; }
+};
 
 template <int form>
-void pull_all(const Step& s, const int64_t* ids, const Room& room, int64_t from, int64_t to, const float* query,
-              const float* slopes, float* gradient) {
-    const int64_t width = s.entity.width;
-    auto row = [&](int64_t i) { return s.entity.values + ids[room.by_side[i]] * width; };
-    auto slope = [&](int64_t i) { return slopes[room.by_side[i]]; };
-    int64_t i = from;
-    for (; i + 4 <= to; i += 4) {
-        const float* rows[4] = {row(i), row(i + 1), row(i + 2), row(i + 3)};
-        const float four[4] = {slope(i), slope(i + 1), slope(i + 2), slope(i + 3)};
-        add_pull<form>(four, rows, query, gradient, width);
+void compare_all(const Own& own, int64_t count, float* results) {
+    const int64_t width = own.s.entity.width;
+    int64_t n = 0;
+    for (; n + 4 <= count; n += 4) {
+        const float* rows[4] = {own.row(n), own.row(n + 1), own.row(n + 2), own.row(n + 3)};
+        const float* queries[4] = {own.query(n), own.query(n + 1), own.query(n + 2), own.query(n + 3)};
+        compare<form, 4>(queries, rows, results + n, width);
     }
-    for (; i < to; ++i) add_pull<form>(slope(i), row(i), query, gradient, width);
+    for (; n < count; ++n) results[n] = compare<form>(own.query(n), own.row(n), width);
 }
 
-// The places of corrupted tails, then those of corrupted heads; the number of the first. Sides are tosses of a coin,
-// which no processor predicts: no branch here.
-int64_t split_sides(const uint8_t* tails, int64_t count, int32_t* by_side, int32_t* rest) {
-    int64_t left = 0, right = 0;
+// The gradients of both queries in some columns, kept in registers. Sides are tosses of a coin, which no processor
+// predicts: each corruption adds to both, times 0 to one of them.
+template <int form, class Number, int vectors>
+INLINE void pull_columns(const Own& own, int64_t count, const float* slopes, int64_t from, float* gradients) {
+    constexpr int64_t step = sizeof(Number) / sizeof(float);
+    Number for_tail[vectors] = {}, for_head[vectors] = {};
     for (int64_t n = 0; n < count; ++n) {
-        by_side[left] = rest[right] = n;
-        left += tails[n] != 0;
-        right += tails[n] == 0;
+        const float tail = slopes[n] * own.tails[n], head = slopes[n] - tail;
+        const float *row = own.row(n) + from, *query = own.query(n) + from;
+        for (int v = 0; v < vectors; ++v) {
+            const Number toward = pull<form>(load<Number>(query + v * step), load<Number>(row + v * step));
+            for_tail[v] += tail * toward;
+            for_head[v] += head * toward;
+        }
     }
-    std::copy_n(rest, right, by_side + left);
-    return left;
+    for (int v = 0; v < vectors; ++v) {
+        store(gradients + from + v * step, for_tail[v]);
+        store(gradients + own.s.entity.width + from + v * step, for_head[v]);
+    }
+}
+
+template <int form>
+void pull_all(const Own& own, int64_t count, const float* slopes, float* gradients) {
+    const int64_t width = own.s.entity.width;
+    int64_t j = 0;
+    for (; j + 16 * TOGETHER <= width; j += 16 * TOGETHER)
+        pull_columns<form, Lanes, TOGETHER>(own, count, slopes, j, gradients);
+    for (; j + 16 <= width; j += 16) pull_columns<form, Lanes, 1>(own, count, slopes, j, gradients);
+    if (j + 8 <= width) pull_columns<form, Half, 1>(own, count, slopes, j, gradients), j += 8;
+    for (; j < width; ++j) pull_columns<form, float, 1>(own, count, slopes, j, gradients);
+}
+
+// Fetches what the next positive will meet first, and where its queries and ends will be kept.
+void expect(const Step& s, int64_t b) {
+    const int64_t width = s.entity.width, all = s.positives + s.hints;
+    const float *head = s.entity.values + s.head[b] * width, *tail = s.entity.values + s.tail[b] * width;
+    for (int64_t j = 0; j < width; j += 16) {
+        __builtin_prefetch(head + j);
+        __builtin_prefetch(tail + j);
+    }
+    for (int64_t from = 0; from < width; from += COLUMNS)
+        for (int64_t j = 0; j < COLUMNS; j += 16) {
+            __builtin_prefetch(s.query + from * 2 * s.positives + b * COLUMNS + j, 1);
+            __builtin_prefetch(s.query + from * 2 * s.positives + (s.positives + b) * COLUMNS + j, 1);
+            __builtin_prefetch(s.of_end + from * 2 * all + b * COLUMNS + j, 1);
+            __builtin_prefetch(s.of_end + from * 2 * all + (all + b) * COLUMNS + j, 1);
+        }
 }
 
 template <int form>
 void own(const Step& s, const Stages& stages, int64_t b, Room& room) {
     const int64_t width = s.entity.width, count = s.count;
-    const int64_t* ids = s.corruptions + b * count;
-    const uint8_t* tails = s.tails + b * count;
-    float* slope = s.slope + b * count;
     const Triple at = triple(s, b);
-    const float *for_tails = room.tail_query.data(), *for_heads = room.head_query.data();
-    make_query(s.turn, true, at.head, at.relation, room.tail_query.data(), width);
-    make_query(s.turn, false, at.tail, at.relation, room.head_query.data(), width);
+    float *for_tails = room.queries.data(), *for_heads = for_tails + width;
+    make_query(s.turn, true, at.head, at.relation, for_tails, width);
+    make_query(s.turn, false, at.tail, at.relation, for_heads, width);
     keep(s.query, 2 * s.positives, b, for_tails, width);
     keep(s.query, 2 * s.positives, s.positives + b, for_heads, width);
     s.comparison[b] = compare<form>(for_tails, at.tail, width);
-    const int64_t heads = split_sides(tails, count, room.by_side.data(), room.rest.data());
-    float* scores = room.scores.data();
+    const Own own{s, s.corruptions + b * count, s.tails + b * count, for_tails};
+    float *scores = room.scores.data(), *slope = s.slope + b * count;
     const int64_t padded = room.scores.size();
     std::fill(scores + count, scores + padded, HIDDEN);
-    compare_all<form>(s, ids, room, 0, heads, for_tails, scores);
-    compare_all<form>(s, ids, room, heads, count, for_heads, scores);
+    compare_all<form>(own, count, scores);
+    if (b + 1 < s.positives) expect(s, b + 1);
     if (form == L2) std::copy_n(scores, count, room.comparisons.data());
     if (s.mask)
         for (int64_t n = 0; n < count; ++n)
@@ -90,11 +113,9 @@ void own(const Step& s, const Stages& stages, int64_t b, Room& room) {
     if (form == L2)
         for (int64_t n = 0; n < count; ++n) scores[n] = by_distance<form>(scores[n], room.comparisons[n]);
     std::copy_n(scores, count, slope);
-    std::fill(room.for_tail.begin(), room.for_tail.end(), 0.0f);
-    std::fill(room.for_head.begin(), room.for_head.end(), 0.0f);
-    pull_all<form>(s, ids, room, 0, heads, for_tails, slope, room.for_tail.data());
-    pull_all<form>(s, ids, room, heads, count, for_heads, slope, room.for_head.data());
-    settle<form>(s, b, at, of_positive, for_tails, room.for_tail.data(), room.for_head.data(), room.ends.data());
+    float* gradients = room.gradients.data();
+    pull_all<form>(own, count, slope, gradients);
+    settle<form>(s, b, at, of_positive, for_tails, gradients, gradients + width, room.ends.data());
 }
 
 // A triple that rules infer with confidence s: its shortfall max(0, s − φ(f))², times `hint_weight`.

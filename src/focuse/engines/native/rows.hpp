@@ -7,18 +7,23 @@
 typedef float Lanes __attribute__((vector_size(64)));
 typedef float Half __attribute__((vector_size(32)));
 
-INLINE Lanes load(const float* from) {
-    Lanes lanes;
-    __builtin_memcpy(&lanes, from, sizeof lanes);
-    return lanes;
+// Columns that a loop may keep in registers, as numbers of Lanes, with two sums each.
+#ifdef __AVX512F__
+constexpr int TOGETHER = 6;
+#else
+constexpr int TOGETHER = 2;
+#endif
+
+template <class Number = Lanes>
+INLINE Number load(const float* from) {
+    Number numbers;
+    __builtin_memcpy(&numbers, from, sizeof numbers);
+    return numbers;
 }
 
-INLINE void store(float* to, Lanes lanes) { __builtin_memcpy(to, &lanes, sizeof lanes); }
-
-INLINE Half load_half(const float* from) {
-    Half lanes;
-    __builtin_memcpy(&lanes, from, sizeof lanes);
-    return lanes;
+template <class Number>
+INLINE void store(float* to, Number numbers) {
+    __builtin_memcpy(to, &numbers, sizeof numbers);
 }
 
 // Added up by halves: few steps, and always the same order.
@@ -99,31 +104,29 @@ INLINE float comparison_of(float sum) {
     return form == L1 ? -sum : -std::sqrt(sum);
 }
 
-// A query against `count` rows at once, which share its numbers and do not wait for each other's sums.
+// `count` queries with a row each at once, which do not wait for each other's sums.
 template <int form, int count>
-INLINE void compare(const float* query, const float* const rows[count], float results[count], int64_t width) {
+INLINE void compare(const float* const queries[count], const float* const rows[count], float results[count],
+                    int64_t width) {
     Lanes sums[count] = {};
     Half halves[count] = {};
     float rest[count] = {};
     int64_t j = 0;
-    for (; j + 16 <= width; j += 16) {
-        const Lanes asked = load(query + j);
-        for (int c = 0; c < count; ++c) sums[c] += apart<form>(asked, load(rows[c] + j));
-    }
+    for (; j + 16 <= width; j += 16)
+        for (int c = 0; c < count; ++c) sums[c] += apart<form>(load(queries[c] + j), load(rows[c] + j));
     if (j + 8 <= width) {
-        const Half asked = load_half(query + j);
-        for (int c = 0; c < count; ++c) halves[c] += apart<form>(asked, load_half(rows[c] + j));
+        for (int c = 0; c < count; ++c) halves[c] += apart<form>(load<Half>(queries[c] + j), load<Half>(rows[c] + j));
         j += 8;
     }
     for (; j < width; ++j)
-        for (int c = 0; c < count; ++c) rest[c] += apart<form>(query[j], rows[c][j]);
+        for (int c = 0; c < count; ++c) rest[c] += apart<form>(queries[c][j], rows[c][j]);
     for (int c = 0; c < count; ++c) results[c] = comparison_of<form>(sum_of(sums[c], halves[c]) + rest[c]);
 }
 
 template <int form>
 INLINE float compare(const float* query, const float* row, int64_t width) {
     float result;
-    compare<form, 1>(query, &row, &result, width);
+    compare<form, 1>(&query, &row, &result, width);
     return result;
 }
 
@@ -141,19 +144,6 @@ inline void add_pull(float slope, CONST_ROW other, CONST_ROW own, ROW gradient, 
 #pragma omp simd
     for (int64_t j = 0; j < width; ++j)
         gradient[j] = (first ? 0.0f : gradient[j]) + slope * pull<form>(own[j], other[j]);
-}
-
-template <int form>
-inline void add_pull(const float slopes[4], const float* const others[4], CONST_ROW own, ROW gradient, int64_t width) {
-    CONST_ROW a = others[0];
-    CONST_ROW b = others[1];
-    CONST_ROW c = others[2];
-    CONST_ROW d = others[3];
-    const float first = slopes[0], second = slopes[1], third = slopes[2], fourth = slopes[3];
-#pragma omp simd
-    for (int64_t j = 0; j < width; ++j)
-        gradient[j] += (first * pull<form>(own[j], a[j]) + second * pull<form>(own[j], b[j])) +
-                       (third * pull<form>(own[j], c[j]) + fourth * pull<form>(own[j], d[j]));
 }
 
 // As torch has it, a distance of 0 pulls nowhere.
