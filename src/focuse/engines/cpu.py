@@ -42,7 +42,9 @@ BLOCK = 1 << 20
 # A pool of more columns comes in pieces, whose products are computed twice.
 COLUMNS = 1 << 16
 PARTS = 64  # of a batch, as steps.cpp sums the gradients of few relations
-BLOCK_COLUMNS = 32  # of what steps.cpp keeps in blocks
+# What the second walk reads in random order comes in blocks of columns that fit into a core's own cache.
+CACHE = 5 << 18
+STRIPS = (48, 40, 32, 24, 16)  # columns of a block that steps.cpp knows
 ALONE = 4096  # comparisons in a step below which a second thread costs more than it saves
 
 
@@ -143,11 +145,12 @@ class _Step:
         layout.objective = _objective(recipe, beta, scale, engine.model.dense.get("scale"))
         layout.optimiser = _optimiser(engine.optimiser)
         width = self.width = engine.tables["entity"].shape[1]
-        self.blocks, room = -(-width // BLOCK_COLUMNS), engine.room
+        columns = layout.columns = _columns(width, 2 * self.all)
+        self.blocks, room = -(-width // columns), engine.room
         self.loss = room("loss", self.all, dtype=torch.float64)
         layout.loss = address(self.loss)
         layout.comparison = address(room("comparison", self.all))
-        layout.of_end = address(room("of_end", self.blocks, 2 * self.all, BLOCK_COLUMNS))
+        layout.of_end = address(room("of_end", self.blocks, 2 * self.all, columns))
         relations = len(engine.tables["relation"])
         layout.summed = PARTS * relations < self.count
         rows = PARTS * relations + further if layout.summed else self.all
@@ -181,7 +184,7 @@ class _Step:
         layout.tails = self._held(group.tails)
         layout.mask = None if group.mask is None else self._held(group.mask)
         layout.slope = address(self.engine.room("slope", *shape))
-        layout.query = address(self.engine.room("query", self.blocks, 2 * self.count, BLOCK_COLUMNS))
+        layout.query = address(self.engine.room("query", self.blocks, 2 * self.count, layout.columns))
         if shape.numel() < ALONE:
             layout.threads = 1
         self._call("own_corruptions")
@@ -271,7 +274,7 @@ class _Step:
         entries = 2 * self.all + self.layout.pooled + (self.count * self.layout.count if self.layout.corruptions else 0)
         if entries >= 2**32:
             raise ValueError(f"{entries:,} corruptions in one batch are too many; lower the batch size")
-        room = self.engine.room("sorted", 4 * (entries + self.all), dtype=torch.int32)
+        room = self.engine.room("sorted", 7 * entries + 6 * self.all, dtype=torch.int32)
         self.layout.sorted = address(room)
         self._call("update")
         scale = self.engine.model.dense.get("scale")
@@ -306,6 +309,13 @@ class _Comparison:
                 strict=True,
             ):
                 total += part
+
+
+def _columns(width: int, rows: int) -> int:
+    """Of a block: as many as the cache holds of so many rows, but at least 32; then as few as give as many blocks."""
+    most = next((columns for columns in STRIPS if 4 * columns * rows <= CACHE), 32)
+    blocks = -(-width // max(most, 32))
+    return min(columns for columns in STRIPS if blocks * columns >= width)
 
 
 def _objective(recipe: Recipe, beta: float, scale: float, affine: Tensor | None) -> ObjectiveLayout:

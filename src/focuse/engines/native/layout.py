@@ -36,7 +36,7 @@ class StepLayout(ctypes.Structure):
             pointer="head kind tail weight",
             long="positives hints",
             pointer2="corruptions tails mask",
-            long2="count",
+            long2="count columns",
             pointer3="pool pool_gradient",
             long3="pooled",
             pointer4="query query_gradient comparison slope of_end of_relation of_positive loss of_scale sorted",

@@ -22,7 +22,7 @@ inline float penalty_slope(int power, float x) {
     return power == 2 ? 2.0f * x : 3.0f * x * std::fabs(x);
 }
 
-inline void move_row(const Optimiser& o, float* __restrict x, float* __restrict first, float* __restrict second,
+INLINE void move_row(const Optimiser& o, float* __restrict x, float* __restrict first, float* __restrict second,
                      float* __restrict gradient, int64_t columns, float strength, int power) {
     if (strength != 0.0f && power == 3) {
 #pragma omp simd

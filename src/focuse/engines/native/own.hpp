@@ -67,23 +67,6 @@ void pull_all(const Own& own, int64_t count, const float* slopes, float* gradien
     for (; j < width; ++j) pull_columns<form, float, 1>(own, count, slopes, j, gradients);
 }
 
-// Fetches what the next positive will meet first, and where its queries and ends will be kept.
-void expect(const Step& s, int64_t b) {
-    const int64_t width = s.entity.width, all = s.positives + s.hints;
-    const float *head = s.entity.values + s.head[b] * width, *tail = s.entity.values + s.tail[b] * width;
-    for (int64_t j = 0; j < width; j += 16) {
-        __builtin_prefetch(head + j);
-        __builtin_prefetch(tail + j);
-    }
-    for (int64_t from = 0; from < width; from += COLUMNS)
-        for (int64_t j = 0; j < COLUMNS; j += 16) {
-            __builtin_prefetch(s.query + from * 2 * s.positives + b * COLUMNS + j, 1);
-            __builtin_prefetch(s.query + from * 2 * s.positives + (s.positives + b) * COLUMNS + j, 1);
-            __builtin_prefetch(s.of_end + from * 2 * all + b * COLUMNS + j, 1);
-            __builtin_prefetch(s.of_end + from * 2 * all + (all + b) * COLUMNS + j, 1);
-        }
-}
-
 template <int form>
 void own(const Step& s, const Stages& stages, int64_t b, Room& room) {
     const int64_t width = s.entity.width, count = s.count;
@@ -91,15 +74,14 @@ void own(const Step& s, const Stages& stages, int64_t b, Room& room) {
     float *for_tails = room.queries.data(), *for_heads = for_tails + width;
     make_query(s.turn, true, at.head, at.relation, for_tails, width);
     make_query(s.turn, false, at.tail, at.relation, for_heads, width);
-    keep(s.query, 2 * s.positives, b, for_tails, width);
-    keep(s.query, 2 * s.positives, s.positives + b, for_heads, width);
+    keep(s, s.query, 2 * s.positives, b, for_tails);
+    keep(s, s.query, 2 * s.positives, s.positives + b, for_heads);
     s.comparison[b] = compare<form>(for_tails, at.tail, width);
     const Own own{s, s.corruptions + b * count, s.tails + b * count, for_tails};
     float *scores = room.scores.data(), *slope = s.slope + b * count;
     const int64_t padded = room.scores.size();
     std::fill(scores + count, scores + padded, HIDDEN);
     compare_all<form>(own, count, scores);
-    if (b + 1 < s.positives) expect(s, b + 1);
     if (form == L2) std::copy_n(scores, count, room.comparisons.data());
     if (s.mask)
         for (int64_t n = 0; n < count; ++n)

@@ -6,20 +6,15 @@
 
 #include "common.hpp"
 
-struct Ids {
-    const int64_t* ids;
-    uint32_t operator[](int64_t entry) const { return ids[entry]; }
-};
-
 constexpr int DIGIT = 15;  // bits at a time, at most: their counts still lie in a core's own cache
 
-// Radix sort, lowest digits first. After `sort`, `keys` and `order` hold ids and entries.
+// Radix sort, lowest digits first, of source[entry] for all entries.
 template <class Source>
 struct Sorter {
     const Source& source;
     const int64_t entries;
     const int threads;
-    uint32_t *keys, *order, *other_keys, *other_order;
+    uint32_t *keys, *order, *other_keys, *other_order;  // ids and entries between two passes
     int bits, passes;
     std::vector<uint32_t> places;  // [threads, digits]
 
@@ -32,21 +27,25 @@ struct Sorter {
         places.resize(static_cast<size_t>(threads) << bits);
     }
 
-    void sort(int thread, std::barrier<>& together) {
+    // put(place, id, entry) for each, in no order.
+    template <class Put>
+    void sort(int thread, std::barrier<>& together, Put put) {
         for (int pass = 0; pass < passes; ++pass) {
-            const int shift = pass * bits;
-            const uint32_t lowest = (1u << bits) - 1;
-            const int64_t from = part(entries, thread, threads), to = part(entries, thread + 1, threads);
-            uint32_t* count = places.data() + (static_cast<size_t>(thread) << bits);
-            std::fill_n(count, lowest + 1, 0u);
-            for (int64_t i = from; i < to; ++i) ++count[(key(pass, i) >> shift) & lowest];
+            count(thread, pass);
             together.arrive_and_wait();
             if (thread == 0) accumulate();
             together.arrive_and_wait();
-            for (int64_t i = from; i < to; ++i) {
-                const uint32_t id = key(pass, i), place = count[(id >> shift) & lowest]++;
-                other_keys[place] = id;
-                other_order[place] = pass ? order[i] : static_cast<uint32_t>(i);
+            const bool last = pass == passes - 1;
+            if (last && pass == 0) {
+                scatter<true>(thread, pass, put);
+            } else if (last) {
+                scatter<false>(thread, pass, put);
+            } else {
+                auto next = [this](uint32_t place, uint32_t id, uint32_t entry) {
+                    other_keys[place] = id;
+                    other_order[place] = entry;
+                };
+                pass ? scatter<false>(thread, pass, next) : scatter<true>(thread, pass, next);
             }
             together.arrive_and_wait();
             if (thread == 0) {
@@ -58,7 +57,25 @@ struct Sorter {
     }
 
   private:
-    uint32_t key(int pass, int64_t i) const { return pass ? keys[i] : source[i]; }
+    uint32_t digit(int pass, uint32_t id) const { return (id >> (pass * bits)) & ((1u << bits) - 1); }
+    uint32_t* counts(int thread) { return places.data() + (static_cast<size_t>(thread) << bits); }
+
+    void count(int thread, int pass) {
+        uint32_t* counted = counts(thread);
+        std::fill_n(counted, size_t{1} << bits, 0u);
+        const int64_t to = part(entries, thread + 1, threads);
+        for (int64_t i = part(entries, thread, threads); i < to; ++i) ++counted[digit(pass, pass ? keys[i] : source[i])];
+    }
+
+    template <bool first, class Put>
+    void scatter(int thread, int pass, Put put) {
+        uint32_t* next = counts(thread);
+        const int64_t to = part(entries, thread + 1, threads);
+        for (int64_t i = part(entries, thread, threads); i < to; ++i) {
+            const uint32_t id = first ? source[i] : keys[i];
+            put(next[digit(pass, id)]++, id, first ? static_cast<uint32_t>(i) : order[i]);
+        }
+    }
 
     void accumulate() {
         uint32_t total = 0;

@@ -6,7 +6,6 @@
 #include "rows.hpp"
 
 constexpr int64_t PARTS = 64;    // of a batch, for sums over relations
-constexpr int64_t COLUMNS = 32;  // of a block of queries: those of 4,000 positives take 1 MB
 
 struct Table {
     float *values, *first, *second;  // embeddings, the optimiser's moments
@@ -23,7 +22,7 @@ struct Step {
     int64_t positives, hints;
     const int64_t* corruptions;         // [positives, count] or null
     const uint8_t *tails, *mask;        // the same; mask may be null
-    int64_t count;
+    int64_t count, columns;             // columns: of a block, see `keep`
     const int64_t* pool;                // [pooled] or null: entities whose gradient stands in pool_gradient
     const float* pool_gradient;         // [pooled, width], or [entities, width] with pool null, or null
     int64_t pooled;
@@ -33,7 +32,7 @@ struct Step {
     float* of_positive;                 // [positives]: gradient of a positive's comparison
     double* loss;                       // [positives + hints]
     float* of_scale;                    // [positives + hints, 2]
-    uint32_t* sorted;                   // 4 × entries and 4 × positives of room
+    uint32_t* sorted;                   // 7 × entries and 6 × (positives + hints) of room
     Objective objective;
     float hint_weight;
     int32_t turn, form, threads, summed;  // summed: of_relation is [PARTS, relations, width], then hints
@@ -65,18 +64,53 @@ void ask(const Step& s, int64_t b, const Triple& at) {
     make_query(s.turn, false, at.tail, at.relation, s.query + (s.positives + b) * width, width);
 }
 
-// Rows that `update` reads in the order of entities are kept in blocks of columns, [blocks, rows, COLUMNS]: it goes
-// through one block after the other, and each stays in a core's own cache meanwhile.
-void keep(float* blocks, int64_t rows, int64_t place, const float* row, int64_t width) {
-    for (int64_t from = 0; from < width; from += COLUMNS) {
-        float* block = blocks + from * rows + place * COLUMNS;
-        if (from + COLUMNS <= width) {
-            store(block, load(row + from));
-            store(block + 16, load(row + from + 16));
-        } else {
-            std::fill(std::copy(row + from, row + width, block), block + COLUMNS, 0.0f);
-        }
+// Some columns of a row in registers.
+template <int columns>
+struct Strip {
+    static_assert(columns % 8 == 0);
+    Lanes lanes[columns / 16];
+    Half half;
+
+    // each(register, column) over all of it.
+    template <class Each>
+    INLINE void each(Each work) {
+        for (int64_t v = 0; v < columns / 16; ++v) work(lanes[v], 16 * v);
+        if (columns % 16) work(half, columns - 8);
     }
+    INLINE void load_from(const float* from) {
+        each([&](auto& numbers, int64_t j) INLINE_LAMBDA { numbers = load<std::decay_t<decltype(numbers)>>(from + j); });
+    }
+    INLINE void store_to(float* to) {
+        each([&](auto& numbers, int64_t j) INLINE_LAMBDA { store(to + j, numbers); });
+    }
+    INLINE void add(const float* from) {
+        each([&](auto& numbers, int64_t j) INLINE_LAMBDA { numbers += load<std::decay_t<decltype(numbers)>>(from + j); });
+    }
+};
+
+template <class Work>
+INLINE void with_columns(int64_t columns, Work work) {
+    if (columns == 48) return work.template operator()<48>();
+    if (columns == 40) return work.template operator()<40>();
+    if (columns == 32) return work.template operator()<32>();
+    if (columns == 24) return work.template operator()<24>();
+    work.template operator()<16>();
+}
+
+// Rows that `update` reads in the order of entities are kept in blocks of columns, [blocks, rows, columns]: it goes
+// through one block after the other, and each stays in a core's own cache meanwhile.
+void keep(const Step& s, float* blocks, int64_t rows, int64_t place, const float* row) {
+    with_columns(s.columns, [&]<int columns>() {
+        const int64_t width = s.entity.width;
+        float* block = blocks + place * columns;
+        int64_t from = 0;
+        for (; from + columns <= width; from += columns, block += rows * columns) {
+            Strip<columns> strip;
+            strip.load_from(row + from);
+            strip.store_to(block);
+        }
+        if (from < width) std::fill(std::copy(row + from, row + width, block), block + columns, 0.0f);
+    });
 }
 
 // Few relations have many positives each: their gradients are summed while they are made, in PARTS parts of the batch,
@@ -117,8 +151,8 @@ void settle(const Step& s, int64_t b, const Triple& at, float slope, const float
     else
         query_gradient<true, true>(s.turn, true, at.head, at.relation, for_tail, of_head, of_kind, width);
     if (for_head) query_gradient<false, false>(s.turn, false, at.tail, at.relation, for_head, of_tail, of_kind, width);
-    keep(s.of_end, 2 * all, b, of_head, width);
-    keep(s.of_end, 2 * all, all + b, of_tail, width);
+    keep(s, s.of_end, 2 * all, b, of_head);
+    keep(s, s.of_end, 2 * all, all + b, of_tail);
 }
 
 }  // namespace

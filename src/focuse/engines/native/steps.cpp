@@ -177,21 +177,28 @@ EXPORT void update(const Step* step) {
     const int64_t entries = entities.size(), all = s.positives + s.hints;
     std::barrier<> together(s.threads);
     Sorter<Entities> by_entity(entities, entries, s.entity.rows, s.threads, s.sorted);
-    Ids kinds{s.kind};
-    Sorter<Ids> by_relation(kinds, all, s.relation.rows, s.threads, s.sorted + 4 * entries);
+    const Sorted sorted{s.sorted + 4 * entries, reinterpret_cast<Pull*>(s.sorted + 5 * entries)};
+    Kinds kinds{s.kind};
+    uint32_t* room = s.sorted + 7 * entries;
+    Sorter<Kinds> by_relation(kinds, all, s.relation.rows, s.threads, room);
+    uint32_t *kind_ids = room + 4 * all, *kind_entries = room + 5 * all;
     with_form(s.form, [&]<int form>() {
         in_parallel(s.threads, [&](int thread) {
-            std::vector<float> room(s.relation.width);
-            by_entity.sort(thread, together);
-            by_relation.sort(thread, together);
-            // The sorter's other halves are free now.
-            const Pulls pulls{by_entity.other_keys, reinterpret_cast<float*>(by_entity.other_order)};
-            gather_pulls(s, pulls, by_entity.order, entries, thread);
-            const auto rows = segments(s, by_entity.keys, by_entity.order, entries, thread);
-            together.arrive_and_wait();
-            for (int64_t from = 0; from < s.entity.width; from += COLUMNS)
-                for (const Segment& segment : rows) update_block<form>(s, segment, pulls, from);
-            update_relations(s, by_relation.keys, by_relation.order, thread, room.data());
+            std::vector<float> gradient(s.relation.width);
+            by_entity.sort(thread, together, [&](uint32_t place, uint32_t id, uint32_t entry) INLINE_LAMBDA {
+                sorted.ids[place] = id;
+                sorted.pulls[place] = entities.pull(entry);
+            });
+            by_relation.sort(thread, together, [&](uint32_t place, uint32_t id, uint32_t entry) INLINE_LAMBDA {
+                kind_ids[place] = id;
+                kind_entries[place] = entry;
+            });
+            const auto rows = segments(s, sorted, entries, thread);
+            with_columns(s.columns, [&]<int columns>() {
+                for (int64_t from = 0; from < s.entity.width; from += columns)
+                    for (const Segment& segment : rows) update_block<form, columns>(s, segment, sorted.pulls, from);
+            });
+            update_relations(s, kind_ids, kind_entries, thread, gradient.data());
         });
     });
 }

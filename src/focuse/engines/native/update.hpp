@@ -6,7 +6,14 @@
 
 namespace {
 
-// The entity that an entry belongs to: corruptions first, then heads, tails and the pool.
+// What an entry adds to its row: a query times a slope or, from place 2 × positives on, the gradient of an end of a
+// triple or of a row of the pool.
+struct Pull {
+    uint32_t place;
+    float slope;
+};
+
+// Entries and the entity that each belongs to: corruptions first, then heads, tails and the pool.
 struct Entities {
     const Step& s;
     int64_t corruptions, all;
@@ -19,6 +26,17 @@ struct Entities {
         if (entry < all) return s.head[entry];
         return entry < 2 * all ? s.tail[entry - all] : s.pool[entry - 2 * all];
     }
+    Pull pull(uint32_t entry) const {
+        const uint32_t positives = s.positives;
+        if (entry >= corruptions) return {entry - static_cast<uint32_t>(corruptions) + 2 * positives, 1.0f};
+        const uint32_t b = entry / static_cast<uint32_t>(s.count);
+        return {b + (1u - s.tails[entry]) * positives, s.slope[entry]};
+    }
+};
+
+struct Kinds {
+    const int64_t* ids;
+    uint32_t operator[](int64_t entry) const { return ids[entry]; }
 };
 
 // Relations are few and long: threads share their columns instead of their rows.
@@ -56,24 +74,29 @@ struct Segment {
     int64_t id, from, middle, to;
 };
 
+// Entries sorted by entity, those of one entity in their order.
+struct Sorted {
+    uint32_t* ids;
+    Pull* pulls;
+};
+
 // A thread's rows: equal shares of the entries, moved to where a new entity begins.
-std::vector<Segment> segments(const Step& s, const uint32_t* keys, const uint32_t* order, int64_t entries, int thread) {
-    const uint32_t corruptions = s.corruptions ? s.positives * s.count : 0;
+std::vector<Segment> segments(const Step& s, const Sorted& sorted, int64_t entries, int thread) {
     auto border = [&](int t) {
         int64_t at = part(entries, t, s.threads);
-        while (at > 0 && at < entries && keys[at] == keys[at - 1]) ++at;
+        while (at > 0 && at < entries && sorted.ids[at] == sorted.ids[at - 1]) ++at;
         return at;
     };
     int64_t at = border(thread);
     const int64_t end = border(thread + 1);
     const bool every = s.optimiser.whole || (s.pool_gradient && !s.pool);  // whether rows without entries move
-    int64_t id = every && thread > 0 ? (at < entries ? keys[at] : s.entity.rows) : 0;
-    const int64_t last = thread + 1 == s.threads || end == entries ? s.entity.rows : keys[end];
+    int64_t id = every && thread > 0 ? (at < entries ? sorted.ids[at] : s.entity.rows) : 0;
+    const int64_t last = thread + 1 == s.threads || end == entries ? s.entity.rows : sorted.ids[end];
     std::vector<Segment> result;
     while (every ? id < last : at < end) {
-        if (!every) id = keys[at];
+        if (!every) id = sorted.ids[at];
         Segment segment{id, at, at, at};
-        for (; at < end && keys[at] == id; ++at) segment.middle += order[at] < corruptions;
+        for (; at < end && sorted.ids[at] == id; ++at) segment.middle += sorted.pulls[at].place < 2 * s.positives;
         segment.to = at;
         result.push_back(segment);
         ++id;
@@ -81,62 +104,51 @@ std::vector<Segment> segments(const Step& s, const uint32_t* keys, const uint32_
     return result;
 }
 
-// What `update` reads of an entry, in the order of entities: which query (or row of gradients), times what.
-struct Pulls {
-    uint32_t* place;
-    float* slope;
-};
-
-void gather_pulls(const Step& s, const Pulls& pulls, const uint32_t* order, int64_t entries, int thread) {
-    const uint32_t corruptions = s.corruptions ? s.positives * s.count : 0, count = s.count, positives = s.positives;
-    const int64_t end = part(entries, thread + 1, s.threads);
-    for (int64_t i = part(entries, thread, s.threads); i < end; ++i) {
-        const uint32_t entry = order[i];
-        const bool corruption = entry < corruptions;
-        pulls.place[i] = corruption ? entry / count + (s.tails[entry] ? 0 : positives) : entry - corruptions;
-        pulls.slope[i] = corruption ? s.slope[entry] : 0.0f;
-    }
-}
-
 // One row's gradient in one block of columns, and its step.
-template <int form>
-void update_block(const Step& s, const Segment& segment, const Pulls& pulls, int64_t from) {
+template <int form, int columns>
+void update_block(const Step& s, const Segment& segment, const Pull* pulls, int64_t from) {
     const Table& t = s.entity;
-    const int64_t all = s.positives + s.hints, columns = std::min<int64_t>(COLUMNS, t.width - from);
+    const int64_t all = s.positives + s.hints, width = std::min<int64_t>(columns, t.width - from);
     const int64_t place = segment.id * t.width + from;
-    float gradient[COLUMNS] = {}, own[COLUMNS] = {};
-    if (s.pool_gradient && !s.pool) std::copy_n(s.pool_gradient + place, columns, gradient);
-    if (form != DOT) std::copy_n(t.values + place, columns, own);
-    const float* queries = s.query + from * 2 * s.positives;
-    const Lanes left_own = load(own), right_own = load(own + 16);
-    Lanes left = load(gradient), right = load(gradient + 16), other_left = {}, other_right = {};
-    auto add = [&](int64_t i, Lanes& l, Lanes& r) INLINE_LAMBDA {
-        const float* query = queries + static_cast<int64_t>(pulls.place[i]) * COLUMNS;
-        l += pulls.slope[i] * pull<form>(left_own, load(query));
-        r += pulls.slope[i] * pull<form>(right_own, load(query + 16));
+    alignas(64) float gradient[columns] = {}, own[columns] = {};
+    if (s.pool_gradient && !s.pool) std::copy_n(s.pool_gradient + place, width, gradient);
+    if (form != DOT) std::copy_n(t.values + place, width, own);
+    const float *queries = s.query + from * 2 * s.positives, *of_ends = s.of_end + from * 2 * all;
+    Strip<columns> sum, other = {};
+    sum.load_from(gradient);
+    auto pull_into = [&](Strip<columns>& strip, const Pull& entry) INLINE_LAMBDA {
+        const float* query = queries + static_cast<int64_t>(entry.place) * columns;
+        strip.each([&](auto& numbers, int64_t j) INLINE_LAMBDA {
+            using Number = std::decay_t<decltype(numbers)>;
+            numbers += entry.slope * pull<form>(load<Number>(own + j), load<Number>(query + j));
+        });
     };
     int64_t i = segment.from;
     for (; i + 2 <= segment.middle; i += 2) {
-        add(i, left, right);
-        add(i + 1, other_left, other_right);
+        pull_into(sum, pulls[i]);
+        pull_into(other, pulls[i + 1]);
     }
-    if (i < segment.middle) add(i, left, right);
-    store(gradient, left + other_left);
-    store(gradient + 16, right + other_right);
+    if (i < segment.middle) pull_into(sum, pulls[i]);
+    other.store_to(gradient);
+    sum.add(gradient);
     int64_t ends = 0;
     for (i = segment.middle; i < segment.to; ++i) {
-        const int64_t row = pulls.place[i];
+        const int64_t row = pulls[i].place - 2 * s.positives;
         if (row < 2 * all) {
-            const float* end = s.of_end + from * 2 * all + row * COLUMNS;
             ends += (row < all ? row : row - all) < s.positives;
-            for (int64_t j = 0; j < COLUMNS; ++j) gradient[j] += end[j];
+            sum.add(of_ends + row * columns);
         } else {
-            const float* pooled = s.pool_gradient + (row - 2 * all) * t.width + from;
-            for (int64_t j = 0; j < columns; ++j) gradient[j] += pooled[j];
+            std::fill(std::copy_n(s.pool_gradient + (row - 2 * all) * t.width + from, width, gradient), gradient + columns, 0.0f);
+            sum.add(gradient);
         }
     }
-    move_row(s.optimiser, t.values + place, t.first + place, t.second + place, gradient, columns,
-             penalty_of(t.scope, t.strength, ends), t.power);
+    sum.store_to(gradient);
+    const float strength = penalty_of(t.scope, t.strength, ends);
+    float *values = t.values + place, *first = t.first + place, *second = t.second + place;
+    if (width == columns)
+        move_row(s.optimiser, values, first, second, gradient, columns, strength, t.power);
+    else
+        move_row(s.optimiser, values, first, second, gradient, width, strength, t.power);
 }
 
 }  // namespace
