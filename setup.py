@@ -7,7 +7,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-FLAGS = ["-O3", "-std=c++20", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
+FLAGS = ["-Wno-psabi", "-O3", "-std=c++20", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
 # As torch.backends.cpu.get_cpu_capability() calls them; what is not listed there runs the default.
 X86 = {
     "avx512": ["-march=x86-64-v4", "-mprefer-vector-width=512"],

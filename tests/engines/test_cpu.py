@@ -116,15 +116,26 @@ def test_every_penalty(power: str, scope: str) -> None:
     compare("distmult", optimiser, objective_of("nll", None), penalty=f"{power}:3e-2", scope=scope, entities=200)
 
 
-@pytest.mark.parametrize("width", [1, 2, 5, 8, 15, 16, 17, 31, 32, 33, 64, 100])
+@pytest.mark.parametrize("width", [1, 2, 5, 8, 15, 16, 17, 31, 32, 33, 47, 64, 100])
 @pytest.mark.parametrize("model", MODELS)
 def test_every_width(model: str, width: int) -> None:
-    compare(model, "row-adam", objective_of("multiclass-nll", "softplus"), width=width, steps=1)
+    for sampling in ("independent", "shared"):
+        objective = objective_of("multiclass-nll", "softplus")
+        compare(model, "row-adam", objective, width=width, sampling=sampling, steps=1)
 
 
 @pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 30, 33, 257, 300])
 def test_every_number_of_corruptions(count: int) -> None:
-    compare("transe-l2", "adam", objective_of("multiclass-nll", "shifted-softplus"), count=count, rows=9)
+    for sampling in ("independent", "shared"):
+        objective = objective_of("multiclass-nll", "shifted-softplus")
+        compare("transe-l2", "adam", objective, count=count, rows=9, sampling=sampling)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 63, 65, 200, 450])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_number_of_positives(model: str, rows: int) -> None:
+    """Blocks of positives, tiles of blocks, and what is left over of each."""
+    compare(model, "row-adam", objective_of("multiclass-nll", "softplus"), rows=rows, sampling="shared", count=70, steps=1)
 
 
 @pytest.mark.parametrize("entities", [1, 2, 3, 5000, 70_000])
@@ -146,11 +157,12 @@ def test_ukge(model: str, sampling: str, hinted: bool) -> None:
 @pytest.mark.parametrize("sampling", ["shared", "all"])
 @pytest.mark.parametrize("loss", ["multiclass-nll", "self-adversarial", "bce"])
 def test_pools_in_pieces(monkeypatch: pytest.MonkeyPatch, sampling: str, loss: str) -> None:
-    """A pool larger than a block comes in pieces of columns and of rows, and nothing changes."""
-    monkeypatch.setattr(cpu, "COLUMNS", 11)
-    monkeypatch.setattr(cpu, "BLOCK", 80)
-    for filtered in (False, True):
-        compare("complex", "adam", objective_of(loss, "softplus"), sampling=sampling, count=25, filtered=filtered)
+    """A pool larger than a block comes in pieces, positives in groups of blocks, and nothing changes."""
+    monkeypatch.setattr(cpu, "PIECE", 11)
+    for filtered, groups, model in itertools.product((False, True), (1, 7), ("complex", "transe", "transe-l2")):
+        monkeypatch.setattr(cpu, "GROUPS", groups)
+        sizes = {"entities": 150, "count": 110, "rows": 30}  # a piece is up to 48 columns
+        compare(model, "adam", objective_of(loss, "softplus"), sampling=sampling, filtered=filtered, **sizes)
 
 
 def test_extreme_scores_stay_finite() -> None:

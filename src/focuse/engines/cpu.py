@@ -1,15 +1,16 @@
 """The engine for a CPU: the reference's step in loops of C++ (native/), all cores, no copies of rows.
 
 The same numbers as the reference up to rounding, and the same bits whenever the same step is computed again. Each
-positive's own corruptions are scored, judged and sent back in one loop; a pool that a batch shares is a matrix
-product, block by block. Gradients are gathered row by row and stepped on at once: there is no table of gradients, and
-an optimiser of rows touches the batch's rows alone.
+positive's own corruptions are scored, judged and sent back in one loop; a pool that a batch shares meets it in
+products of matrices, block by block. Gradients are gathered row by row and stepped on at once: there is no table of
+gradients, and an optimiser of rows touches the batch's rows alone.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
+import os
 from collections.abc import Mapping
 
 import torch
@@ -31,16 +32,24 @@ from focuse.engines.base import (
     recipe_of,
 )
 from focuse.engines.native import SWITCH, address, library
-from focuse.engines.native.layout import BlockLayout, ObjectiveLayout, OptimiserLayout, StepLayout, TableLayout
+from focuse.engines.native.layout import (
+    ObjectiveLayout,
+    OptimiserLayout,
+    PoolLayout,
+    StepLayout,
+    TableLayout,
+    checked,
+)
 from focuse.engines.reference import ReferenceEngine
 from focuse.models import Model
 
 METHODS = {"adam": 0, "adagrad": 1}
 SCOPES = {"tables": 0, "touched": 1, "rows": 2}
-# Scores of a shared pool held at once: 1 million float32 are 4 MB and stay in the caches.
-BLOCK = 1 << 20
-# A pool of more columns comes in pieces, whose products are computed twice.
-COLUMNS = 1 << 16
+# Groups of positives, at most as many threads work on them, and each sums a gradient of the whole pool: a number of the
+# machine, so that how many threads there are changes no sum. Fewer, where that would be more than 1 GB.
+GROUPS = min(16, os.cpu_count() or 1)
+POOL_ROOM = 1 << 28
+PIECE = 1 << 16  # columns of a pool at once; the products of a larger one are computed twice
 PARTS = 64  # of a batch, as steps.cpp sums the gradients of few relations
 # What the second walk reads in random order comes in blocks of columns that fit into a core's own cache.
 CACHE = 5 << 18
@@ -130,7 +139,6 @@ class _Step:
         self.keep: list[Tensor] = []  # what the loops point at must outlive them
         further = len(hints.batch) if hints is not None else 0
         self.all = self.count + further
-        StepLayout.row_size()  # loops of another version would read and write elsewhere
         layout = self.layout = StepLayout()
         layout.entity, layout.relation = (self._table(name, penalty) for name in ("entity", "relation"))
         for name in ("head", "kind", "tail", "weight"):
@@ -171,9 +179,7 @@ class _Step:
         return TableLayout(address(table), address(first), address(second), *table.shape, power, scope, strength)
 
     def _call(self, function: str, *more: object) -> None:
-        native = library()
-        assert native is not None
-        native[function](ctypes.byref(self.layout), *more)
+        checked()[function](ctypes.byref(self.layout), *more)
 
     def own(self, group: Corruptions) -> None:
         """Each positive's own corruptions."""
@@ -191,75 +197,34 @@ class _Step:
 
     def pools(self, groups: list[Corruptions]) -> None:
         """Corruptions that the whole batch shares: products of matrices, the objective between them."""
-        self.query = self.engine.room("query", 2, self.count, self.width)
-        self.query_gradient = self.engine.room("query_gradient", 2, self.count, self.width).zero_()
-        self.layout.query, self.layout.query_gradient = address(self.query), address(self.query_gradient)
-        self.layout.of_positive = address(self.engine.room("of_positive", self.count))
-        self.states = self.engine.room("states", self.count, StepLayout.row_size(), dtype=torch.uint8)
-        self._call("queries")
-        entity = self.engine.tables["entity"]
+        layout, entities = self.layout, len(self.engine.tables["entity"])
+        layout.piece = PIECE
         ids = [group.entities for group in groups]
-        same = all(pool is ids[0] for pool in ids)
-        dense = same and ids[0] is None
-        pools: list[Tensor] = []
-        gradients: list[Tensor] = []
-        for group in groups:
-            if not pools or not same:
-                rows = entity if group.entities is None else entity.index_select(0, group.entities)
-                pools.append(rows)
-                gradients.append(torch.zeros_like(rows))
-            self._pool(group, pools[-1], gradients[-1])
-        if not dense:
-            every = torch.arange(len(entity))
-            parts = [every if pool is None else pool for pool in (ids[:1] if same else ids)]
-            self.layout.pool = self._held(torch.cat(parts))
-            self.layout.pooled = sum(map(len, parts))
-        self.layout.pool_gradient = self._held(torch.cat(gradients))
-        self._call("positives")
-
-    def _pool(self, group: Corruptions, pool: Tensor, of_pool: Tensor) -> None:
-        """One side's pool: blocks of rows, in pieces of columns where it is large."""
-        side = 0 if group.side == "tail" else 1
-        query, of_query = self.query[side], self.query_gradient[side]
-        columns = min(len(pool), COLUMNS)
-        height = max(1, min(self.count, BLOCK // columns))
-        pieces = [slice(start, min(start + columns, len(pool))) for start in range(0, len(pool), columns)]
-        compare = _Comparison(self.engine, height * columns)
-        for top in range(0, self.count, height):
-            rows = slice(top, min(top + height, self.count))
-            block = self._block(group, rows)
-            for number, piece in enumerate(pieces):
-                if len(pieces) > 1:
-                    self._cut(block, group, piece, compare.forth(query[rows], pool[piece]), number == 0, False)
-                    self._call("pool_measure", ctypes.byref(block))
-            for number, piece in enumerate(pieces):
-                scores = compare.forth(query[rows], pool[piece])
-                self._cut(block, group, piece, scores, number == 0, number == len(pieces) - 1)
-                self._call("pool_slopes" if len(pieces) > 1 else "pool_judge", ctypes.byref(block))
-                compare.back(scores, query[rows], pool[piece], of_query[rows], of_pool[piece])
-
-    def _block(self, group: Corruptions, rows: slice) -> BlockLayout:
-        block = BlockLayout(first=rows.start, rows=rows.stop - rows.start, states=address(self.states))
-        if group.target is not None:
-            block.target = self._held(group.target)
-        if group.mask is not None:
-            block.mask, block.mask_columns = self._held(group.mask), group.mask.shape[1]
-        return block
-
-    def _cut(
-        self, block: BlockLayout, group: Corruptions, piece: slice, scores: Tensor, begins: bool, ends: bool
-    ) -> None:
-        """Point the block at one piece of its columns."""
-        setattr(block, "from", piece.start)
-        block.values, block.columns, block.begins, block.ends = address(scores), piece.stop - piece.start, begins, ends
-        if group.entities is not None:
-            self.ids = group.entities[piece].to(torch.int32)
-            block.ids = address(self.ids)
-        if group.facts is not None:
-            rows, entities = group.facts
-            inside = (rows >= block.first) & (rows < block.first + block.rows)
-            inside &= (entities >= piece.start) & (entities < piece.stop)
-            scores[rows[inside] - block.first, entities[inside] - piece.start] = -torch.inf
+        shared = [place > 0 and ids[place] is ids[place - 1] for place in range(len(ids))]
+        sizes = [entities if pool is None else len(pool) for pool in ids]
+        total = sum(size for size, same in zip(sizes, shared, strict=True) if not same)
+        gradient = self.engine.room("pool_gradient", total, self.width)
+        pools, row = (PoolLayout * len(groups))(), 0
+        for pool, group, size, same in zip(pools, groups, sizes, shared, strict=True):
+            pool.entities = None if group.entities is None else self._held(group.entities)
+            pool.size, pool.tails, pool.shares = size, group.side == "tail", same
+            pool.target = None if group.target is None else self._held(group.target)
+            pool.mask = None if group.mask is None else self._held(group.mask)
+            if group.facts is not None:
+                pool.fact_rows, pool.facts = (self._held(part) for part in group.facts)
+                pool.known = len(group.facts[0])
+            pool.gradient = address(gradient[row:])
+            row += 0 if same else size
+        if total > entities or ids[0] is not None:
+            every = torch.arange(entities)
+            parts = [every if pool is None else pool for pool, same in zip(ids, shared, strict=True) if not same]
+            layout.pool, layout.pooled = self._held(torch.cat(parts)), total
+        layout.pool_gradient = address(gradient)
+        asked = pools, ctypes.c_int64(len(groups))
+        layout.groups = GROUPS
+        while (size := checked()["room_of_pools"](ctypes.byref(layout), *asked)) > POOL_ROOM and layout.groups > 1:
+            layout.groups -= 1
+        self._call("pool_corruptions", *asked, ctypes.c_void_p(address(self.engine.room("pools", size))))
 
     def update(self) -> float:
         """The optimiser's step; the loss."""
@@ -282,33 +247,6 @@ class _Step:
             first, second, _ = self.engine.optimiser.moments("scale")
             self._call("update_dense", *(ctypes.c_void_p(address(part)) for part in (scale, first, second)))
         return loss
-
-
-class _Comparison:
-    """Queries against a pool, forth and back; into memory that is kept."""
-
-    def __init__(self, engine: CpuEngine, size: int) -> None:
-        self.engine, self.form, self.scores = engine, engine.model.form, engine.room("scores", size)
-
-    def forth(self, query: Tensor, pool: Tensor) -> Tensor:
-        scores = self.scores[: len(query) * len(pool)].view(len(query), len(pool))
-        if self.form == "dot":
-            return torch.mm(query, pool.T, out=scores)
-        return scores.copy_(self.engine.model.product(query, pool))
-
-    def back(self, slopes: Tensor, query: Tensor, pool: Tensor, of_query: Tensor, of_pool: Tensor) -> None:
-        if self.form == "dot":
-            torch.addmm(of_query, slopes, pool, out=of_query)
-            torch.addmm(of_pool, slopes.T, query, out=of_pool)
-            return
-        with torch.enable_grad():
-            query, pool = query.detach().requires_grad_(), pool.detach().requires_grad_()
-            for total, part in zip(
-                (of_query, of_pool),
-                torch.autograd.grad(self.engine.model.product(query, pool), (query, pool), slopes),
-                strict=True,
-            ):
-                total += part
 
 
 def _columns(width: int, rows: int) -> int:

@@ -36,39 +36,37 @@ class StepLayout(ctypes.Structure):
             pointer="head kind tail weight",
             long="positives hints",
             pointer2="corruptions tails mask",
-            long2="count columns",
+            long2="count columns piece",
             pointer3="pool pool_gradient",
             long3="pooled",
-            pointer4="query query_gradient comparison slope of_end of_relation of_positive loss of_scale sorted",
+            pointer4="query comparison slope of_end of_relation loss of_scale sorted",
         ),
         ("objective", ObjectiveLayout),
-        *_fields(float="hint_weight", int="turn form threads summed"),
+        *_fields(float="hint_weight", int="turn form threads groups summed"),
         ("optimiser", OptimiserLayout),
     ]
 
-    @staticmethod
-    @functools.cache
-    def row_size() -> int:
-        """Bytes of a row's state between the pieces of a pool; also where both sides' structures are compared."""
-        native = library()
-        assert native is not None
-        for layout, function in ((StepLayout, "size_of_step"), (BlockLayout, "size_of_block")):
-            native[function].restype = LONG
-            found, expected = native[function](), ctypes.sizeof(layout)
-            if found != expected:
-                raise RuntimeError(
-                    f"the built loops are of another version ({found} bytes, not {expected}): build again"
-                )
-        native["size_of_row"].restype = LONG
-        return int(native["size_of_row"]())
 
-
-class BlockLayout(ctypes.Structure):
+class PoolLayout(ctypes.Structure):
     _fields_ = _fields(
-        pointer="values",
-        long="first rows from columns",
-        pointer2="ids target mask",
-        long2="mask_columns",
-        pointer3="states",
-        int="begins ends",
+        pointer="entities",
+        long="size",
+        pointer2="target mask fact_rows facts",
+        long2="known",
+        pointer3="gradient",
+        int="tails shares",
     )
+
+
+@functools.cache
+def checked() -> ctypes.CDLL:
+    """The loops, once both sides' structures were compared: those of another version would read and write elsewhere."""
+    native = library()
+    assert native is not None
+    for layout, function in ((StepLayout, "size_of_step"), (PoolLayout, "size_of_pool")):
+        native[function].restype = LONG
+        found, expected = native[function](), ctypes.sizeof(layout)
+        if found != expected:
+            raise RuntimeError(f"the built loops are of another version ({found} bytes, not {expected}): build again")
+    native["room_of_pools"].restype = LONG
+    return native

@@ -4,7 +4,7 @@
 // what couples the corruptions (a softmax's largest exponent and sum), `slopes` then turns scores into gradients.
 #pragma once
 
-#include "common.hpp"
+#include "rows.hpp"
 
 struct Objective {
     int32_t loss, nonlinearity;
@@ -44,22 +44,36 @@ inline Row begin(const Objective& o, float positive, float weight) {
 inline bool coupled(int loss) { return loss == MULTICLASS || loss == SELF_ADVERSARIAL; }
 
 // How many corruptions count, and the highest comparison: all bends rise and α ≥ 0, so it has the largest exponent.
-inline int64_t look(const Objective& o, Row& row, const float* x, int64_t count) {
-    int32_t counted = 0;
-    float highest = HIDDEN;
-#pragma omp simd reduction(+ : counted)
-    for (int64_t n = 0; n < count; ++n) counted += x[n] != HIDDEN;
+// By hand, as compilers make no vectors of a maximum that might meet a NaN.
+inline int64_t look(Row& row, const float* x, int64_t count) {
+    const Lanes hidden = spread(HIDDEN);
+    Lanes highest = hidden;
+    auto counts = hidden == hidden;  // −1 a lane, whole numbers
+    counts -= counts;
+    int64_t n = 0;
+    for (; n + 16 <= count; n += 16) {
+        const Lanes some = load(x + n);
+        counts -= some != hidden;
+        highest = some > highest ? some : highest;
+    }
+    int64_t counted = 0;
+    float most = HIDDEN;
+    for (int lane = 0; lane < 16; ++lane) {
+        counted += counts[lane];
+        most = std::max(most, highest[lane]);
+    }
+    for (; n < count; ++n) {
+        counted += x[n] != HIDDEN;
+        most = std::max(most, x[n]);
+    }
     row.counted += counted;
-    if (!coupled(o.loss)) return counted;
-#pragma omp simd reduction(max : highest)
-    for (int64_t n = 0; n < count; ++n) highest = std::max(highest, x[n]);
-    row.highest = highest;
+    row.highest = most;
     return counted;
 }
 
 template <int nonlinearity>
 inline void measure(const Objective& o, Row& row, const float* x, int64_t count) {
-    if (!look(o, row, x, count) || !coupled(o.loss)) return;
+    if (!look(row, x, count) || !coupled(o.loss)) return;
     // The same roundings as in `blame`, else the shares of large scores would not add up to 1.
     const float heat = o.loss == SELF_ADVERSARIAL ? o.temperature : 1.0f;
     const float largest = std::max(row.largest, focused<nonlinearity>(o, row.alpha, row.highest).value);
@@ -135,7 +149,7 @@ inline void judge(const Objective& o, Row& row, float* __restrict x, int64_t cou
         measure<nonlinearity>(o, row, x, count);
         return slopes<loss, nonlinearity>(o, row, x, count);
     }
-    if (!look(o, row, x, count)) return std::fill_n(x, count, 0.0f), void();
+    if (!look(row, x, count)) return std::fill_n(x, count, 0.0f), void();
     const float largest = row.largest = focused<nonlinearity>(o, row.alpha, row.highest).value;
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)

@@ -26,6 +26,8 @@ INLINE void store(float* to, Number numbers) {
     __builtin_memcpy(to, &numbers, sizeof numbers);
 }
 
+INLINE Lanes spread(float x) { return x - Lanes{}; }
+
 // Added up by halves: few steps, and always the same order.
 INLINE float sum_of(Lanes lanes, Half rest) {
     const Half eight = rest + __builtin_shufflevector(lanes, lanes, 0, 1, 2, 3, 4, 5, 6, 7) +

@@ -23,19 +23,20 @@ struct Step {
     const int64_t* corruptions;         // [positives, count] or null
     const uint8_t *tails, *mask;        // the same; mask may be null
     int64_t count, columns;             // columns: of a block, see `keep`
+    int64_t piece;                      // of a pool, columns at once; a larger one's products are computed twice
     const int64_t* pool;                // [pooled] or null: entities whose gradient stands in pool_gradient
     const float* pool_gradient;         // [pooled, width], or [entities, width] with pool null, or null
     int64_t pooled;
-    float *query, *query_gradient;      // [2, positives, width]: for tails, for heads; own corruptions': in blocks
+    float* query;                       // [2, positives, width] in blocks: own corruptions', for tails, for heads
     float *comparison, *slope;          // [positives + hints]; [positives, count]
     float *of_end, *of_relation;        // gradients of heads and tails, in blocks; [positives + hints, width]
-    float* of_positive;                 // [positives]: gradient of a positive's comparison
     double* loss;                       // [positives + hints]
     float* of_scale;                    // [positives + hints, 2]
     uint32_t* sorted;                   // 7 × entries and 6 × (positives + hints) of room
     Objective objective;
     float hint_weight;
-    int32_t turn, form, threads, summed;  // summed: of_relation is [PARTS, relations, width], then hints
+    int32_t turn, form, threads, groups;  // groups of positives that sum a pool's gradient apart: at most PARTS
+    int32_t summed;                       // whether of_relation is [PARTS, relations, width], then hints
     Optimiser optimiser;
 };
 
@@ -56,12 +57,6 @@ Triple triple(const Step& s, int64_t b) {
     const int64_t width = s.entity.width;
     return {s.entity.values + s.head[b] * width, s.relation.values + s.kind[b] * s.relation.width,
             s.entity.values + s.tail[b] * width};
-}
-
-void ask(const Step& s, int64_t b, const Triple& at) {
-    const int64_t width = s.entity.width;
-    make_query(s.turn, true, at.head, at.relation, s.query + b * width, width);
-    make_query(s.turn, false, at.tail, at.relation, s.query + (s.positives + b) * width, width);
 }
 
 // Some columns of a row in registers.
@@ -122,16 +117,16 @@ int64_t relation_place(const Step& s, int64_t b) {
     return s.summed ? PARTS * s.relation.rows + b - s.positives : b;
 }
 
-// The first positive of a thread's parts.
-int64_t first_of(const Step& s, int thread) {
-    return (part(PARTS, thread, s.threads) * s.positives + PARTS - 1) / PARTS;
+// The first positive of a share of the parts: that of a thread, or of a group of positives.
+int64_t first_of(const Step& s, int share, int shares) {
+    return (part(PARTS, share, shares) * s.positives + PARTS - 1) / PARTS;
 }
 
-void clear_sums(const Step& s, int thread) {
+void clear_sums(const Step& s, int share, int shares) {
     const int64_t size = s.relation.rows * s.relation.width;
     if (s.summed)
-        std::fill(s.of_relation + part(PARTS, thread, s.threads) * size,
-                  s.of_relation + part(PARTS, thread + 1, s.threads) * size, 0.0f);
+        std::fill(s.of_relation + part(PARTS, share, shares) * size, s.of_relation + part(PARTS, share + 1, shares) * size,
+                  0.0f);
 }
 
 // From the gradients of both queries and of the positive's comparison to those of head, relation and tail; `room` for

@@ -1,16 +1,19 @@
-// One training step in few calls: `own_corruptions` or (`queries`, `pool_judge` a block, `positives`), then `update`. No array of positives × corruptions × width is ever made, and every sum runs in an order that does not
-// depend on the number of threads: the same seed gives the same bits.
+// One training step in few calls: `own_corruptions` or `pool_corruptions`, `hints`, then `update`. No array of positives
+// × corruptions × width is ever made, and every sum has an order that no number of
+// threads changes: the same seed gives the same bits.
 
 #include <barrier>
 
 #include "own.hpp"
-#include "step.hpp"
+#include "pool.hpp"
 #include "update.hpp"
 
 EXPORT int64_t size_of_step() { return sizeof(Step); }
 
 // Entities and sides of corruptions: number i is the i-th output of SplitMix64 from `key`, as negatives.py has it.
-EXPORT void draw_corruptions(uint64_t key, int64_t count, uint64_t below, int64_t* entities, uint8_t* tails) {
+EXPORT void draw_corruptions(uint64_t key, int64_t count, uint64_t below, int64_t* __restrict entities,
+                             uint8_t* __restrict tails) {
+#pragma omp simd
     for (int64_t i = 0; i < count; ++i) {
         uint64_t bits = key + static_cast<uint64_t>(i + 1) * 0x9E3779B97F4A7C15ull;
         bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -29,132 +32,50 @@ EXPORT void own_corruptions(const Step* step) {
     with_form(s.form, [&]<int form>() {
         in_parallel(s.threads, [&](int thread) {
             Room room(s.entity.width, s.count);
-            clear_sums(s, thread);
-            const int64_t end = first_of(s, thread + 1);
-            for (int64_t b = first_of(s, thread); b < end; ++b) own<form>(s, stages, b, room);
+            clear_sums(s, thread, s.threads);
+            const int64_t end = first_of(s, thread + 1, s.threads);
+            for (int64_t b = first_of(s, thread, s.threads); b < end; ++b) own<form>(s, stages, b, room);
         });
     });
 }
 
-// Both queries and the comparison of each positive, for a pool that all share.
-EXPORT void queries(const Step* step) {
+EXPORT int64_t size_of_pool() { return sizeof(Pool); }
+
+// Floats of room that `pool_corruptions` needs.
+EXPORT int64_t room_of_pools(const Step* step, const Pool* pools, int64_t count) {
+    return Plan(*step, pools, count).size(*step);
+}
+
+// Everything about corruptions that the whole batch shares, up to the gradients that `update` gathers.
+EXPORT void pool_corruptions(const Step* step, const Pool* pools, int64_t count, float* room) {
     const Step& s = *step;
-    const int64_t width = s.entity.width;
+    const Plan plan(s, pools, count);
+    std::vector<Packed> packed;
+    Packed next{room, room + plan.packed};
+    for (int64_t p = 0; p < count; ++p) {
+        if (pools[p].shares) {
+            packed.push_back(packed.back());
+            continue;
+        }
+        packed.push_back(next);
+        const int64_t rows = up_to(pools[p].size, PANEL);
+        next = {next.panels + rows * s.entity.width, next.rows + rows * plan.stride};
+    }
+    float *of_pools = next.rows, *own = of_pools + s.groups * plan.of_pools;
+    std::barrier<> together(s.threads);
     with_form(s.form, [&]<int form>() {
         in_parallel(s.threads, [&](int thread) {
-            const int64_t end = part(s.positives, thread + 1, s.threads);
-            for (int64_t b = part(s.positives, thread, s.threads); b < end; ++b) {
-                const Triple at = triple(s, b);
-                ask(s, b, at);
-                s.comparison[b] = compare<form>(s.query + b * width, at.tail, width);
-                s.loss[b] = 0.0;
-                s.of_positive[b] = s.of_scale[2 * b] = s.of_scale[2 * b + 1] = 0.0f;
-            }
-        });
-    });
-}
-
-// A block of comparisons [rows, columns] of the positives from `first` on with the pool's columns from `from` on.
-struct Block {
-    float* values;
-    int64_t first, rows, from, columns;
-    const int32_t* ids;       // [columns], or null: column j is entity from + j
-    const int64_t* target;    // [positives]: the entity that does not count, or null
-    const uint8_t* mask;      // [positives, mask_columns] or null
-    int64_t mask_columns;
-    Row* states;              // [positives]
-    int32_t begins, ends;     // whether this is a row's first or last piece
-};
-
-EXPORT int64_t size_of_block() { return sizeof(Block); }
-EXPORT int64_t size_of_row() { return sizeof(Row); }
-
-namespace {
-
-void hide(const Block& k, int64_t row, float* x) {
-    const int64_t b = k.first + row;
-    if (k.target && !k.ids) {
-        const int64_t place = k.target[b] - k.from;
-        if (place >= 0 && place < k.columns) x[place] = HIDDEN;
-    } else if (k.target) {
-        const int32_t target = k.target[b];
-#pragma omp simd
-        for (int64_t j = 0; j < k.columns; ++j) x[j] = k.ids[j] == target ? HIDDEN : x[j];
-    }
-    if (k.mask) {
-        const uint8_t* mask = k.mask + b * k.mask_columns + k.from;
-#pragma omp simd
-        for (int64_t j = 0; j < k.columns; ++j) x[j] = mask[j] ? x[j] : HIDDEN;
-    }
-}
-
-template <class Work>
-void each_row(const Step& s, const Block& k, Work work) {
-    in_parallel(s.threads, [&](int thread) {
-        const int64_t end = part(k.rows, thread + 1, s.threads);
-        for (int64_t row = part(k.rows, thread, s.threads); row < end; ++row) work(row, k.values + row * k.columns);
-    });
-}
-
-void finish_row(const Step& s, const Block& k, const Stages& stages, int64_t b) {
-    Row& state = k.states[b];
-    s.of_positive[b] += stages.finish(s.objective, state, s.comparison[b], s.weight[b]);
-    s.loss[b] += state.loss;
-    s.of_scale[2 * b] += state.of_slope;
-    s.of_scale[2 * b + 1] += state.of_offset;
-}
-
-}  // namespace
-
-// All of a pool in one block: comparisons become slopes.
-EXPORT void pool_judge(const Step* step, const Block* block) {
-    const Step& s = *step;
-    const Stages stages = stages_of(s.objective);
-    each_row(s, *block, [&](int64_t row, float* x) {
-        const int64_t b = block->first + row;
-        hide(*block, row, x);
-        block->states[b] = stages.begin(s.objective, s.comparison[b], s.weight[b]);
-        stages.judge(s.objective, block->states[b], x, block->columns);
-        finish_row(s, *block, stages, b);
-    });
-}
-
-// A piece of a pool too large for one block, met for the first time,
-EXPORT void pool_measure(const Step* step, const Block* block) {
-    const Step& s = *step;
-    const Stages stages = stages_of(s.objective);
-    each_row(s, *block, [&](int64_t row, float* x) {
-        const int64_t b = block->first + row;
-        hide(*block, row, x);
-        if (block->begins) block->states[b] = stages.begin(s.objective, s.comparison[b], s.weight[b]);
-        stages.measure(s.objective, block->states[b], x, block->columns);
-    });
-}
-
-// and, computed again, for the second.
-EXPORT void pool_slopes(const Step* step, const Block* block) {
-    const Step& s = *step;
-    const Stages stages = stages_of(s.objective);
-    each_row(s, *block, [&](int64_t row, float* x) {
-        const int64_t b = block->first + row;
-        hide(*block, row, x);
-        stages.slopes(s.objective, block->states[b], x, block->columns);
-        if (block->ends) finish_row(s, *block, stages, b);
-    });
-}
-
-// From the queries' gradients to those of heads, relations and tails.
-EXPORT void positives(const Step* step) {
-    const Step& s = *step;
-    const int64_t width = s.entity.width;
-    with_form(s.form, [&]<int form>() {
-        in_parallel(s.threads, [&](int thread) {
-            const int64_t end = first_of(s, thread + 1);
-            std::vector<float> room(2 * width);
-            clear_sums(s, thread);
-            for (int64_t b = first_of(s, thread); b < end; ++b)
-                settle<form>(s, b, triple(s, b), s.of_positive[b], s.query + b * width, s.query_gradient + b * width,
-                             s.query_gradient + (s.positives + b) * width, room.data());
+            for (int64_t p = 0; p < count; ++p)
+                if (!pools[p].shares) pack(s, pools[p], packed[p], plan.stride, thread);
+            together.arrive_and_wait();
+            PoolRoom mine(plan, s.form, own + thread * plan.thread);
+            const int64_t end = part(s.groups, thread + 1, s.threads);
+            for (int64_t group = part(s.groups, thread, s.threads); group < end; ++group)
+                walk_pools<form>(s, pools, count, plan, packed.data(), mine, of_pools + group * plan.of_pools, group);
+            together.arrive_and_wait();
+            for (int64_t p = 0; p < count; ++p)
+                if (!pools[p].shares)
+                    sum_pools(s, pools[p], plan, of_pools + (packed[p].rows - packed[0].rows), thread);
         });
     });
 }
