@@ -33,7 +33,6 @@ NAMES = {"ampligraph": "AmpliGraph", "pykeen": "PyKEEN", "unkr": "unKR"}
 VARIANTS: dict[str, tuple[str, dict[str, str]]] = {
     "default": ("focuse", {}),
     "plain": ("focuse, plain", {"focus": "off"}),
-    "shared": ("focuse, shared pool", {"sampling": "shared"}),
 }
 COLOURS = {"AmpliGraph": "#d95f02", "PyKEEN": "#7570b3", "unKR": "#a6761d"}
 OWN_COLOURS = ("#1b9e77", "#66a61e", "#3a7ca5")

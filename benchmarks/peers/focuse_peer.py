@@ -12,6 +12,8 @@ from typing import Any
 
 import common
 
+POOL = 512
+
 
 def main() -> None:
     chosen = common.arguments(__doc__, focus="on")
@@ -59,13 +61,12 @@ def settings_of(chosen: argparse.Namespace) -> dict[str, Any]:
     settings = {"model": chosen.model, "seed": chosen.seed, "engine": chosen.engine, "device": "cpu"}
     if chosen.focus == "off":
         settings["focus"] = "off"
-    if chosen.sampling == "shared":
-        settings["sampling"] = "shared"
     if chosen.defaults:
         return settings | ({"epochs": chosen.epochs} if chosen.epochs else {})
-    settings |= {"dim": chosen.dim, "epochs": chosen.epochs} | ({"lr": chosen.lr} if chosen.lr else {})
-    if chosen.sampling != "shared":  # the pool has a size of its own
-        settings["negatives"] = chosen.negatives
+    # The peers' optimiser is Adam; a pool has a size of its own.
+    settings |= {"dim": chosen.dim, "epochs": chosen.epochs, "sampling": chosen.sampling, "optimizer": "row-adam"}
+    settings |= {"lr": chosen.lr} if chosen.lr else {}
+    settings["negatives"] = POOL if chosen.sampling == "shared" else chosen.negatives
     return settings | ({"batch_size": chosen.batch_size} if chosen.batch_size else {})
 
 

@@ -182,7 +182,11 @@ def test_help_states_the_real_defaults(command, small):
     settings = asdict(Settings())
     described = {
         "batch_size": ("by the graph's size", 38),
-        "negatives": ("30", 30),
+        "epochs": ("50; UKGE: 100", 50),
+        "sampling": ("shared; TransE and UKGE: independent", "shared"),
+        "negatives": ("256, or 30", 256),
+        "optimizer": ("row-adagrad; TransE: row-adam; UKGE: adam", "row-adagrad"),
+        "lr": ("0.1 for adagrad, else 0.001", 0.1),
         "decay": ("all epochs", settings["epochs"]),
         "burn_in": ("half of decay", settings["epochs"] // 2),
         "nonlinearity": ("auto, by the model", "softplus"),

@@ -135,7 +135,9 @@ def test_every_number_of_corruptions(count: int) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_every_number_of_positives(model: str, rows: int) -> None:
     """Blocks of positives, tiles of blocks, and what is left over of each."""
-    compare(model, "row-adam", objective_of("multiclass-nll", "softplus"), rows=rows, sampling="shared", count=70, steps=1)
+    compare(
+        model, "row-adam", objective_of("multiclass-nll", "softplus"), rows=rows, sampling="shared", count=70, steps=1
+    )
 
 
 @pytest.mark.parametrize("entities", [1, 2, 3, 5000, 70_000])

@@ -73,7 +73,7 @@ def whole(small, tmp_path_factory):
     """Uninterrupted runs by optimizer; 8 epochs of 8 batches."""
     root, made = tmp_path_factory.mktemp("whole"), {}
 
-    def get(optimizer="row-adam"):
+    def get(optimizer="row-adagrad"):
         if optimizer not in made:
             made[optimizer] = root / optimizer
             train(small, made[optimizer], optimizer=optimizer)

@@ -12,6 +12,7 @@ from focuse import FocuseError, Settings, read
 from focuse.focus import Focus
 from focuse.models import MODELS
 from focuse.training.losses import LOSSES
+from focuse.training.optimisers import OPTIMISERS
 from focuse.training.settings import checkpoint_interval, default_batch_size
 from focuse.training.toml import to_toml
 
@@ -104,7 +105,8 @@ class TestResolve:
         # β follows its schedule, the first embeddings' deviation each table's size; which engine computes a step is
         # the matter of the machine that does, also on a resume.
         assert left == {"beta", "engine", "spread"}
-        assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (100, 50, 38)
+        assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (50, 25, 38)
+        assert (resolved.sampling, resolved.negatives, resolved.lr) == ("shared", 256, 0.1)
         assert (resolved.nonlinearity, resolved.normalize, resolved.device) == ("softplus", "relation", "cpu")
 
     def test_what_was_given_stays(self, small):
@@ -124,6 +126,17 @@ class TestResolve:
         assert Settings(optimizer="row-adam").resolve(small, "cpu").regularize == "touched"
         assert Settings(optimizer="adam").resolve(small, "cpu").regularize == "tables"
         Settings.of(optimizer="row-adam", regularize="tables", regularizer="none")  # nothing to regularise: no clash
+
+    def test_the_learning_rate_follows_the_optimiser(self, small):
+        for optimizer in OPTIMISERS:
+            rate = 0.1 if optimizer.endswith("adagrad") else 0.001
+            assert Settings.of(optimizer=optimizer).resolve(small, "cpu").lr == rate
+            assert Settings.of(optimizer=optimizer, lr=0.7).resolve(small, "cpu").lr == 0.7
+
+    @pytest.mark.parametrize("model", ["transe", "transe-l2"])
+    def test_distances_have_their_own_negatives(self, small, model):
+        resolved = Settings.of(model=model).resolve(small, "cpu")
+        assert (resolved.sampling, resolved.negatives, resolved.optimizer) == ("independent", 30, "row-adam")
 
     def test_one_weight_a_relation_is_normalised_globally(self):
         rows = [("a", f"r{i % 3}", f"b{i}") for i in range(12)]
@@ -161,10 +174,11 @@ def test_checkpoint_every_takes_a_plain_number():
 
 @given(st.integers(1, 10**9))
 def test_default_batch_size_is_64_batches_within_bounds(rows):
-    size = default_batch_size(rows, 10, "shared")
+    size = default_batch_size(rows, 10, "independent")
     assert 32 <= size <= 8192
     batches = rows / size
     assert size in (32, 8192) or 14 <= batches <= 64
+    assert default_batch_size(rows, 10, "shared") == min(size, 1024)
 
 
 @given(st.integers(1, 10**9), st.integers(1, 10**9))
@@ -174,7 +188,7 @@ def test_with_every_entity_as_a_negative_scores_are_bounded(rows, entities):
     assert size == 1 or size * entities <= 2**24
 
 
-@pytest.mark.parametrize(("sampling", "count"), [("independent", 30), ("shared", 512)])
+@pytest.mark.parametrize(("sampling", "count"), [("independent", 30), ("shared", 256)])
 def test_a_pool_is_larger_than_ones_own_negatives(small, sampling, count):
     assert Settings.of(sampling=sampling).resolve(small, "cpu").negatives == count
     assert Settings.of(sampling=sampling, negatives=7).resolve(small, "cpu").negatives == 7

@@ -51,14 +51,17 @@ def command(
     spread: Annotated[
         float | None, typer.Option(help="Deviation of the first embeddings; UKGE's is 0.3 [default: Xavier's].")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Most epochs to train [default: 100].")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Most epochs to train [default: 50; UKGE: 100].")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Triples a batch [default: by the graph's size].")] = None,
     negatives: Annotated[
-        int | None, typer.Option(help="Corruptions a positive [default: 30], or the size of the shared pool (512).")
+        int | None, typer.Option(help="Size of the shared pool, or corruptions a positive [default: 256, or 30].")
     ] = None,
     sampling: Annotated[
         str | None,
-        typer.Option(help="independent (each positive's own), shared (a pool) or all [default: independent]."),
+        typer.Option(
+            help="shared (a pool), independent (each positive's own) or all "
+            "[default: shared; TransE and UKGE: independent]."
+        ),
     ] = None,
     filter_negatives: Annotated[
         bool | None,
@@ -90,9 +93,12 @@ def command(
         ),
     ] = None,
     optimizer: Annotated[
-        str | None, typer.Option(help="adam, adagrad, sgd, row-adam or row-adagrad [default: row-adam].")
+        str | None,
+        typer.Option(
+            help="adam, adagrad, sgd, row-adam or row-adagrad [default: row-adagrad; TransE: row-adam; UKGE: adam]."
+        ),
     ] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate [default: 0.001].")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate [default: 0.1 for adagrad, else 0.001].")] = None,
     normalize: Annotated[
         str | None,
         typer.Option(

@@ -26,4 +26,6 @@ def make_engine(name: str, model: Model, tables: dict[str, Tensor], optimiser: T
         raise FocuseError(f"engine 'fused': {lacking}; use the engine 'auto'")
     kind = ReferenceEngine if name == "reference" or lacking else fused
     dense = {name: tables[name] for name in model.dense}
-    return kind(model, tables["entity"], tables["relation"], optimiser, dense)  # type: ignore[arg-type]
+    engine: ReferenceEngine = kind(model, tables["entity"], tables["relation"], optimiser, dense)  # type: ignore[arg-type]
+    engine.instead = lacking if name == "auto" else ""
+    return engine

@@ -21,6 +21,7 @@ class ReferenceEngine:
     """
 
     together = 1
+    instead = ""  # why it serves in place of a fused one, if it does
 
     def __init__(
         self,

@@ -5,7 +5,8 @@ f(h, r, t) = −‖h + r − t‖   with the L1 or the L2 norm
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -18,6 +19,7 @@ class TransE(Model):
     name = "transe"
     form: ClassVar[Form] = "l1"
     turn = "sum"
+    defaults: ClassVar[Mapping[str, Any]] = {"sampling": "independent", "optimizer": "row-adam"}
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         return known + relation if side == "tail" else known - relation

@@ -63,7 +63,7 @@ class Trainer:
         entities, relations = len(train.entities), len(train.relations)
         tables = checkpoint.tables if checkpoint else initial_tables(settings, entities, relations)
         tables = {name: table.to(settings.device) for name, table in tables.items()}
-        optimiser = make_optimiser(settings.optimizer, tables, settings.lr)
+        optimiser = make_optimiser(settings.optimizer, tables, settings.learning_rate)
         if checkpoint:
             optimiser.load({name: value.to(settings.device) for name, value in checkpoint.optimiser.items()})
         self.engine = make_engine(settings.engine, make_model(settings.model), tables, optimiser)
@@ -93,6 +93,10 @@ class Trainer:
 
     def run(self) -> Checkpoint:
         """Train to the end; the last checkpoint, its `final` tables are the ones to use."""
+        if self.engine.instead:
+            self.reporter.note(
+                f"training by the reference engine, which is slow; the fused one says: {self.engine.instead}"
+            )
         self.reporter.start(self.settings, self.progress.epoch)
         try:
             with interruptible(self.store is not None) as interrupted:

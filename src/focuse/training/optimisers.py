@@ -137,6 +137,9 @@ OPTIMISERS: dict[str, Callable[[Tables, float], TableOptimiser]] = {
     "row-adagrad": RowAdagrad,
 }
 
+# Adagrad's steps shrink from the first one on, so it begins with large ones.
+LEARNING_RATES = {"adam": 1e-3, "adagrad": 0.1, "sgd": 1e-3, "row-adam": 1e-3, "row-adagrad": 0.1}
+
 
 def make_optimiser(name: str, tables: Tables, lr: float) -> TableOptimiser:
     """The optimiser called `name` over `tables`, which it changes in place."""

@@ -16,14 +16,16 @@ from focuse.graph.weights import NORMALISERS, default_normaliser
 from focuse.models import MODELS, make_model
 from focuse.training.losses import make_loss
 from focuse.training.negatives import SAMPLINGS
-from focuse.training.optimisers import OPTIMISERS
+from focuse.training.optimisers import LEARNING_RATES, OPTIMISERS
 from focuse.training.regularisers import SCOPES, make_regulariser
 
 FOCUSES = ("paper", "off")
 JUDGES = ("auto", "mrr", "mse")
 SQUARED_ERROR = "squared-error"
 REDUCTIONS = ("sum", "mean")
-OWN_NEGATIVES, SHARED_POOL = 30, 512
+OWN_NEGATIVES, SHARED_POOL = 30, 256
+# Of positives that share a pool: the rarer a pool changes, the less of the graph an epoch sees.
+SHARING = 1024
 SCORES_A_BATCH = 1 << 24  # 64 MB of float32, of which autograd keeps a few copies
 
 
@@ -33,10 +35,10 @@ class Settings:
 
     model: str = "complex"
     dim: int = 100
-    epochs: int = 100
+    epochs: int = 50
     batch_size: int | None = None
     negatives: int | None = None
-    sampling: str = "independent"
+    sampling: str = "shared"
     filter_negatives: bool = False
     focus: str = "paper"
     decay: int | None = None
@@ -47,8 +49,8 @@ class Settings:
     reduction: str = "sum"
     regularizer: str = "l3:1e-3"
     regularize: str | None = None
-    optimizer: str = "row-adam"
-    lr: float = 1e-3
+    optimizer: str = "row-adagrad"
+    lr: float | None = None
     spread: float | None = None
     normalize: str | None = None
     duplicates: str = "keep"
@@ -114,7 +116,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None:
                 _at_least(name, value, 1 if name in ("batch_size", "negatives") else 0)
-        if not (math.isfinite(self.lr) and self.lr > 0):
+        if self.lr is not None and not (math.isfinite(self.lr) and self.lr > 0):
             raise FocuseError(f"lr {self.lr:g}: give a number above 0")
         if self.spread is not None and not (math.isfinite(self.spread) and self.spread > 0):
             raise FocuseError(f"spread {self.spread:g}: give a number above 0, the deviation of the first embeddings")
@@ -144,6 +146,11 @@ class Settings:
         return self.optimizer.startswith("row-")
 
     @property
+    def learning_rate(self) -> float:
+        """The given one, or what suits the optimiser."""
+        return LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
+
+    @property
     def scope(self) -> str:
         """What the regulariser is taken over."""
         return self.regularize or ("touched" if self.rows_only else "tables")
@@ -160,6 +167,7 @@ class Settings:
                 default_nonlinearity(make_model(self.model).form) if self.nonlinearity == "auto" else self.nonlinearity
             ),
             regularize=self.scope,
+            lr=self.learning_rate,
             normalize=self.normalize or default_normaliser(train),
             burn_in=decay // 2 if self.burn_in is None else self.burn_in,
             judge=self.judge if self.judge != "auto" else "mse" if MODELS[self.model].confident else "mrr",
@@ -182,10 +190,11 @@ class Settings:
 def default_batch_size(rows: int, entities: int, sampling: str) -> int:
     """64 batches an epoch as in the paper's experiments, within sizes that a machine handles well.
 
-    A small graph gets 16 of them, so that an epoch has steps enough to learn from. With every entity as a
-    negative a batch holds rows × entities scores, which sets the limit.
+    A small graph gets 16 of them, so that an epoch has steps enough to learn from; a shared pool serves fewer
+    positives. With every entity as a negative a batch holds rows × entities scores, which sets the limit.
     """
-    size = min(max(math.ceil(rows / 64), 512), max(math.ceil(rows / 16), 32), 8192)
+    largest = SHARING if sampling == "shared" else 8192
+    size = min(max(math.ceil(rows / 64), 512), max(math.ceil(rows / 16), 32), largest)
     return max(1, min(size, SCORES_A_BATCH // entities)) if sampling == "all" else size
 
 

@@ -71,8 +71,9 @@ struct PoolRoom {
     std::vector<float> of_positive;
     PoolRoom(const Plan& plan, int form, float* at)
         : scores(at), distances(form == L2 ? scores + plan.rows * plan.columns : nullptr),
-          queries(scores + plan.rows * plan.columns * (form == L2 ? 2 : 1)), gradients(queries + 2 * plan.rows * plan.stride),
-          ends(gradients + 2 * plan.rows * plan.stride), states(plan.rows), of_positive(plan.rows) {}
+          queries(scores + plan.rows * plan.columns * (form == L2 ? 2 : 1)),
+          gradients(queries + 2 * plan.rows * plan.stride), ends(gradients + 2 * plan.rows * plan.stride),
+          states(plan.rows), of_positive(plan.rows) {}
 };
 
 // Positives [first, first + rows) against columns [from, from + columns) of a pool.
@@ -117,8 +118,8 @@ struct PoolBlock {
 
     void compare(const Piece& at) {
         const int64_t width = s.entity.width, row = plan.columns;
-        forth<form>(queries, plan.stride, at.rows, packed.panels + at.from * width, up_to(at.columns, PANEL) / PANEL, width,
-                    room.scores, row);
+        const int64_t panels = up_to(at.columns, PANEL) / PANEL;
+        forth<form>(queries, plan.stride, at.rows, packed.panels + at.from * width, panels, width, room.scores, row);
         if (form == DOT) return;
         for (int64_t i = 0; i < at.rows; ++i)
             for (int64_t j = 0; j < at.columns; ++j) {
@@ -142,12 +143,16 @@ struct PoolBlock {
                 stages.slopes(s.objective, state, x, at.columns);
             }
             if (form == L2)
-                for (int64_t j = 0; j < at.columns; ++j) x[j] = by_distance<form>(x[j], room.distances[i * plan.columns + j]);
+                for (int64_t j = 0; j < at.columns; ++j)
+                    x[j] = by_distance<form>(x[j], room.distances[i * plan.columns + j]);
             if (last) finish(b, i);
         }
         const int64_t stride = plan.stride, place = at.from * stride;
-        back<form>(Matrix<false>{room.scores, plan.columns}, packed.rows + place, queries, stride, at.rows, at.columns, gradients);
-        back<form>(Matrix<true>{room.scores, plan.columns}, queries, packed.rows + place, stride, at.columns, at.rows, of_pool + place);
+        const Matrix<false> slopes{room.scores, plan.columns};
+        const Matrix<true> turned{room.scores, plan.columns};
+        const float* rows = packed.rows + place;
+        back<form>(slopes, rows, queries, stride, at.rows, at.columns, gradients);
+        back<form>(turned, queries, rows, stride, at.columns, at.rows, of_pool + place);
     }
 
     void measure(const Piece& at) {

@@ -43,7 +43,8 @@ INLINE void forth_tile(const Matrix<false>& a, const float* b, int64_t depth, fl
 
 // result[i, j] += Σₖ a[i, k] · pull(own[i, j], b[k, j]): the gradient of `own` from slopes a.
 template <int form, int rows, int lanes, bool turned>
-INLINE void back_tile(const Matrix<turned>& a, const float* b, const float* own, int64_t stride, int64_t depth, float* result) {
+INLINE void back_tile(const Matrix<turned>& a, const float* b, const float* own, int64_t stride, int64_t depth,
+                      float* result) {
     Lanes sums[rows][lanes], mine[rows][lanes];
     for (int i = 0; i < rows; ++i)
         for (int l = 0; l < lanes; ++l) {
@@ -79,10 +80,12 @@ void forth(const float* queries, int64_t stride, int64_t count, const float* pac
         const float* panel = packed + p * depth * PANEL;
         float* to = result + p * PANEL;
         int64_t i = 0;
-        for (; i + TILE_ROWS <= count; i += TILE_ROWS)
-            forth_tile<form, TILE_ROWS, TILE_LANES>({queries + i * stride, stride}, panel, depth, to + i * result_row, result_row);
-        for (; i < count; ++i)
-            forth_tile<form, 1, TILE_LANES>({queries + i * stride, stride}, panel, depth, to + i * result_row, result_row);
+        auto tile = [&]<int rows>() INLINE_LAMBDA {
+            const Matrix<false> some{queries + i * stride, stride};
+            forth_tile<form, rows, TILE_LANES>(some, panel, depth, to + i * result_row, result_row);
+        };
+        for (; i + TILE_ROWS <= count; i += TILE_ROWS) tile.template operator()<TILE_ROWS>();
+        for (; i < count; ++i) tile.template operator()<1>();
     }
 }
 
@@ -116,8 +119,10 @@ void back(const Matrix<true>& a, const float* b, const float* own, int64_t strid
         for (int64_t top = 0; top < count; top += tiles * tall) {
             const int64_t some = std::min(depth - from, DEPTH), rows_here = std::min<int64_t>(count - top, tiles * tall);
             for (int64_t k = 0; k < some; ++k)
-                for (int64_t i = 0; i < rows_here; i += tall)
-                    std::copy_n(a(top + i, from + k), i + tall <= rows_here ? tall : rows_here - i, slopes[i / tall] + k * tall);
+                for (int64_t i = 0; i < rows_here; i += tall) {
+                    const int64_t high = i + tall <= rows_here ? tall : rows_here - i;
+                    std::copy_n(a(top + i, from + k), high, slopes[i / tall] + k * tall);
+                }
             each_panel<form>(stride, [&]<int rows, int lanes>(int64_t j) INLINE_LAMBDA {
                 auto tile = [&]<int high>(int64_t i) INLINE_LAMBDA {
                     const int64_t at = (top + i) * stride + j;

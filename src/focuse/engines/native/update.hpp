@@ -138,7 +138,8 @@ void update_block(const Step& s, const Segment& segment, const Pull* pulls, int6
             ends += (row < all ? row : row - all) < s.positives;
             sum.add(of_ends + row * columns);
         } else {
-            std::fill(std::copy_n(s.pool_gradient + (row - 2 * all) * t.width + from, width, gradient), gradient + columns, 0.0f);
+            const float* pooled = s.pool_gradient + (row - 2 * all) * t.width + from;
+            std::fill(std::copy_n(pooled, width, gradient), gradient + columns, 0.0f);
             sum.add(gradient);
         }
     }

@@ -21,6 +21,7 @@ DEFAULTS: dict[str, list[Any]] = {
     "negatives": [5, 10, 20, 30],
     "regularizer": ["l3:1e-1", "l3:1e-2", "l3:1e-3"],
 }
+HELD: dict[str, Any] = {"sampling": "independent", "optimizer": "row-adam"}  # what those numbers of negatives and rates are for
 # UKGE's own search, without focus and with L2 on the batch's rows.
 CONFIDENT: dict[str, list[Any]] = {
     "dim": [64, 128, 256, 512],
@@ -115,7 +116,7 @@ def _defaults(
         usual = {name: values for name, values in CONFIDENT.items() if name not in given}
         held = {"regularize": "rows", "epochs": CONFIDENT_EPOCHS, "burn_in": 0}
         return usual, {name: value for name, value in held.items() if name not in given}
-    usual, held = dict(DEFAULTS), {}
+    usual, held = dict(DEFAULTS), {name: value for name, value in HELD.items() if name not in given}
     plain = fixed.get("focus") == "off"
     if "epochs" not in given:
         held["epochs"] = EPOCHS
