@@ -2,8 +2,8 @@
 
     FOCUSE_DATA=folder python benchmarks/defaults.py ppi5k nl27k cn15k
 
-Trains every row once with seed 0 and prints, on test: the MRR of all triples, of the heaviest and of the lightest tenth,
-and ΔMRR. The last row trains on weights that were shuffled: what FocusE gains by them must fall away.
+Trains every row once with seed 0 and prints, on test: the MRR of all triples, of the heaviest and of the lightest
+tenth, and ΔMRR. The last row trains on weights that were shuffled: what FocusE gains by them must fall away.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python benchmarks/means.py        # Numba's row needs: pip install numba
 
-All three compute the same thing for a batch of PPI5K's size: the scores of each positive's own corruptions, softplus, α,
-softmax, the slopes, and the gradients of both queries; the C++ loops also form the queries and pass their gradients on to
-heads, relations and tails. Milliseconds a batch, the best of some, after a first one that compiles.
+All three compute the same thing for a batch of PPI5K's size: the scores of each positive's own corruptions, softplus,
+α, softmax, the slopes, and the gradients of both queries; the C++ loops also form the queries and pass their gradients
+on to heads, relations and tails. Milliseconds a batch, the best of some, after a first one that compiles.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn.functional import softplus
 
 from focuse.engines.base import Batch, Corruptions, recipe_of
 from focuse.engines.cpu import CpuEngine, _Step
@@ -83,8 +83,8 @@ def by_torch(entity: Tensor, queries: Tensor, positive: Tensor, weight: Tensor, 
     asked = queries[group.tails.long(), torch.arange(len(rows))[:, None]]
     scores = (rows * asked).sum(2)
     alpha = (BETA + weight * (1 - BETA))[:, None]
-    h = alpha * F.softplus(scores)
-    best = (BETA + (1 - weight) * (1 - BETA)) * F.softplus(positive)
+    h = alpha * softplus(scores)
+    best = (BETA + (1 - weight) * (1 - BETA)) * softplus(positive)
     share = torch.softmax(torch.cat([best[:, None], h], 1), 1)[:, 1:]
     slopes = share * alpha * torch.sigmoid(scores)
     pulled = rows * slopes[:, :, None]

@@ -21,7 +21,8 @@ DEFAULTS: dict[str, list[Any]] = {
     "negatives": [5, 10, 20, 30],
     "regularizer": ["l3:1e-1", "l3:1e-2", "l3:1e-3"],
 }
-HELD: dict[str, Any] = {"sampling": "independent", "optimizer": "row-adam"}  # what those numbers of negatives and rates are for
+# What those numbers of negatives and those rates are for.
+HELD: dict[str, Any] = {"sampling": "independent", "optimizer": "row-adam"}
 # UKGE's own search, without focus and with L2 on the batch's rows.
 CONFIDENT: dict[str, list[Any]] = {
     "dim": [64, 128, 256, 512],
