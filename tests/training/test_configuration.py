@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.training.configuration import read_settings
+from focuse.training.configuration import merged, read_settings
+from focuse.training.settings import Settings
 
 
 def test_settings_at_the_top_or_in_their_table(tmp_path):
@@ -54,3 +57,28 @@ def test_no_file_and_no_text(tmp_path):
     (tmp_path / "image.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FocuseError, match="not a text in UTF-8"):
         read_settings(tmp_path / "image.toml")
+
+
+def test_a_run_s_settings_with_one_changed_are_those_of_a_new_run(small):
+    """Whatever the model, the optimizer, the sampling or the epochs become."""
+    run = Settings.of(dim=9).resolve(small, "cpu").to_dict() | {"batch_size": None}
+    for change in (
+        {"model": "transe"},
+        {"optimizer": "adam"},
+        {"sampling": "independent"},
+        {"epochs": 7},
+        {"decay": 4},
+    ):
+        again = Settings.of(**merged(run, change)).resolve(small, "cpu")
+        fresh = Settings.of(**{"dim": 9, **change}).resolve(small, "cpu")
+        assert replace(again, batch_size=None) == replace(fresh, batch_size=None), change
+
+
+def test_what_a_run_resolved_by_a_setting_goes_with_it():
+    run = Settings.of(optimizer="row-adagrad", sampling="shared", negatives=256, lr=0.1, dim=9)
+    changed = merged(run.to_dict(), {"optimizer": "row-adam", "sampling": "independent"})
+    assert {"lr", "negatives"} & changed.keys() == set()
+    assert (changed["dim"], changed["optimizer"]) == (9, "row-adam")
+    same = {"optimizer": "row-adagrad", "dim": 3}
+    assert merged(run.to_dict(), same) == run.to_dict() | same
+    assert merged({"optimizer": "adam", "lr": 1.0}, {"optimizer": "sgd", "lr": 2.0}) == {"optimizer": "sgd", "lr": 2.0}

@@ -129,9 +129,15 @@ class TestResolve:
 
     def test_the_learning_rate_follows_the_optimiser(self, small):
         for optimizer in OPTIMISERS:
-            rate = 0.1 if optimizer.endswith("adagrad") else 0.001
+            rate = 0.1 if optimizer.endswith("adagrad") else 0.01 if optimizer == "sgd" else 0.001
             assert Settings.of(optimizer=optimizer).resolve(small, "cpu").lr == rate
             assert Settings.of(optimizer=optimizer, lr=0.7).resolve(small, "cpu").lr == 0.7
+
+    def test_ukge_has_as_many_negatives_as_suit_their_kind(self, small):
+        for sampling, count in (("independent", 20), ("shared", 256)):
+            given = {} if sampling == "independent" else {"sampling": sampling}
+            resolved = Settings.of(model="ukge-logi", **given).resolve(small, "cpu")
+            assert (resolved.sampling, resolved.negatives, resolved.lr) == (sampling, count, 0.001)
 
     @pytest.mark.parametrize("model", ["transe", "transe-l2"])
     def test_distances_have_their_own_negatives(self, small, model):

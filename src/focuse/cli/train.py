@@ -54,7 +54,8 @@ def command(
     epochs: Annotated[int | None, typer.Option(help="Most epochs to train [default: 50; UKGE: 100].")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Triples a batch [default: by the graph's size].")] = None,
     negatives: Annotated[
-        int | None, typer.Option(help="Size of the shared pool, or corruptions a positive [default: 256, or 30].")
+        int | None,
+        typer.Option(help="Size of the shared pool, or corruptions a positive [default: 256, or 30; UKGE: 20]."),
     ] = None,
     sampling: Annotated[
         str | None,
@@ -98,7 +99,9 @@ def command(
             help="adam, adagrad, sgd, row-adam or row-adagrad [default: row-adagrad; TransE: row-adam; UKGE: adam]."
         ),
     ] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate [default: 0.1 for adagrad, else 0.001].")] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate [default: 0.1 for adagrad, 0.01 for sgd, else 0.001].")
+    ] = None,
     normalize: Annotated[
         str | None,
         typer.Option(
@@ -174,11 +177,11 @@ def _train(graph: Path | None, out: Path | None, options: dict[str, Any], given:
     if graph is None or out is None:
         raise FocuseError("train needs a GRAPH and a folder: focuse train GRAPH --out RUN (or --resume RUN)")
     from focuse.run import train
-    from focuse.training.configuration import read_settings, read_toml
+    from focuse.training.configuration import merged, read_settings, read_toml
     from focuse.training.settings import Settings
 
     if options["config"] is not None:
-        given = {**read_settings(options["config"]), **given}
+        given = merged(read_settings(options["config"]), given)
         again = options["soft_logic"] or options["rules"] or given.get("soft_logic_weight") == 0
         if "inferred" in read_toml(options["config"]).get("sources", {}) and not again:
             raise FocuseError(

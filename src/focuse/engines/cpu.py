@@ -222,9 +222,15 @@ class _Step:
         layout.pool_gradient = address(gradient)
         asked = pools, ctypes.c_int64(len(groups))
         layout.groups = GROUPS
-        while (size := checked()["room_of_pools"](ctypes.byref(layout), *asked)) > POOL_ROOM and layout.groups > 1:
+        threads, layout.threads = layout.threads, 0  # a matter of groups alone: threads must change no sum
+        while layout.groups > 1 and self._room_of(*asked) > POOL_ROOM:
             layout.groups -= 1
+        layout.threads = threads
+        size = self._room_of(*asked)
         self._call("pool_corruptions", *asked, ctypes.c_void_p(address(self.engine.room("pools", size))))
+
+    def _room_of(self, *asked: object) -> int:
+        return int(checked()["room_of_pools"](ctypes.byref(self.layout), *asked))
 
     def update(self) -> float:
         """The optimiser's step; the loss."""
@@ -233,12 +239,12 @@ class _Step:
         loss = float(self.loss.sum())
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss}")
-        for counter in self.engine.optimiser.counters():
-            counter += 1
-        self.layout.optimiser = _optimiser(self.engine.optimiser)
         entries = 2 * self.all + self.layout.pooled + (self.count * self.layout.count if self.layout.corruptions else 0)
         if entries >= 2**32:
             raise ValueError(f"{entries:,} corruptions in one batch are too many; lower the batch size")
+        for counter in self.engine.optimiser.counters():
+            counter += 1
+        self.layout.optimiser = _optimiser(self.engine.optimiser)
         room = self.engine.room("sorted", 7 * entries + 6 * self.all, dtype=torch.int32)
         self.layout.sorted = address(room)
         self._call("update")

@@ -29,7 +29,7 @@ class UkgeLogi(DistMult):
     dense: Mapping[str, Tensor] = {"scale": torch.tensor([1.0, 0.0])}  # w, b
     defaults: ClassVar[Mapping[str, Any]] = {
         "dim": 128, "epochs": 100, "sampling": "independent", "negatives": 20, "focus": "off", "loss": "squared-error",
-        "optimizer": "adam", "lr": 1e-3, "regularizer": "none", "normalize": "none",
+        "optimizer": "adam", "regularizer": "none", "normalize": "none",
     }  # fmt: skip
 
     def finish(self, product: Tensor) -> Tensor:

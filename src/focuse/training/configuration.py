@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from focuse.errors import FocuseError
-from focuse.training.settings import Settings
+from focuse.focus import default_nonlinearity
+from focuse.models import MODELS, make_model
+from focuse.training.optimisers import LEARNING_RATES
+from focuse.training.settings import OWN_NEGATIVES, SHARED_POOL, Settings
 
 
 def read_settings(path: str | Path) -> dict[str, Any]:
@@ -39,6 +42,42 @@ def read_settings(path: str | Path) -> dict[str, Any]:
     except FocuseError as error:
         raise FocuseError(f"{path}: {error}") from None
     return dict(found)
+
+
+def merged(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a file with `given` ones in their place.
+
+    A run's file holds every setting. What had followed from one that is given anew, as the learning rate from the
+    optimizer, is left to follow again; what had been chosen stays.
+
+    >>> merged({"optimizer": "row-adagrad", "lr": 0.1, "dim": 8}, {"optimizer": "adam"})
+    {'optimizer': 'adam', 'dim': 8}
+    >>> merged({"optimizer": "row-adagrad", "lr": 0.3, "dim": 8}, {"optimizer": "adam"})
+    {'optimizer': 'adam', 'lr': 0.3, 'dim': 8}
+    """
+    changed = {name for name, value in given.items() if name in found and found[name] != value}
+    kept = dict(found)
+    for name, (leader, value) in _followed(Settings.of(**found)).items():
+        if leader in changed and name not in given and kept.get(name) == value:
+            del kept[name]
+            changed.add(name)
+    return kept | dict(given)
+
+
+def _followed(settings: Settings) -> dict[str, tuple[str, Any]]:
+    """What follows from which setting, and the value that it has then; leaders before those who follow them."""
+    usual = {**asdict(Settings()), **MODELS[settings.model].defaults}
+    own = usual["negatives"] or OWN_NEGATIVES
+    return {
+        "sampling": ("model", usual["sampling"]),
+        "optimizer": ("model", usual["optimizer"]),
+        "nonlinearity": ("model", default_nonlinearity(make_model(settings.model).form)),
+        "lr": ("optimizer", LEARNING_RATES[settings.optimizer]),
+        "regularize": ("optimizer", replace(settings, regularize=None).scope),
+        "negatives": ("sampling", SHARED_POOL if settings.sampling == "shared" else own),
+        "decay": ("epochs", settings.epochs),
+        "burn_in": ("decay", settings.epochs // 2),
+    }
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -138,7 +138,7 @@ OPTIMISERS: dict[str, Callable[[Tables, float], TableOptimiser]] = {
 }
 
 # Adagrad's steps shrink from the first one on, so it begins with large ones.
-LEARNING_RATES = {"adam": 1e-3, "adagrad": 0.1, "sgd": 1e-3, "row-adam": 1e-3, "row-adagrad": 0.1}
+LEARNING_RATES = {"adam": 1e-3, "adagrad": 0.1, "sgd": 1e-2, "row-adam": 1e-3, "row-adagrad": 0.1}
 
 
 def make_optimiser(name: str, tables: Tables, lr: float) -> TableOptimiser:

@@ -76,7 +76,10 @@ class Settings:
         if isinstance(given.get("checkpoint_every"), int):
             given["checkpoint_every"] = str(given["checkpoint_every"])
         model = choose("model", _plain("model", given.get("model", cls.model), "str"), MODELS)
-        given = {**MODELS[model].defaults, **given}
+        usual = dict(MODELS[model].defaults)
+        if "sampling" in given:  # a number of negatives is for its own kind of them
+            usual.pop("negatives", None)
+        given = {**usual, **given}
         settings = cls(**{name: _plain(name, value, kinds[name]) for name, value in given.items()})
         settings.check()
         return settings

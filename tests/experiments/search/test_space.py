@@ -52,6 +52,12 @@ def test_a_pool_is_not_searched_in_the_range_of_own_negatives(sampling):
     assert make_space({"negatives": [64]}, {"sampling": sampling}).searched["negatives"] == [64]
 
 
+def test_learning_rates_are_those_of_the_optimizer():
+    assert make_space({}, {"optimizer": "row-adagrad"}).searched["lr"] == [0.02, 0.05, 0.1, 0.2, 0.5]
+    assert "lr" not in make_space({"optimizer": ["row-adam", "row-adagrad"]}, {}).searched
+    assert "negatives" not in make_space({}, {"model": "ukge-logi", "sampling": "shared"}).searched
+
+
 def test_what_is_given_takes_the_place_of_a_default_and_without_defaults_there_is_nothing_else():
     space = make_space({"lr": [0.1]}, {"dim": 9})
     assert space.searched["lr"] == [0.1]

@@ -35,6 +35,15 @@ void in_parallel(int threads, Work work) {
 // The part of [0, count) that belongs to a thread.
 inline int64_t part(int64_t count, int thread, int threads) { return count * thread / threads; }
 
+// A product that compilers must not fuse with the sum it goes into: equal terms stay equal wherever they are computed.
+INLINE float rounded(float x) {
+#if defined(__has_builtin) && __has_builtin(__builtin_assoc_barrier)
+    return __builtin_assoc_barrier(x);
+#else
+    return x;
+#endif
+}
+
 // eˣ within 2 units in the last place, 0 and ∞ at the ends replaced by 1e-38 and 3e38; written so that loops of it
 // become vector instructions, as the library's is not.
 INLINE float fast_exp(float x) {

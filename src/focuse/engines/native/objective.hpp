@@ -28,7 +28,7 @@ struct Row {
 template <int nonlinearity>
 INLINE Value focused(const Objective& o, float alpha, float x) {
     const Value g = bend<nonlinearity>(o.slope * x + o.offset + o.shift);
-    return {alpha * g.value, alpha * g.slope};
+    return {rounded(alpha * g.value), alpha * g.slope};
 }
 
 template <int nonlinearity>

@@ -21,6 +21,7 @@ DEFAULTS: dict[str, list[Any]] = {
     "negatives": [5, 10, 20, 30],
     "regularizer": ["l3:1e-1", "l3:1e-2", "l3:1e-3"],
 }
+ADAGRAD_RATES = [0.02, 0.05, 0.1, 0.2, 0.5]
 # What those numbers of negatives and those rates are for.
 HELD: dict[str, Any] = {"sampling": "independent", "optimizer": "row-adam"}
 # UKGE's own search, without focus and with L2 on the batch's rows.
@@ -114,7 +115,7 @@ def _defaults(
     """The values to search and to hold where the user has not said otherwise."""
     given = {*search, *fixed}
     if MODELS[fixed.get("model", Settings.model)].confident:
-        usual = {name: values for name, values in CONFIDENT.items() if name not in given}
+        usual = _suited({name: values for name, values in CONFIDENT.items() if name not in given}, search, fixed)
         held = {"regularize": "rows", "epochs": CONFIDENT_EPOCHS, "burn_in": 0}
         return usual, {name: value for name, value in held.items() if name not in given}
     usual, held = dict(DEFAULTS), {name: value for name, value in HELD.items() if name not in given}
@@ -130,9 +131,20 @@ def _defaults(
         longest = longest or fixed.get("epochs", EPOCHS)
         decays = [decay for decay in DECAYS if decay <= longest]  # beyond the last epoch β never arrives
         usual |= {"decay": decays} if decays else {}
+    return _suited(usual, search, fixed), held
+
+
+def _suited(
+    usual: dict[str, list[Any]], search: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any]
+) -> dict[str, list[Any]]:
+    """Without values that are for another kind of negatives or another optimiser; each is searched for its own."""
     if "sampling" in search or fixed.get("sampling", "independent") != "independent":
-        del usual["negatives"]  # a pool of 5 to 30 is none
-    return usual, held
+        usual.pop("negatives", None)  # a pool of 5 to 30 is none
+    if "optimizer" in search:
+        usual.pop("lr", None)
+    elif str(fixed.get("optimizer", "")).endswith("adagrad") and "lr" in usual:
+        usual["lr"] = ADAGRAD_RATES
+    return usual
 
 
 def _checked(name: str, values: Sequence[Any], fixed: Mapping[str, Any]) -> list[Any]:
