@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 
@@ -11,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from focuse.errors import FocuseError
-from focuse.graph import Graph, from_columns, splits
-from focuse.graph.splits import Splits, split
+from focuse.graph import Graph, from_columns, read, splits
+from focuse.graph.splits import Splits, hold, split
 
 Row = tuple[int, int, int, float]
 SHARE = st.floats(0, 0.45)
@@ -130,3 +131,21 @@ def test_given_without_test_has_none() -> None:
     found = splits.given(graph, graph, None)
     assert len(found.test.graph) == 0
     assert rows(found.valid.graph) == rows(graph)
+
+
+def test_validation_in_parts_covers_it_once_and_keeps_repeats_together():
+    edges = [("a", "r", str(number // 3), number) for number in range(300)]
+    valid = read(edges)
+    held = hold(valid, 0.5, seed=3)
+    parts = [held.stopping, held.calibration, held.conformal]
+    assert sorted(np.concatenate([part.weight for part in parts])) == list(range(300))
+    assert [len(part) for part in parts] == [150, 75, 75]
+    for one, other in itertools.combinations(parts, 2):
+        assert not set(one.keys) & set(other.keys)
+    assert np.array_equal(hold(valid, 0.5, seed=3).conformal.weight, held.conformal.weight)
+    assert not np.array_equal(hold(valid, 0.5, seed=4).conformal.weight, held.conformal.weight)
+
+
+def test_all_of_validation_can_serve_stopping():
+    held = hold(read([("a", "r", str(number), number) for number in range(10)]), 1.0)
+    assert (len(held.stopping), len(held.calibration), len(held.conformal)) == (10, 0, 0)

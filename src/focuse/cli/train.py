@@ -131,6 +131,10 @@ def command(
     threshold: Annotated[
         float | None, typer.Option(help="Validation looks at triples of at least this weight [default: 0.8].")
     ] = None,
+    stopping_share: Annotated[
+        float | None,
+        typer.Option(help="Share of validation that decides on stopping; the rest calibrates [default: 0.5]."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same bits on CPU [default: 0].")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda [default: auto].")] = None,
     engine: Annotated[

@@ -12,6 +12,7 @@ from focuse.graph.graph import Aligned, Graph
 
 # A random hold-out needs no more rows than this for figures stable to the third digit.
 MOST_HELD_OUT = 20_000
+PARTS = 0x9A27  # place of the random stream that cuts validation into parts
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,36 @@ def given(train: Graph, valid: Graph | None, test: Graph | None, seed: int = 0, 
         held = valid.align(train)
     empty = Aligned(train.select(np.empty(0, np.int64)))
     return Splits(train, held, empty if test is None else test.align(train))
+
+
+@dataclass(frozen=True)
+class Held:
+    """Validation in three disjoint parts, so that no figure is fitted and promised on the same rows.
+
+    `stopping` decides when to stop and how sharp to focus, `calibration` is what maps from scores are fitted to, and
+    `conformal` only measures how far they are off.
+    """
+
+    stopping: Graph
+    calibration: Graph
+    conformal: Graph
+
+
+def hold(valid: Graph, stopping: float, seed: int = 0) -> Held:
+    """`valid` in parts by chance: a share for stopping, the rest halved. Repeats of a triple stay together.
+
+    >>> from focuse.graph import read
+    >>> held = hold(read([("a", "r", str(i), i) for i in range(100)]), 0.5)
+    >>> len(held.stopping), len(held.calibration), len(held.conformal)
+    (50, 25, 25)
+    """
+    if not 0 <= stopping <= 1:
+        raise FocuseError(f"stopping_share {stopping:g}: give a share in [0, 1]")
+    distinct, group = np.unique(valid.keys, return_inverse=True)
+    place = np.random.default_rng([seed, PARTS]).permutation(len(distinct)) / max(len(distinct), 1)
+    part = np.digitize(place, [stopping, (1 + stopping) / 2])[group]
+    stop, fit, check = (valid.select(part == number) for number in range(3))
+    return Held(stop, fit, check)
 
 
 def _size(graph: Graph, share: float, most: int) -> int:

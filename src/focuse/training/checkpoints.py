@@ -125,7 +125,8 @@ class Store:
             advice = "update focuse" if newer else f"train it again: focuse train GRAPH --config {path} --out NEW"
             raise FocuseError(f"{path}: run format {version}, this focuse {__version__} reads {FORMAT}; {advice}")
         with _reading(path):
-            settings = Settings.of(**config["settings"])
+            # Runs from before validation had parts were stopped by all of it.
+            settings = Settings.of(**{"stopping_share": 1.0, **config["settings"]})
             described = {name: config[name] for name in ("sources", "weighted", "unseen")}
             splits = _read_splits(self.folder, described)
         with _reading(self.folder / "normaliser.safetensors") as path:

@@ -21,7 +21,7 @@ from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.evaluate import ids_of, known_facts
 from focuse.focus import Focus
 from focuse.graph.graph import Graph, Weights
-from focuse.graph.splits import Splits
+from focuse.graph.splits import Splits, hold
 from focuse.graph.weights import Normaliser
 from focuse.models import make_model
 from focuse.training.checkpoints import Checkpoint, Progress, Store
@@ -84,9 +84,10 @@ class Trainer:
         )
 
     def _make_judge(self, splits: Splits, normaliser: Normaliser) -> Judge | None:
-        settings, valid = self.settings, splits.valid.graph
+        settings = self.settings
+        valid = hold(splits.valid.graph, settings.stopping_share, settings.seed).stopping
         # As in the paper, validation ranks leave out every known fact; of test only that, nothing is learnt from it.
-        facts = known_facts([splits.train, valid, splits.test.graph], settings.device)
+        facts = known_facts([splits.train, splits.valid.graph, splits.test.graph], settings.device)
         if settings.judge == "mse":
             return confidence_judge(valid, normaliser.transform(valid.weight, valid.relation), facts, settings.seed)
         return make_judge(valid, splits.train, facts, settings.threshold, settings.seed)

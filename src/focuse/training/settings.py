@@ -61,6 +61,7 @@ class Settings:
     patience: int = 8
     burn_in: int | None = None
     threshold: float = 0.8
+    stopping_share: float = 0.5
     seed: int = 0
     device: str = "auto"
     engine: str = "auto"
@@ -127,6 +128,8 @@ class Settings:
             raise FocuseError(f"soft_logic_weight {self.soft_logic_weight:g}: give a number of at least 0")
         if not 0 <= self.threshold <= 1:
             raise FocuseError(f"threshold {self.threshold:g}: give a weight in [0, 1]")
+        if not 0 < self.stopping_share <= 1:
+            raise FocuseError(f"stopping_share {self.stopping_share:g}: give a share above 0 and at most 1")
         Focus(decay=self.decay or 0, floor=self.beta_floor, fixed=self.beta)
         checkpoint_interval(self.checkpoint_every)
 
