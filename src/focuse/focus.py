@@ -29,6 +29,9 @@ from focuse.errors import FocuseError, choose
 # Scores of distance models are ≤ 0, where a plain softplus never exceeds ln 2; they need it.
 AUTHORS_SHIFT = math.log(9999.0)
 
+# γ over a training: half of it plain, then sharper and sharper.
+WALK = (0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
+
 Nonlinearity = Callable[[Tensor], Tensor]
 NONLINEARITIES: dict[str, Nonlinearity] = {
     "softplus": F.softplus,
@@ -113,6 +116,41 @@ class Focus:
         alpha_positive = beta + (1 - weight) * (1 - beta)
         alpha_negative = beta + weight * (1 - beta)
         return alpha_positive * g(positive), alpha_negative[:, None] * g(negative)
+
+
+@dataclass(frozen=True)
+class Label:
+    """The weight as a label: how far a fact is to win against its corruptions, from 0 (not at all) to 1.
+
+    With p the share of a positive among itself and all that could stand in its place (a softmax of scores), training
+    minimises the cross-entropy −[q ln p + (1 − q) ln(1 − p)], whose slope is p − q: a fact is pulled up to its own
+    label and no further, and pushed down if it stands above it. The label is q = w^γ.
+
+    γ, the sharpness, is the one dial: 0 is the plain model (every fact is to win), 1 takes weights at their word, and
+    the larger it is, the fewer facts are worth winning. None: a walk from 0 upwards over the training, of which
+    validation chooses the best place.
+    """
+
+    sharpness: float | None = None
+    epochs: int = 50
+
+    def __post_init__(self) -> None:
+        if self.sharpness is not None and not 0.0 <= self.sharpness <= 100.0:
+            raise FocuseError(f"sharpness {self.sharpness:g} is out of range; give 0 (plain) to 100, 1 is faithful")
+
+    def gamma(self, epoch: int) -> float:
+        """γ in the epoch counted from 0.
+
+        >>> [Label(epochs=10).gamma(epoch) for epoch in (0, 4, 5, 6, 9)]
+        [0.0, 0.0, 1.0, 2.0, 16.0]
+        """
+        if self.sharpness is not None:
+            return self.sharpness
+        return WALK[min(epoch * len(WALK) // self.epochs, len(WALK) - 1)]
+
+    def labels(self, weight: Tensor, epoch: int) -> Tensor:
+        """q of weights in [0, 1], [n] -> [n]; a weight below 0 says that a triple is false, and its label is 0."""
+        return torch.where(weight < 0, 0.0, weight.clamp(min=0.0) ** self.gamma(epoch))
 
 
 def default_nonlinearity(form: str) -> str:

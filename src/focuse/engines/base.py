@@ -85,7 +85,8 @@ class Recipe:
     """An objective in words, for engines that compute it in their own loops instead of by autograd.
 
     h = α·g(f) with g(f) = `nonlinearity`(f + `shift`), then `loss` over h; without focus α is 1 (β = 1 does that).
-    For the loss 'squared-error' g is the map from scores to confidences, and `share` weighs what rules infer.
+    For the loss 'squared-error' g is the map from scores to confidences, and `share` weighs what rules infer. For
+    'soft-label' the weight is the label, and `margin` stands for the rivals that were not drawn.
     """
 
     loss: str
@@ -106,6 +107,7 @@ LOSS_CODES = {
     "margin": 4,
     "self-adversarial": 5,
     "squared-error": 6,
+    "soft-label": 7,
 }
 NONLINEARITY_CODES = {"linear": 0, "softplus": 1, "sigmoid": 2, "tanh": 3}
 FORM_CODES = {"dot": 0, "l1": 1, "l2": 2}

@@ -26,7 +26,7 @@ from focuse.graph.weights import Normaliser
 from focuse.models import make_model
 from focuse.training.checkpoints import Checkpoint, Progress, Store
 from focuse.training.interrupts import interruptible
-from focuse.training.losses import Objective, SquaredError, make_loss
+from focuse.training.losses import Objective, SoftLabel, SquaredError, make_loss
 from focuse.training.negatives import Place, Sampler, draw, generator, key_of
 from focuse.training.optimisers import make_optimiser
 from focuse.training.progress import Reporter
@@ -69,8 +69,9 @@ class Trainer:
         self.engine = make_engine(settings.engine, make_model(settings.model), tables, optimiser)
         known = known_facts([train], settings.device) if settings.filter_negatives else None
         self.sampler = Sampler(settings.sampling, settings.negatives or 1, entities, known)
-        self.focus = settings.make_focus()
-        self.objective = make_objective(settings, self.focus)
+        self.focus, self.label = settings.make_focus(), settings.make_label()
+        self.weights = self.data.weight.clone() if self.label else self.data.weight
+        self.objective = make_objective(settings, self.focus, entities)
         self.penalty = make_regulariser(settings.regularizer, settings.regularize or "tables")
         self.compute = self.engine.prepare(self._compute)
         self.shuffled: tuple[int, torch.Tensor] | None = None
@@ -118,6 +119,8 @@ class Trainer:
         size = self.settings.batch_size or len(self.data)
         parts = torch.split(self._order(at.epoch), size)
         beta = self.focus.beta(at.epoch) if self.focus else 1.0
+        if self.label:  # in place: a GPU may replay steps that look there
+            self.data.weight.copy_(self.label.labels(self.weights, at.epoch))
         together = self.engine.together
         for rows in (parts[start : start + together] for start in range(at.batch, len(parts), together)):
             self.loss = self.loss + self._steps(rows, beta)
@@ -230,12 +233,22 @@ def _as_batch(graph: Graph, weight: Weights, device: str) -> Batch:
     return Batch(*(column.to(device) for column in columns))
 
 
-def make_objective(settings: Settings, focus: Focus | None) -> Objective | SquaredError:
-    """Focus and loss, or the squared error of a model of confidence."""
+def make_objective(settings: Settings, focus: Focus | None, entities: int) -> Objective | SoftLabel | SquaredError:
+    """Focus and loss, the weights as labels, or the squared error of a model of confidence."""
+    if settings.focus == "label":
+        return SoftLabel(missing_rivals(settings, entities))
     if settings.loss != SQUARED_ERROR:
         return Objective(make_loss(settings.loss), focus)
     model = make_model(settings.model)
     return SquaredError(model.trained, settings.soft_logic_weight, model.curve)
+
+
+def missing_rivals(settings: Settings, entities: int) -> float:
+    """ln of how many more rivals there are than corruptions of a positive: E − 1 a side, and own ones are of both."""
+    if settings.sampling == "all" or settings.negatives is None or entities < 2:
+        return 0.0
+    sides = 2 if settings.sampling == "independent" else 1
+    return math.log(sides * (entities - 1) / settings.negatives)
 
 
 def initial_tables(settings: Settings, entities: int, relations: int) -> dict[str, torch.Tensor]:

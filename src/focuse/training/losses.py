@@ -125,6 +125,34 @@ class Objective:
 
 
 @dataclass(frozen=True)
+class SoftLabel:
+    """The cross-entropy of a positive's share p in a softmax over it and its corruptions, with the weight as label.
+
+    With z = ln Σ e^f⁻ − f⁺, the log-odds against it: q·ln(1 + e^z) + (1 − q)·ln(1 + e^−z). `missing` is added to z
+    where corruptions are a sample: ln(rivals there are / corruptions drawn), so that p estimates the share among all.
+    Without any corruption there is nothing to win against, and no loss. β has no part in it.
+    """
+
+    missing: float = 0.0
+
+    @property
+    def recipe(self) -> Recipe:
+        """The same in words."""
+        return Recipe("soft-label", margin=self.missing)
+
+    def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
+        _fitting(positive, negative, mask)
+        some = None
+        if mask is not None:
+            some = mask.any(1)
+            # A row without any would be −∞ − …, whose gradient is not a number even where it is not used.
+            negative = negative.masked_fill(~mask & some[:, None], -torch.inf)
+        odds = torch.logsumexp(negative, dim=1) - positive + self.missing
+        value = weight * F.softplus(odds) + (1 - weight) * F.softplus(-odds)
+        return value if some is None else torch.where(some, value, 0.0)
+
+
+@dataclass(frozen=True)
 class SquaredError:
     """UKGE's objective: how far a confidence lies from the weight, and that of corruptions from 0.
 

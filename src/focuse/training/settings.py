@@ -10,7 +10,7 @@ from typing import Any
 
 from focuse.engines import ENGINES
 from focuse.errors import FocuseError, choose, nearest
-from focuse.focus import NONLINEARITIES, Focus, default_nonlinearity, make_nonlinearity
+from focuse.focus import NONLINEARITIES, Focus, Label, default_nonlinearity, make_nonlinearity
 from focuse.graph.graph import DUPLICATE_POLICIES, Graph
 from focuse.graph.weights import NORMALISERS, default_normaliser
 from focuse.models import MODELS, make_model
@@ -19,7 +19,7 @@ from focuse.training.negatives import SAMPLINGS
 from focuse.training.optimisers import LEARNING_RATES, OPTIMISERS
 from focuse.training.regularisers import SCOPES, make_regulariser
 
-FOCUSES = ("paper", "off")
+FOCUSES = ("label", "paper", "off")
 JUDGES = ("auto", "mrr", "mse")
 SQUARED_ERROR = "squared-error"
 REDUCTIONS = ("sum", "mean")
@@ -41,6 +41,7 @@ class Settings:
     sampling: str = "shared"
     filter_negatives: bool = False
     focus: str = "paper"
+    sharpness: float | None = None
     decay: int | None = None
     nonlinearity: str = "auto"
     beta: float | None = None
@@ -130,6 +131,7 @@ class Settings:
             raise FocuseError(f"threshold {self.threshold:g}: give a weight in [0, 1]")
         if not 0 < self.stopping_share <= 1:
             raise FocuseError(f"stopping_share {self.stopping_share:g}: give a share above 0 and at most 1")
+        Label(self.sharpness)
         Focus(decay=self.decay or 0, floor=self.beta_floor, fixed=self.beta)
         checkpoint_interval(self.checkpoint_every)
 
@@ -185,9 +187,13 @@ class Settings:
 
     def make_focus(self) -> Focus | None:
         """The layer of resolved settings, None if it is off."""
-        if self.focus == "off":
+        if self.focus != "paper":
             return None
         return Focus(self.nonlinearity, self.decay or 0, self.beta_floor, self.beta)
+
+    def make_label(self) -> Label | None:
+        """The labels of resolved settings, None if the weights are none."""
+        return Label(self.sharpness, self.epochs) if self.focus == "label" else None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

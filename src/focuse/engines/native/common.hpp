@@ -15,7 +15,7 @@
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 // As in engines/base.py.
-enum Loss { MULTICLASS = 0, PAIRWISE, NLL, BCE, MARGIN, SELF_ADVERSARIAL, SQUARED };
+enum Loss { MULTICLASS = 0, PAIRWISE, NLL, BCE, MARGIN, SELF_ADVERSARIAL, SQUARED, LABEL };
 enum Nonlinearity { LINEAR = 0, SOFTPLUS, SIGMOID, TANH };
 enum Form { DOT = 0, L1, L2 };
 enum Turn { PRODUCT = 0, COMPLEX, SUM };

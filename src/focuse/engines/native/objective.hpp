@@ -20,6 +20,7 @@ struct Row {
     int64_t counted = 0;
     float positive = 0.0f, positive_bend = 0.0f;  // h⁺ and dh⁺/df⁺
     float alpha = 1.0f;                           // of the corruptions
+    float label = 1.0f;                           // how far the positive is to win
     double loss = 0.0;
     float of_positive = 0.0f;                     // dL/dh⁺
     float of_slope = 0.0f, of_offset = 0.0f;
@@ -35,13 +36,24 @@ template <int nonlinearity>
 inline Row begin(const Objective& o, float positive, float weight) {
     Row row;
     row.alpha = o.beta + weight * (1.0f - o.beta);
+    row.label = weight;
     const Value h = focused<nonlinearity>(o, o.beta + (1.0f - weight) * (1.0f - o.beta), positive);
     row.positive = h.value;
     row.positive_bend = h.slope;
     return row;
 }
 
-inline bool coupled(int loss) { return loss == MULTICLASS || loss == SELF_ADVERSARIAL; }
+inline bool coupled(int loss) { return loss == MULTICLASS || loss == SELF_ADVERSARIAL || loss == LABEL; }
+
+// A softmax's loss and its slope, by how far the corruptions together exceed the positive.
+template <int loss>
+inline Value exceeded(const Objective& o, const Row& row) {
+    const float beyond = row.largest + std::log(row.sum) - row.positive;
+    if (loss != LABEL) return softplus(beyond);
+    const Value lost = softplus(beyond + o.margin), won = softplus(-(beyond + o.margin));
+    const float rest = 1.0f - row.label;
+    return {row.label * lost.value + rest * won.value, row.label * lost.slope - rest * won.slope};
+}
 
 // How many corruptions count, and the highest comparison: all bends rise and α ≥ 0, so it has the largest exponent.
 // By hand, as compilers make no vectors of a maximum that might meet a NaN.
@@ -90,7 +102,7 @@ inline void measure(const Objective& o, Row& row, const float* x, int64_t count)
 // One corruption: its loss, and the slope dL/dh.
 template <int loss>
 INLINE Value blame(const Objective& o, const Row& row, float share, float inverse, float h) {
-    if constexpr (loss == MULTICLASS) return {0.0f, inverse * fast_exp(h - row.largest)};
+    if constexpr (loss == MULTICLASS || loss == LABEL) return {0.0f, inverse * fast_exp(h - row.largest)};
     if constexpr (loss == PAIRWISE) return softplus(h - row.positive);
     if constexpr (loss == NLL || loss == BCE) {
         const Value v = softplus(h);
@@ -116,10 +128,7 @@ inline void slopes(const Objective& o, Row& row, float* x, int64_t count) {
     float inverse = 0.0f;
     if (coupled(loss) && row.counted) {
         inverse = 1.0f / row.sum;
-        if (loss == MULTICLASS) {
-            const Value v = softplus(row.largest + std::log(row.sum) - row.positive);
-            inverse *= v.slope;
-        }
+        if (loss == MULTICLASS || loss == LABEL) inverse *= exceeded<loss>(o, row).slope;
     }
     float total = 0.0f, pulled = 0.0f, of_slope = 0.0f, of_offset = 0.0f;
     const float outer = o.scale * o.slope;
@@ -145,7 +154,7 @@ inline void slopes(const Objective& o, Row& row, float* x, int64_t count) {
 // Both at once over a row that lies in memory: each bend and exponent is taken once.
 template <int loss, int nonlinearity>
 inline void judge(const Objective& o, Row& row, float* __restrict x, int64_t count) {
-    if constexpr (loss != MULTICLASS) {
+    if constexpr (loss != MULTICLASS && loss != LABEL) {
         measure<nonlinearity>(o, row, x, count);
         return slopes<loss, nonlinearity>(o, row, x, count);
     }
@@ -161,7 +170,7 @@ inline void judge(const Objective& o, Row& row, float* __restrict x, int64_t cou
         x[n] = e * v.slope;
     }
     row.sum = sum;
-    const float factor = o.scale * o.slope * softplus(largest + std::log(sum) - row.positive).slope / sum;
+    const float factor = o.scale * o.slope * exceeded<loss>(o, row).slope / sum;
 #pragma omp simd
     for (int64_t n = 0; n < count; ++n) x[n] *= factor;
 }
@@ -169,8 +178,8 @@ inline void judge(const Objective& o, Row& row, float* __restrict x, int64_t cou
 // The positive's own part: adds to the loss, returns the gradient of its comparison, times `scale`.
 template <int loss>
 inline float finish(const Objective& o, Row& row, float positive, float weight) {
-    if (loss == MULTICLASS && row.counted) {
-        const Value v = softplus(row.largest + std::log(row.sum) - row.positive);
+    if ((loss == MULTICLASS || loss == LABEL) && row.counted) {
+        const Value v = exceeded<loss>(o, row);
         row.loss += v.value;
         row.of_positive -= v.slope;
     }
@@ -225,6 +234,7 @@ inline Stages stages_of(const Objective& o) {
         case BCE: return with_bend<BCE>(o.nonlinearity);
         case MARGIN: return with_bend<MARGIN>(o.nonlinearity);
         case SELF_ADVERSARIAL: return with_bend<SELF_ADVERSARIAL>(o.nonlinearity);
+        case LABEL: return with_bend<LABEL>(o.nonlinearity);
         default: return with_bend<SQUARED>(o.nonlinearity);
     }
 }

@@ -15,9 +15,9 @@ from focuse.engines.base import FORM_CODES, LOSS_CODES, NONLINEARITY_CODES, TURN
 DOT, L1, L2 = (tl.constexpr(FORM_CODES[name]) for name in ("dot", "l1", "l2"))
 COMPLEX, SUM = (tl.constexpr(TURN_CODES[name]) for name in ("complex", "sum"))
 SOFTPLUS, SIGMOID, TANH = (tl.constexpr(NONLINEARITY_CODES[name]) for name in ("softplus", "sigmoid", "tanh"))
-MULTICLASS, PAIRWISE, NLL, BCE, MARGIN, ADVERSARIAL, SQUARED = (
+MULTICLASS, PAIRWISE, NLL, BCE, MARGIN, ADVERSARIAL, SQUARED, LABEL = (
     tl.constexpr(LOSS_CODES[name])
-    for name in ("multiclass-nll", "pairwise-nll", "nll", "bce", "margin", "self-adversarial", "squared-error")
+    for name in ("multiclass-nll", "pairwise-nll", "nll", "bce", "margin", "self-adversarial", "squared-error", "soft-label")
 )
 ADAGRAD = tl.constexpr(1)  # 0 is Adam
 
@@ -65,7 +65,7 @@ def curved(score, shift, curve: tl.constexpr):
 @triton.jit
 def running(level, counts, most, mass, temperature, loss: tl.constexpr):
     """Maximum and mass Σ e^(t·h − maximum) of negatives met so far, these [N] added."""
-    if loss == MULTICLASS or loss == ADVERSARIAL:  # noqa: SIM109 (kernels know no `in`)
+    if loss == MULTICLASS or loss == ADVERSARIAL or loss == LABEL:  # noqa: SIM109 (kernels know no `in`)
         heat = level * temperature if loss == ADVERSARIAL else level
         higher = tl.maximum(most, tl.max(tl.where(counts, heat, -float("inf")), axis=0))
         base = tl.where(higher == -float("inf"), 0.0, higher)
@@ -82,20 +82,36 @@ def excess(positive, most, mass):
 
 
 @triton.jit
-def of_negatives(level, counts, positive, cells, most, mass, margin, temperature, loss: tl.constexpr):
-    """Each negative's part of the loss and its slope by h⁻, [N] from h⁻ [N]; for multiclass the slope alone.
+def exceeded(positive, label, most, mass, margin, loss: tl.constexpr):
+    """A softmax's loss and its slope, by how far the corruptions together exceed the positive."""
+    beyond = excess(positive, most, mass)
+    if loss == LABEL:
+        some = mass > 0
+        beyond = tl.where(some, beyond, 0.0) + margin
+        rest = 1.0 - label
+        value = tl.where(some, label * softplus(beyond) + rest * softplus(-beyond), 0.0)
+        slope = tl.where(some, label * logistic(beyond) - rest * logistic(-beyond), 0.0)
+    else:
+        value, slope = softplus(beyond), logistic(beyond)
+    return value, slope
+
+
+@triton.jit
+def of_negatives(level, counts, positive, label, cells, most, mass, margin, temperature, loss: tl.constexpr):
+    """Each negative's part of the loss and its slope by h⁻, [N] from h⁻ [N]; of a softmax the slope alone.
 
     `cells` is how many negatives count; `most` and `mass` are those of `running`.
     """
     value, slope = level * 0.0, level * 0.0
-    if loss == MULTICLASS or loss == ADVERSARIAL:  # noqa: SIM109 (kernels know no `in`)
+    if loss == MULTICLASS or loss == ADVERSARIAL or loss == LABEL:  # noqa: SIM109 (kernels know no `in`)
         heat = level * temperature if loss == ADVERSARIAL else level
         base = tl.where(mass > 0, most, 0.0)
         share = tl.exp(tl.where(counts, heat - base, -float("inf"))) / tl.where(mass > 0, mass, 1.0)
-        if loss == MULTICLASS:
-            slope = share * logistic(excess(positive, most, mass))
-        else:
+        if loss == ADVERSARIAL:
             value, slope = share * softplus(level + margin), share * logistic(level + margin)
+        else:
+            _value, by_excess = exceeded(positive, label, most, mass, margin, loss)
+            slope = share * by_excess
     elif loss == PAIRWISE:
         value, slope = softplus(level - positive), logistic(level - positive)
     elif loss == MARGIN:
@@ -114,9 +130,9 @@ def of_negatives(level, counts, positive, cells, most, mass, margin, temperature
 @triton.jit
 def of_positive(positive, weight, cells, most, mass, value, slope, margin, loss: tl.constexpr):
     """The whole loss and its slope by h⁺; `value` and `slope` are the sums of what `of_negatives` gives."""
-    if loss == MULTICLASS:
-        beyond = excess(positive, most, mass)
-        value, slope = softplus(beyond), -logistic(beyond)
+    if loss == MULTICLASS or loss == LABEL:  # noqa: SIM109
+        value, by_excess = exceeded(positive, weight, most, mass, margin, loss)
+        slope = -by_excess
     elif loss == PAIRWISE or loss == MARGIN:  # noqa: SIM109
         slope = -slope
     elif loss == ADVERSARIAL:

@@ -101,12 +101,12 @@ def counted(mask, b, n, count: tl.constexpr, masked: tl.constexpr):
 
 @triton.jit
 def judged(
-    products, counts, positive, cells, most, mass, gain, offset, alpha, factor, shift, margin, temperature,
+    products, counts, positive, label, cells, most, mass, gain, offset, alpha, factor, shift, margin, temperature,
     form: tl.constexpr, loss: tl.constexpr, curve: tl.constexpr,
 ):  # fmt: skip
     """Coefficients of corruptions, and sums of their losses, slopes by h, and slopes by `gain` and `offset`."""
     level, bend = leveled(products, gain, offset, alpha, shift, curve)
-    value, slope = of_negatives(level, counts, positive, cells, most, mass, margin, temperature, loss)
+    value, slope = of_negatives(level, counts, positive, label, cells, most, mass, margin, temperature, loss)
     by_score = slope * bend * factor
     coefficient = per_distance(by_score * gain, products, form)
     of_gain = tl.sum(tl.where(counts, by_score * products, 0.0), axis=0)
@@ -115,7 +115,7 @@ def judged(
 
 @triton.jit
 def judged_in_blocks(
-    mask, coefficients, own, b, gain, offset, alpha, alpha_other, factor, shift, margin, temperature,
+    mask, coefficients, own, label, b, gain, offset, alpha, alpha_other, factor, shift, margin, temperature,
     count: tl.constexpr, form: tl.constexpr, loss: tl.constexpr, curve: tl.constexpr, masked: tl.constexpr,
     block: tl.constexpr,
 ):  # fmt: skip
@@ -134,7 +134,7 @@ def judged_in_blocks(
         counts = counted(mask, b, n, count, masked)
         products = tl.load(coefficients + b * count + n, mask=n < count, other=0.0)
         coefficient, values, slopes, of_gains, of_offsets = judged(
-            products, counts, positive, cells, most, mass, gain, offset, alpha_other, factor, shift, margin,
+            products, counts, positive, label, cells, most, mass, gain, offset, alpha_other, factor, shift, margin,
             temperature, form, loss, curve,
         )  # fmt: skip
         tl.debug_barrier()  # several threads may hold one number: all have read it before it is written over
@@ -193,6 +193,7 @@ def own_kernel(
     b = tl.program_id(0).to(tl.int64)
     head, kind, tail = asked(entity, relation, heads, kinds, tails, b, width)
     alpha, alpha_other, gain, offset = alphas(weights, beta, scale, b, focused, scaled)
+    label = tl.load(weights + b)
     coefficient = tl.zeros([block], dtype=tl.float32)
     n = tl.arange(0, block)
     if count <= block:
@@ -205,7 +206,7 @@ def own_kernel(
         most, mass = running(level, counts, -float("inf"), 0.0, temperature, loss)
         positive, _own_bend = leveled(own, gain, offset, alpha, shift, curve)
         coefficient, value, slope, of_gain, of_offset = judged(
-            products, counts, positive, cells, most, mass, gain, offset, alpha_other, factor, shift, margin,
+            products, counts, positive, label, cells, most, mass, gain, offset, alpha_other, factor, shift, margin,
             temperature, form, loss, curve,
         )  # fmt: skip
         tl.store(coefficients + b * count + n, coefficient, mask=n < count)
@@ -219,7 +220,7 @@ def own_kernel(
             tl.store(coefficients + b * count + m, products, mask=m < count)
         tl.debug_barrier()
         most, mass, cells, value, slope, of_gain, of_offset = judged_in_blocks(
-            mask, coefficients, own, b, gain, offset, alpha, alpha_other, factor, shift, margin, temperature,
+            mask, coefficients, own, label, b, gain, offset, alpha, alpha_other, factor, shift, margin, temperature,
             count, form, loss, curve, masked, block,
         )  # fmt: skip
         tl.debug_barrier()

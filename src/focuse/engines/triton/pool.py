@@ -135,6 +135,7 @@ def bend_kernel(
     alpha, alpha_other, gain, offset = alphas(weights, beta, scale, b, focused, scaled)
     most, mass, number = tl.load(masses + b * 3), tl.load(masses + b * 3 + 1), tl.load(masses + b * 3 + 2)
     positive, _own_bend = leveled(tl.load(products + b), gain, offset, alpha, shift, curve)
+    label = tl.load(weights + b)
     value, slope, of_gain, of_offset = 0.0, 0.0, 0.0, 0.0
     if not fresh:
         value, slope = tl.load(sums + b * 4), tl.load(sums + b * 4 + 1)
@@ -144,7 +145,7 @@ def bend_kernel(
         product = tl.where(c < wide, tl.load(cells + b * apart + c, mask=c < apart, other=0.0), 0.0)
         counts = counted_there(product, c, b, first, wide, pool, target, mask, size, listed, targeted, masked, marked)
         level, bend = leveled(product, gain, offset, alpha_other, shift, curve)
-        values, slopes = of_negatives(level, counts, positive, number, most, mass, margin, temperature, loss)
+        values, slopes = of_negatives(level, counts, positive, label, number, most, mass, margin, temperature, loss)
         by_score = tl.where(counts, slopes * bend * factor, 0.0)
         tl.debug_barrier()  # several threads may hold one number: all have read it before it is written over
         tl.store(cells + b * apart + c, per_distance(by_score * gain, product, form), mask=c < apart)
