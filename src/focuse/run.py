@@ -69,7 +69,7 @@ class Run:
             raise FocuseError("the run has no test split; give a test graph (focuse evaluate RUN TEST)")
         graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph, aligned.graph]
         known = known_facts(graphs, self.engine.device)
-        return evaluate(self.engine, aligned, self.graph, known, ties, protocol, filtered)
+        return evaluate(self.engine, aligned, self.graph, known, ties, protocol, filtered, self.splits.valid.graph)
 
     def predict(
         self,
