@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focuse.evaluation.order import Concordance, Order, concordance, order_of
+from focuse.evaluation.order import Concordance, Order, ascending, concordance, order_of
 from focuse.graph.graph import Graph
 from focuse.graph.vocabulary import Vocabulary
 
@@ -133,3 +133,10 @@ def test_it_prints_what_it_holds() -> None:
     assert "in a relation 0.667 (3 pairs), in a query 0.667 (3 pairs), in a graph 0.500 (6 pairs)" in text
     assert f"gain w {order.ndcg.linear:.3f} (chance {order.chance.linear:.3f})" in text
     assert "1 queries" in text
+
+
+def test_columns_too_many_for_one_number_are_sorted_all_the_same() -> None:
+    random = np.random.default_rng(1)
+    columns = [random.integers(0, 3, 50) * 2**40, random.integers(0, 3, 50) * 2**40]
+    rows = ascending(*columns)
+    assert [(column[rows]).tolist() for column in columns] == [list(one) for one in zip(*sorted(zip(*columns)))]  # noqa: B905

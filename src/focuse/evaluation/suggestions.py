@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from focuse.evaluation.confidence import finite_or_none
 from focuse.evaluation.gain import query_keys
-from focuse.evaluation.order import before, number
+from focuse.evaluation.order import before, codes, number
 from focuse.evaluation.ranking import Ranking
 from focuse.graph.graph import Graph
 from focuse.models import Side
@@ -78,8 +78,11 @@ def suggestions_of(facts: Graph, weight: Floats, ranking: Ranking, first: tuple[
     query = np.unique(np.concatenate([asked[0], asked[1] + asked[0].max(initial=-1) + 1]), return_inverse=True)[1]
     queries = int(query.max(initial=-1)) + 1
     score, weights = np.concatenate([ranking.score, ranking.head_score]), np.concatenate([weight, weight])
-    place = before(query, -score, weights) + ranking.filtered.ranks("worst").T.ravel()
-    heavier = before(query, -weights)
+    lightness = codes(-weights)
+    place = (
+        before(query, codes(-score), lightness.max(initial=0) - lightness) + ranking.filtered.ranks("worst").T.ravel()
+    )
+    heavier = before(query, lightness)
 
     def per_query(values: npt.NDArray[Any]) -> Floats:
         return np.asarray(np.bincount(query, weights=values, minlength=queries), np.float64)
