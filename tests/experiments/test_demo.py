@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from focuse.experiments.demo import SETTINGS, demo, sentences
-from focuse.experiments.violins import BOTTOM_COLOUR, TOP_COLOUR
+from focuse.reports.violins import BOTTOM_COLOUR, TOP_COLOUR
 from focuse.run import train
 from focuse.training.settings import Settings
 
