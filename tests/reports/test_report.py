@@ -129,5 +129,5 @@ def test_it_is_written(run: focuse.Run, html: str, tmp_path: Path) -> None:
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == html
     with pytest.raises(FocuseError, match="is a folder"):
         run.report(tmp_path)
-    with pytest.raises(FocuseError, match="no folder .*page.html; choose one that exists"):
+    with pytest.raises(FocuseError, match=r"no folder .*page\.html; choose one that exists"):
         run.report(tmp_path / "page.html" / "below.html")
