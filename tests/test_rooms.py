@@ -19,6 +19,7 @@ ORDER = [
     "training",
     "ukge",
     "inference",
+    "reports",
     "run",
     "experiments",
     "cli",

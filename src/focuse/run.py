@@ -25,6 +25,7 @@ from focuse.inference.calibrate import METHODS, Calibration, fingerprint
 from focuse.inference.predict import Predictions, predict
 from focuse.inference.weigh import STRONG, Weigher, WeightEvaluation
 from focuse.models import MODELS, make_model
+from focuse.reports.report import write_report
 from focuse.training.checkpoints import Checkpoint, Store, check_tables
 from focuse.training.loop import Trainer
 from focuse.training.progress import Reporter, make_reporter
@@ -69,7 +70,7 @@ class Run:
             raise FocuseError("the run has no test split; give a test graph (focuse evaluate RUN TEST)")
         graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph, aligned.graph]
         known = known_facts(graphs, self.engine.device)
-        return evaluate(self.engine, aligned, self.graph, known, ties, protocol, filtered)
+        return evaluate(self.engine, aligned, self.graph, known, ties, protocol, filtered, self.splits.valid.graph)
 
     def predict(
         self,
@@ -107,6 +108,10 @@ class Run:
         if asked is not None and not len(asked.graph):
             raise FocuseError(f"{asked.graph.source}: no query with names that train has")
         return self.weigher().judge(aligned, false, asked, threshold)
+
+    def report(self, path: str | Path, test: Any = None) -> Path:
+        """Write one self-contained HTML page on the run, judged by its own test split or by another; its path."""
+        return write_report(self, Path(path), test)
 
     def weigher(self) -> Weigher:
         """What the run says of weights; its calibration is fitted when first asked for, and stored in its folder."""

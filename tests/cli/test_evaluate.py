@@ -20,6 +20,11 @@ def test_json_has_the_promised_keys(command, trained):
     assert (data["all"]["n"], data["top"]["n"], data["bottom"]["n"]) == (60, 6, 6)
     assert data["delta_mrr"] == pytest.approx(data["top"]["mrr"] - data["bottom"]["mrr"])
     assert data["settings"] == {"ranks": "filtered", "ties": "worst", "protocol": "sides"}
+    assert set(data["order"]) == {"concordance", "ndcg", "chance"}
+    assert set(data["order"]["concordance"]) == {"relation", "query", "all"}
+    assert data["order"]["concordance"]["all"]["pairs"] > data["order"]["concordance"]["relation"]["pairs"] > 0
+    assert set(data["suggestions"]) == {"queries", "first@1", "first@3", "first@10"}
+    assert set(data["suggestions"]["first@3"]) == {"weight", "possible", "precision", "mean_weight"}
     assert done.stderr == ""
 
 

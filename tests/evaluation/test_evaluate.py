@@ -178,10 +178,11 @@ def test_what_it_tells() -> None:
     assert {len(line) for line in lines[:5]} == {len(lines[0])}
     assert f"ΔMRR {found.delta_mrr:.3f}" in lines[5]
     assert f"ΔM {found.delta_median:.3f}" in lines[5]
-    assert "ties worst" in lines[6]
+    assert "\n".join(lines[6:12]) == f"{found.order}\n{found.suggestions}"
+    assert "ties worst" in lines[12]
     again = sum(row[:3] in {known[:3] for known in Case().train_rows} for row in Case().test_rows)
     assert again == told["rows_in_train"] > 0
-    assert lines[7:] == [f"test.tsv: {again} of {len(Case().test_rows)} triples stand in train as well"]
+    assert lines[13:] == [f"test.tsv: {again} of {len(Case().test_rows)} triples stand in train as well"]
 
 
 def test_unseen_rows_are_reported_and_left_out() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from focuse.experiments.demo import SETTINGS, demo, sentences
-from focuse.experiments.violins import BOTTOM_COLOUR, TOP_COLOUR
+from focuse.reports.violins import BOTTOM_COLOUR, TOP_COLOUR
 from focuse.run import train
 from focuse.training.settings import Settings
 
@@ -35,8 +35,8 @@ def test_the_command_shows_that_focus_widens_the_gap(command, tmp_path):
     text = page.read_text(encoding="utf-8")
     assert text.lower().startswith("<!doctype html>")
     assert len(re.findall(r"<svg\b", text)) == 1  # a panel for each model, in each a violin of top and of bottom
-    assert re.findall(r'id="axes_(\d)"', text) == ["1", "2"]
-    for panel in re.split(r'id="axes_\d"', text)[1:]:
+    assert re.findall(r'id="violins-axes_(\d)"', text) == ["1", "2"]
+    for panel in re.split(r'id="violins-axes_\d"', text)[1:]:
         assert f"fill: {TOP_COLOUR}" in panel
         assert f"fill: {BOTTOM_COLOUR}" in panel
     assert all(sentence.replace("'", "&#x27;") in text for sentence in data["predictions"])

@@ -12,7 +12,9 @@ import torch
 from focuse.errors import FocuseError
 from focuse.evaluation.known import Known
 from focuse.evaluation.metrics import HITS, Figures, decile_size, deciles, figures, weighted_median
+from focuse.evaluation.order import Order, order_of
 from focuse.evaluation.ranking import Ranking, Scorer, rank
+from focuse.evaluation.suggestions import Suggestions, suggestions_of
 from focuse.graph.graph import Aligned, Graph
 from focuse.graph.weights import comparable
 
@@ -21,8 +23,8 @@ from focuse.graph.weights import comparable
 class Evaluation:
     """Figures of a test set; `print` shows a table, `to_dict` is what `--json` prints.
 
-    `weighted` counts every triple by its weight. `scores` and the shares of `top` and `bottom` are kept for
-    drawing distributions.
+    `weighted` counts every triple by its weight. `order` says how scores order facts by weight, `suggestions` what a
+    short list holds. `scores` and the shares of `top` and `bottom` are kept for drawing distributions.
     """
 
     all: Figures
@@ -38,6 +40,8 @@ class Evaluation:
     scores: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32), repr=False)
     top_share: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
     bottom_share: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
+    order: Order | None = None
+    suggestions: Suggestions | None = None
 
     def to_dict(self) -> dict[str, Any]:
         parts = {name: getattr(self, name).to_dict() for name in ("all", "top", "bottom", "weighted")}
@@ -45,6 +49,8 @@ class Evaluation:
             **parts,
             "delta_mrr": None if np.isnan(self.delta_mrr) else self.delta_mrr,
             "delta_median": None if np.isnan(self.delta_median) else self.delta_median,
+            "order": None if self.order is None else self.order.to_dict(),
+            "suggestions": None if self.suggestions is None else self.suggestions.to_dict(),
             "settings": self.settings,
             "unseen_rows": self.unseen_rows,
             "rows_in_train": self.rows_in_train,
@@ -58,6 +64,7 @@ class Evaluation:
             cells = "".join(f"{row.hits[k]:9.3f}" for k in HITS)
             lines.append(f"{name:14}{row.n:8,}{row.mr:10.1f}{row.mrr:8.3f}{cells}")
         lines.append(f"ΔMRR {self.delta_mrr:.3f}   ΔM {self.delta_median:.3f}")
+        lines += [str(part) for part in (self.order, self.suggestions) if part is not None]
         lines.append(", ".join(f"{key} {value}" for key, value in self.settings.items()))
         return "\n".join([*lines, *self.notes])
 
@@ -70,11 +77,12 @@ def evaluate(
     ties: str = "worst",
     protocol: str = "sides",
     filtered: bool = True,
+    valid: Graph | None = None,
 ) -> Evaluation:
     """Rank every triple of `test` (in train's ids) and sum up.
 
-    Ranks are filtered by `known` unless `filtered` is False. Deciles look at the weights as they are if all lie
-    in [0, 1], else at global min–max.
+    `known` holds test's own facts and those of train and `valid`. Ranks are filtered by them unless `filtered` is
+    False. Deciles look at the weights as they are if all lie in [0, 1], else at global min–max.
     """
     graph = test.graph
     if not len(graph):
@@ -86,7 +94,9 @@ def evaluate(
     size = decile_size(len(graph))
     top, bottom = figures(ranks, top_share, size), figures(ranks, bottom_share, size)
     score = ranking.score.astype(np.float64)
-    in_train = _shared(graph.keys, train.keys)
+    in_train = _stand_in(graph.keys, train.keys)
+    elsewhere = in_train if valid is None else in_train | _stand_in(graph.keys, valid.keys)
+    order, suggestions = _by_weight(graph, weight, ranking, elsewhere)
     medians = [weighted_median(score, share) for share in (top_share, bottom_share)]
     return Evaluation(
         all=figures(ranks),
@@ -96,19 +106,36 @@ def evaluate(
         delta_mrr=top.mrr - bottom.mrr,
         delta_median=abs(medians[0] - medians[1]),
         settings={"ranks": "filtered" if filtered else "raw", "ties": ties, "protocol": protocol},
-        notes=tuple(_notes(test, in_train)),
+        notes=tuple(_notes(test, int(in_train.sum()))),
         unseen_rows=test.unseen.rows,
-        rows_in_train=in_train,
+        rows_in_train=int(in_train.sum()),
         scores=ranking.score,
         top_share=top_share,
         bottom_share=bottom_share,
+        order=order,
+        suggestions=suggestions,
     )
 
 
-def _shared(keys: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> int:
-    """How many of `keys` stand among `others`; np.isin takes ten times as long to hash them."""
+def _by_weight(
+    graph: Graph, weight: npt.NDArray[np.float64], ranking: Ranking, elsewhere: npt.NDArray[np.bool_]
+) -> tuple[Order, Suggestions]:
+    """Both measures that count by weight, of test's distinct facts, each at its heaviest.
+
+    Facts that stand `elsewhere` too, [n], are left out of suggestions: nobody would be told them.
+    """
+    rows = np.lexsort((-weight, graph.keys))
+    rows = rows[np.diff(graph.keys[rows], prepend=-1) != 0]
+    order = order_of(graph.select(rows), weight[rows], ranking.score[rows], ranking.head_score[rows])
+    new = rows[~elsewhere[rows]]
+    return order, suggestions_of(graph.select(new), weight[new], ranking.select(new))
+
+
+def _stand_in(keys: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which of `keys` stand among `others`; np.isin takes ten times as long to hash them."""
     ordered = np.sort(others)
-    return int((np.searchsorted(ordered, keys, "right") > np.searchsorted(ordered, keys)).sum())
+    found: npt.NDArray[np.bool_] = np.searchsorted(ordered, keys, "right") > np.searchsorted(ordered, keys)
+    return found
 
 
 def _notes(test: Aligned, in_train: int) -> list[str]:

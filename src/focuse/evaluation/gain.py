@@ -58,7 +58,7 @@ def queries_of(test: Graph, graphs: Iterable[Graph]) -> Graph:
     heaviest.
     """
     everything = join([test, *graphs])
-    asked = np.isin(_query_keys(everything), _query_keys(test))
+    asked = np.isin(query_keys(everything), query_keys(test))
     return everything.select(asked).merge_repeated("max")
 
 
@@ -75,23 +75,26 @@ def ndcg(scorer: Scorer, queries: Graph, ties: str = "worst", at_once: int = SOR
         return Gain(0, math.nan, math.nan, ties)
     weight = comparable(facts.weight, facts.weight)
     # By query, the heaviest first: then a fact's place in its query is its ideal rank.
-    order = np.lexsort((-weight, _query_keys(facts)))
+    order = np.lexsort((-weight, query_keys(facts)))
     facts, weight = facts.select(order), weight[order]
-    first, count = np.unique(_query_keys(facts), return_index=True, return_counts=True)[1:]
+    first, count = np.unique(query_keys(facts), return_index=True, return_counts=True)[1:]
     ideal: Floats = np.arange(1.0, len(facts) + 1) - np.repeat(first, count)
     ranks = _ranks(scorer, facts, first, count, ties, at_once)
     return Gain(
         queries=int((np.maximum.reduceat(weight, first) > 0).sum()),
-        linear=_mean(weight, ranks, ideal, first),
-        exponential=_mean(np.exp2(weight) - 1.0, ranks, ideal, first),
+        linear=mean_gain(weight, ranks, weight, ideal, first),
+        exponential=mean_gain(np.exp2(weight) - 1.0, ranks, np.exp2(weight) - 1.0, ideal, first),
         ties=ties,
     )
 
 
-def _mean(gain: Floats, ranks: Floats, ideal: Floats, first: npt.NDArray[np.intp]) -> float:
-    """Mean nDCG of facts [n], queries beginning at the rows `first` [q]."""
+def mean_gain(gain: Floats, ranks: Floats, best: Floats, ideal: Floats, first: npt.NDArray[np.intp]) -> float:
+    """Mean nDCG of facts [n] with `gain` at `ranks`, where `best` at `ideal` is possible; queries begin at `first` [q].
+
+    Queries with nothing to gain are left out.
+    """
     reached = np.add.reduceat(gain / np.log2(ranks + 1), first)
-    possible = np.add.reduceat(gain / np.log2(ideal + 1), first)
+    possible = np.add.reduceat(best / np.log2(ideal + 1), first)
     counts = possible > 0
     return float(np.mean(reached[counts] / possible[counts])) if counts.any() else math.nan
 
@@ -133,9 +136,10 @@ def _rivals(scores: Tensor, tails: Tensor) -> Rivals:
     return Rivals(higher.cpu().numpy(), same.cpu().numpy())
 
 
-def _query_keys(graph: Graph) -> npt.NDArray[np.int64]:
-    """One number for each (head, relation); int64 [n]."""
-    return graph.head.astype(np.int64) * max(len(graph.relations), 1) + graph.relation
+def query_keys(graph: Graph, side: Side = "tail") -> npt.NDArray[np.int64]:
+    """One number for each query (head, relation, ?), or (?, relation, tail) where the head is asked for; int64 [n]."""
+    given = graph.head if side == "tail" else graph.tail
+    return given.astype(np.int64) * max(len(graph.relations), 1) + graph.relation
 
 
 class TrivialScorer:

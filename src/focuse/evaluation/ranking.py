@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -65,11 +65,20 @@ class Rivals:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Rivals of n triples, raw and filtered, and the triples' own scores [n]."""
+    """Rivals of n triples, raw and filtered, and the triples' own scores [n].
+
+    `head_score` are the same scores out of the product with all heads: what a tie on that side is seen by.
+    """
 
     raw: Rivals
     filtered: Rivals
     score: npt.NDArray[np.float32]
+    head_score: npt.NDArray[np.float32]
+
+    def select(self, rows: npt.NDArray[Any]) -> Ranking:
+        """Those of `rows` (indices or a mask) alone."""
+        raw, filtered = (Rivals(part.higher[rows], part.same[rows]) for part in (self.raw, self.filtered))
+        return Ranking(raw, filtered, self.score[rows], self.head_score[rows])
 
 
 @torch.no_grad()
@@ -83,7 +92,7 @@ def rank(
     """
     if not len(head):
         none = np.empty((0, 2), np.int64)
-        return Ranking(Rivals(none, none), Rivals(none, none), np.empty(0, np.float32))
+        return Ranking(Rivals(none, none), Rivals(none, none), np.empty(0, np.float32), np.empty(0, np.float32))
     h, r, t = (ids.to(scorer.device) for ids in (head, relation, tail))
     with _workers(scorer.device) as (threads, mapped):
         if at_once is None:
@@ -97,7 +106,7 @@ def rank(
     if (table < 0).any():
         raise FocuseError("the model gives scores that are not finite: training diverged; lower the learning rate")
     raw, filtered = (Rivals(table[..., i], table[..., i + 1]) for i in (0, 2))
-    return Ranking(raw, filtered, sides[0].score.cpu().numpy())
+    return Ranking(raw, filtered, *(side.score.cpu().numpy() for side in sides))
 
 
 class _Side:

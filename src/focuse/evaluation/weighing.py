@@ -139,26 +139,31 @@ class WeightTable:
             "notes": list(self.notes),
         }
 
+    def cells(self, protocol: str) -> dict[str, dict[str, str]]:
+        """Predictor -> heading -> number as text, under one protocol; the trivial rows come last."""
+        names = [name for name in self.rows if name not in self.trivial] + list(self.trivial)
+        return {
+            name: {heading: _number(value) for heading, value in _cells(self.rows[name][protocol]).items()}
+            for name in names
+            if protocol in self.rows[name]
+        }
+
     def __str__(self) -> str:
         notes = ["\n".join(self.notes)] if self.notes else []
         return "\n\n".join([*(self._section(key) for key in self.protocols), *notes])
 
     def _section(self, protocol: str) -> str:
         """One protocol's table: its name, the predictors, and below a rule the trivial rows."""
-        figures = {name: row[protocol] for name, row in self.rows.items() if protocol in row}
-        width = max(map(len, figures))
-        sample = figures[self.trivial[0]]
-        cells = {name: _cells(row) for name, row in figures.items()}
+        cells = self.cells(protocol)
+        width = max(map(len, cells))
         names = [*cells[self.trivial[0]]]
         heading = " " * width + "".join(f"{name:>{_width(name)}}" for name in names)
-        lines = [f"{PROTOCOLS[protocol]} ({self._sizes(sample)})", heading]
-        ours = [name for name in figures if name not in self.trivial]
-        below = [name for name in self.trivial if name in figures]
-        for name in [*ours, None, *below] if ours else below:
-            if name is None:
+        sizes = self._sizes(self.rows[self.trivial[0]][protocol])
+        lines = [f"{PROTOCOLS[protocol]} ({sizes})", heading]
+        for name, row in cells.items():
+            if name == self.trivial[0] and len(lines) > 2:
                 lines.append("─" * len(heading))
-                continue
-            texts = "".join(f"{_number(cells[name].get(key, np.nan)):>{_width(key)}}" for key in names)
+            texts = "".join(f"{row.get(key, '–'):>{_width(key)}}" for key in names)
             lines.append(f"{name:{width}}{texts}")
         return "\n".join(lines)
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from focuse.evaluation.evaluate import Evaluation
 from focuse.experiments.report import html_report
-from focuse.experiments.violins import violins
 from focuse.graph import Graph, from_columns
 from focuse.graph.careers import generate
 from focuse.graph.writing import replacing
+from focuse.reports.violins import violins
 from focuse.run import Run, train
 
 # Chosen by validation on other seeds than the tested ones; both models get the same.

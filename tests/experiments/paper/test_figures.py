@@ -10,7 +10,7 @@ import pytest
 
 from focuse.experiments.paper.figures import LINES, decay_curves, draw_curves, draw_violins
 from focuse.experiments.paper.tables import Runs
-from focuse.experiments.violins import BOTTOM_COLOUR, TOP_COLOUR
+from focuse.reports.violins import BOTTOM_COLOUR, TOP_COLOUR
 
 
 def decays(make_result, make_ranked, models=("transe", "distmult", "complex"), seeds=2, values=(0, 100, 800)):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from focuse.experiments.report import STYLE
+from focuse.reports.page import page, picture
 
 WIDE = """
 body { max-width: 76rem; }
@@ -97,12 +97,7 @@ def _safe(text: str) -> str:
 
 def to_html(title: str, blocks: Sequence[Block]) -> str:
     """The page loads nothing; every text in it is escaped."""
-    return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{escape(title)}</title><style>{STYLE}{WIDE}</style></head><body>
-{chr(10).join(_html(block) for block in blocks)}
-</body></html>
-"""
+    return page(title, "\n".join(_html(block) for block in blocks), WIDE)
 
 
 def _html(block: Block) -> str:
@@ -114,7 +109,7 @@ def _html(block: Block) -> str:
         case Points(items):
             return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
         case Picture(file, svg, caption):
-            return f"<figure>{_inline(svg, file)}<figcaption>{escape(caption)}</figcaption></figure>"
+            return f"<figure>{picture(svg, file)}<figcaption>{escape(caption)}</figcaption></figure>"
         case Grid(heads, rows, words):
             kinds = ["t" if place < words else "n" for place in range(len(heads))]
             top = "".join(f'<th class="{kind}">{escape(head)}</th>' for kind, head in zip(kinds, heads, strict=True))
@@ -124,11 +119,3 @@ def _html(block: Block) -> str:
 
 def _cells(row: Sequence[str], kinds: Sequence[str]) -> str:
     return "".join(f'<td class="{kind}">{escape(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))
-
-
-def _inline(svg: str, file: str) -> str:
-    """The picture without its XML head, its ids made different from those of the page's other pictures."""
-    name = re.sub(r"[^a-z0-9]+", "-", file.lower())
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    return re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from focuse.experiments.paper.cells import KINDS, MODELS, TITLES, title
 from focuse.experiments.paper.results import Ranked, Result
 from focuse.experiments.paper.tables import MEASURES, Entry, Runs, entry
-from focuse.experiments.violins import LOOK, Floats, svg_of, violins
+from focuse.reports.violins import LOOK, Floats, svg_of, violins
 
 DECAY_DATA, VIOLIN_MODEL = "nl27k", "complex"
 # Okabe and Ito's colours; marker and dashes tell the lines apart without any colour.

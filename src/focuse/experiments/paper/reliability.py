@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from focuse.experiments.paper.cells import title
 from focuse.experiments.paper.weights import WeightPart, WeightRow
-from focuse.experiments.violins import LOOK, svg_of
+from focuse.reports.violins import LOOK, svg_of
 
 PROTOCOL = "with_negatives"
 # Okabe and Ito's colours; markers and dashes tell the lines apart without any colour.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from focuse.evaluation.evaluate import Evaluation
 from focuse.evaluation.metrics import Figures
-from focuse.experiments.violins import violin_stats, violins
+from focuse.reports.violins import violin_stats, violins
 
 QUARTERS = [0.25, 0.5, 0.75]
 

@@ -1,0 +1,34 @@
+"""`focuse report`: one HTML page on a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from focuse.cli.files import Layout
+from focuse.cli.output import Json, emit
+
+NAME = "report"
+SHORT = "One HTML page on a run."
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
+    test: Annotated[Path | None, typer.Argument(help="Test triples [default: the run's own].")] = None,
+    out: Annotated[Path | None, typer.Option(help="The page [default: RUN/report.html].")] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns of TEST to use, by heading or counted from 1.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Separator of TEST.")] = None,
+    header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 of TEST is one.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    as_json: Annotated[bool, Json] = False,
+) -> None:
+    """Write one self-contained page that needs no network: what was trained, how well it ranks, how well it orders
+    facts by weight, how well it predicts weights, and a few new links. All its figures can be saved from it as JSON.
+    """
+    from focuse.run import load
+
+    graph = None if test is None else Layout(columns, delimiter, header).read(test)
+    page = load(run, device).report(run / "report.html" if out is None else out, graph)
+    emit({"report": str(page)}, f"report: {page}", as_json)

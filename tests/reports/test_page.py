@@ -1,0 +1,56 @@
+"""The pieces of a page, with hostile texts in each."""
+
+import base64
+import json
+import re
+from typing import Any
+
+import pytest
+
+from focuse.reports.page import download, heading, numbered, page, paragraph, picture, settings_details, table
+
+EVIL = "\"><script>alert(1)</script>&amp; 'q'"
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        heading(EVIL),
+        paragraph(EVIL),
+        numbered([EVIL]),
+        table(["x"], [[EVIL]]),
+        table([EVIL], [["x"]]),
+        settings_details("x", {EVIL: 1}),
+        settings_details("x", {"a": EVIL}),
+        page(EVIL, "<p>x</p>"),
+    ],
+)
+def test_texts_stay_texts(piece: str, read_page: Any) -> None:
+    read = read_page(piece)
+    assert EVIL in read.texts
+    assert "script" not in read.tags
+    assert read.open == []
+
+
+def test_numbers_stand_right_and_words_left() -> None:
+    found = table(["a", "b", "c"], [["x", "y", "1"]], words=2)
+    assert re.findall("<td[^>]*>", found) == ["<td>", "<td>", '<td class="n">']
+
+
+def test_two_pictures_share_no_id() -> None:
+    svg = '<?xml version="1.0"?><svg><g id="a"/><use href="#a"/><path clip-path="url(#a)"/></svg>'
+    first, second = picture(svg, "one"), picture(svg, "Two 2")
+    assert first == '<svg><g id="one-a"/><use href="#one-a"/><path clip-path="url(#one-a)"/></svg>'
+    assert second == first.replace("one-a", "two-2-a")
+
+
+def test_the_download_holds_the_data(read_page: Any) -> None:
+    data = {EVIL: [1, None, "é"], "n": 0.1}
+    read = read_page(download("figures.json", data))
+    attributes = dict(read.attributes)
+    assert attributes["download"] == "figures.json"
+    kind, packed = attributes["href"].split(",")
+    assert kind == "data:application/json;base64"
+    assert json.loads(base64.b64decode(packed)) == data
+    with pytest.raises(ValueError, match="JSON"):
+        download("x", {"a": float("nan")})

@@ -1,0 +1,133 @@
+"""The page on a run: whole, offline, safe, and of any run there is."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import focuse
+from focuse.errors import FocuseError
+from focuse.reports.report import SECTIONS, html_of
+
+HOSTILE = "<script>alert(1)</script>"
+SMALL = {"dim": 6, "epochs": 4, "check_every": 2, "progress": False}
+TITLES = [
+    "Data",
+    "Training",
+    "Ranking the test triples",
+    "Does the order follow the weights?",
+    "What the first suggestions hold",
+    "Scores of strong and weak links",
+    "Predicted weights",
+    "Links it would add",
+]
+
+
+@pytest.fixture(scope="module")
+def run(small: focuse.Graph) -> focuse.Run:
+    return focuse.train(small, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def html(run: focuse.Run) -> str:
+    return html_of(run)
+
+
+def titles(read: Any) -> list[str]:
+    return [text for text in read.texts if text in TITLES]
+
+
+def figures_of(read: Any) -> dict[str, Any]:
+    packed = dict(read.attributes)["href"].split(",")[1]
+    told: dict[str, Any] = json.loads(base64.b64decode(packed))
+    return told
+
+
+def test_it_has_every_section_and_the_figures(run: focuse.Run, html: str, read_page: Any) -> None:
+    read = read_page(html)
+    assert read.open == []
+    assert titles(read) == TITLES
+    assert read.tags.count("svg") == 2
+    told = figures_of(read)
+    assert told["evaluation"] == run.evaluate().to_dict()
+    assert told["weights"] == run.weigh().to_dict()
+    assert told["settings"] == json.loads(json.dumps(run.settings.to_dict()))
+    assert [row["epoch"] for row in told["history"]] == [1, 2, 3, 4]
+    for number in (run.evaluate().delta_mrr, run.evaluate().order.relation.share):  # type: ignore[union-attr]
+        assert f"{number:.3f}" in read.texts
+    assert html == html_of(run)
+
+
+def test_it_loads_nothing(html: str, read_page: Any) -> None:
+    read = read_page(html)
+    for key, value in read.attributes:
+        if key in ("src", "href", "xlink:href", "srcset", "action"):
+            assert value.startswith(("#", "data:application/json;base64,")), (key, value[:50])
+    assert not {"link", "script", "iframe", "object", "embed", "base", "img"} & set(read.tags)
+    ids = [value for key, value in read.attributes if key == "id"]
+    assert len(ids) == len(set(ids))
+
+
+def test_hostile_names_stay_text(small: focuse.Graph, read_page: Any) -> None:
+    rows = small.to_arrow().to_pylist()
+    evil = [
+        (f"{HOSTILE}{r['head']}", f'"><img src=x>{r["relation"]}', f"{HOSTILE}{r['tail']}", r["weight"]) for r in rows
+    ]
+    read = read_page(html_of(focuse.train(evil, **SMALL)))
+    assert {"script", "img"} & set(read.tags) == set()
+    assert any(text.startswith(HOSTILE) for text in read.texts)
+    assert any(text.startswith('"><img') for text in read.texts)
+    assert read.open == []
+
+
+def test_a_run_without_test_and_validation(small: focuse.Graph, read_page: Any) -> None:
+    read = read_page(html_of(focuse.train(small, valid_share=0, test_share=0, **SMALL)))
+    assert titles(read) == ["Data", "Training", "Links it would add"]
+    assert any("no test split" in text for text in read.texts)
+    told = figures_of(read)
+    assert (told["evaluation"], told["weights"]) == (None, None)
+    assert all(row["expected_weight"] is None for row in told["links"])
+
+
+def test_another_test(small: focuse.Graph, read_page: Any) -> None:
+    run = focuse.train(small, test_share=0, **SMALL)
+    test = [("e1", "r0", "e2", 0.5), ("e4", "r1", "e5", 0.9), ("e4", "r1", "e6", 0.1)]
+    read = read_page(html_of(run, test))
+    assert figures_of(read)["evaluation"]["all"]["n"] == 3
+    assert "Predicted weights" in titles(read)
+
+
+def test_a_graph_without_weights(small: focuse.Graph, read_page: Any) -> None:
+    rows = [(r["head"], r["relation"], r["tail"]) for r in small.to_arrow().to_pylist()]
+    read = read_page(html_of(focuse.train(rows, **SMALL)))
+    # Nothing to order by weight, and no weights to predict.
+    assert titles(read) == [name for name in TITLES if name not in (TITLES[3], "Predicted weights")]
+    assert any("No weights were given" in text for text in read.texts)
+
+
+def test_a_model_of_confidence(small: focuse.Graph, read_page: Any) -> None:
+    read = read_page(html_of(focuse.train(small, model="ukge-logi", **SMALL)))
+    assert titles(read) == TITLES
+    assert "ukge-logi" in read.texts
+
+
+def test_sections_may_have_nothing_to_say_or_figures_of_their_own(run: focuse.Run, read_page: Any) -> None:
+    def more(run: Any, figures: Any) -> str:
+        figures.data["more"] = [1, 2]
+        return "<h2>More</h2>"
+
+    read = read_page(html_of(run, sections=[lambda run, figures: "", more]))
+    assert read.tags.count("h2") == 1
+    assert figures_of(read)["more"] == [1, 2]
+    assert len(SECTIONS) == len(set(SECTIONS))
+
+
+def test_it_is_written(run: focuse.Run, html: str, tmp_path: Path) -> None:
+    assert run.report(tmp_path / "page.html") == tmp_path / "page.html"
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == html
+    with pytest.raises(FocuseError, match="is a folder"):
+        run.report(tmp_path)
+    with pytest.raises(FocuseError, match=r"no folder .*page\.html; choose one that exists"):
+        run.report(tmp_path / "page.html" / "below.html")

@@ -1,0 +1,74 @@
+"""Sections one by one: each says its numbers, and nothing where there is nothing to say."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import focuse
+from focuse.evaluation.order import number
+from focuse.reports.gathered import Gathered, gather
+from focuse.reports.links import links
+from focuse.reports.ranking import order, ranking, scores, suggestions
+from focuse.reports.weights import weights
+
+
+@pytest.fixture(scope="module")
+def run(small: focuse.Graph) -> focuse.Run:
+    return focuse.train(small, dim=6, epochs=4, check_every=2, progress=False)
+
+
+@pytest.fixture(scope="module")
+def figures(run: focuse.Run) -> Gathered:
+    return gather(run)
+
+
+def rows(read: Any, width: int) -> list[list[str]]:
+    cells = [text for text in read.texts if text.strip()]
+    return [cells[i : i + width] for i in range(len(cells))]
+
+
+def test_order_and_suggestions(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
+    evaluation = figures.evaluation
+    assert evaluation is not None
+    assert evaluation.order is not None
+    assert evaluation.suggestions is not None
+    told = rows(read_page(order(run, figures)), 3)
+    for name, one in (("one relation", evaluation.order.relation), ("one query", evaluation.order.query)):
+        assert [name, number(one.share), f"{one.pairs:,}"] in told
+    assert ["w", number(evaluation.order.ndcg.linear), number(evaluation.order.chance.linear)] in told
+    told = rows(read_page(suggestions(run, figures)), 5)
+    for found in evaluation.suggestions.first:
+        values = (found.weight, found.possible, found.precision, found.mean_weight)
+        assert [str(found.n), *map(number, values)] in told
+
+
+def test_weights_stand_above_the_trivial_rows(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
+    assert figures.weights is not None
+    told = [text for text in read_page(weights(run, figures)).texts if text.strip()]
+    table = figures.weights.table
+    for protocol in table.protocols:
+        cells = table.cells(protocol)
+        below = [name in table.trivial for name in cells]
+        assert below == sorted(below)
+        for name, row in cells.items():
+            width = 1 + len(row)
+            assert [name, *row.values()] in [told[i : i + width] for i in range(len(told))]
+    assert told.index("complex, isotonic") < told.index("global mean")
+
+
+def test_links(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
+    told = rows(read_page(links(run, figures)), 4)
+    for some in figures.links:
+        for row in some:
+            assert [row.head, row.relation, row.tail, f"{row.score:.3f}"] in told
+
+
+def test_nothing_to_say(run: focuse.Run, figures: Gathered) -> None:
+    nothing = Gathered(None, None, [])
+    for section in (ranking, order, suggestions, scores, weights, links):
+        assert section(run, figures)
+        assert section(run, nothing) == ""
+    assert figures.evaluation is not None
+    older = replace(figures, evaluation=replace(figures.evaluation, order=None, suggestions=None))
+    assert (order(run, older), suggestions(run, older)) == ("", "")
