@@ -1,4 +1,6 @@
-"""FocusE: the layer between a model's scores and its loss (Pai and Costabello, IJCAI 2021, section 4).
+"""How an edge's weight decides what training focuses on: the paper's layer, and the weight as a label.
+
+FocusE is the layer between a model's scores and its loss (Pai and Costabello, IJCAI 2021, section 4).
 
 For a positive triple t with weight w ∈ [0, 1] and its corruptions t⁻:
 
@@ -11,6 +13,8 @@ For a positive triple t with weight w ∈ [0, 1] and its corruptions t⁻:
 epochs. A heavy positive gets a small α⁺ while its corruptions keep their full score, so its loss is larger
 and training works on it longer. The layer has no parameters, knows neither model nor loss, and exists in
 training only: ranking and prediction use f(t).
+
+As β falls, α⁺ of the heaviest facts goes to 0 and they pull no longer; `Label` is the way around that.
 """
 
 from __future__ import annotations
@@ -28,9 +32,6 @@ from focuse.errors import FocuseError, choose
 # The authors' experiment code computes ln(1 + 9999·eˣ), that is softplus(x + ln 9999): a hidden margin of 9.2.
 # Scores of distance models are ≤ 0, where a plain softplus never exceeds ln 2; they need it.
 AUTHORS_SHIFT = math.log(9999.0)
-
-# γ over a training: half of it plain, then sharper and sharper.
-WALK = (0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 Nonlinearity = Callable[[Tensor], Tensor]
 NONLINEARITIES: dict[str, Nonlinearity] = {
@@ -120,37 +121,30 @@ class Focus:
 
 @dataclass(frozen=True)
 class Label:
-    """The weight as a label: how far a fact is to win against its corruptions, from 0 (not at all) to 1.
+    """The weight as a label: how far a fact is to win against what could stand in its place.
 
-    With p the share of a positive among itself and all that could stand in its place (a softmax of scores), training
-    minimises the cross-entropy −[q ln p + (1 − q) ln(1 − p)], whose slope is p − q: a fact is pulled up to its own
-    label and no further, and pushed down if it stands above it. The label is q = w^γ.
+    Let p be the share of a positive in a softmax over it and its corruptions, and q = w^γ its label. Training minimises
 
-    γ, the sharpness, is the one dial: 0 is the plain model (every fact is to win), 1 takes weights at their word, and
-    the larger it is, the fewer facts are worth winning. None: a walk from 0 upwards over the training, of which
-    validation chooses the best place.
+        −[q ln p + (1 − q) ln(1 − p)]              whose slope by the score is p − q
+
+    so a fact is pulled up to its own label and no further, and pushed down where it stands above it. A fact of weight 1
+    is trained as in a plain model: nothing switches off. γ, the sharpness, is the one dial: 0 is the plain model (every
+    fact is to win), 1 takes weights at their word, and the larger it is, the fewer facts are worth winning.
     """
 
-    sharpness: float | None = None
-    epochs: int = 50
+    sharpness: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.sharpness is not None and not 0.0 <= self.sharpness <= 100.0:
+        if not 0.0 <= self.sharpness <= 100.0:
             raise FocuseError(f"sharpness {self.sharpness:g} is out of range; give 0 (plain) to 100, 1 is faithful")
 
-    def gamma(self, epoch: int) -> float:
-        """γ in the epoch counted from 0.
+    def __call__(self, weight: Tensor) -> Tensor:
+        """q of weights [n] in [0, 1]; a weight below 0 says that a triple is false, and its label is 0.
 
-        >>> [Label(epochs=10).gamma(epoch) for epoch in (0, 4, 5, 6, 9)]
-        [0.0, 0.0, 1.0, 2.0, 16.0]
+        >>> Label(2.0)(torch.tensor([1.0, 0.5, 0.0, -1.0])).tolist()
+        [1.0, 0.25, 0.0, 0.0]
         """
-        if self.sharpness is not None:
-            return self.sharpness
-        return WALK[min(epoch * len(WALK) // self.epochs, len(WALK) - 1)]
-
-    def labels(self, weight: Tensor, epoch: int) -> Tensor:
-        """q of weights in [0, 1], [n] -> [n]; a weight below 0 says that a triple is false, and its label is 0."""
-        return torch.where(weight < 0, 0.0, weight.clamp(min=0.0) ** self.gamma(epoch))
+        return torch.where(weight < 0, 0.0, weight.clamp(min=0.0) ** self.sharpness)
 
 
 def default_nonlinearity(form: str) -> str:

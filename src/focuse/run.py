@@ -30,6 +30,7 @@ from focuse.training.checkpoints import Checkpoint, Store, check_tables
 from focuse.training.loop import Trainer
 from focuse.training.progress import Reporter, make_reporter
 from focuse.training.settings import Settings
+from focuse.training.sharpness import Look, choose_sharpness, read_choice, write_choice
 from focuse.ukge import Rule, ground, read_rules, read_soft_logic
 from focuse.ukge.grounding import collect
 
@@ -45,6 +46,7 @@ class Run:
     history: list[dict[str, Any]]
     last: Checkpoint | None = None
     folder: Path | None = None
+    choice: list[Look] = field(default_factory=list)  # what short trainings showed of each sharpness
     tables: str = ""  # fingerprint of the final tables in the folder
     calibration_stored: bool = False
     _calibration: Calibration | None = field(default=None, repr=False)
@@ -158,6 +160,7 @@ class Run:
         for row in self.history:
             store.append(row)
         store.finish(self.last)
+        write_choice(Path(folder), self.choice)
         if self.folder is None:
             self.folder, self.tables = Path(folder), fingerprint(Path(folder))
             self._keep_calibration()
@@ -203,10 +206,12 @@ def train(
     splits = with_inferred(splits, soft_logic, rules, resolved, reporter)
     resolved = focus_or_off(resolved, splits, normaliser, reporter)
     with _enough_memory():
+        resolved, choice = choose_sharpness(resolved, splits, normaliser, reporter)
         trainer = Trainer(resolved, splits, normaliser, reporter, deadline=deadline)
         if out is not None:  # only now: settings too large for this machine must leave nothing behind
             trainer.store = Store.create(Path(out), resolved, splits, normaliser)
-        return _finish(trainer, splits, normaliser, reporter)
+            write_choice(Path(out), choice)
+        return replace(_finish(trainer, splits, normaliser, reporter), choice=choice)
 
 
 def resume(
@@ -259,7 +264,8 @@ def load(folder: str | Path, device: str = "auto") -> Run:
     tables, history = store.model(choose_device(device))
     check_tables(tables, settings, splits.train, Path(folder))
     engine, found = make_scorer(settings.model, tables), fingerprint(Path(folder))
-    return Run(settings, splits, normaliser, engine, history, folder=Path(folder), tables=found)
+    about = {"folder": Path(folder), "tables": found, "choice": read_choice(Path(folder))}
+    return Run(settings, splits, normaliser, engine, history, **about)
 
 
 def make_scorer(model: str, tables: Mapping[str, torch.Tensor]) -> ReferenceEngine:
@@ -290,7 +296,7 @@ def _finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, reporter: 
     engine = make_scorer(trainer.settings.model, last.final())
     folder = trainer.store.folder if trainer.store is not None else None
     found = "" if folder is None else fingerprint(folder)
-    return Run(trainer.settings, splits, normaliser, engine, last.history, last, folder, found)
+    return Run(trainer.settings, splits, normaliser, engine, last.history, last, folder, tables=found)
 
 
 def _found(settings: Settings, value: float) -> str:
@@ -374,7 +380,7 @@ def focus_or_off(settings: Settings, splits: Splits, normaliser: Normaliser, rep
         else (f"all weights are equal once normalised by {settings.normalize!r} (try normalize 'global')")
     )
     reporter.note(f"{why}: nothing to focus on, the focus layer is off")
-    return replace(settings, focus="off")
+    return replace(settings, focus="off", sharpness=None)
 
 
 def choose_device(name: str) -> str:

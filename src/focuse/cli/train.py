@@ -70,7 +70,19 @@ def command(
             "--filter-negatives/--no-filter-negatives", help="Leave known facts of train out of the negatives."
         ),
     ] = None,
-    focus: Annotated[str | None, typer.Option(help="paper (FocusE) or off [default: paper].")] = None,
+    focus: Annotated[
+        str | None,
+        typer.Option(
+            help="label (weights as soft labels), paper (FocusE) or off [default: label; paper where one of its "
+            "settings is given: --decay, --beta, --beta-floor, --nonlinearity, --loss]."
+        ),
+    ] = None,
+    sharpness: Annotated[
+        float | None,
+        typer.Option(
+            help="γ of label: 0 plain, 1 faithful weights, more: a sharper cut [default: chosen on validation]."
+        ),
+    ] = None,
     decay: Annotated[int | None, typer.Option(help="λ: epochs over which β falls to 0 [default: all epochs].")] = None,
     nonlinearity: Annotated[
         str | None,
@@ -151,7 +163,7 @@ def command(
 ) -> None:
     """Learn a weighted graph and write a run that can evaluate and predict.
 
-    FocusE is on: the weights decide what training focuses on. Ctrl-C saves; --resume goes on.
+    The weights decide what training focuses on. Ctrl-C saves; --resume goes on.
     """
     given = {key: value for key, value in context.params.items() if key not in NOT_SETTINGS and value is not None}
     if resume is not None:

@@ -58,7 +58,7 @@ def merged(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
     changed = {name for name, value in given.items() if name in found and found[name] != value}
     kept = dict(found)
     for name, (leader, value) in _followed(Settings.of(**found)).items():
-        if leader in changed and name not in given and kept.get(name) == value:
+        if leader in changed and name not in given and name in kept and kept[name] == value:
             del kept[name]
             changed.add(name)
     return kept | dict(given)
@@ -76,7 +76,8 @@ def _followed(settings: Settings) -> dict[str, tuple[str, Any]]:
         "regularize": ("optimizer", replace(settings, regularize=None).scope),
         "negatives": ("sampling", SHARED_POOL if settings.sampling == "shared" else own),
         "decay": ("epochs", settings.epochs),
-        "burn_in": ("decay", settings.epochs // 2),
+        "burn_in": ("focus", 0) if settings.focus == "label" else ("decay", settings.epochs // 2),
+        "sharpness": ("focus", settings.sharpness),
     }
 
 

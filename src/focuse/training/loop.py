@@ -11,6 +11,7 @@ import shlex
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,8 +70,9 @@ class Trainer:
         self.engine = make_engine(settings.engine, make_model(settings.model), tables, optimiser)
         known = known_facts([train], settings.device) if settings.filter_negatives else None
         self.sampler = Sampler(settings.sampling, settings.negatives or 1, entities, known)
-        self.focus, self.label = settings.make_focus(), settings.make_label()
-        self.weights = self.data.weight.clone() if self.label else self.data.weight
+        self.focus, label = settings.make_focus(), settings.make_label()
+        if label is not None:
+            self.data = replace(self.data, weight=label(self.data.weight))
         self.objective = make_objective(settings, self.focus, entities)
         self.penalty = make_regulariser(settings.regularizer, settings.regularize or "tables")
         self.compute = self.engine.prepare(self._compute)
@@ -119,8 +121,6 @@ class Trainer:
         size = self.settings.batch_size or len(self.data)
         parts = torch.split(self._order(at.epoch), size)
         beta = self.focus.beta(at.epoch) if self.focus else 1.0
-        if self.label:  # in place: a GPU may replay steps that look there
-            self.data.weight.copy_(self.label.labels(self.weights, at.epoch))
         together = self.engine.together
         for rows in (parts[start : start + together] for start in range(at.batch, len(parts), together)):
             self.loss = self.loss + self._steps(rows, beta)

@@ -103,6 +103,7 @@ class Bar(Silent):
 
     def stop(self) -> None:
         self.bar.stop()
+        self.bar.remove_task(self.task)  # another training may follow on the same bar
 
 
 def describe(row: dict[str, Any]) -> str:

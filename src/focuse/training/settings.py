@@ -22,6 +22,10 @@ from focuse.training.regularisers import SCOPES, make_regulariser
 FOCUSES = ("label", "paper", "off")
 JUDGES = ("auto", "mrr", "mse")
 SQUARED_ERROR = "squared-error"
+# Settings of the paper's layer and their defaults: who gives another value means that layer.
+PAPERS_OWN: dict[str, Any] = {
+    "decay": None, "nonlinearity": "auto", "beta": None, "beta_floor": 0.0, "loss": "multiclass-nll",
+}  # fmt: skip
 REDUCTIONS = ("sum", "mean")
 OWN_NEGATIVES, SHARED_POOL = 30, 256
 # Of positives that share a pool: the rarer a pool changes, the less of the graph an epoch sees.
@@ -40,7 +44,7 @@ class Settings:
     negatives: int | None = None
     sampling: str = "shared"
     filter_negatives: bool = False
-    focus: str = "paper"
+    focus: str = "label"
     sharpness: float | None = None
     decay: int | None = None
     nonlinearity: str = "auto"
@@ -81,6 +85,8 @@ class Settings:
         usual = dict(MODELS[model].defaults)
         if "sampling" in given:  # a number of negatives is for its own kind of them
             usual.pop("negatives", None)
+        if any(given.get(name, value) != value for name, value in PAPERS_OWN.items()):
+            usual.setdefault("focus", "paper")
         given = {**usual, **given}
         settings = cls(**{name: _plain(name, value, kinds[name]) for name, value in given.items()})
         settings.check()
@@ -131,9 +137,20 @@ class Settings:
             raise FocuseError(f"threshold {self.threshold:g}: give a weight in [0, 1]")
         if not 0 < self.stopping_share <= 1:
             raise FocuseError(f"stopping_share {self.stopping_share:g}: give a share above 0 and at most 1")
-        Label(self.sharpness)
+        self._check_focus()
         Focus(decay=self.decay or 0, floor=self.beta_floor, fixed=self.beta)
         checkpoint_interval(self.checkpoint_every)
+
+    def _check_focus(self) -> None:
+        """A label has its own loss and its own dial."""
+        if self.focus == "label" and self.loss != "multiclass-nll":
+            raise FocuseError(
+                f"focus 'label' is a loss by itself; for the loss {self.loss!r} use focus 'paper' or 'off'"
+            )
+        if self.sharpness is not None:
+            Label(self.sharpness)
+            if self.focus != "label":
+                raise FocuseError(f"sharpness is the dial of focus 'label', not of {self.focus!r}; leave it out")
 
     def _check_confidence(self) -> None:
         """Models of a confidence learn the weight itself; all others rank, and focus says by weight on what."""
@@ -177,10 +194,14 @@ class Settings:
             regularize=self.scope,
             lr=self.learning_rate,
             normalize=self.normalize or default_normaliser(train),
-            burn_in=decay // 2 if self.burn_in is None else self.burn_in,
+            burn_in=self._burn_in(decay) if self.burn_in is None else self.burn_in,
             judge=self.judge if self.judge != "auto" else "mse" if MODELS[self.model].confident else "mrr",
             device=device,
         )
+
+    def _burn_in(self, decay: int) -> int:
+        """β is to have fallen half-way before validation is asked; labels are the same from the start."""
+        return 0 if self.focus == "label" else decay // 2
 
     def _batch_size(self, rows: int, entities: int) -> int:
         return min(default_batch_size(rows, entities, self.sampling), MODELS[self.model].largest_batch)
@@ -193,7 +214,7 @@ class Settings:
 
     def make_label(self) -> Label | None:
         """The labels of resolved settings, None if the weights are none."""
-        return Label(self.sharpness, self.epochs) if self.focus == "label" else None
+        return Label(1.0 if self.sharpness is None else self.sharpness) if self.focus == "label" else None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -17,7 +17,16 @@ COMPLEX, SUM = (tl.constexpr(TURN_CODES[name]) for name in ("complex", "sum"))
 SOFTPLUS, SIGMOID, TANH = (tl.constexpr(NONLINEARITY_CODES[name]) for name in ("softplus", "sigmoid", "tanh"))
 MULTICLASS, PAIRWISE, NLL, BCE, MARGIN, ADVERSARIAL, SQUARED, LABEL = (
     tl.constexpr(LOSS_CODES[name])
-    for name in ("multiclass-nll", "pairwise-nll", "nll", "bce", "margin", "self-adversarial", "squared-error", "soft-label")
+    for name in (
+        "multiclass-nll",
+        "pairwise-nll",
+        "nll",
+        "bce",
+        "margin",
+        "self-adversarial",
+        "squared-error",
+        "soft-label",
+    )
 )
 ADAGRAD = tl.constexpr(1)  # 0 is Adam
 

@@ -23,7 +23,7 @@ DEFAULTS: dict[str, list[Any]] = {
 }
 ADAGRAD_RATES = [0.02, 0.05, 0.1, 0.2, 0.5]
 # What those numbers of negatives and those rates are for.
-HELD: dict[str, Any] = {"sampling": "independent", "optimizer": "row-adam"}
+HELD: dict[str, Any] = {"sampling": "independent", "optimizer": "row-adam", "focus": "paper"}
 # UKGE's own search, without focus and with L2 on the batch's rows.
 CONFIDENT: dict[str, list[Any]] = {
     "dim": [64, 128, 256, 512],
@@ -32,6 +32,7 @@ CONFIDENT: dict[str, list[Any]] = {
     "regularizer": ["l2:1e-5", "l2:1e-4", "l2:5e-4", "l2:2e-3"],
 }
 CONFIDENT_EPOCHS = 100
+SHARPNESSES = [1.0, 2.0, 4.0, 8.0]
 DECAYS = list(range(100, 801, 100))
 LOSSES = ["nll", "multiclass-nll", "self-adversarial"]
 # With the best weights kept, 800 epochs hold every shorter training of the same λ: one length serves for all.
@@ -126,6 +127,8 @@ def _defaults(
             held["burn_in"] = PLAIN_BURN_IN
     if plain:
         usual["loss"] = LOSSES
+    elif fixed.get("focus") == "label":
+        usual["sharpness"] = SHARPNESSES
     elif "beta" not in given:
         longest = max((value for value in search.get("epochs", ()) if isinstance(value, int)), default=0)
         longest = longest or fixed.get("epochs", EPOCHS)

@@ -1,0 +1,116 @@
+"""The dial of `Label`, chosen on validation: the widest ΔMRR that costs the strongest facts nothing.
+
+Short trainings from the same start, one a sharpness and sharper each time, are held against a short plain one. Chosen
+is the one of the widest ΔMRR among those whose heaviest tenth ranks within 0.01 MRR of the plain one's. That a fifth of
+the epochs tells the same as all of them was measured (docs/focus.md), not proved.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from focuse.errors import FocuseError
+from focuse.evaluation.evaluate import evaluate, known_facts
+from focuse.graph.graph import Aligned, Graph
+from focuse.graph.splits import Splits, hold
+from focuse.graph.weights import Normaliser
+from focuse.graph.writing import replacing
+from focuse.training.loop import Trainer
+from focuse.training.progress import Reporter
+from focuse.training.settings import Settings
+from focuse.training.stopping import MOST
+
+PLAIN = 0.0
+LADDER = (1.0, 2.0, 4.0, 8.0, 16.0)
+TOLERANCE = 0.01  # of top-10 % MRR, below which two models count as equally good on the strongest facts
+USUAL = 2.0  # where validation is too small to choose by
+FEWEST = 200  # validation triples: with fewer, a tenth of them says nothing of a difference of 0.01
+SHORT = 5  # a short training has this part of the epochs
+FILE = "sharpness.json"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a short training of one sharpness showed on validation."""
+
+    sharpness: float
+    top_mrr: float
+    delta_mrr: float
+
+    def __str__(self) -> str:
+        name = "plain" if self.sharpness == PLAIN else f"sharpness {self.sharpness:g}"
+        return f"{name}: top 10 % MRR {self.top_mrr:.3f}, ΔMRR {self.delta_mrr:.3f}"
+
+
+def choose_sharpness(
+    settings: Settings, splits: Splits, normaliser: Normaliser, reporter: Reporter
+) -> tuple[Settings, list[Look]]:
+    """The settings with a sharpness, and the looks that it was chosen by; as they are where there is none to choose."""
+    if settings.focus != "label" or settings.sharpness is not None:
+        return settings, []
+    stopping = hold(splits.valid.graph, settings.stopping_share, settings.seed).stopping
+    if len(stopping) < FEWEST:
+        reporter.note(
+            f"{len(stopping):,} validation triples are too few to choose a sharpness by (it takes {FEWEST}); "
+            f"{USUAL:g} is taken, give another one with --sharpness"
+        )
+        return replace(settings, sharpness=USUAL), []
+    looks = []
+    for look in _looks(settings, splits, normaliser, stopping, reporter):
+        reporter.note(str(look))
+        looks.append(look)
+        if look.top_mrr < looks[0].top_mrr - TOLERANCE:  # sharper still would cost more
+            break
+    chosen = best_of(looks)
+    reporter.note(f"sharpness {chosen:g} chosen on {len(stopping):,} validation triples")
+    return replace(settings, sharpness=chosen), looks
+
+
+def best_of(looks: list[Look]) -> float:
+    """The sharpness of the widest ΔMRR whose top is within tolerance of the plain one's, which comes first.
+
+    >>> best_of([Look(0, 0.97, 0.01), Look(1, 0.98, 0.4), Look(2, 0.965, 0.9), Look(4, 0.95, 0.95)])
+    2
+    """
+    plain = looks[0]
+    good = [look for look in looks if look.top_mrr >= plain.top_mrr - TOLERANCE]
+    return max(good, key=lambda look: look.delta_mrr).sharpness
+
+
+def _looks(
+    settings: Settings, splits: Splits, normaliser: Normaliser, stopping: Graph, reporter: Reporter
+) -> Iterator[Look]:
+    """A look at each sharpness, the plain model first."""
+    known = known_facts([splits.train, splits.valid.graph, splits.test.graph], settings.device)
+    some = np.random.default_rng(settings.seed).permutation(len(stopping))[:MOST]
+    judged = Aligned(stopping.select(np.sort(some)))
+    unjudged = replace(splits, valid=Aligned(stopping.select(np.empty(0, np.int64))))
+    epochs = max(1, settings.epochs // SHORT)
+    for sharpness in (PLAIN, *LADDER):
+        trainer = Trainer(replace(settings, sharpness=sharpness, epochs=epochs), unjudged, normaliser, reporter)
+        trainer.run()
+        found = evaluate(trainer.engine, judged, splits.train, known)
+        yield Look(sharpness, found.top.mrr, found.delta_mrr)
+
+
+def write_choice(folder: Path, looks: list[Look]) -> None:
+    """The looks beside a run's other files, if there are any."""
+    if looks:
+        with replacing(folder / FILE) as temporary:
+            temporary.write_text(json.dumps([asdict(look) for look in looks], indent=1), encoding="utf-8")
+
+
+def read_choice(folder: Path) -> list[Look]:
+    """The looks of a run's folder; none where it has no such file, or one that nobody can read."""
+    with suppress(FileNotFoundError):
+        try:
+            return [Look(**row) for row in json.loads((folder / FILE).read_text(encoding="utf-8"))]
+        except (ValueError, TypeError) as error:
+            raise FocuseError(f"{folder / FILE}: damaged file ({error}); remove it") from None
+    return []
