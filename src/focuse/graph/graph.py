@@ -117,7 +117,9 @@ class Graph:
             columns = replace(self.columns, lower=frozenset(names))
             return replace(self, columns=columns, weight=columns.provisional())
         if names:
-            raise FocuseError(f"{self.source}: it has one weight an edge, without a name; lower_is_better is all or none")
+            raise FocuseError(
+                f"{self.source}: it has one weight an edge, without a name; lower_is_better is all or none"
+            )
         return replace(self, lower_is_better=bool(lower))
 
     def merge_repeated(self, policy: str) -> Graph:

@@ -161,7 +161,9 @@ def _shown(first: list[str], header: bool) -> str:
 def _given(first: list[str], header: bool, columns: Sequence[str | int], where: str) -> tuple[int, ...]:
     """Columns that the user named by heading or counted from 1."""
     if len(columns) < 3:
-        raise FocuseError(f"columns: {len(columns)} given, expected 3 or 4 (head, relation, tail, weight) or more weights")
+        raise FocuseError(
+            f"columns: {len(columns)} given, expected 3 or 4 (head, relation, tail, weight) or more weights"
+        )
     return _found(first, header, columns, where)
 
 

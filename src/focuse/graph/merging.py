@@ -12,7 +12,14 @@ from focuse.errors import FocuseError
 from focuse.graph.columns import Columns, Mask, combine
 from focuse.graph.graph import Graph, Weights
 from focuse.graph.importance import LEAST, learn_importance
-from focuse.graph.weights import Arrays, Normaliser, default_normaliser, fit_normaliser, stored_normaliser
+from focuse.graph.weights import (
+    Arrays,
+    LowerIsBetter,
+    Normaliser,
+    default_normaliser,
+    fit_normaliser,
+    stored_normaliser,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +145,9 @@ def given_importance(columns: Columns, importance: Mapping[str, float]) -> Weigh
         numbers[columns.place(name)] = value
     if not numbers.sum() > 0:
         raise FocuseError("importance: no column has any; give at least one a number above 0")
-    return numbers / numbers.sum()
+    shares: Weights = numbers / numbers.sum()
+    return shares
 
 
 def _plain(normaliser: Normaliser) -> Normaliser:
-    return getattr(normaliser, "other", normaliser)
+    return normaliser.other if isinstance(normaliser, LowerIsBetter) else normaliser
