@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from focuse.graph.graph import Graph, Unseen
+from focuse.graph.merging import fit_merger
 
 BINS = 10
 
@@ -27,6 +28,22 @@ class RelationFacts:
     weight_mean: float
     weight_max: float
     histogram: list[int]
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """One of several weight columns: its range, the share of edges that lack it, and what it would count in training.
+
+    `explained` is the share of its variance that the graph's structure tells.
+    """
+
+    name: str
+    weight_min: float
+    weight_mean: float
+    weight_max: float
+    missing: float
+    explained: float
+    importance: float
 
 
 @dataclass(frozen=True)
@@ -65,6 +82,7 @@ class Audit:
     rows_with_same_relation_inverse: int
     per_relation: list[RelationFacts]
     leakage: dict[str, Leakage] = field(default_factory=dict)
+    columns: list[ColumnFacts] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -100,7 +118,30 @@ def audit(graph: Graph, held_out: dict[str, Graph] | None = None) -> Audit:
         ),
         per_relation=_per_relation(graph),
         leakage={name: leakage(graph, other) for name, other in (held_out or {}).items()},
+        columns=_columns(graph),
     )
+
+
+def _columns(graph: Graph) -> list[ColumnFacts]:
+    """One entry a weight column where there are several, with the importance that training would learn."""
+    if graph.columns is None:
+        return []
+    merger = fit_merger(graph)
+    facts = []
+    for place, name in enumerate(graph.columns.names):
+        weight = graph.column(name).weight
+        facts.append(
+            ColumnFacts(
+                name=name,
+                weight_min=float(weight.min()),
+                weight_mean=_scaled(np.mean, weight),
+                weight_max=float(weight.max()),
+                missing=1 - len(weight) / len(graph),
+                explained=float(merger.explained[place]),
+                importance=float(merger.importance[place]),
+            )
+        )
+    return facts
 
 
 def _first_edge(graph: Graph) -> list[str]:

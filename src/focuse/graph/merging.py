@@ -78,12 +78,13 @@ class Merger:
 
     def to_dict(self) -> dict[str, Any]:
         """What of it is words and a few numbers, for run.toml."""
+        measured = {} if np.isnan(self.explained).any() else {"explained": self.explained.tolist()}
         return {
             "names": list(self.names),
             "lower_is_better": [name in self.lower for name in self.names],
             "normalize": [_plain(normaliser).name for normaliser in self.normalisers],
-            "importance": [float(value) for value in self.importance],
-            "explained": [float(value) for value in self.explained],
+            "importance": self.importance.tolist(),
+            **measured,
         }
 
     def arrays(self) -> Arrays:

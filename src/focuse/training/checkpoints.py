@@ -280,7 +280,7 @@ def _write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: N
         "sources": {name: graph.source for name, graph in parts.items()},
         "weighted": {name: graph.weighted for name, graph in parts.items()},
         "unseen": {"valid": asdict(splits.valid.unseen), "test": asdict(splits.test.unseen)},
-        "lower_is_better": splits.train.lower_is_better,
+        "direction": "lower" if splits.train.lower_is_better else "higher",  # which weights are strong
     }
     arrays: dict[str, dict[str, Any]] = {}
     if splits.merger is not None:
@@ -320,7 +320,7 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
             if size is not None and len(values) and not 0 <= values.min() <= values.max() < size:
                 raise ValueError(f"{key} names what is not in the vocabulary")
     merger = _read_merger(folder, config)
-    lower = bool(config.get("lower_is_better", False))
+    lower = config.get("direction") == "lower"
     parts = {
         name: Graph(
             columns[f"{name}/head"],
