@@ -56,6 +56,8 @@ def test_json_is_one_object_with_the_promised_keys(trained, small):
         "train_rows",
         "valid_rows",
         "test_rows",
+        "false_rows",
+        "columns",
         "settings",
     }
     assert data["run"] == str(trained.folder)

@@ -103,8 +103,8 @@ class TestResolve:
         resolved = Settings().resolve(small, "cpu")
         left = {f.name for f in fields(resolved) if getattr(resolved, f.name) in (None, "auto")}
         # β follows its schedule, the first embeddings' deviation each table's size; which engine computes a step is
-        # the matter of the machine that does, also on a resume.
-        assert left == {"beta", "engine", "spread"}
+        # the matter of the machine that does, also on a resume. What columns count is learnt, if there are any.
+        assert left == {"beta", "engine", "spread", "importance", "decays"}
         assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (50, 25, 38)
         assert (resolved.sampling, resolved.negatives, resolved.lr) == ("shared", 256, 0.1)
         assert (resolved.nonlinearity, resolved.normalize, resolved.device) == ("softplus", "relation", "cpu")

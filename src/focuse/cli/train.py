@@ -131,9 +131,7 @@ def command(
     ] = None,
     negative_weights: Annotated[
         str | None,
-        typer.Option(
-            help="Weights below 0 are just light, or evidence against the link: light, against [default: light]."
-        ),
+        typer.Option(help="Weights below 0: light (just small) or against (evidence against a link) [default: light]."),
     ] = None,
     zero_weights: Annotated[
         str | None,

@@ -203,7 +203,8 @@ def keep(graph: Graph, kept: Path, most: int) -> None:
     names = (*_arrays(graph.entities), *_arrays(graph.relations))
     columns = graph.columns
     values = np.empty(0) if columns is None else columns.values.ravel()
-    headings = _arrays(Vocabulary(() if columns is None else columns.names))
+    nothing = np.empty(0, np.int32), np.empty(0, np.uint8)
+    headings = nothing if columns is None else _arrays(Vocabulary(columns.names))
     arrays: list[Array] = [graph.weight, graph.head, graph.relation, graph.tail, *names, values, *headings]
     lengths = [len(arrays[place]) for place in (0, 4, 5, 6, 7, 8, 9, 10)]
     places, size = _layout(lengths)
@@ -235,7 +236,7 @@ def load(kept: Path, check: bool = True) -> Graph | None:
         os.utime(kept, ns=(time.time_ns(), kept.stat().st_mtime_ns))
     weight, head, relation, tail, *names, values, ends, letters = arrays
     entities, relations = _vocabulary(*names[:2]), _vocabulary(*names[2:])
-    headings = tuple(_vocabulary(ends, letters))
+    headings = tuple(_vocabulary(ends, letters)) if len(ends) else ()
     columns = Columns(headings, values.reshape(-1, len(headings))) if headings else None
     return Graph(head, relation, tail, weight, entities, relations, weighted=weighted, columns=columns)
 
@@ -253,7 +254,7 @@ def _layout(lengths: Sequence[int]) -> tuple[list[tuple[Any, int, int]], int]:
     for kind, count in (*columns, *names):
         start = -(-end // ALIGNMENT) * ALIGNMENT
         places.append((kind, count, start))
-        end = start + count * np.dtype(kind).itemsize
+        end = start + count * np.dtype(kind).itemsize if count else end  # nothing is written for an empty one
     return places, end
 
 
