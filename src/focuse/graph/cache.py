@@ -252,9 +252,10 @@ def _layout(lengths: Sequence[int]) -> tuple[list[tuple[Any, int, int]], int]:
     columns = [(np.float64, lengths[0]), *[(np.int32, lengths[0])] * 3]
     names = zip((np.int32, np.uint8, np.int32, np.uint8, np.float64, np.int32, np.uint8), lengths[1:], strict=True)
     for kind, count in (*columns, *names):
-        start = -(-end // ALIGNMENT) * ALIGNMENT
+        # Nothing is written for an empty one, so it must not reach behind the end.
+        start = -(-end // ALIGNMENT) * ALIGNMENT if count else 0
         places.append((kind, count, start))
-        end = start + count * np.dtype(kind).itemsize if count else end  # nothing is written for an empty one
+        end = max(end, start + count * np.dtype(kind).itemsize)
     return places, end
 
 
