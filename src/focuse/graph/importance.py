@@ -113,5 +113,7 @@ def shrunken_means(values: Weights, group: npt.NDArray[np.intp], groups: int) ->
     between = max((among - within) / size, 0.0)
     if between == 0.0:
         return np.zeros(groups)
-    shrunken: Weights = mean * count * between / (count * between + within)
+    signal = count * between
+    kept = np.divide(signal, signal + within, out=np.zeros(groups), where=signal > 0)
+    shrunken: Weights = mean * kept
     return shrunken
