@@ -204,7 +204,11 @@ def test_help_states_the_real_defaults(command, small):
         assert stated.pop(name) == words
         assert resolved[name] == value
     plain = {name: text for name, text in stated.items() if name in settings}
-    assert set(plain) == set(settings) - set(described) - {"beta", "filter_negatives", "lower_is_better"}  # off unless given
+    assert set(plain) == set(settings) - set(described) - {
+        "beta",
+        "filter_negatives",
+        "lower_is_better",
+    }  # off unless given
     for name, text in plain.items():
         value = settings[name]
         assert text == value if isinstance(value, str) else float(text) == value, name
