@@ -41,7 +41,7 @@ def test_columns_their_importance_and_decays(command, many, tmp_path):
 
 
 def test_given_importance_is_noted(command, many, tmp_path):
-    options = ["--weight-columns", "fit,noise", "--importance", "fit=3,noise=1", "--dim", "6", "--epochs", "1"]
+    options = ["--weight-columns", "fit,noise,distance", "--importance", "fit=3,noise=1", "--dim", "6", "--epochs", "1"]
     done = command("train", many, *options, "--out", tmp_path / "run", check=True)
     assert "weight columns by importance: fit 0.75, noise 0.25, distance 0.00" in done.stderr
 
