@@ -48,6 +48,15 @@ def test_two_equal_columns_train_like_one(small: Graph) -> None:
     assert [row["loss"] for row in many.history] == pytest.approx([row["loss"] for row in one.history], rel=1e-6)
 
 
+def test_beside_noise_the_other_column_trains_as_it_does_alone(small: Graph) -> None:
+    columns = small.to_arrow().to_pydict()
+    noise = np.random.default_rng(0).random(len(small))
+    many = train([(*row, other) for row, other in zip(zip(*columns.values(), strict=True), noise, strict=True)])
+    assert many.splits.merger is not None
+    assert many.splits.merger.importance.tolist() == [1.0, 0.0]
+    assert [row["loss"] for row in many.history] == [row["loss"] for row in train(small).history]
+
+
 def test_there_and_back_through_a_folder(small: Graph, tmp_path: Path, with_columns: Any) -> None:
     graph = with_columns(small, missing=0.2)
     run = train(graph, out=tmp_path / "run", lower_is_better=["distance"])

@@ -28,6 +28,7 @@ from focuse.evaluation.confidence import (
 from focuse.graph.audit import leaked
 from focuse.graph.columns import joined
 from focuse.graph.graph import Graph
+from focuse.graph.merging import fit_merger
 from focuse.graph.weights import in_unit_range
 
 PROTOCOLS = {
@@ -238,8 +239,12 @@ def trivial_errors(train: Graph, held_out: Graph) -> dict[str, dict[str, Errors]
 
     What a model must beat on a user's own split, known before one is trained: `focuse inspect` prints it.
     """
+    test = held_out.align(train).graph
+    if train.columns is not None:  # several weights are looked at as the one that training makes of them
+        merger = fit_merger(train)
+        train, test = merger(train), merger(test)
     trivial = fit_trivial(train)
-    parts = _parts(WeightTest(held_out.align(train).graph), train)
+    parts = _parts(WeightTest(test), train)
     return {
         key: {name: errors(predict(row, graph), graph.weight) for name, row in trivial.items()}
         for key, graph in parts.items()

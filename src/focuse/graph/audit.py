@@ -186,12 +186,25 @@ def _pairs(graph: Graph, reverse: bool = False) -> npt.NDArray[np.int64]:
 
 
 def _same_with_weight(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
-    """Rows whose triple and weight both stand in train; bool [n]."""
+    """Rows whose triple and weight (of several, all of them) both stand in train; bool [n]."""
+    if train.columns is not None and rows.columns is not None:
+        return _same_with_columns(train, rows)
     kind = np.dtype([("key", np.int64), ("weight", np.float64)])
     ours, theirs = np.empty(len(rows), kind), np.empty(len(train), kind)
     ours["key"], ours["weight"] = rows.keys, rows.weight
     theirs["key"], theirs["weight"] = train.keys, train.weight
     return np.isin(ours, theirs)
+
+
+def _same_with_columns(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
+    """As above for several weights, what is missing in both being the same."""
+    if train.columns is None or rows.columns is None:
+        return np.zeros(len(rows), bool)
+    key = np.unique(np.concatenate([rows.keys, train.keys]), return_inverse=True)[1]
+    numbers = np.concatenate([rows.columns.by_name(train.columns.names), train.columns.values])
+    table = np.column_stack([key, np.where(np.isnan(numbers), np.inf, numbers)])
+    place = np.unique(table, axis=0, return_inverse=True)[1].ravel()
+    return np.isin(place[: len(rows)], place[len(rows) :])
 
 
 def _scaled(middle: Callable[[npt.NDArray[np.float64]], Any], weight: npt.NDArray[np.float64]) -> float:
