@@ -14,8 +14,10 @@ from focuse.errors import FocuseError
 from focuse.focus import Focus
 from focuse.graph import Graph, read
 from focuse.graph.splits import Splits
+from focuse.graph.weights import fit_normaliser
 from focuse.training.columns import FALSE, ColumnDecays, TrainingRows
-from focuse.training.loop import Trainer
+from focuse.training.loop import SHUFFLE, Trainer
+from focuse.training.negatives import generator
 from focuse.training.preparing import make_splits, normaliser_of
 from focuse.training.progress import Silent
 from focuse.training.settings import Settings
@@ -26,6 +28,21 @@ def prepared(graph: Any, false: Any = None, **given: Any) -> tuple[Settings, Spl
     splits = make_splits(read(graph), None, None, 0.1, 0.1, chosen, Silent(), false)
     settings = chosen.resolve(splits.train, "cpu")
     return settings, splits, TrainingRows.of(settings, splits, normaliser_of(settings, splits))
+
+
+def test_one_column_and_nothing_false_is_what_it_always_was(small: Graph) -> None:
+    for normalize in ("relation", "quantile"):
+        settings, splits, rows = prepared(small, normalize=normalize)
+        train = splits.train
+        assert rows.graph is train
+        expected = fit_normaliser(normalize, train).transform(train.weight, train.relation).astype(np.float32)
+        assert rows.weight.tobytes() == expected.tobytes()
+        assert rows.rows_at(3) is None
+        assert not rows.moving
+        assert (splits.false, splits.merger) == (None, None)
+        trainer = Trainer(settings, splits, normaliser_of(settings, splits), Silent())
+        shuffled = torch.randperm(len(train), generator=generator(0, 3, SHUFFLE))
+        assert torch.equal(trainer._order(3), shuffled)
 
 
 # ---- decays ---------------------------------------------------------------------------------------------------------

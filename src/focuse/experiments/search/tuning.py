@@ -144,7 +144,7 @@ def fingerprint(splits: Splits) -> str:
     """The same for the same edges in the same splits, whatever the file is called."""
     digest = hashlib.blake2b(digest_size=6)
     parts = (splits.train, splits.valid.graph, splits.test.graph)
-    for graph in parts:
+    for graph in (*parts, *([] if splits.false is None else [splits.false])):
         for column in (graph.head, graph.relation, graph.tail, graph.weight):
             digest.update(column.tobytes())
         if graph.columns is not None:
