@@ -60,7 +60,14 @@ def test_if_all_are_noise_all_count_the_same() -> None:
     random = np.random.default_rng(0)
     importance, explained = learn_importance([(graph, random.random(1000)) for _ in range(4)])
     assert importance.tolist() == [0.25] * 4
-    assert explained.max() < 0.01
+    assert explained.tolist() == [0.0] * 4
+
+
+def test_chance_in_a_small_graph_is_not_taken_for_structure() -> None:
+    told = [
+        explained_share(random_graph(150, seed), np.random.default_rng(seed).random(150), seed) for seed in range(60)
+    ]
+    assert sum(share > 0 for share in told) <= 2
 
 
 def test_it_depends_on_nothing_but_the_seed() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from focuse.errors import FocuseError
 from focuse.graph.columns import Columns, Mask, combine
 from focuse.graph.graph import Graph, Weights
-from focuse.graph.importance import LEAST, learn_importance
+from focuse.graph.importance import learn_importance
 from focuse.graph.weights import (
     Arrays,
     LowerIsBetter,
@@ -70,7 +70,7 @@ class Merger:
             f"{name} {share:.2f}" + ("" if np.isnan(known) else f" (structure tells {known:.0%} of it)")
             for name, share, known in zip(self.names, self.importance, self.explained, strict=True)
         ]
-        if (self.explained < LEAST).all():
+        if (self.explained == 0).all():
             told.append("the graph's structure tells none of them, so all count the same")
         return f"weight columns by importance: {', '.join(told)}"
 
