@@ -12,6 +12,7 @@ os.environ["FOCUSE_GRAPH_CACHE"] = "off"
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 
 import focuse
+from focuse.graph.columns import Columns
 from focuse.graph.graph import from_columns
 
 # No deadline: a busy machine is no fault of the code.
@@ -46,6 +48,26 @@ def planted(edges: int = 600, entities: int = 40, seed: int = 0) -> focuse.Graph
         np.round(weight, 4),
         "planted",
     )
+
+
+@pytest.fixture(scope="session")
+def with_columns() -> Callable[..., focuse.Graph]:
+    """Beside a graph's weight a column of noise and the weight turned round; some numbers missing."""
+
+    def add(graph: focuse.Graph, missing: float = 0.0, seed: int = 0) -> focuse.Graph:
+        random = np.random.default_rng(seed)
+        values = np.stack([graph.weight, random.random(len(graph)), 50 - 20 * graph.weight], axis=1)
+        values[random.random(values.shape) < missing] = np.nan
+        values[np.isnan(values).all(axis=1), 1] = 0.5
+        return replace(graph, columns=Columns(("fit", "noise", "distance"), values))
+
+    return add
+
+
+@pytest.fixture(scope="session")
+def signed() -> list[tuple[str, str, str, int]]:
+    """Rows of which every fifth weight lies below 0 and every fifth is 0; some entities occur only there."""
+    return [(f"h{i % 9}", "r", f"t{i % 40}", i % 5 - 1) for i in range(200)]
 
 
 @pytest.fixture(scope="session")

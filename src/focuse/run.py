@@ -19,8 +19,8 @@ from focuse.errors import FocuseError, choose
 from focuse.evaluation.evaluate import Evaluation, evaluate, known_facts
 from focuse.evaluation.weighing import join
 from focuse.graph import Graph, read
-from focuse.graph.splits import Splits, given, split
-from focuse.graph.weights import Normaliser, fit_normaliser, in_unit_range
+from focuse.graph.splits import Splits
+from focuse.graph.weights import Normaliser, in_unit_range
 from focuse.inference.calibrate import METHODS, Calibration, fingerprint
 from focuse.inference.predict import Predictions, predict
 from focuse.inference.weigh import STRONG, Weigher, WeightEvaluation
@@ -28,6 +28,7 @@ from focuse.models import MODELS, make_model
 from focuse.reports.report import write_report
 from focuse.training.checkpoints import Checkpoint, Store, check_tables
 from focuse.training.loop import Trainer
+from focuse.training.preparing import held_out, make_splits, normaliser_of
 from focuse.training.progress import Reporter, make_reporter
 from focuse.training.settings import Settings
 from focuse.training.sharpness import Look, choose_sharpness, read_choice, write_choice
@@ -67,7 +68,7 @@ class Run:
 
         `ties`: worst, mean or best. `protocol`: each side by itself ('sides') or both as one list ('joint').
         """
-        aligned = self.splits.test if test is None else read(test).align(self.graph)
+        aligned = self.splits.test if test is None else held_out(test, self.settings, self.splits)
         if test is None and not len(aligned.graph) and not aligned.unseen.rows:
             raise FocuseError("the run has no test split; give a test graph (focuse evaluate RUN TEST)")
         graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph, aligned.graph]
@@ -100,13 +101,13 @@ class Run:
         """
         if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
             raise FocuseError(f"threshold {threshold!r}: give a weight in [0, 1]")
-        aligned = self.splits.test if test is None else read(test).align(self.graph)
+        aligned = self.splits.test if test is None else held_out(test, self.settings, self.splits)
         if not len(aligned.graph):
             raise FocuseError(str(aligned) or "the run has no test split; give a test graph")
         false = None if negatives is None else read(negatives).align(self.graph)
         if false is not None and not np.any(false.graph.weight == 0):
             raise FocuseError(f"{false.graph.source}: no triple of weight 0 with names that train has; give negatives")
-        asked = None if queries is None else read(queries).align(self.graph)
+        asked = None if queries is None else held_out(queries, self.settings, self.splits)
         if asked is not None and not len(asked.graph):
             raise FocuseError(f"{asked.graph.source}: no query with names that train has")
         return self.weigher().judge(aligned, false, asked, threshold)
@@ -175,6 +176,7 @@ def train(
     test_share: float = 0.1,
     soft_logic: Any = None,
     rules: Any = None,
+    false: Any = None,
     out: str | Path | None = None,
     progress: bool | Reporter = True,
     deadline: float = math.inf,
@@ -185,7 +187,8 @@ def train(
     `graph`, `valid` and `test` are graphs or whatever `focuse.read` takes. Without `valid` and `test`, shares of
     the graph are held out by chance. A model of confidence (ukge-rect, ukge-logi) also learns from triples that
     rules infer: `soft_logic` holds such triples with their confidences, `rules` (a file, or rules) are grounded over
-    the training split. With `out` the run is written there while it trains and can be resumed.
+    the training split. `false` are triples known to be false. With `out` the run is written there while it trains and
+    can be resumed.
     `deadline` is a time (of time.monotonic) at which it stops and saves, as on Ctrl-C.
     Every other keyword is one of `Settings`: model, dim, epochs, sampling, focus, decay, loss, lr, seed, …
 
@@ -198,9 +201,9 @@ def train(
     whole = read(graph)
     if not len(whole):
         raise FocuseError(f"{whole.source}: no edges to train on")
-    splits = make_splits(whole, valid, test, valid_share, test_share, chosen, reporter)
+    splits = make_splits(whole, valid, test, valid_share, test_share, chosen, reporter, false)
     resolved = chosen.resolve(splits.train, choose_device(chosen.device))
-    normaliser = fit_normaliser(resolved.normalize or "relation", splits.train)
+    normaliser = normaliser_of(resolved, splits)
     if MODELS[resolved.model].confident:
         check_confidences(splits, resolved, reporter)
     splits = with_inferred(splits, soft_logic, rules, resolved, reporter)
@@ -264,8 +267,8 @@ def load(folder: str | Path, device: str = "auto") -> Run:
     tables, history = store.model(choose_device(device))
     check_tables(tables, settings, splits.train, Path(folder))
     engine, found = make_scorer(settings.model, tables), fingerprint(Path(folder))
-    about = {"folder": Path(folder), "tables": found, "choice": read_choice(Path(folder))}
-    return Run(settings, splits, normaliser, engine, history, **about)
+    choice = read_choice(Path(folder))
+    return Run(settings, splits, normaliser, engine, history, folder=Path(folder), choice=choice, tables=found)
 
 
 def make_scorer(model: str, tables: Mapping[str, torch.Tensor]) -> ReferenceEngine:
@@ -303,25 +306,6 @@ def _found(settings: Settings, value: float) -> str:
     return f"best validation MSE {-value:.4f}" if settings.judge == "mse" else f"best validation MRR {value:.3f}"
 
 
-def make_splits(
-    whole: Graph, valid: Any, test: Any, valid_share: float, test_share: float, settings: Settings, reporter: Reporter
-) -> Splits:
-    """Given splits, or random ones; what had to be merged or left out is reported."""
-    repeated = whole.repeated
-    if repeated:
-        done = "kept" if settings.duplicates == "keep" else f"merged by {settings.duplicates}"
-        reporter.note(f"{whole.source}: {repeated:,} rows repeat a (head, relation, tail); {done}")
-    whole = whole.merge_repeated(settings.duplicates)
-    if valid is None and test is None:
-        splits = split(whole, valid_share, test_share, settings.seed)
-    else:
-        held_valid, held_test = (None if part is None else read(part) for part in (valid, test))
-        splits = given(whole, held_valid, held_test, settings.seed, valid_share)
-    for warning in splits.warnings():
-        reporter.note(warning)
-    return splits
-
-
 def check_confidences(splits: Splits, settings: Settings, reporter: Reporter) -> None:
     """A model of confidence learns the weights themselves: they must be there, and lie in [0, 1] unless normalised."""
     if not splits.train.weighted:
@@ -345,7 +329,8 @@ def with_inferred(splits: Splits, soft_logic: Any, rules: Any, settings: Setting
     if soft_logic is not None:
         parts.append(read_soft_logic(soft_logic, splits.train).graph)
     if rules is not None:
-        found = ground(splits.train, _rules(rules), normalize=settings.normalize)
+        normalize = "none" if splits.merger is not None else settings.normalize
+        found = ground(splits.train, _rules(rules), normalize=normalize)
         for one in found:
             if one.note:
                 reporter.note(one.note)

@@ -56,6 +56,8 @@ def test_json_is_one_object_with_the_promised_keys(trained, small):
         "train_rows",
         "valid_rows",
         "test_rows",
+        "false_rows",
+        "columns",
         "settings",
     }
     assert data["run"] == str(trained.folder)
@@ -194,13 +196,19 @@ def test_help_states_the_real_defaults(command, small):
         "normalize": ("relation", "relation"),
         "judge": ("auto, by the model", "mrr"),
         "spread": ("Xavier's", None),
+        "importance": ("learned from the graph", None),
+        "decays": ("decay", None),
     }
     resolved = asdict(Settings().resolve(small, "cpu"))
     for name, (words, value) in described.items():
         assert stated.pop(name) == words
         assert resolved[name] == value
     plain = {name: text for name, text in stated.items() if name in settings}
-    assert set(plain) == set(settings) - set(described) - {"beta", "filter_negatives"}  # off unless given
+    assert set(plain) == set(settings) - set(described) - {
+        "beta",
+        "filter_negatives",
+        "lower_is_better",
+    }  # off unless given
     for name, text in plain.items():
         value = settings[name]
         assert text == value if isinstance(value, str) else float(text) == value, name

@@ -165,3 +165,12 @@ def test_a_trivial_scorer_says_what_the_predictor_says(train: list[Edge], absent
         given_ids, kinds = torch.arange(ENTITIES), torch.ones(ENTITIES, dtype=torch.int64)
         np.testing.assert_array_equal(scorer.score_all(given_ids, kinds, "tail").numpy(), cube[:, 1, :])
         np.testing.assert_array_equal(scorer.score_all(given_ids, kinds, "head").numpy(), cube[:, 1, :].T)
+
+
+@given(edges, tables)
+def test_where_lower_is_better_the_small_weights_gain_most(rows: list[Edge], scores: np.ndarray) -> None:
+    turned = graph_of([(h, r, t, 8 - eighths) for h, r, t, eighths in rows])
+    found = ndcg(Table(scores), turned.directed(True))
+    plain = ndcg(Table(scores), graph_of(rows))
+    assert found.queries == plain.queries
+    np.testing.assert_allclose([found.linear, found.exponential], [plain.linear, plain.exponential])

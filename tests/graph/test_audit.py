@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from focuse.graph import Graph, from_columns
+from focuse.graph import Graph, from_columns, read
 from focuse.graph.audit import audit, leakage
 
 Row = tuple[str, str, str, float]
@@ -126,3 +126,14 @@ def test_the_largest_and_smallest_ranges() -> None:
 def test_a_relation_without_edges_is_left_out() -> None:
     graph = graph_of([("a", "r", "b", 1.0), ("a", "s", "b", 2.0)]).select(np.array([1]))
     assert [fact.name for fact in audit(graph).per_relation] == ["s"]
+
+
+def test_several_columns() -> None:
+    train = read([("a", "r", "b", 1, None), ("a", "r", "c", 2, 5), ("b", "r", "c", 2, 7)])
+    test = read([("a", "r", "b", 1, None), ("a", "r", "c", 2, 6), ("b", "r", "c", None, 7)])
+    facts = audit(train, {"test": test})
+    assert (facts.leakage["test"].same_triple, facts.leakage["test"].same_triple_and_weight) == (3, 1)
+    first, second = facts.columns
+    assert (first.name, first.weight_min, first.weight_max, first.missing) == ("w1", 1, 2, 0)
+    assert (second.weight_mean, second.missing) == (6, pytest.approx(1 / 3))
+    assert first.importance == second.importance == 0.5  # too few rows to tell

@@ -92,6 +92,19 @@ def same(one: Graph, other: Graph) -> None:
     assert (one.source, one.weighted, repr(one)) == (other.source, other.weighted, repr(other))
 
 
+def test_several_columns_are_kept(shelf: Shelf) -> None:
+    path = shelf.put("a\tr\tb\t0.5\t\nb\ts\tc\t-2\t7\n")
+    shelf.settle()
+    for expected in ((1, 1), (0, 0)):
+        assert shelf.costs(path, weights=[4, 5]) == expected
+    columns = read(path, weights=[4, 5]).columns
+    assert columns is not None
+    assert columns.names == ("w1", "w2")
+    np.testing.assert_array_equal(columns.values, [[0.5, np.nan], [-2, 7]])
+    assert shelf.costs(path, columns=[1, 2, 3, 4]) == (1, 1)
+    assert read(path, columns=[1, 2, 3, 4]).columns is None
+
+
 # ---- the same graph, without reading --------------------------------------------------------------------------------
 
 

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from focuse.errors import FocuseError
 from focuse.graph import Graph, from_columns
-from focuse.graph.weights import NORMALISERS, comparable, default_normaliser, fit_normaliser
+from focuse.graph.weights import (
+    NORMALISERS,
+    comparable,
+    default_normaliser,
+    fit_normaliser,
+    in_units,
+    stored_normaliser,
+    strength,
+)
 
 Edge = tuple[str, float]
 NUMBER = st.one_of(
@@ -191,3 +199,46 @@ def test_nothing_stays_nothing(name: str) -> None:
     normaliser = fit_normaliser(name, graph)
     empty = np.empty(0), np.empty(0, np.int32)
     assert normaliser.transform(*empty).shape == normaliser.inverse(*empty).shape == (0,)
+
+
+class TestLowerIsBetter:
+    """Small numbers are the strong ones: shares fall as weights rise, and strengths with them."""
+
+    @pytest.mark.parametrize("name", NORMALISERS)
+    def test_mirrored(self, name: str) -> None:
+        graph = graph_of([("r", 0.0), ("r", 0.25), ("r", 0.25), ("r", 1.0), ("s", 0.3), ("s", 0.4)])
+        plain = fit_normaliser(name, graph)
+        turned = fit_normaliser(name, graph.directed(True))
+        share = turned.transform(graph.weight, graph.relation)
+        np.testing.assert_allclose(share, 1 - plain.transform(graph.weight, graph.relation))
+        np.testing.assert_allclose(turned.inverse(share, graph.relation), graph.weight)
+        again = stored_normaliser(name, turned.arrays, lower=True)
+        np.testing.assert_array_equal(again.transform(graph.weight, graph.relation), share)
+
+    @pytest.mark.parametrize("name", ["relation", "global", "quantile"])
+    def test_a_single_value_is_strong_either_way(self, name: str) -> None:
+        graph = graph_of([("r", 4.0), ("r", 4.0)]).directed(True)
+        assert fit_normaliser(name, graph).transform(graph.weight, graph.relation).tolist() == [1.0, 1.0]
+
+    def test_as_they_are_must_lie_in_the_unit_range(self) -> None:
+        with pytest.raises(FocuseError, match="found 0 to 3"):
+            fit_normaliser("none", graph_of([("r", 0.0), ("r", 3.0)]).directed(True))
+
+    @pytest.mark.parametrize("weights", [[0.1, 0.9, 0.5], [2.0, 40.0, 3.0], [-7.0, -1.0, 3.0]])
+    def test_strength_and_back(self, weights: list[float]) -> None:
+        graph = graph_of([("r", weight) for weight in weights])
+        turned = graph.directed(True)
+        np.testing.assert_allclose(strength(turned, turned), 1 - comparable(graph.weight, graph.weight))
+        np.testing.assert_array_equal(strength(graph, graph), comparable(graph.weight, graph.weight))
+        for one in (graph, turned):
+            np.testing.assert_allclose(in_units(strength(one, one), one), graph.weight)
+
+    def test_equal_weights_are_all_strong(self) -> None:
+        graph = graph_of([("r", 4.0), ("r", 4.0)]).directed(True)
+        assert strength(graph, graph).tolist() == [1.0, 1.0]
+
+    def test_the_direction_is_trains(self) -> None:
+        train = graph_of([("r", 2.0), ("r", 8.0)]).directed(True)
+        other = graph_of([("r", 8.0), ("r", 2.0)]).align(train).graph
+        assert other.lower_is_better
+        assert strength(other, train).tolist() == [0.0, 1.0]

@@ -34,6 +34,15 @@ WRONG = [
     ({"regularizer": "l3:-1"}, "l3:1e-3"),
     ({"regularizer": "l3:nan"}, "not a number"),
     ({"regularize": "row"}, "did you mean rows"),
+    ({"negative_weights": "againts"}, "did you mean against"),
+    ({"zero_weights": "negative"}, "did you mean negatives"),
+    ({"importance": "confidence"}, "like 'confidence=2'"),
+    ({"importance": {"confidence": -1}}, "at least 0"),
+    ({"importance": {"a,b": 1}}, "one without a comma"),
+    ({"lower_is_better": [3]}, "give its name"),
+    ({"decays": "a=1,a=2"}, "a is given twice"),
+    ({"decays": "a=1.5"}, "whole number of epochs"),
+    ({"decays": "a=1", "beta": 0.5}, "with a falling β"),
     ({"optimizer": "row-adam", "regularize": "tables"}, "cannot regularize whole tables"),
     ({"optimizer": "row-adagrad", "regularize": "tables"}, "use regularize 'touched' or 'rows'"),
     ({"dim": 0}, "dim 0: give a whole number of at least 1"),
@@ -103,8 +112,8 @@ class TestResolve:
         resolved = Settings().resolve(small, "cpu")
         left = {f.name for f in fields(resolved) if getattr(resolved, f.name) in (None, "auto")}
         # β follows its schedule, the first embeddings' deviation each table's size; which engine computes a step is
-        # the matter of the machine that does, also on a resume.
-        assert left == {"beta", "engine", "spread"}
+        # the matter of the machine that does, also on a resume. What columns count is learnt, if there are any.
+        assert left == {"beta", "engine", "spread", "importance", "decays"}
         assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (50, 25, 38)
         assert (resolved.sampling, resolved.negatives, resolved.lr) == ("shared", 256, 0.1)
         assert (resolved.nonlinearity, resolved.normalize, resolved.device) == ("softplus", "relation", "cpu")

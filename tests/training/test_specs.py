@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from focuse.errors import FocuseError
-from focuse.training.specs import parse_duration, parse_spec
+from focuse.training.specs import parse_duration, parse_named, parse_names, parse_spec, worded
 
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz-0123456789", min_size=1, max_size=12)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -53,3 +53,18 @@ def test_durations(text: str, seconds: float) -> None:
 def test_what_is_no_duration_says_how_to_write_one(text: str) -> None:
     with pytest.raises(FocuseError, match="like '90s', '30m', '2h'"):
         parse_duration(text)
+
+
+NAMES = st.text("abc =.é", min_size=1, max_size=6).map(str.strip).filter(lambda name: name.strip("= ") != "")
+
+
+@given(st.dictionaries(NAMES, st.floats(0, 1e9), max_size=4))
+def test_numbers_of_columns_are_worded_and_read(numbers: dict[str, float]) -> None:
+    assert parse_named(worded(numbers), "importance") == numbers
+    assert parse_names(worded(list(numbers))) == list(numbers)
+
+
+def test_what_is_worded_already_stays() -> None:
+    assert worded("a=1") == "a=1"
+    assert worded(None) is None
+    assert (worded(False), worded({"b", "a"})) == ("", "a,b")

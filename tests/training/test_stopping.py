@@ -90,6 +90,14 @@ def test_most_are_drawn_by_seed() -> None:
     assert len(rows_of(judge_of([0.9] * 10_000, [0.0, 1.0]))) == 10_000
 
 
+def test_where_lower_is_better_the_small_weights_are_judged() -> None:
+    nothing = torch.empty(0, dtype=torch.int64)
+    valid, train = graph_of(np.arange(200.0)), graph_of([0.0, 100.0]).directed(True)
+    judge = make_judge(valid, train, Known(nothing, nothing, nothing, 201, 1), 0.4, 0)
+    assert judge is not None
+    assert rows_of(judge) == [*range(61)]  # a strength of at least 0.4
+
+
 def test_nothing_to_judge_by() -> None:
     nothing = torch.empty(0, dtype=torch.int64)
     assert make_judge(graph_of([]), graph_of([1.0]), Known(nothing, nothing, nothing, 2, 1), 0.8, 0) is None

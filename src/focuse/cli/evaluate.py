@@ -38,6 +38,9 @@ def command(
     columns: Annotated[
         str | None, typer.Option(help="Columns of the given files to use, by heading or counted from 1.")
     ] = None,
+    weight_columns: Annotated[
+        str | None, typer.Option(help="Several weight columns of the given files, by heading or counted from 1.")
+    ] = None,
     delimiter: Annotated[str | None, typer.Option(help="Separator of the given files.")] = None,
     header: Annotated[
         bool | None, typer.Option("--header/--no-header", help="Whether line 1 of them is a header.")
@@ -58,7 +61,7 @@ def command(
         raise FocuseError("--negatives, --queries and --threshold go with --weights")
     if weights and (ties, protocol, raw) != ("worst", "sides", False):
         raise FocuseError("--ties, --protocol and --raw are about ranks; leave them out with --weights")
-    layout = Layout(columns, delimiter, header)
+    layout = Layout(columns, delimiter, header, weight_columns)
     graph = None if test is None else layout.read(test)
     loaded = load(run, device)
     if weights:

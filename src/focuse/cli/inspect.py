@@ -27,6 +27,9 @@ def command(
     valid: Annotated[Path | None, typer.Option(help="Validation triples.")] = None,
     test: Annotated[Path | None, typer.Option(help="Test triples.")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns to use, by heading or counted from 1.")] = None,
+    weight_columns: Annotated[
+        str | None, typer.Option(help="Several weight columns, by heading or counted from 1.")
+    ] = None,
     delimiter: Annotated[str | None, typer.Option(help="Separator of a text file.")] = None,
     header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 is a header.")] = None,
     most: Annotated[int, typer.Option("--relations", help="Most relations to list.")] = 20,
@@ -37,7 +40,7 @@ def command(
     With --valid or --test: what of them train gives away, and how well three guesses without a model predict their
     weights.
     """
-    layout = Layout(columns, delimiter, header)
+    layout = Layout(columns, delimiter, header, weight_columns)
     graphs = {name: layout.read(path) for name, path in (("valid", valid), ("test", test)) if path is not None}
     train = layout.read(file)
     facts = audit(train, graphs)
@@ -51,7 +54,7 @@ def describe(facts: Audit, most: int, trivial: Mapping[str, Trivial] | None = No
     lines = [
         f"{facts.source}: {facts.edges:,} edges, {facts.entities:,} entities, {facts.relations:,} relations",
         f"first edge: {' | '.join(map(printable, facts.first_edge))}",
-        _weights(facts),
+        *([_columns(facts)] if facts.columns else [_weights(facts)]),
         f"repeated triples: {facts.repeated_triples:,} ({facts.repeated_rows:,} extra rows), "
         f"{facts.repeated_with_other_weight:,} of them with differing weights",
         f"inverse pairs: {facts.rows_with_inverse:,} rows have an edge back, "
@@ -102,6 +105,26 @@ def _as_data(rows: Mapping[str, Trivial]) -> dict[str, Any]:
         name: {part: {row: errors.to_dict() for row, errors in found.items()} for part, found in parts.items()}
         for name, parts in rows.items()
     }
+
+
+def _columns(facts: Audit) -> str:
+    """Several weights: the range of each, how many edges lack it, and what it would count in training."""
+    shown = [
+        [
+            f"  {printable(row.name)}",
+            *(f"{number:.4g}" for number in (row.weight_min, row.weight_mean, row.weight_max)),
+            *(f"{share:.1%}" for share in (row.missing, row.explained)),
+            f"{row.importance:.2f}",
+        ]
+        for row in facts.columns
+    ]
+    headings = ["", "min", "mean", "max", "missing", "told by structure", "importance"]
+    lines = [
+        f"weights: {len(facts.columns)} columns",
+        table(headings, shown),
+        "  what follows looks at the plain mean of an edge's columns, each brought to [0, 1]",
+    ]
+    return "\n".join(lines)
 
 
 def _weights(facts: Audit) -> str:

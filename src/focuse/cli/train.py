@@ -15,6 +15,7 @@ NAME = "train"
 SHORT = "Learn a graph and write a run."
 NOT_SETTINGS = {"graph", "valid", "test", "valid_share", "test_share", "columns", "delimiter", "header"}
 NOT_SETTINGS |= {"relation_weights", "out", "config", "resume", "as_json", "quiet", "soft_logic", "rules"}
+NOT_SETTINGS |= {"weight_columns", "lower_columns", "lower_is_better", "false"}
 
 
 def command(
@@ -35,6 +36,9 @@ def command(
     test_share: Annotated[float, typer.Option(help="Share held out where neither --valid nor --test is given.")] = 0.1,
     columns: Annotated[
         str | None, typer.Option(help="Columns to use, by heading or counted from 1: head,relation,tail[,weight].")
+    ] = None,
+    weight_columns: Annotated[
+        str | None, typer.Option(help="Several weight columns, by heading or counted from 1; numbers may be missing.")
     ] = None,
     delimiter: Annotated[str | None, typer.Option(help="Separator of a text file [default: found by looking].")] = None,
     header: Annotated[
@@ -124,6 +128,30 @@ def command(
     duplicates: Annotated[
         str | None, typer.Option(help="Repeated triples: keep, max, mean or last [default: keep].")
     ] = None,
+    lower_is_better: Annotated[
+        bool, typer.Option("--lower-is-better", help="Small weights are the strong ones (p-values, distances).")
+    ] = False,
+    lower_columns: Annotated[
+        str | None, typer.Option(help="Weight columns of which the small numbers are the strong ones.")
+    ] = None,
+    importance: Annotated[
+        str | None,
+        typer.Option(help="What weight columns count, like confidence=2,recency=1 [default: learned from the graph]."),
+    ] = None,
+    decays: Annotated[
+        str | None, typer.Option(help="λ of single weight columns, like confidence=20,recency=50 [default: decay].")
+    ] = None,
+    negative_weights: Annotated[
+        str | None,
+        typer.Option(help="Weights below 0: light (just small) or against (evidence against a link) [default: light]."),
+    ] = None,
+    zero_weights: Annotated[
+        str | None,
+        typer.Option(help="Weights of 0: light (just small) or negatives (false triples) [default: light]."),
+    ] = None,
+    false: Annotated[
+        Path | None, typer.Option(help="Triples known to be false: head, relation, tail[, strength of evidence].")
+    ] = None,
     soft_logic: Annotated[
         Path | None, typer.Option(help="UKGE: triples that rules inferred, with their confidences.")
     ] = None,
@@ -166,6 +194,8 @@ def command(
     The weights decide what training focuses on. Ctrl-C saves; --resume goes on.
     """
     given = {key: value for key, value in context.params.items() if key not in NOT_SETTINGS and value is not None}
+    if lower_is_better or lower_columns:
+        given["lower_is_better"] = lower_columns or True
     if resume is not None:
         typed = {name for name in context.params if _typed(context, name)}
         extra = sorted(typed - {"resume", "epochs", "device", "quiet", "as_json"})
@@ -204,12 +234,15 @@ def _train(graph: Path | None, out: Path | None, options: dict[str, Any], given:
                 f"{options['config']}: that run learnt from inferred triples; give --soft-logic or --rules again, or "
                 "--soft-logic-weight 0 to do without"
             )
+        taken = given.get("negative_weights") == "against" or given.get("zero_weights") == "negatives"
+        if "false" in read_toml(options["config"]).get("sources", {}) and not (options["false"] or taken):
+            raise FocuseError(f"{options['config']}: that run learnt from false triples; give --false again")
     Settings.of(**given)  # before a long file is read
-    layout = Layout(options["columns"], options["delimiter"], options["header"])
+    layout = Layout(*(options[name] for name in ("columns", "delimiter", "header", "weight_columns")))
     weights = options["relation_weights"]
     valid, test = (None if options[name] is None else layout.read(options[name], weights) for name in ("valid", "test"))
     whole = layout.read(graph, weights)
-    more = {name: options[name] for name in ("valid_share", "test_share", "soft_logic", "rules")}
+    more = {name: options[name] for name in ("valid_share", "test_share", "soft_logic", "rules", "false")}
     return train(whole, valid=valid, test=test, **more, out=out, progress=not quiet, **given), out
 
 
@@ -227,6 +260,8 @@ def _summary(run: Any, folder: Path) -> dict[str, Any]:
         "train_rows": len(run.splits.train),
         "valid_rows": len(run.splits.valid.graph),
         "test_rows": len(run.splits.test.graph),
+        "false_rows": 0 if run.splits.false is None else len(run.splits.false),
+        "columns": None if run.splits.merger is None else run.splits.merger.to_dict(),
         "settings": run.settings.to_dict(),
     }
 

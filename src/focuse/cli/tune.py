@@ -26,6 +26,7 @@ def command(
     valid_share: Annotated[float, typer.Option(help="Share of GRAPH held out where no --valid is given.")] = 0.1,
     test_share: Annotated[float, typer.Option(help="Share held out where neither --valid nor --test is given.")] = 0.1,
     columns: Annotated[str | None, typer.Option(help="Columns to use, as for train.")] = None,
+    weight_columns: Annotated[str | None, typer.Option(help="Several weight columns, as for train.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Separator of a text file [default: found by looking].")] = None,
     header: Annotated[
         bool | None, typer.Option("--header/--no-header", help="Whether line 1 is a header [default: by looking].")
@@ -72,7 +73,7 @@ def command(
     options = {name: value for name, value in given.items() if value is not None}
     wanted = read_space(space, search or [], fixed or [], options)
     seconds = None if budget is None else parse_duration(budget)
-    layout = Layout(columns, delimiter, header)
+    layout = Layout(columns, delimiter, header, weight_columns)
     held = {
         name: None if path is None else layout.read(path, relation_weights)
         for name, path in (("valid", valid), ("test", test))

@@ -16,7 +16,7 @@ from focuse.evaluation.order import Order, order_of
 from focuse.evaluation.ranking import Ranking, Scorer, rank
 from focuse.evaluation.suggestions import Suggestions, suggestions_of
 from focuse.graph.graph import Aligned, Graph
-from focuse.graph.weights import comparable
+from focuse.graph.weights import strength
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,15 @@ def evaluate(
     """Rank every triple of `test` (in train's ids) and sum up.
 
     `known` holds test's own facts and those of train and `valid`. Ranks are filtered by them unless `filtered` is
-    False. Deciles look at the weights as they are if all lie in [0, 1], else at global min–max.
+    False. Deciles look at the weights as they are if all lie in [0, 1], else at global min–max; where lower is better
+    in train, the top one has the smallest.
     """
     graph = test.graph
     if not len(graph):
         raise FocuseError(f"{graph.source}: no test triple has all its names in train; {str(test) or 'it is empty'}")
     ranking = rank_graph(scorer, graph, known)
     ranks = (ranking.filtered if filtered else ranking.raw).ranks(ties, protocol)
-    weight = comparable(graph.weight, train.weight)
+    weight = strength(graph, train)
     bottom_share, top_share = deciles(weight)
     size = decile_size(len(graph))
     top, bottom = figures(ranks, top_share, size), figures(ranks, bottom_share, size)

@@ -26,7 +26,7 @@ from focuse.evaluation.confidence import finite_or_none
 from focuse.evaluation.ranking import SCORES_AT_ONCE, TIES, Rivals, Scorer
 from focuse.evaluation.weighing import join
 from focuse.graph.graph import Graph
-from focuse.graph.weights import comparable
+from focuse.graph.weights import strength
 from focuse.models import Side
 
 # Sorting holds each score four times over: twice as float32, once as an int64 place.
@@ -73,7 +73,7 @@ def ndcg(scorer: Scorer, queries: Graph, ties: str = "worst", at_once: int = SOR
     facts = queries.merge_repeated("max")
     if not len(facts):
         return Gain(0, math.nan, math.nan, ties)
-    weight = comparable(facts.weight, facts.weight)
+    weight = strength(facts, facts)
     # By query, the heaviest first: then a fact's place in its query is its ideal rank.
     order = np.lexsort((-weight, query_keys(facts)))
     facts, weight = facts.select(order), weight[order]

@@ -26,7 +26,9 @@ from focuse.evaluation.confidence import (
     spearman,
 )
 from focuse.graph.audit import leaked
+from focuse.graph.columns import joined
 from focuse.graph.graph import Graph
+from focuse.graph.merging import fit_merger
 from focuse.graph.weights import in_unit_range
 
 PROTOCOLS = {
@@ -72,6 +74,7 @@ def join(graphs: Sequence[Graph]) -> Graph:
         relation=np.concatenate([graph.relation for graph in graphs]),
         tail=np.concatenate([graph.tail for graph in graphs]),
         weight=np.concatenate([graph.weight for graph in graphs]),
+        columns=joined(graph.columns for graph in graphs),
     )
 
 
@@ -221,7 +224,9 @@ def weigh(
             raise FocuseError(f"a predictor is called {name!r}, as a trivial row is; give it another name")
     for name in with_negatives or {}:
         choose("predictor", name, predictors)
-    unit = all(in_unit_range(graph.weight) for graph in (train, test.with_negatives))
+    # Where lower is better, a weight of 0 is the strongest and not that of a false triple.
+    turned = train.lower_is_better
+    unit = not turned and all(in_unit_range(graph.weight) for graph in (train, test.with_negatives))
     plan = _Plan(unit, threshold if unit else None, validation if unit else None)
     parts = _parts(test, train)
     everyone: dict[str, Predictor] = {**predictors, **trivial}
@@ -231,7 +236,7 @@ def weigh(
         for name, predictor in (unsure if key in DOUBTING else everyone).items():
             rows.setdefault(name, {})[key] = plan.figures(predictor, graph, key)
     below = (*trivial, *(name for name in doubting if name in rows))
-    return WeightTable(rows, below, plan.threshold, tuple(_notes(test, unit)))
+    return WeightTable(rows, below, plan.threshold, tuple(_notes(test, unit, turned)))
 
 
 def trivial_errors(train: Graph, held_out: Graph) -> dict[str, dict[str, Errors]]:
@@ -239,8 +244,12 @@ def trivial_errors(train: Graph, held_out: Graph) -> dict[str, dict[str, Errors]
 
     What a model must beat on a user's own split, known before one is trained: `focuse inspect` prints it.
     """
+    test = held_out.align(train).graph
+    if train.columns is not None:  # several weights are looked at as the one that training makes of them
+        merger = fit_merger(train)
+        train, test = merger(train), merger(test)
     trivial = fit_trivial(train)
-    parts = _parts(WeightTest(held_out.align(train).graph), train)
+    parts = _parts(WeightTest(test), train)
     return {
         key: {name: errors(predict(row, graph), graph.weight) for name, row in trivial.items()}
         for key, graph in parts.items()
@@ -256,14 +265,15 @@ def _parts(test: WeightTest, train: Graph) -> dict[str, Graph]:
     return parts
 
 
-def _notes(test: WeightTest, unit: bool) -> list[str]:
+def _notes(test: WeightTest, unit: bool, turned: bool) -> list[str]:
     notes = ["the trivial rows are fitted on the weights of train's facts alone: they do not know what a corruption is"]
     if test.negatives is None:
         notes = []
     elif len(test.negatives) != len(test.positives):
         notes.append(f"{len(test.negatives):,} negatives to {len(test.positives):,} positives, not as many")
     if not unit:
-        notes.append("weights outside [0, 1]: no calibration error and no classification")
+        why = "lower is better" if turned else "weights outside [0, 1]"
+        notes.append(f"{why}: no calibration error and no classification")
     return notes
 
 

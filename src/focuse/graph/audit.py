@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from focuse.graph.graph import Graph, Unseen
+from focuse.graph.merging import fit_merger
 
 BINS = 10
 
@@ -27,6 +28,22 @@ class RelationFacts:
     weight_mean: float
     weight_max: float
     histogram: list[int]
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """One of several weight columns: its range, the share of edges that lack it, and what it would count in training.
+
+    `explained` is the share of its variance that the graph's structure tells.
+    """
+
+    name: str
+    weight_min: float
+    weight_mean: float
+    weight_max: float
+    missing: float
+    explained: float
+    importance: float
 
 
 @dataclass(frozen=True)
@@ -65,6 +82,7 @@ class Audit:
     rows_with_same_relation_inverse: int
     per_relation: list[RelationFacts]
     leakage: dict[str, Leakage] = field(default_factory=dict)
+    columns: list[ColumnFacts] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -100,7 +118,30 @@ def audit(graph: Graph, held_out: dict[str, Graph] | None = None) -> Audit:
         ),
         per_relation=_per_relation(graph),
         leakage={name: leakage(graph, other) for name, other in (held_out or {}).items()},
+        columns=_columns(graph),
     )
+
+
+def _columns(graph: Graph) -> list[ColumnFacts]:
+    """One entry a weight column where there are several, with the importance that training would learn."""
+    if graph.columns is None:
+        return []
+    merger = fit_merger(graph)
+    facts = []
+    for place, name in enumerate(graph.columns.names):
+        weight = graph.column(name).weight
+        facts.append(
+            ColumnFacts(
+                name=name,
+                weight_min=float(weight.min()),
+                weight_mean=_scaled(np.mean, weight),
+                weight_max=float(weight.max()),
+                missing=1 - len(weight) / len(graph),
+                explained=float(merger.explained[place]),
+                importance=float(merger.importance[place]),
+            )
+        )
+    return facts
 
 
 def _first_edge(graph: Graph) -> list[str]:
@@ -145,12 +186,25 @@ def _pairs(graph: Graph, reverse: bool = False) -> npt.NDArray[np.int64]:
 
 
 def _same_with_weight(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
-    """Rows whose triple and weight both stand in train; bool [n]."""
+    """Rows whose triple and weight (of several, all of them) both stand in train; bool [n]."""
+    if train.columns is not None and rows.columns is not None:
+        return _same_with_columns(train, rows)
     kind = np.dtype([("key", np.int64), ("weight", np.float64)])
     ours, theirs = np.empty(len(rows), kind), np.empty(len(train), kind)
     ours["key"], ours["weight"] = rows.keys, rows.weight
     theirs["key"], theirs["weight"] = train.keys, train.weight
     return np.isin(ours, theirs)
+
+
+def _same_with_columns(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
+    """As above for several weights, what is missing in both being the same."""
+    if train.columns is None or rows.columns is None:
+        return np.zeros(len(rows), bool)
+    key = np.unique(np.concatenate([rows.keys, train.keys]), return_inverse=True)[1]
+    numbers = np.concatenate([rows.columns.by_name(train.columns.names), train.columns.values])
+    table = np.column_stack([key, np.where(np.isnan(numbers), np.inf, numbers)])
+    place = np.unique(table, axis=0, return_inverse=True)[1].ravel()
+    return np.isin(place[: len(rows)], place[len(rows) :])
 
 
 def _scaled(middle: Callable[[npt.NDArray[np.float64]], Any], weight: npt.NDArray[np.float64]) -> float:

@@ -15,12 +15,14 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from focuse.errors import FocuseError
+from focuse.graph.columns import ALL_MISSING
 from focuse.graph.layout import ROLES, Layout, quoting
 
 NOT_A_NUMBER = "is not a number; mend it"
 # What Arrow reads; Python's float would also take 1_000, other scripts' digits and odd spaces.
 PLAIN = re.compile(r"[ \t]*[-+.eE0-9]+[ \t]*")
 DECIMAL_COMMA = re.compile(r"[ \t]*[-+]?[0-9.]+,[0-9]+[ \t]*")
+MISSING = ("", "nan", "NaN", "NAN")  # of one of several weights
 SHOWN = 60  # letters of a faulty weight that a message shows
 
 
@@ -48,17 +50,23 @@ def row_fault(row: list[str], layout: Layout) -> str:
     """What is wrong with one row, and what to do; empty if nothing is."""
     if len(row) != layout.width:
         return f"{len(row)} columns instead of {layout.width}; give every line head, relation, tail and weight"
-    for role, place in zip(ROLES, layout.places, strict=False):
+    several = len(layout.names) > 1
+    for role, place in zip([*ROLES, *["weight"] * len(layout.names)], layout.places, strict=False):
         field = row[place]
         if not field.isascii() and any("\udc80" <= letter <= "\udcff" for letter in field):
             return f"the {role} is not UTF-8 text; save the file as UTF-8"
         if role == "weight":
-            fault = weight_fault(field)
+            fault = "" if several and is_missing(field) else weight_fault(field)
             if fault:
                 return fault
         elif not field:
             return f"the {role} is empty; give it a name or remove the line"
-    return ""
+    return ALL_MISSING if several and all(is_missing(row[place]) for place in layout.places[3:]) else ""
+
+
+def is_missing(field: str) -> bool:
+    """Whether a field stands for a number that is not there: empty, or NaN."""
+    return field in MISSING
 
 
 def weight_fault(field: object) -> str:

@@ -1,4 +1,4 @@
-"""A weighted graph in columns: ids of heads, relations and tails, and a number an edge."""
+"""A weighted graph in columns: ids of heads, relations and tails, and one or several numbers an edge."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from focuse.errors import FocuseError, choose
+from focuse.graph.columns import Columns, merge_groups
 from focuse.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Graph:
 
     `head`, `relation` and `tail` are int32 [n] places in the vocabularies, `weight` is float64 [n] in the
     user's own units. `weighted` is False when the source had no numbers and every weight is 1 by convention.
+    Where an edge has several numbers, `columns` holds them and `weight` is what they make together, in [0, 1].
+    `lower_is_better` says that small weights are the strong ones (of several columns, each says so by itself).
     """
 
     head: Ids
@@ -42,9 +45,13 @@ class Graph:
     relations: Vocabulary
     source: str = "graph"
     weighted: bool = True
+    columns: Columns | None = None
+    lower_is_better: bool = False
 
     def __post_init__(self) -> None:
         lengths = {len(self.head), len(self.relation), len(self.tail), len(self.weight)}
+        if self.columns is not None:
+            lengths.add(len(self.columns))
         if len(lengths) != 1:
             raise FocuseError(f"{self.source}: columns of different lengths: {sorted(lengths)}")
 
@@ -77,27 +84,62 @@ class Graph:
     def select(self, rows: npt.NDArray[Any]) -> Graph:
         """The same vocabularies with only `rows` (indices or a mask)."""
         return replace(
-            self, head=self.head[rows], relation=self.relation[rows], tail=self.tail[rows], weight=self.weight[rows]
+            self,
+            head=self.head[rows],
+            relation=self.relation[rows],
+            tail=self.tail[rows],
+            weight=self.weight[rows],
+            columns=None if self.columns is None else self.columns.take(rows),
         )
 
+    def column(self, name: str) -> Graph:
+        """The graph whose weight is one of its columns, in the user's units; edges that lack it are left out.
+
+        >>> from focuse.graph import read
+        >>> both = read([("a", "r", "b", 0.9, None), ("a", "r", "c", 0.2, 30)])
+        >>> both.columns.names, both.column("w2").weight.tolist()
+        (('w1', 'w2'), [30.0])
+        """
+        if self.columns is None:
+            raise FocuseError(f"{self.source}: no weight column {name!r}; it has one weight an edge, without a name")
+        values = self.columns.values[:, self.columns.place(name)]
+        lower = name in self.columns.lower
+        alone = replace(self, weight=values, columns=None, lower_is_better=lower, weighted=True)
+        return alone.select(~np.isnan(values))
+
+    def directed(self, lower: Iterable[str] | bool) -> Graph:
+        """The same graph with small numbers as the strong ones: of all columns (True) or of those called `lower`."""
+        if isinstance(lower, bool):
+            names = (self.columns.names if self.columns is not None else ()) if lower else ()
+        else:
+            names = tuple(lower)
+        if self.columns is not None:
+            columns = replace(self.columns, lower=frozenset(names))
+            return replace(self, columns=columns, weight=columns.provisional())
+        if names:
+            raise FocuseError(
+                f"{self.source}: it has one weight an edge, without a name; lower_is_better is all or none"
+            )
+        return replace(self, lower_is_better=bool(lower))
+
     def merge_repeated(self, policy: str) -> Graph:
-        """Repeated (head, relation, tail) made one row by `policy`: keep (all rows), max, mean or last."""
+        """Repeated (head, relation, tail) made one row by `policy`: keep (all rows), max, mean or last.
+
+        max keeps the strongest number: the smallest, where lower is better. Missing ones are passed over.
+        """
         choose("policy for repeated triples", policy, DUPLICATE_POLICIES)
         if policy == "keep":
             return self
-        _, first, group, count = np.unique(self.keys, return_index=True, return_inverse=True, return_counts=True)
-        merged: Weights
-        if policy == "mean":
-            # Divided before the sum: that of numbers near 1e308 would overflow.
-            merged = np.asarray(np.bincount(group, weights=self.weight / count[group]), np.float64)
-        elif policy == "max":
-            merged = np.full(len(first), -np.inf)
-            np.maximum.at(merged, group, self.weight)
-        else:
-            merged = np.empty(len(first))
-            merged[group] = self.weight  # NumPy keeps the last value written to a place
+        _, first, group = np.unique(self.keys, return_index=True, return_inverse=True)
+        merged = merge_groups(self.weight, group, len(first), policy, self.lower_is_better)
+        columns = self.columns
+        if columns is not None:
+            each = zip(columns.names, columns.values.T, strict=True)
+            values = [merge_groups(one, group, len(first), policy, name in columns.lower) for name, one in each]
+            columns = replace(columns, values=np.stack(values, axis=1))
         order = np.argsort(first)
-        return replace(self.select(first[order]), weight=merged[order])
+        kept = replace(self, columns=None).select(first[order])
+        return replace(kept, weight=merged[order], columns=None if columns is None else columns.take(order))
 
     def align(self, vocabulary_of: Graph) -> Aligned:
         """This graph in the ids of another one (train); rows with names unknown there are set apart."""
@@ -113,6 +155,8 @@ class Graph:
             weight=self.weight[known],
             entities=vocabulary_of.entities,
             relations=vocabulary_of.relations,
+            columns=None if self.columns is None else self.columns.take(known),
+            lower_is_better=vocabulary_of.lower_is_better,
         )
         return Aligned(graph, self._unseen(~known, entity < 0, relation < 0))
 
@@ -134,15 +178,29 @@ class Graph:
     # ---- out to other forms -------------------------------------------------------------------------------------
 
     def to_arrow(self) -> pa.Table:
-        """A table with the columns head, relation, tail, weight and names instead of ids."""
-        return pa.table(
-            {
-                "head": self.entities.take(self.head),
-                "relation": self.relations.take(self.relation),
-                "tail": self.entities.take(self.tail),
-                "weight": self.weight,
-            }
-        )
+        """A table with the columns head, relation, tail, weight and names instead of ids.
+
+        Several weights are one column each, by their names, null where one is missing.
+        """
+        names = {
+            "head": self.entities.take(self.head),
+            "relation": self.relations.take(self.relation),
+            "tail": self.entities.take(self.tail),
+        }
+        return pa.table({**names, **self._numbers()})
+
+    def _numbers(self) -> dict[str, pa.Array]:
+        """Each weight column by its heading."""
+        if self.columns is None:
+            return {"weight": pa.array(self.weight)}
+        taken = sorted({"head", "relation", "tail"} & set(self.columns.names))
+        if taken:
+            raise FocuseError(f"{self.source}: a weight column is called {taken[0]!r}, as one of names is; rename it")
+        values = np.ascontiguousarray(self.columns.values.T)
+        return {
+            name: pa.array(column, mask=np.isnan(column))
+            for name, column in zip(self.columns.names, values, strict=True)
+        }
 
     def to_pandas(self) -> pandas.DataFrame:
         return self.to_arrow().to_pandas()
@@ -153,15 +211,20 @@ class Graph:
         return polars.from_arrow(self.to_arrow())
 
     def to_networkx(self) -> networkx.MultiDiGraph:
-        """A directed multigraph: an edge's key is a running number, its data `relation` and `weight`."""
+        """A directed multigraph: an edge's key is a running number, its data `relation` and `weight`.
+
+        Several weights stand there by their names; missing ones are left out.
+        """
         import networkx
 
         graph = networkx.MultiDiGraph()
         graph.add_nodes_from(self.entities)
         table = self.to_arrow().to_pydict()
+        heads, tails = table.pop("head"), table.pop("tail")
+        rows = zip(*table.values(), strict=True)
         graph.add_edges_from(
-            (h, t, {"relation": r, "weight": w})
-            for h, r, t, w in zip(table["head"], table["relation"], table["tail"], table["weight"], strict=True)
+            (head, tail, {key: value for key, value in zip(table, row, strict=True) if value is not None})
+            for head, tail, row in zip(heads, tails, rows, strict=True)
         )
         return graph
 
@@ -216,15 +279,22 @@ def from_columns(
     tail: Iterable[str] | pa.Array,
     weight: npt.ArrayLike | None = None,
     source: str = "graph",
+    columns: Columns | None = None,
 ) -> Graph:
-    """Encode columns of names. Entities are numbered in order of appearance, heads first."""
+    """Encode columns of names. Entities are numbered in order of appearance, heads first.
+
+    With `columns` of several weights, `weight` is left out.
+    """
     heads, kinds, tails = (_encoded(column) for column in (head, relation, tail))
     # Heads and tails in one go: every name that a block knows is looked up once, and the ids need no second pass.
     ids, entities = _unified(heads + tails)
     kind_ids, relations = _unified(kinds)
     edges = sum(map(len, heads))
+    if columns is not None:
+        weight = columns.provisional()
     numbers = np.ones(edges) if weight is None else np.asarray(weight, dtype=np.float64)
-    return Graph(ids[:edges], kind_ids, ids[edges:], numbers, entities, relations, source, weighted=weight is not None)
+    weighted = weight is not None
+    return Graph(ids[:edges], kind_ids, ids[edges:], numbers, entities, relations, source, weighted, columns)
 
 
 def _encoded(column: Iterable[str] | pa.Array | pa.ChunkedArray) -> list[pa.Array]:

@@ -26,15 +26,16 @@ HEADINGS = {
 
 @dataclass(frozen=True)
 class Layout:
-    """How a text file is to be read: `places` are the columns of head, relation, tail and perhaps weight.
+    """How a text file is to be read: `places` are the columns of head, relation, tail and perhaps weights.
 
-    `skip` counts the lines up to the end of the header; 0 without one.
+    `skip` counts the lines up to the end of the header; 0 without one. `names` are those of several weights.
     """
 
     delimiter: str
     skip: int
     width: int
     places: tuple[int, ...]
+    names: tuple[str, ...] = ()
 
     @property
     def quoted(self) -> bool:
@@ -52,6 +53,7 @@ def detect(
     delimiter: str | None = None,
     header: bool | None = None,
     columns: Sequence[str | int] | None = None,
+    weights: Sequence[str | int] | None = None,
 ) -> Layout:
     """The layout of a text that begins with `sample` (whole lines)."""
     # Not str.splitlines: a name may hold U+2028 and other letters that it takes for line ends.
@@ -65,9 +67,18 @@ def detect(
     delimiter = delimiter or _delimiter(lines, where)
     rows = csv.reader(lines, delimiter=delimiter, quoting=quoting(delimiter))
     first = next(rows)
-    is_header = _is_header(first, columns) if header is None else header
-    places = choose_places(first, is_header, columns, f"{where}, line 1")
-    return Layout(delimiter, blank + rows.line_num if is_header else 0, len(first), places)
+    is_header = _is_header(first, [*(columns or ()), *(weights or ())]) if header is None else header
+    places = choose_places(first, is_header, columns, f"{where}, line 1", weights)
+    names = weight_names(first, is_header, places)
+    return Layout(delimiter, blank + rows.line_num if is_header else 0, len(first), places, names)
+
+
+def weight_names(first: list[str], header: bool, places: Sequence[int]) -> tuple[str, ...]:
+    """The names of several weight columns: their headings, else w1, w2, …; none for a single one."""
+    if len(places) <= 4:
+        return ()
+    numbered = [f"w{number}" for number in range(1, len(places) - 2)]
+    return tuple(first[place].strip() if header else name for place, name in zip(places[3:], numbered, strict=True))
 
 
 def _delimiter(lines: list[str], where: str) -> str:
@@ -86,8 +97,8 @@ def _delimiter(lines: list[str], where: str) -> str:
     return best
 
 
-def _is_header(first: list[str], columns: Sequence[str | int] | None) -> bool:
-    if any(not str(column).isdecimal() for column in columns or ()):
+def _is_header(first: list[str], columns: Sequence[str | int]) -> bool:
+    if any(not str(column).isdecimal() for column in columns):
         return True
     if any(is_number(field) for field in first):
         return False
@@ -114,8 +125,16 @@ def is_number(text: str) -> bool:
     return True
 
 
-def choose_places(first: list[str], header: bool, columns: Sequence[str | int] | None, where: str) -> tuple[int, ...]:
-    """The columns of head, relation, tail and perhaps weight: as given, else by heading, the others in order."""
+def choose_places(
+    first: list[str],
+    header: bool,
+    columns: Sequence[str | int] | None,
+    where: str,
+    weights: Sequence[str | int] | None = None,
+) -> tuple[int, ...]:
+    """The columns of head, relation, tail and perhaps weights: as given, else by heading, the others in order."""
+    if weights is not None:
+        return _beside(first, header, columns, where, weights)
     if columns is not None:
         return _given(first, header, columns, where)
     named = _named(first) if header else {}
@@ -129,7 +148,8 @@ def choose_places(first: list[str], header: bool, columns: Sequence[str | int] |
         raise FocuseError(
             f"{where}: {len(first)} columns{_shown(first, header)}, expected 3 or 4 "
             "(head, relation, tail, weight); "
-            "name the ones to use with columns (--columns 1,2,3,4 or their headings)"
+            "name the ones to use with columns (--columns 1,2,3,4 or their headings), several weights with weights "
+            "(--weight-columns)"
         )
     return tuple(places[role] for role in ROLES[: len(first)])
 
@@ -140,8 +160,38 @@ def _shown(first: list[str], header: bool) -> str:
 
 def _given(first: list[str], header: bool, columns: Sequence[str | int], where: str) -> tuple[int, ...]:
     """Columns that the user named by heading or counted from 1."""
-    if len(columns) not in (3, 4):
-        raise FocuseError(f"columns: {len(columns)} given, expected 3 or 4 (head, relation, tail, weight)")
+    if len(columns) < 3:
+        raise FocuseError(
+            f"columns: {len(columns)} given, expected 3 or 4 (head, relation, tail, weight) or more weights"
+        )
+    return _found(first, header, columns, where)
+
+
+def _beside(
+    first: list[str], header: bool, columns: Sequence[str | int] | None, where: str, weights: Sequence[str | int]
+) -> tuple[int, ...]:
+    """Weight columns that the user named, beside those of names: given, by heading, or the three that are left."""
+    if isinstance(weights, str) or not weights:
+        raise FocuseError(f"weights {weights!r}: give a list of columns, by heading or counted from 1")
+    if columns is not None:
+        if len(columns) != 3:
+            raise FocuseError(f"columns: {len(columns)} given beside weights, expected 3 (head, relation, tail)")
+        return _found(first, header, [*columns, *weights], where)
+    numbers = _found(first, header, weights, where)
+    named = {role: place for role, place in (_named(first) if header else {}).items() if role != "weight"}
+    named = {role: place for role, place in named.items() if place not in numbers}
+    rest = [place for place in range(len(first)) if place not in {*named.values(), *numbers}]
+    unnamed = [role for role in ROLES[:3] if role not in named]
+    if unnamed and len(unnamed) != len(rest):
+        raise FocuseError(
+            f"{where}: which of {len(first)} columns{_shown(first, header)} are head, relation and tail? "
+            "name them with columns (--columns 1,2,3 or their headings)"
+        )
+    places = named | dict(zip(unnamed, rest, strict=False))
+    return (*(places[role] for role in ROLES[:3]), *numbers)
+
+
+def _found(first: list[str], header: bool, columns: Sequence[str | int], where: str) -> tuple[int, ...]:
     places: list[int] = []
     headings = [field.strip() for field in first] if header else []
     for column in columns:

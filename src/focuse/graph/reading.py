@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from focuse.errors import FocuseError, nearest
 from focuse.graph.cache import remember
-from focuse.graph.diagnosis import NOT_A_NUMBER, first_fault, weight_fault
+from focuse.graph.columns import Columns
+from focuse.graph.diagnosis import MISSING, NOT_A_NUMBER, first_fault, weight_fault
 from focuse.graph.graph import Graph, from_columns, join
 from focuse.graph.layout import Layout, detect
 from focuse.graph.tables import from_networkx, from_table, to_column
@@ -27,6 +28,7 @@ SAMPLE_BYTES = 1 << 16
 # Large blocks mean few partial dictionaries to unify: 16 MiB measured fastest on 5 million rows.
 BLOCK_BYTES = 1 << 24
 CACHED_BYTES = 1 << 20  # smaller text is read sooner than it is worth the room; packed a quarter of it
+Chosen = tuple[Any, Any]  # the user's columns and weights
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
@@ -34,6 +36,7 @@ def read(
     source: Any,
     *,
     columns: Sequence[str | int] | None = None,
+    weights: Sequence[str | int] | None = None,
     delimiter: str | None = None,
     header: bool | None = None,
     relation_weights: Mapping[str, float] | str | Path | None = None,
@@ -44,6 +47,7 @@ def read(
     `source` is a file (TSV, CSV, plain or gzip or zstd; Parquet), a pandas or polars frame, an Arrow table, a
     NetworkX graph, or rows of tuples. Delimiter, header and compression are found by looking. `columns` names
     the three or four columns to use, by heading or counted from 1. Without a weight column every weight is 1.
+    `weights` names several weight columns (or `columns` has more than four entries): then a number may be missing.
     `relation_weights` gives one weight a relation instead: a dict, or a two-column file. A large file is kept
     encoded in the cache, from where it comes at once the next time; `cache=False` leaves that alone.
 
@@ -53,13 +57,16 @@ def read(
     if isinstance(source, Graph):
         graph = source
     elif isinstance(source, str | os.PathLike):
-        graph = _read_file(Path(source), columns, delimiter, header, cache)
+        graph = _read_file(Path(source), (columns, weights), delimiter, header, cache)
     elif hasattr(source, "edges") and hasattr(source, "is_directed"):
-        graph = from_networkx(source)
+        graph = from_networkx(source, weights)
     elif hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
-        graph = from_table(_to_arrow(source), columns, "frame")
+        graph = from_table(_to_arrow(source), columns, "frame", weights)
     elif isinstance(source, Iterable):
-        graph = from_table(_rows_to_arrow(cast(Iterable[Sequence[Any]], source)), columns, "rows")
+        table = _rows_to_arrow(cast(Iterable[Sequence[Any]], source))
+        if columns is None and weights is None and table.num_columns > 4:
+            columns = range(1, table.num_columns + 1)
+        graph = from_table(table, columns, "rows", weights)
     else:
         raise FocuseError(f"cannot read a graph from {type(source).__name__}: give a file, a frame or rows")
     if not len(graph) and graph is not source:
@@ -67,7 +74,7 @@ def read(
     return graph if relation_weights is None else _weigh_relations(graph, relation_weights)
 
 
-def _read_file(path: Path, columns: Any, delimiter: str | None, header: bool | None, cache: bool) -> Graph:
+def _read_file(path: Path, chosen: Chosen, delimiter: str | None, header: bool | None, cache: bool) -> Graph:
     where = str(path)
     try:
         where.encode("utf-8")
@@ -89,24 +96,25 @@ def _read_file(path: Path, columns: Any, delimiter: str | None, header: bool | N
     parquet = start == b"PAR1" and (end == b"PAR1" or path.suffix == ".parquet")
 
     def fresh() -> Graph:
-        return _read_parquet(path, columns) if parquet else _read_text(path, columns, delimiter, header)
+        return _read_parquet(path, chosen) if parquet else _read_text(path, chosen, delimiter, header)
 
     packed = parquet or start.startswith(tuple(MAGIC))
     if not cache or size < (CACHED_BYTES // 4 if packed else CACHED_BYTES):
         return fresh()
-    return remember(path, (parquet, columns, delimiter, header), fresh)
+    return remember(path, (parquet, *chosen, delimiter, header), fresh)
 
 
-def _read_parquet(path: Path, columns: Any) -> Graph:
+def _read_parquet(path: Path, chosen: Chosen) -> Graph:
+    columns, weights = chosen
     try:
-        return from_table(pq.read_table(path), columns, str(path))
+        return from_table(pq.read_table(path), columns, str(path), weights)
     except (pa.ArrowException, OSError) as error:
         raise FocuseError(f"{path}: not a readable Parquet file: {_one_line(error)}") from None
 
 
-def _read_text(path: Path, columns: Any, delimiter: str | None, header: bool | None) -> Graph:
+def _read_text(path: Path, chosen: Chosen, delimiter: str | None, header: bool | None) -> Graph:
     where = str(path)
-    layout = detect(_sample(path), where, delimiter, header, columns)
+    layout = detect(_sample(path), where, delimiter, header, *chosen)
     try:
         table = _parse(path, layout)
     except (pa.ArrowException, OSError, EOFError) as error:
@@ -114,15 +122,24 @@ def _read_text(path: Path, columns: Any, delimiter: str | None, header: bool | N
     weight = join(table.column(3).chunks) if len(layout.places) == 4 and len(table) else None
     if weight is not None and not np.isfinite(weight).all():
         raise _explain(path, layout, "a weight is not finite")
+    columns = _several(table, layout) if layout.names and len(table) else None
+    if columns is not None and (np.isinf(columns.values).any() or not columns.present.any(axis=1).all()):
+        raise _explain(path, layout, "a weight is not finite, or all of an edge are missing")
     head, relation, tail = table.columns[:3]
-    graph = from_columns(head, relation, tail, weight, source=where)
+    graph = from_columns(head, relation, tail, weight, where, columns)
     if any(_has_empty(names) for names in (graph.entities, graph.relations)):
         raise _explain(path, layout, "a name is empty")
     return graph
 
 
+def _several(table: pa.Table, layout: Layout) -> Columns:
+    """The weight columns of a parsed text, null and NaN both missing."""
+    each = [pc.fill_null(column, np.nan) for column in table.columns[3:]]
+    return Columns(layout.names, np.stack([join(column.chunks) for column in each], axis=1))
+
+
 def _parse(path: Path, layout: Layout) -> pa.Table:
-    """The columns in the order head, relation, tail, weight; names dictionary-encoded while parsing."""
+    """The columns in the order head, relation, tail, weights; names dictionary-encoded while parsing."""
     named = [f"c{place}" for place in range(layout.width)]
     wanted = [named[place] for place in layout.places]
     name_type = pa.dictionary(pa.int32(), pa.string())
@@ -136,9 +153,9 @@ def _parse(path: Path, layout: Layout) -> pa.Table:
                 newlines_in_values=layout.quoted,
             ),
             convert_options=arrow_csv.ConvertOptions(
-                column_types=dict(zip(wanted, [name_type] * 3 + [pa.float64()], strict=False)),
+                column_types=dict(zip(wanted, [name_type] * 3 + [pa.float64()] * (len(wanted) - 3), strict=True)),
                 include_columns=wanted,
-                null_values=[],
+                null_values=list(MISSING) if layout.names else [],
                 strings_can_be_null=False,
             ),
         )
@@ -210,11 +227,13 @@ def _rows_to_arrow(rows: Iterable[Sequence[Any]]) -> pa.Table:
     widths = {len(row) for row in listed}
     if not listed:
         raise FocuseError("rows: no edges; expected tuples of head, relation, tail and weight")
-    if len(widths) != 1 or not widths <= {3, 4}:
-        odd = next(i for i, row in enumerate(listed) if len(row) not in (3, 4) or len(row) != len(listed[0]))
-        raise FocuseError(f"rows, row {odd + 1}: {len(listed[odd])} values; give every row 3 or 4")
-    columns = [to_column([row[place] for row in listed], "rows") for place in range(len(listed[0]))]
-    return pa.table(dict(zip(("head", "relation", "tail", "weight"), columns, strict=False)))
+    if len(widths) != 1 or min(widths) < 3:
+        odd = next(i for i, row in enumerate(listed) if len(row) < 3 or len(row) != len(listed[0]))
+        raise FocuseError(f"rows, row {odd + 1}: {len(listed[odd])} values; give every row 3 or 4, or as many weights")
+    width = len(listed[0])
+    columns = [to_column([row[place] for row in listed], "rows") for place in range(width)]
+    numbers = ["weight"] if width <= 4 else [f"w{number}" for number in range(1, width - 2)]
+    return pa.table(dict(zip(("head", "relation", "tail", *numbers), columns, strict=False)))
 
 
 def _weigh_relations(graph: Graph, weights: Mapping[str, float] | str | Path) -> Graph:
@@ -234,7 +253,7 @@ def _weigh_relations(graph: Graph, weights: Mapping[str, float] | str | Path) ->
             f"such as {missing[0]!r}{offered}; give every one"
         )
     per_relation: npt.NDArray[np.float64] = np.array([numbers[name] for name in graph.relations])
-    return replace(graph, weight=per_relation[graph.relation], weighted=True)
+    return replace(graph, weight=per_relation[graph.relation], weighted=True, columns=None)
 
 
 def _read_relation_weights(path: Path) -> dict[str, float]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from focuse.errors import FocuseError
 from focuse.graph.graph import Aligned, Graph
+from focuse.graph.merging import Merger
 
 # A random hold-out needs no more rows than this for figures stable to the third digit.
 MOST_HELD_OUT = 20_000
@@ -19,13 +20,17 @@ PARTS = 0x9A27  # place of the random stream that cuts validation into parts
 class Splits:
     """Three graphs over train's vocabularies. `valid` or `test` may be empty.
 
-    `inferred` holds triples that rules infer from train, their weights being confidences in [0, 1].
+    `inferred` holds triples that rules infer from train, their weights being confidences in [0, 1]. `false` holds
+    triples known to be false: they are facts nowhere, and their weights say how strong the evidence is, in (0, 1].
+    `merger` made the weights where edges have several columns of them.
     """
 
     train: Graph
     valid: Aligned
     test: Aligned
     inferred: Graph | None = None
+    false: Graph | None = None
+    merger: Merger | None = None
 
     def warnings(self) -> list[str]:
         """What of valid and test had to be left out, one line each."""

@@ -11,22 +11,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from focuse.errors import FocuseError
-from focuse.graph.diagnosis import weight_fault
+from focuse.graph.columns import ALL_MISSING, Columns
+from focuse.graph.diagnosis import is_missing, weight_fault
 from focuse.graph.graph import Graph, from_columns
-from focuse.graph.layout import ROLES, choose_places
+from focuse.graph.layout import ROLES, choose_places, weight_names
 
 
-def from_table(table: pa.Table, columns: Sequence[str | int] | None, where: str) -> Graph:
+def from_table(
+    table: pa.Table, columns: Sequence[str | int] | None, where: str, weights: Sequence[str | int] | None = None
+) -> Graph:
     """A graph from a table's columns, chosen by heading as in a file with a header."""
     # The index that pandas stores beside a frame's own columns.
     table = table.drop_columns([name for name in table.column_names if name.startswith("__index_level_")])
     if table.num_columns == 0 or table.num_rows == 0:
         raise FocuseError(f"{where}: the table is empty; expected columns head, relation, tail and weight")
-    places = choose_places(list(table.column_names), True, columns, where)
+    headings = list(table.column_names)
+    places = choose_places(headings, True, columns, where, weights)
     names = [_names(table.column(place), role, where) for role, place in zip(ROLES[:3], places, strict=False)]
     weight = _weights(table.column(places[3]), where) if len(places) == 4 else None
+    several = None
+    if len(places) > 4:
+        chosen = [table.column(place) for place in places[3:]]
+        several = _several(weight_names(headings, True, places), chosen, where)
     head, relation, tail = names
-    return from_columns(head, relation, tail, weight, source=where)
+    return from_columns(head, relation, tail, weight, where, several)
+
+
+def _several(names: Sequence[str], columns: Sequence[pa.ChunkedArray], where: str) -> Columns:
+    """Weight columns in which a number may be missing, though not all of an edge."""
+    values = np.stack([_weights(column, where, may_miss=True) for column in columns], axis=1)
+    found = Columns(tuple(names), values)
+    empty = ~found.present.any(axis=1)
+    if empty.any():
+        raise FocuseError(f"{where}, row {int(np.flatnonzero(empty)[0]) + 1}: {ALL_MISSING}")
+    return found
 
 
 def _names(column: pa.ChunkedArray, role: str, where: str) -> pa.ChunkedArray:
@@ -41,9 +59,12 @@ def _names(column: pa.ChunkedArray, role: str, where: str) -> pa.ChunkedArray:
     return text
 
 
-def _weights(column: pa.ChunkedArray, where: str) -> npt.NDArray[np.float64]:
+def _weights(column: pa.ChunkedArray, where: str, may_miss: bool = False) -> npt.NDArray[np.float64]:
+    """Numbers [n] of a column of any kind; with `may_miss`, empty ones and NaN are NaN."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
+    if pa.types.is_null(column.type):
+        column = column.cast(pa.float64())
     numbers: npt.NDArray[np.float64]
     try:
         numbers = pc.fill_null(_cast(column, pa.float64()), np.nan).to_numpy()
@@ -51,6 +72,9 @@ def _weights(column: pa.ChunkedArray, where: str) -> npt.NDArray[np.float64]:
         values = ["" if value is None else value for value in column.to_pylist()]
         numbers = np.array([np.nan if weight_fault(value) else float(str(value)) for value in values])
     bad = ~np.isfinite(numbers)
+    if may_miss and bad.any():
+        shown = ["" if value is None else str(value).strip(" \t") for value in column.filter(pa.array(bad)).to_pylist()]
+        bad[bad] = [not is_missing(value) for value in shown]
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         value = column[row].as_py()
@@ -87,8 +111,8 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and np.isnan(value)
 
 
-def from_networkx(graph: Any) -> Graph:
-    """A graph from NetworkX edges: `relation` and `weight` are read from an edge's data.
+def from_networkx(graph: Any, weights: Sequence[str | int] | None = None) -> Graph:
+    """A graph from NetworkX edges: `relation` and `weight` (or several `weights`) are read from an edge's data.
 
     Without `relation` a multigraph's text key serves; an edge without weight is an error unless none has one.
     """
@@ -102,13 +126,20 @@ def from_networkx(graph: Any) -> Graph:
     if None in relations:
         row = relations.index(None)
         raise FocuseError(f"NetworkX graph, edge {edges[row][:2]!r}: no 'relation' in its data and no text as its key")
-    weights = None
-    if any("weight" in data for *_, data in edges):
-        column = pa.chunked_array([to_column([data.get("weight") for *_, data in edges], "NetworkX graph")])
-        weights = _weights(column, "NetworkX graph")
+    wanted = [str(name) for name in weights] if weights is not None else ["weight"]
+    columns = {}
+    for name in wanted:
+        if any(name in data for *_, data in edges):
+            listed = [data.get(name) for *_, data in edges]
+            columns[name] = pa.chunked_array([to_column(listed, "NetworkX graph")])
+        elif weights is not None:
+            raise FocuseError(f"NetworkX graph: no edge has {name!r} in its data")
+    alone = len(wanted) == 1 and wanted[0] in columns
+    weight = _weights(columns[wanted[0]], "NetworkX graph") if alone else None
+    several = _several(wanted, list(columns.values()), "NetworkX graph") if len(wanted) > 1 else None
     names = []
     for role, values in zip(ROLES, ([edge[0] for edge in edges], relations, [edge[1] for edge in edges]), strict=False):
         column = pa.chunked_array([to_column([str(value) for value in values], "NetworkX graph")])
         names.append(_names(column, role, "NetworkX graph"))
     head, relation, tail = names
-    return from_columns(head, relation, tail, weights, source="NetworkX graph")
+    return from_columns(head, relation, tail, weight, "NetworkX graph", several)

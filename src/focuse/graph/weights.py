@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -155,14 +156,53 @@ class AsTheyAre(Normaliser):
         return share
 
 
+class LowerIsBetter(Normaliser):
+    """Another normaliser for weights of which the small ones are strong: the smallest get 1, the largest 0.
+
+    It maps mirrored weights, so that what the other one says of ties and of a relation with one single value holds.
+    """
+
+    name = "lower-is-better"
+
+    def __init__(self, other: Normaliser) -> None:
+        super().__init__(other.arrays)
+        self.other = other
+
+    @classmethod
+    def fit(cls, graph: Graph) -> Normaliser:
+        return cls.fit_as(RelationRange, graph)
+
+    @classmethod
+    def fit_as(cls, kind: type[Normaliser], graph: Graph) -> Normaliser:
+        """As `kind` does it; weights to be taken as they are need no fit, but are looked at."""
+        mirrored = graph if kind is AsTheyAre else replace(graph, weight=-graph.weight)
+        return cls(kind.fit(mirrored))
+
+    def transform(self, weight: Weights, relation: Ids) -> Weights:
+        return self.other.transform(self._mirrored(weight), relation)
+
+    def inverse(self, share: Weights, relation: Ids) -> Weights:
+        return self._mirrored(self.other.inverse(share, relation))
+
+    def _mirrored(self, weight: Weights) -> Weights:
+        return 1.0 - weight if isinstance(self.other, AsTheyAre) else -weight
+
+
 NORMALISERS: dict[str, type[Normaliser]] = {
     kind.name: kind for kind in (RelationRange, GlobalRange, RelationQuantile, AsTheyAre)
 }
 
 
 def fit_normaliser(name: str, graph: Graph) -> Normaliser:
-    """The normaliser called `name`, fitted on the training graph."""
-    return NORMALISERS[choose("normaliser", name, NORMALISERS)].fit(graph)
+    """The normaliser called `name`, fitted on the training graph; its strong weights get the large shares."""
+    kind = NORMALISERS[choose("normaliser", name, NORMALISERS)]
+    return LowerIsBetter.fit_as(kind, graph) if graph.lower_is_better else kind.fit(graph)
+
+
+def stored_normaliser(name: str, arrays: Arrays, lower: bool) -> Normaliser:
+    """A normaliser from its arrays, as a run stores them."""
+    made = NORMALISERS[choose("normaliser", name, NORMALISERS)](arrays)
+    return LowerIsBetter(made) if lower else made
 
 
 def default_normaliser(graph: Graph) -> str:
@@ -186,3 +226,29 @@ def comparable(weight: Weights, train: Weights) -> Weights:
     low, high = float(train.min()), float(train.max())
     span = high / 2 - low / 2
     return (np.clip(weight, low, high) / 2 - low / 2) / span if span > 0 else np.ones(len(weight))
+
+
+def strength(graph: Graph, train: Graph) -> Weights:
+    """How strong each edge is, in [0, 1], as deciles and thresholds look at it; float64 [n].
+
+    Comparable weights, turned round where lower is better in train: the strong ones are always the large ones.
+
+    >>> from focuse.graph import read
+    >>> distances = read([("a", "r", "b", 2.0), ("a", "r", "c", 8.0)]).directed(True)
+    >>> strength(distances, distances).tolist()
+    [1.0, 0.0]
+    """
+    weight = comparable(graph.weight, train.weight)
+    if not train.lower_is_better or not len(train):
+        return weight
+    constant = train.weight.min() == train.weight.max() and not in_unit_range(train.weight)
+    return weight if constant else 1.0 - weight
+
+
+def in_units(share: Weights, train: Graph) -> Weights:
+    """From strengths in [0, 1] back to train's units, `strength` undone; float64 [n]."""
+    share = 1.0 - share if train.lower_is_better else share
+    if in_unit_range(train.weight):
+        return share
+    low, high = float(train.weight.min()), float(train.weight.max())
+    return low * (1 - share) + high * share

@@ -21,7 +21,10 @@ CHUNK_ROWS = 1 << 17
 
 
 def write(graph: Graph, path: Path) -> None:
-    """The columns head, relation, tail, weight. TSV has no header and no quotes, CSV has both."""
+    """The columns head, relation, tail, weight. TSV has no header and no quotes, CSV has both.
+
+    Several weights have a header in TSV, too: their names would be lost without.
+    """
     packed = COMPRESSION.get(path.suffix)
     kind = Path(path.stem).suffix if packed else path.suffix
     if kind == ".parquet" and not packed:
@@ -43,9 +46,11 @@ def write(graph: Graph, path: Path) -> None:
 
 def _write_tsv(graph: Graph, stream: pa.NativeFile) -> None:
     """Lines without quoting, by hand: Arrow's writer refuses names that hold quotes."""
+    if graph.columns is not None:
+        stream.write(("\t".join(["head", "relation", "tail", *graph.columns.names]) + "\n").encode())
     for start in range(0, len(graph), CHUNK_ROWS):
         table = graph.select(np.arange(start, min(start + CHUNK_ROWS, len(graph)))).to_arrow()
-        columns = [column.combine_chunks().cast(pa.string()) for column in table.columns]
+        columns = [pc.fill_null(column.combine_chunks().cast(pa.string()), "") for column in table.columns]
         lines = pc.binary_join_element_wise(pc.binary_join_element_wise(*columns, "\t"), "", "\n")
         # The text of an Arrow column lies in one piece: here it is the lines themselves.
         stream.write(lines.buffers()[2].slice(0, pc.sum(pc.binary_length(lines)).as_py()))
@@ -53,10 +58,11 @@ def _write_tsv(graph: Graph, stream: pa.NativeFile) -> None:
 
 def _refuse(graph: Graph, path: Path, pattern: str, fault: str) -> None:
     """An error if a name holds what the format cannot carry."""
-    for vocabulary in (graph.entities, graph.relations):
-        odd = pc.match_substring_regex(vocabulary.column, pattern)
+    headings = pa.array(graph.columns.names if graph.columns is not None else [], pa.string())
+    for names in (graph.entities.column, graph.relations.column, headings):
+        odd = pc.match_substring_regex(names, pattern)
         if pc.any(odd).as_py():
-            name = vocabulary[pc.index(odd, True).as_py()]
+            name = names[pc.index(odd, True).as_py()].as_py()
             raise FocuseError(f"{path}: the name {name!r} holds {fault}")
 
 

@@ -2,7 +2,8 @@
 
 run.toml                 every setting, resolved, with a format version
 entities.parquet         names; relations.parquet likewise
-splits.safetensors       encoded train, valid and test, and what rules infer
+splits.safetensors       encoded train, valid and test, what rules infer, and what is known to be false
+columns.safetensors      of several weight columns: their normalisers and importances
 normaliser.safetensors   arrays of the weight normaliser
 history.jsonl            one line an epoch
 checkpoint.safetensors   tables, optimiser, best tables and stopping state, replaced whole
@@ -32,10 +33,12 @@ from safetensors.torch import save_file as save_tensors
 
 from focuse import __version__
 from focuse.errors import FocuseError
+from focuse.graph.columns import Columns
 from focuse.graph.graph import Aligned, Graph, Unseen
+from focuse.graph.merging import Merger
 from focuse.graph.splits import Splits
 from focuse.graph.vocabulary import Vocabulary
-from focuse.graph.weights import NORMALISERS, Normaliser
+from focuse.graph.weights import Normaliser, stored_normaliser
 from focuse.graph.writing import replacing
 from focuse.models import make_model
 from focuse.training.settings import Settings
@@ -127,12 +130,12 @@ class Store:
         with _reading(path):
             # Runs from before validation had parts were stopped by all of it.
             settings = Settings.of(**{"stopping_share": 1.0, **config["settings"]})
-            described = {name: config[name] for name in ("sources", "weighted", "unseen")}
-            splits = _read_splits(self.folder, described)
+            splits = _read_splits(self.folder, config)
         with _reading(self.folder / "normaliser.safetensors") as path:
             arrays = load_arrays(path)
             arrays.pop("nothing", None)
-            normaliser = NORMALISERS[settings.normalize or "relation"](arrays)
+            kind = "none" if splits.merger is not None else settings.normalize or "relation"
+            normaliser = stored_normaliser(kind, arrays, splits.train.lower_is_better)
             normaliser.transform(splits.train.weight[:1], splits.train.relation[:1])
         return settings, splits, normaliser
 
@@ -267,7 +270,9 @@ def _write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: N
     parts = {"train": splits.train, "valid": splits.valid.graph, "test": splits.test.graph}
     if splits.inferred is not None:
         parts["inferred"] = splits.inferred
-    config = {
+    if splits.false is not None:
+        parts["false"] = splits.false
+    config: dict[str, Any] = {
         "format": FORMAT,
         "focuse": __version__,
         "torch": torch.__version__,
@@ -275,13 +280,20 @@ def _write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: N
         "sources": {name: graph.source for name, graph in parts.items()},
         "weighted": {name: graph.weighted for name, graph in parts.items()},
         "unseen": {"valid": asdict(splits.valid.unseen), "test": asdict(splits.test.unseen)},
+        "direction": "lower" if splits.train.lower_is_better else "higher",  # which weights are strong
     }
+    arrays: dict[str, dict[str, Any]] = {}
+    if splits.merger is not None:
+        config["columns"] = splits.merger.to_dict()
+        arrays["columns"] = splits.merger.arrays()
     (folder / "run.toml").write_text(to_toml(config), encoding="utf-8")
     splits.train.entities.write(folder / "entities.parquet")
     splits.train.relations.write(folder / "relations.parquet")
     columns = {f"{name}/{column}": getattr(graph, column) for name, graph in parts.items() for column in COLUMNS}
+    several = {name: graph.columns for name, graph in parts.items() if graph.columns is not None}
+    columns |= {f"{name}/columns": np.ascontiguousarray(found.values) for name, found in several.items()}
     # A file of tensors must hold one.
-    arrays = {"splits": columns, "normaliser": normaliser.arrays or {"nothing": np.zeros(1)}}
+    arrays |= {"splits": columns, "normaliser": normaliser.arrays or {"nothing": np.zeros(1)}}
     for name, values in arrays.items():
         with replacing(folder / f"{name}.safetensors") as temporary:
             save_arrays(values, temporary)
@@ -307,6 +319,8 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
             size = sizes.get(key.partition("/")[2])
             if size is not None and len(values) and not 0 <= values.min() <= values.max() < size:
                 raise ValueError(f"{key} names what is not in the vocabulary")
+    merger = _read_merger(folder, config)
+    lower = config.get("direction") == "lower"
     parts = {
         name: Graph(
             columns[f"{name}/head"],
@@ -317,12 +331,25 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
             relations,
             config["sources"][name],
             config["weighted"][name],
+            _columns(merger, columns.get(f"{name}/columns")),
+            lower and name in PARTS,
         )
         for name in config["sources"]
     }
     unseen = {name: Unseen(**config["unseen"][name]) for name in ("valid", "test")}
     valid, test = (Aligned(parts[name], unseen[name]) for name in ("valid", "test"))
-    return Splits(parts["train"], valid, test, parts.get("inferred"))
+    return Splits(parts["train"], valid, test, parts.get("inferred"), parts.get("false"), merger)
+
+
+def _read_merger(folder: Path, config: dict[str, Any]) -> Merger | None:
+    if "columns" not in config:
+        return None
+    with _reading(folder / "columns.safetensors") as path:
+        return Merger.stored(config["columns"], load_arrays(path))
+
+
+def _columns(merger: Merger | None, values: Any) -> Columns | None:
+    return None if merger is None or values is None else Columns(merger.names, values, merger.lower)
 
 
 def check_tables(tables: Tables, settings: Settings, train: Graph, folder: Path) -> None:

@@ -15,17 +15,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from focuse.engines import Batch, Hints, make_engine
 from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.evaluate import ids_of, known_facts
-from focuse.focus import Focus
-from focuse.graph.graph import Graph, Weights
+from focuse.focus import Focus, Label
+from focuse.graph.graph import Graph
 from focuse.graph.splits import Splits, hold
 from focuse.graph.weights import Normaliser
 from focuse.models import make_model
 from focuse.training.checkpoints import Checkpoint, Progress, Store
+from focuse.training.columns import TrainingRows
 from focuse.training.interrupts import interruptible
 from focuse.training.losses import Objective, SoftLabel, SquaredError, make_loss
 from focuse.training.negatives import Place, Sampler, draw, generator, key_of
@@ -55,8 +57,8 @@ class Trainer:
     ) -> None:
         self.settings, self.reporter, self.store, self.deadline = settings, reporter, store, deadline
         train = splits.train
-        weight = normaliser.transform(train.weight, train.relation)
-        self.data = _as_batch(train, weight, settings.device)
+        self.rows = TrainingRows.of(settings, splits, normaliser)
+        self.data = _as_batch(self.rows.graph, self.rows.weight, settings.device)
         hints = splits.inferred
         self.inferred = _as_batch(hints, hints.weight, settings.device) if hints is not None and len(hints) else None
         self.progress = checkpoint.progress if checkpoint else Progress()
@@ -70,10 +72,11 @@ class Trainer:
         self.engine = make_engine(settings.engine, make_model(settings.model), tables, optimiser)
         known = known_facts([train], settings.device) if settings.filter_negatives else None
         self.sampler = Sampler(settings.sampling, settings.negatives or 1, entities, known)
-        self.focus, label = settings.make_focus(), settings.make_label()
+        self.focus, label = settings.make_focus(), label_of(settings, splits)
         if label is not None:
             self.data = replace(self.data, weight=label(self.data.weight))
-        self.objective = make_objective(settings, self.focus, entities)
+        missing = None if label is None else missing_rivals(settings, entities)
+        self.objective = make_objective(settings, self.focus, missing)
         self.penalty = make_regulariser(settings.regularizer, settings.regularize or "tables")
         self.compute = self.engine.prepare(self._compute)
         self.shuffled: tuple[int, torch.Tensor] | None = None
@@ -119,8 +122,13 @@ class Trainer:
         """One epoch, or what is left of it, then a look at validation and the rules for stopping."""
         at, started = self.progress, time.perf_counter()
         size = self.settings.batch_size or len(self.data)
-        parts = torch.split(self._order(at.epoch), size)
+        order = self._order(at.epoch)
+        parts = torch.split(order, size)
         beta = self.focus.beta(at.epoch) if self.focus else 1.0
+        if self.rows.moving:
+            weight, merged = self.rows.weights_at(at.epoch)
+            self.data.weight.copy_(torch.from_numpy(weight))  # in place: what was captured once reads from there
+            beta = beta if merged is None else merged
         together = self.engine.together
         for rows in (parts[start : start + together] for start in range(at.batch, len(parts), together)):
             self.loss = self.loss + self._steps(rows, beta)
@@ -132,7 +140,7 @@ class Trainer:
                 self._save_if_due(epoch_ends=False)
         self._order(at.epoch + 1)  # while a GPU still works on this one
         self._settle()
-        row: dict[str, Any] = {"epoch": at.epoch + 1, "loss": at.loss / len(self.data)}
+        row: dict[str, Any] = {"epoch": at.epoch + 1, "loss": at.loss / len(order)}
         row |= {"beta": beta if self.focus else None}
         at.epoch, at.batch, at.loss, self.loss = at.epoch + 1, 0, 0.0, 0.0
         self._judge(row)
@@ -146,7 +154,10 @@ class Trainer:
     def _order(self, epoch: int) -> torch.Tensor:
         """The epoch's rows, shuffled; the last answer is kept."""
         if self.shuffled is None or self.shuffled[0] != epoch:
-            order = torch.randperm(len(self.data), generator=generator(self.settings.seed, epoch, SHUFFLE))
+            rows = self.rows.rows_at(epoch)
+            size = len(self.data) if rows is None else len(rows)
+            order = torch.randperm(size, generator=generator(self.settings.seed, epoch, SHUFFLE))
+            order = order if rows is None else torch.from_numpy(rows)[order]
             self.shuffled = epoch, order.to(self.engine.device)
         return self.shuffled[1]
 
@@ -227,16 +238,25 @@ class Trainer:
         )
 
 
-def _as_batch(graph: Graph, weight: Weights, device: str) -> Batch:
+def _as_batch(graph: Graph, weight: npt.NDArray[Any], device: str) -> Batch:
     """All edges as one big batch on the device, weights in [0, 1]."""
     columns = (*ids_of(graph), torch.from_numpy(weight.astype(np.float32)))
     return Batch(*(column.to(device) for column in columns))
 
 
-def make_objective(settings: Settings, focus: Focus | None, entities: int) -> Objective | SoftLabel | SquaredError:
-    """Focus and loss, the weights as labels, or the squared error of a model of confidence."""
-    if settings.focus == "label":
-        return SoftLabel(missing_rivals(settings, entities))
+def label_of(settings: Settings, splits: Splits) -> Label | None:
+    """The labels of weights, None where weights are none; a plain model needs some, too, to tell what is false."""
+    if splits.false is None or settings.loss == SQUARED_ERROR:
+        return settings.make_label()
+    return settings.make_label() or Label(0.0)
+
+
+def make_objective(
+    settings: Settings, focus: Focus | None, missing: float | None = None
+) -> Objective | SoftLabel | SquaredError:
+    """Focus and loss, the squared error of a model of confidence, or labels where `missing` rivals are given."""
+    if missing is not None:
+        return SoftLabel(missing)
     if settings.loss != SQUARED_ERROR:
         return Objective(make_loss(settings.loss), focus)
     model = make_model(settings.model)

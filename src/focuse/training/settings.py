@@ -18,15 +18,17 @@ from focuse.training.losses import make_loss
 from focuse.training.negatives import SAMPLINGS
 from focuse.training.optimisers import LEARNING_RATES, OPTIMISERS
 from focuse.training.regularisers import SCOPES, make_regulariser
+from focuse.training.specs import parse_named, worded
 
 FOCUSES = ("label", "paper", "off")
 JUDGES = ("auto", "mrr", "mse")
 SQUARED_ERROR = "squared-error"
 # Settings of the paper's layer and their defaults: who gives another value means that layer.
 PAPERS_OWN: dict[str, Any] = {
-    "decay": None, "nonlinearity": "auto", "beta": None, "beta_floor": 0.0, "loss": "multiclass-nll",
+    "decay": None, "decays": None, "nonlinearity": "auto", "beta": None, "beta_floor": 0.0, "loss": "multiclass-nll",
 }  # fmt: skip
 REDUCTIONS = ("sum", "mean")
+NEGATIVE_WEIGHTS, ZERO_WEIGHTS = ("light", "against"), ("light", "negatives")
 OWN_NEGATIVES, SHARED_POOL = 30, 256
 # Of positives that share a pool: the rarer a pool changes, the less of the graph an epoch sees.
 SHARING = 1024
@@ -59,6 +61,11 @@ class Settings:
     spread: float | None = None
     normalize: str | None = None
     duplicates: str = "keep"
+    lower_is_better: str = ""
+    importance: str | None = None
+    decays: str | None = None
+    negative_weights: str = "light"
+    zero_weights: str = "light"
     soft_logic_weight: float = 0.2
     soft_logic_size: int = 64
     judge: str = "auto"
@@ -81,6 +88,7 @@ class Settings:
                 raise FocuseError(f"unknown setting {name!r}{nearest(name, kinds)}: choose from {', '.join(kinds)}")
         if isinstance(given.get("checkpoint_every"), int):
             given["checkpoint_every"] = str(given["checkpoint_every"])
+        given |= {name: worded(given[name]) for name in ("lower_is_better", "importance", "decays") if name in given}
         model = choose("model", _plain("model", given.get("model", cls.model), "str"), MODELS)
         usual = dict(MODELS[model].defaults)
         if "sampling" in given:  # a number of negatives is for its own kind of them
@@ -108,6 +116,7 @@ class Settings:
         if self.normalize is not None:
             choose("normaliser", self.normalize, NORMALISERS)
         choose("judge", self.judge, JUDGES)
+        self._check_columns()
         self._check_confidence()
         scope = self.scope
         choose("scope of the regularizer", scope, SCOPES)
@@ -151,6 +160,17 @@ class Settings:
             Label(self.sharpness)
             if self.focus != "label":
                 raise FocuseError(f"sharpness is the dial of focus 'label', not of {self.focus!r}; leave it out")
+
+    def _check_columns(self) -> None:
+        """What is said of weight columns; whether there are such is known once a graph is read."""
+        choose("meaning of negative weights", self.negative_weights, NEGATIVE_WEIGHTS)
+        choose("meaning of weights of 0", self.zero_weights, ZERO_WEIGHTS)
+        parse_named(self.importance or "", "importance")
+        for name, epochs in parse_named(self.decays or "", "decays").items():
+            if epochs != int(epochs):
+                raise FocuseError(f"decays {name}={epochs:g}: give a whole number of epochs")
+        if self.decays and (self.focus != "paper" or self.beta is not None):
+            raise FocuseError("decays are of the focus 'paper' with a falling β; leave them out")
 
     def _check_confidence(self) -> None:
         """Models of a confidence learn the weight itself; all others rank, and focus says by weight on what."""

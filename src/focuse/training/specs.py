@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from focuse.errors import FocuseError
 
@@ -31,6 +33,55 @@ def parse_spec(text: str, kind: str) -> tuple[str, list[float], dict[str, float]
         else:
             plain.append(number)
     return name.strip(), plain, named
+
+
+def parse_named(text: str, kind: str) -> dict[str, float]:
+    """Numbers of columns by their names.
+
+    >>> parse_named("confidence=2, recency=1", "importance")
+    {'confidence': 2.0, 'recency': 1.0}
+    """
+    found: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.rpartition("=")
+        name = name.strip()
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not name or not math.isfinite(number) or number < 0:
+            raise FocuseError(f"{kind} {part!r}: write a column and a number of at least 0, like 'confidence=2'")
+        if name in found:
+            raise FocuseError(f"{kind} {text!r}: {name} is given twice")
+        found[name] = number
+    return found
+
+
+def parse_names(text: str) -> list[str]:
+    """Names with commas between them.
+
+    >>> parse_names("p, distance")
+    ['p', 'distance']
+    """
+    return [name for name in (part.strip() for part in text.split(",")) if name]
+
+
+def worded(value: Any) -> Any:
+    """Names, or names with numbers, as the one word that settings have for them; anything else as it is.
+
+    >>> worded({"confidence": 2, "recency": 1}), worded(["p", "distance"]), worded(True)
+    ('confidence=2,recency=1', 'p,distance', 'all')
+    """
+    if isinstance(value, bool):
+        return "all" if value else ""
+    if not isinstance(value, Mapping | list | tuple | set | frozenset):
+        return value
+    odd = [name for name in value if not isinstance(name, str) or "," in name or not name.strip()]
+    if odd:
+        raise FocuseError(f"column {odd[0]!r}: give its name, one without a comma")
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={number}" for name, number in value.items())
+    return ",".join(value if isinstance(value, list | tuple) else sorted(value))
 
 
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

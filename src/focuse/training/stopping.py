@@ -18,7 +18,7 @@ from focuse.evaluation.evaluate import ids_of, rank_graph
 from focuse.evaluation.known import Known
 from focuse.evaluation.metrics import figures
 from focuse.graph.graph import Graph, Weights
-from focuse.graph.weights import comparable
+from focuse.graph.weights import strength
 from focuse.training.negatives import draw
 
 FEWEST = 50  # below this many triples a mean reciprocal rank says little
@@ -100,7 +100,7 @@ def make_judge(valid: Graph, train: Graph, known: Known, threshold: float, seed:
     """
     if not len(valid):
         return None
-    weight = comparable(valid.weight, train.weight)
+    weight = strength(valid, train)
     rows = np.flatnonzero(weight >= threshold)
     described = f"{len(rows):,} validation triples with weight ≥ {threshold:g}"
     if len(rows) < FEWEST:

@@ -60,13 +60,14 @@ class Facts:
 def unit_weights(graph: Graph, normalize: str | None) -> Graph:
     """The graph with weights in [0, 1]: as they are, or by a normaliser fitted on it."""
     if normalize is not None:
-        return replace(graph, weight=fit_normaliser(normalize, graph).transform(graph.weight, graph.relation))
+        weight = fit_normaliser(normalize, graph).transform(graph.weight, graph.relation)
+        return replace(graph, weight=weight, lower_is_better=False)
     if not in_unit_range(graph.weight):
         raise FocuseError(
             f"{graph.source}: rules need confidences in [0, 1], found {graph.weight.min():g} to "
             f"{graph.weight.max():g}; normalize them by 'relation', 'global' or 'quantile'"
         )
-    return graph
+    return replace(graph, weight=1.0 - graph.weight, lower_is_better=False) if graph.lower_is_better else graph
 
 
 def partners(edges: Edges, entity: Ids, least: Weights) -> tuple[Places, Places]:

@@ -23,7 +23,7 @@ from focuse.evaluation.metrics import Figures, decile_size, deciles, figures, we
 from focuse.evaluation.ranking import Rivals
 from focuse.experiments.paper.cells import Cell
 from focuse.graph.audit import leaked
-from focuse.graph.weights import comparable
+from focuse.graph.weights import strength
 from focuse.graph.writing import replacing
 from focuse.run import Run
 
@@ -83,7 +83,7 @@ def rank_test(run: Run) -> Ranked:
     """Rank the test triples of a run, each side by itself, filtered by train, valid and test."""
     train, valid, test = run.splits.train, run.splits.valid.graph, run.splits.test.graph
     ranking = rank_graph(run.engine, test, known_facts([train, valid, test], run.engine.device))
-    return Ranked(ranking.filtered, ranking.score, comparable(test.weight, train.weight), ~leaked(train, test))
+    return Ranked(ranking.filtered, ranking.score, strength(test, train), ~leaked(train, test))
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from focuse.experiments.search.watching import make_watch
 from focuse.experiments.search.worker import Worker
 from focuse.graph import read
 from focuse.graph.splits import Splits
-from focuse.graph.weights import fit_normaliser
-from focuse.run import choose_device, focus_or_off, make_splits
+from focuse.run import choose_device, focus_or_off
 from focuse.training.interrupts import interruptible
+from focuse.training.preparing import make_splits, normaliser_of
 from focuse.training.progress import Silent
 from focuse.training.settings import Settings
 
@@ -133,7 +133,7 @@ def _check_splits(splits: Splits, space: Space, settings: Settings) -> None:
     if settings.focus == "off" or {"focus", "normalize"} & set(space.searched):
         return
     resolved = settings.resolve(splits.train, "cpu")
-    normaliser = fit_normaliser(resolved.normalize or "relation", splits.train)
+    normaliser = normaliser_of(resolved, splits)
     if focus_or_off(resolved, splits, normaliser, Silent()).focus == "off":
         raise FocuseError(
             f"{splits.train.source}: all weights are equal, there is nothing to focus on; search with --focus off"
@@ -144,9 +144,11 @@ def fingerprint(splits: Splits) -> str:
     """The same for the same edges in the same splits, whatever the file is called."""
     digest = hashlib.blake2b(digest_size=6)
     parts = (splits.train, splits.valid.graph, splits.test.graph)
-    for graph in parts:
+    for graph in (*parts, *([] if splits.false is None else [splits.false])):
         for column in (graph.head, graph.relation, graph.tail, graph.weight):
             digest.update(column.tobytes())
+        if graph.columns is not None:
+            digest.update(graph.columns.values.tobytes())
     sizes = " + ".join(f"{len(graph):,}" for graph in parts)
     return f"of {sizes} triples ({digest.hexdigest()})"
 

@@ -107,7 +107,8 @@ class Worker:
         splits, settings = self.splits, {**ledger.space.fixed, **trial.params}
         try:
             self.halt()
-            train(splits.train, valid=splits.valid.graph, test=splits.test.graph, progress=follower, **settings)
+            held: dict[str, Any] = {"valid": splits.valid.graph, "test": splits.test.graph, "false": splits.false}
+            train(splits.train, **held, progress=follower, **settings)
         except Halted:
             ledger.interrupt(trial.number)
             raise

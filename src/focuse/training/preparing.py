@@ -1,0 +1,117 @@
+"""From what the user gives to splits that training can use: directions, false triples, merged columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from focuse.errors import FocuseError
+from focuse.evaluation.weighing import join
+from focuse.graph import Aligned, Graph, read
+from focuse.graph.contrary import read_false, take_apart
+from focuse.graph.merging import fit_merger
+from focuse.graph.splits import Splits, given, split
+from focuse.graph.weights import Normaliser, fit_normaliser
+from focuse.training.progress import Reporter
+from focuse.training.settings import SQUARED_ERROR, Settings
+from focuse.training.specs import parse_named, parse_names
+
+
+def make_splits(
+    whole: Graph,
+    valid: Any,
+    test: Any,
+    valid_share: float,
+    test_share: float,
+    settings: Settings,
+    reporter: Reporter,
+    false: Any = None,
+) -> Splits:
+    """Given splits, or random ones; what had to be merged or left out is reported. `false` are known as such."""
+    facts, contrary = _facts(whole, settings)
+    repeated = facts.repeated
+    if repeated:
+        done = "kept" if settings.duplicates == "keep" else f"merged by {settings.duplicates}"
+        reporter.note(f"{facts.source}: {repeated:,} rows repeat a (head, relation, tail); {done}")
+    facts = facts.merge_repeated(settings.duplicates)
+    if valid is None and test is None:
+        splits = split(facts, valid_share, test_share, settings.seed)
+    else:
+        held_valid, held_test = (None if part is None else _held(part, settings, reporter) for part in (valid, test))
+        splits = given(facts, held_valid, held_test, settings.seed, valid_share)
+    for warning in splits.warnings():
+        reporter.note(warning)
+    return _merged(_with_false(splits, facts, contrary, false, settings, reporter), settings, reporter)
+
+
+def held_out(source: Any, settings: Settings, splits: Splits) -> Aligned:
+    """Triples to evaluate a run on, in train's ids and with weights made as train's were."""
+    aligned = _facts(read(source), settings, held=True)[0].align(splits.train)
+    return aligned if splits.merger is None else replace(aligned, graph=splits.merger(aligned.graph))
+
+
+def normaliser_of(settings: Settings, splits: Splits) -> Normaliser:
+    """The normaliser of train's weights by resolved settings; merged columns are in [0, 1] already."""
+    name = "none" if splits.merger is not None else settings.normalize
+    return fit_normaliser(name or "relation", splits.train)
+
+
+def _facts(graph: Graph, settings: Settings, held: bool = False) -> tuple[Graph, Graph | None]:
+    """A graph with its direction, without what speaks against a link; and that by itself."""
+    lower = parse_names(settings.lower_is_better)
+    if held and graph.columns is not None:  # it may lack some of train's columns
+        lower = [name for name in lower if name in ("all", *graph.columns.names)]
+    if lower:
+        graph = graph.directed(True if lower == ["all"] else lower)
+    return take_apart(graph, settings.negative_weights == "against", settings.zero_weights == "negatives")
+
+
+def _held(part: Any, settings: Settings, reporter: Reporter) -> Graph:
+    graph, contrary = _facts(read(part), settings, held=True)
+    if contrary is not None:
+        reporter.note(f"{graph.source}: {len(contrary):,} rows speak against their link; they are not evaluated")
+    return graph
+
+
+def _with_false(
+    splits: Splits, facts: Graph, contrary: Graph | None, false: Any, settings: Settings, reporter: Reporter
+) -> Splits:
+    """The splits with their false triples, each once at its strongest; what is a fact as well is left out."""
+    parts = [] if contrary is None else [contrary]
+    if false is not None:
+        aligned = read_false(false).align(splits.train)
+        if aligned.unseen.rows:
+            reporter.note(str(aligned))
+        parts.append(aligned.graph)
+    if not parts:
+        return splits
+    # Not in train's direction: these numbers say how strong the evidence is.
+    every = replace(join(parts), lower_is_better=False, columns=None).merge_repeated("max")
+    doubted = np.isin(every.keys, facts.keys)
+    if doubted.any():
+        reporter.note(f"{int(doubted.sum()):,} false triples stand in {facts.source} as facts; they are left out")
+    every = every.select(~doubted)
+    if not len(every):
+        raise FocuseError(f"{every.source}: none of its false triples can be used; see the notes, or leave them out")
+    if settings.focus == "paper" or settings.loss not in ("multiclass-nll", SQUARED_ERROR):
+        raise FocuseError("false triples need the focus 'label', or 'off' with the loss multiclass-nll")
+    reporter.note(f"{len(every):,} triples known to be false")
+    return replace(splits, false=every)
+
+
+def _merged(splits: Splits, settings: Settings, reporter: Reporter) -> Splits:
+    """Several columns made one weight in every split, by what train says of them."""
+    if splits.train.columns is None:
+        named = [name for name in ("importance", "decays") if getattr(settings, name) is not None]
+        if named:
+            raise FocuseError(f"{splits.train.source}: one weight an edge, {named[0]} is about several columns")
+        return splits
+    asked = None if settings.importance is None else parse_named(settings.importance, "importance")
+    merger = fit_merger(splits.train, settings.normalize, asked, settings.seed)
+    for name in parse_named(settings.decays or "", "decays"):
+        splits.train.columns.place(name)
+    reporter.note(str(merger))
+    valid, test = (replace(part, graph=merger(part.graph)) for part in (splits.valid, splits.test))
+    return replace(splits, train=merger(splits.train), valid=valid, test=test, merger=merger)

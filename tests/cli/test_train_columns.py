@@ -1,0 +1,104 @@
+"""Weight columns, direction and false triples from the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import focuse
+
+QUICK = ["--dim", "6", "--epochs", "2", "--quiet", "--json"]
+
+
+@pytest.fixture(scope="module")
+def many(small, with_columns, tmp_path_factory):
+    path = tmp_path_factory.mktemp("many") / "many.tsv"
+    with_columns(small, missing=0.2).write(path)
+    return path
+
+
+def test_columns_their_importance_and_decays(command, many, tmp_path):
+    options = ["--weight-columns", "fit,noise,distance", "--lower-columns", "distance", "--decays", "fit=1,distance=3"]
+    done = command("train", many, *options, "--out", tmp_path / "run", *QUICK, check=True)
+    data = json.loads(done.stdout)
+    assert data["columns"]["names"] == ["fit", "noise", "distance"]
+    assert data["columns"]["lower_is_better"] == [False, False, True]
+    assert data["columns"]["importance"][1] < 0.05
+    assert sum(data["columns"]["importance"]) == pytest.approx(1)
+    run = focuse.load(tmp_path / "run")
+    assert run.splits.merger.importance.tolist() == data["columns"]["importance"]
+    assert (run.settings.decays, run.settings.lower_is_better) == ("fit=1,distance=3", "distance")
+    # Another file is read and merged the same way, whatever the order of its columns.
+    chosen = ["--columns", "head,relation,tail,distance,fit,noise"]
+    done = command("evaluate", tmp_path / "run", many, *chosen, "--json", check=True)
+    assert json.loads(done.stdout)["all"]["n"] == 600
+    # The run's own file of settings trains it again.
+    options = ["--weight-columns", "fit,noise,distance", "--config", tmp_path / "run" / "run.toml", "--quiet"]
+    command("train", many, *options, "--out", tmp_path / "again", check=True)
+    same = focuse.load(tmp_path / "again")
+    assert [row["loss"] for row in same.history] == [row["loss"] for row in run.history]
+
+
+def test_given_importance_is_noted(command, many, tmp_path):
+    options = ["--weight-columns", "fit,noise,distance", "--importance", "fit=3,noise=1", "--dim", "6", "--epochs", "1"]
+    done = command("train", many, *options, "--out", tmp_path / "run", check=True)
+    assert "weight columns by importance: fit 0.75, noise 0.25, distance 0.00" in done.stderr
+
+
+def test_lower_is_better(command, graph_file, tmp_path):
+    command("train", graph_file, "--lower-is-better", "--out", tmp_path / "run", *QUICK, check=True)
+    run = focuse.load(tmp_path / "run")
+    assert run.graph.lower_is_better
+    shown = run.evaluate()
+    weight = run.splits.test.graph.weight
+    assert weight[shown.top_share == 1].max() < weight[shown.bottom_share == 1].min()
+
+
+def test_false_triples(command, signed, tmp_path):
+    focuse.read(signed).write(tmp_path / "signed.tsv")
+    (tmp_path / "false.tsv").write_text("h3\tr\tt1\t1\nh5\tr\tt3\t4\n")
+    options = ["--focus", "off", "--negative-weights", "against", "--zero-weights", "negatives"]
+    arguments = ["train", tmp_path / "signed.tsv", "--false", tmp_path / "false.tsv", *options, *QUICK]
+    data = json.loads(command(*arguments, "--out", tmp_path / "run", check=True).stdout)
+    assert data["false_rows"] == 82
+    assert data["columns"] is None
+    false = focuse.load(tmp_path / "run").splits.false
+    assert sorted(false.weight.tolist())[:2] == [0.25, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--weight-columns", "fit,nois"], "no column 'nois'"),
+        (["--weight-columns", "fit,noise", "--importance", "fit"], "write a column and a number"),
+        (["--weight-columns", "fit,noise,distance", "--decays", "dist=3"], "no weight column 'dist'"),
+        (["--weight-columns", "fit,noise"], "all its weights are missing"),
+        ([], "several weights with weights (--weight-columns)"),
+    ],
+)
+def test_refused(refused, many, tmp_path, arguments, says):
+    assert says in refused("train", many, *arguments, "--out", tmp_path / "run", "--quiet")
+    assert not (tmp_path / "run").exists()
+
+
+def test_false_triples_and_the_papers_layer(refused, graph_file, tmp_path):
+    (tmp_path / "false.tsv").write_text("e1\tr0\te1\n")
+    options = ["--false", tmp_path / "false.tsv", "--quiet", "--out", tmp_path / "run"]
+    assert "false triples need --focus label or off" in refused("train", graph_file, *options)
+    command = [*options, "--focus", "off", "--dim", "4", "--epochs", "1"]
+    assert refused("train", graph_file, *command, "--lower-columns", "p")
+
+
+def test_inspect_shows_columns(command, many):
+    options = ["--weight-columns", "fit,noise,distance"]
+    data = json.loads(command("inspect", many, *options, "--json", check=True).stdout)
+    found = {row["name"]: row for row in data["columns"]}
+    assert found["noise"]["importance"] < 0.05
+    assert found["fit"]["missing"] == pytest.approx(0.2, abs=0.05)
+    assert (
+        30 <= found["distance"]["weight_min"] < found["distance"]["weight_mean"] < found["distance"]["weight_max"] <= 50
+    )
+    shown = command("inspect", many, *options, check=True).stdout
+    assert "weights: 3 columns" in shown
+    assert "importance" in shown

@@ -1,0 +1,177 @@
+"""What training sees of each row: merged weights by epoch, and rows known to be false."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import focuse
+from focuse.errors import FocuseError
+from focuse.focus import Focus
+from focuse.graph import Graph, read
+from focuse.graph.splits import Splits
+from focuse.graph.weights import fit_normaliser
+from focuse.training.columns import FALSE, ColumnDecays, TrainingRows
+from focuse.training.loop import SHUFFLE, Trainer
+from focuse.training.negatives import generator
+from focuse.training.preparing import make_splits, normaliser_of
+from focuse.training.progress import Silent
+from focuse.training.settings import Settings
+
+
+def prepared(graph: Any, false: Any = None, **given: Any) -> tuple[Settings, Splits, TrainingRows]:
+    chosen = Settings.of(**given)
+    splits = make_splits(read(graph), None, None, 0.1, 0.1, chosen, Silent(), false)
+    settings = chosen.resolve(splits.train, "cpu")
+    return settings, splits, TrainingRows.of(settings, splits, normaliser_of(settings, splits))
+
+
+def test_one_column_and_nothing_false_is_what_it_always_was(small: Graph) -> None:
+    for normalize in ("relation", "quantile"):
+        settings, splits, rows = prepared(small, normalize=normalize)
+        train = splits.train
+        assert rows.graph is train
+        expected = fit_normaliser(normalize, train).transform(train.weight, train.relation).astype(np.float32)
+        assert rows.weight.tobytes() == expected.tobytes()
+        assert rows.rows_at(3) is None
+        assert not rows.moving
+        assert (splits.false, splits.merger) == (None, None)
+        trainer = Trainer(settings, splits, normaliser_of(settings, splits), Silent())
+        shuffled = torch.randperm(len(train), generator=generator(0, 3, SHUFFLE))
+        assert torch.equal(trainer._order(3), shuffled)
+
+
+# ---- decays ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 3, 7, 12, 20])
+@pytest.mark.parametrize("floor", [0.0, 0.1])
+def test_one_weight_and_one_beta_stand_for_a_decay_a_column(epoch: int, floor: float) -> None:
+    """α⁺ and α⁻ of the layer are the means over the columns of what each would have by itself."""
+    random = np.random.default_rng(0)
+    shares, pi = random.random((30, 3)), np.array([0.5, 0.2, 0.3])
+    decays = (4, 10, 0)
+    rule = ColumnDecays(shares, np.ones((30, 3), bool), pi, tuple(Focus(decay=d, floor=floor) for d in decays))
+    weight, beta = rule.at(epoch)
+    falling = [max(1 - epoch / d if d else 0.0, floor) for d in decays]
+    negative = sum(pi[c] * (falling[c] + shares[:, c] * (1 - falling[c])) for c in range(3))
+    positive = sum(pi[c] * (falling[c] + (1 - shares[:, c]) * (1 - falling[c])) for c in range(3))
+    np.testing.assert_allclose(beta + weight * (1 - beta), negative)
+    np.testing.assert_allclose(beta + (1 - weight) * (1 - beta), positive)
+
+
+def test_an_edge_without_some_columns_has_the_mean_of_the_others() -> None:
+    shares, pi = np.array([[0.2, 0.8], [0.2, 0.8], [0.2, 0.8]]), np.array([0.75, 0.25])
+    present = np.array([[True, True], [True, False], [False, True]])
+    rule = ColumnDecays(shares, present, pi, (Focus(decay=4), Focus(decay=8)))
+    weight, beta = rule.at(2)  # β is 0.5 and 0.75
+    assert beta == pytest.approx(0.75 * 0.5 + 0.25 * 0.75)
+    counts = [0.75 * 0.5, 0.25 * 0.25]
+    assert weight.tolist() == pytest.approx([(counts[0] * 0.2 + counts[1] * 0.8) / sum(counts), 0.2, 0.8])
+    assert rule.at(0)[0].tolist() == pytest.approx([0.75 * 0.2 + 0.25 * 0.8, 0.2, 0.8])  # nothing has begun to count
+
+
+def test_the_same_decay_for_all_is_the_plain_layer(small: Graph, with_columns: Any) -> None:
+    graph = with_columns(small, missing=0.3)
+    importance = {"fit": 2, "distance": 1}
+    plain = prepared(graph, importance=importance, decay=6)[2]
+    each = prepared(graph, importance=importance, decays={"fit": 6, "noise": 6, "distance": 6}, decay=6)[2]
+    assert not plain.moving
+    assert each.moving
+    for epoch in (0, 2, 5, 9):
+        weight, beta = each.weights_at(epoch)
+        np.testing.assert_allclose(weight, plain.weights_at(epoch)[0], rtol=1e-6)
+        assert weight.dtype == np.float32
+        assert beta == pytest.approx(Focus(decay=6).beta(epoch))
+
+
+def test_the_trainer_has_the_weights_of_its_epoch_in_the_same_memory(small: Graph, with_columns: Any) -> None:
+    settings, splits, _ = prepared(
+        with_columns(small), decays={"fit": 2, "distance": 5}, epochs=4, dim=4, lower_is_better=["distance"]
+    )
+    trainer = Trainer(settings, splits, normaliser_of(settings, splits), Silent())
+    place = trainer.data.weight.data_ptr()
+    trainer.run()
+    weight, beta = trainer.rows.weights_at(3)
+    assert trainer.data.weight.data_ptr() == place
+    assert torch.equal(trainer.data.weight, torch.from_numpy(weight))
+    assert trainer.history[-1]["beta"] == beta
+    assert beta != Focus(decay=settings.decay or 0).beta(3)
+
+
+def test_a_decay_of_its_own_trains_and_resumes_to_the_same_bits(small: Graph, tmp_path: Any, with_columns: Any) -> None:
+    options: dict[str, Any] = {"dim": 4, "progress": False, "decays": "fit=1,distance=5", "checkpoint_every": "1"}
+    graph = with_columns(small, missing=0.2)
+    whole = focuse.train(graph, epochs=6, patience=99, decay=6, **options)
+    focuse.train(graph, epochs=3, patience=99, decay=6, burn_in=3, out=tmp_path / "run", **options)
+    more = focuse.resume(tmp_path / "run", epochs=6, progress=False)
+    losses = [row["loss"] for row in whole.history]
+    assert [row["loss"] for row in more.history] == losses
+    plain = focuse.train(graph, epochs=6, patience=99, decay=6, **{**options, "decays": None})
+    assert [row["loss"] for row in plain.history] != losses
+
+
+# ---- false rows -----------------------------------------------------------------------------------------------------
+
+
+def test_false_rows_stand_behind_the_facts_with_a_weight_below_zero(signed: Any) -> None:
+    false = [("h3", "r", "t1", 0.5), ("h5", "r", "t3", 1.0)]
+    settings, splits, rows = prepared(
+        signed, false, focus="off", negative_weights="against", zero_weights="negatives", seed=3
+    )
+    assert splits.false is not None
+    assert len(splits.false) == 40 + 40 + 2
+    facts = len(splits.train)
+    assert len(rows.graph) == len(rows.weight) == facts + 82
+    assert (rows.weight[:facts] >= 0).all()
+    assert (rows.weight[facts:] == FALSE).all()
+    trainer = Trainer(settings, splits, normaliser_of(settings, splits), Silent())
+    assert trainer.data.weight.tolist() == rows.weight.tolist()
+    assert trainer.data.tail[-82:].tolist() == splits.false.tail.tolist()
+    assert not np.isin(splits.false.keys, splits.train.keys).any()
+
+
+def test_how_often_a_false_row_takes_part() -> None:
+    false = [(f"h{i % 9}", "r", f"t{(i * 7 + 1) % 200}", 0.25 if i < 30 else 1.0) for i in range(60)]
+    _, splits, rows = prepared([(f"h{i % 9}", "r", f"t{i}", i) for i in range(200)], false, focus="off", seed=1)
+    assert splits.false is not None
+    facts, weak = len(splits.train), splits.false.weight < 1
+    taken = np.zeros(len(rows.graph))
+    for epoch in range(400):
+        found = rows.rows_at(epoch)
+        assert found is not None
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found, rows.rows_at(epoch))  # a pure function
+        assert len(np.unique(found)) == len(found)
+        taken[found] += 1
+    assert (taken[:facts] == 400).all()
+    assert (taken[facts:][~weak] == 400).all()
+    assert taken[facts:][weak].mean() / 400 == pytest.approx(0.25, abs=0.02)
+    assert not np.array_equal(rows.rows_at(0), rows.rows_at(1))  # type: ignore[arg-type]
+
+
+def test_the_trainers_order_has_just_those_rows(signed: Any) -> None:
+    settings, splits, rows = prepared(signed, focus="off", negative_weights="against", zero_weights="negatives")
+    strong = TrainingRows(rows.graph, rows.weight, np.ones(len(rows.evidence)), 0)
+    assert strong.rows_at(0) is None
+    weak = replace(splits, false=replace(splits.false, weight=np.full(len(rows.evidence), 0.4)))  # type: ignore[type-var]
+    trainer = Trainer(settings, weak, normaliser_of(settings, splits), Silent())
+    for epoch in range(3):
+        expected = trainer.rows.rows_at(epoch)
+        assert expected is not None
+        assert sorted(trainer._order(epoch).tolist()) == expected.tolist()
+
+
+def test_a_confidence_of_what_is_false_is_zero(signed: Any) -> None:
+    rows = [(head, kind, tail, weight / 4 + 0.25) for head, kind, tail, weight in signed]
+    _, splits, found = prepared(rows, [("h3", "r", "t1")], model="ukge-rect")
+    assert found.weight[len(splits.train) :].tolist() == [0.0]
+
+
+def test_the_papers_layer_has_no_place_for_them(signed: Any) -> None:
+    with pytest.raises(FocuseError, match="false triples need --focus label or off"):
+        prepared(signed, negative_weights="against")
