@@ -14,7 +14,7 @@ from torch.autograd import gradcheck
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.focus import NONLINEARITIES, Focus, default_nonlinearity, make_nonlinearity
+from focuse.focus import NONLINEARITIES, Focus, Label, default_nonlinearity, make_nonlinearity
 
 FORMULAS = {
     "softplus": lambda x: np.logaddexp(0.0, x),
@@ -214,3 +214,21 @@ def test_a_margin_that_makes_no_sense(text: str) -> None:
         Focus(text)
     with pytest.raises(FocuseError, match="non-linearity"):
         focuse.Settings.of(nonlinearity=text)
+
+
+class TestLabel:
+    @pytest.mark.parametrize("sharpness", [0.0, 1.0, 2.5, 16.0])
+    def test_is_a_power_of_the_weight(self, sharpness):
+        weight = torch.linspace(0, 1, 11)
+        np.testing.assert_allclose(Label(sharpness)(weight), weight.numpy() ** sharpness, rtol=1e-6)
+
+    def test_at_0_every_fact_is_to_win_and_what_is_false_never(self):
+        assert Label(0.0)(torch.tensor([0.0, 0.3, 1.0, -1.0])).tolist() == [1.0, 1.0, 1.0, 0.0]
+
+    def test_false_triples_have_no_label_at_any_sharpness(self):
+        assert Label(3.0)(torch.tensor([-1.0, -0.2])).tolist() == [0.0, 0.0]
+
+    @pytest.mark.parametrize("sharpness", [-0.1, 101.0, float("nan")])
+    def test_a_sharpness_out_of_range_is_refused(self, sharpness):
+        with pytest.raises(FocuseError, match=r"sharpness .* out of range"):
+            Label(sharpness)

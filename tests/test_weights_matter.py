@@ -44,6 +44,26 @@ def test_shuffling_the_weights_at_least_halves_the_gain(careers):
     assert by_chance <= true / 2, gains
 
 
+def test_labels_gain_from_the_weights_and_lose_it_with_them(careers):
+    """The default focus: a wider ΔMRR at no lower a top, gone once weights are shuffled."""
+    settings = {"dim": 50, "sharpness": 2.0, "epochs": 20}
+    found: dict[str, list[tuple[float, float]]] = {"plain": [], "true": [], "shuffled": []}
+    for seed in (0, 1):
+        splits = split(careers, seed=seed)
+        runs = {
+            "plain": train(splits, seed=seed, **{**settings, "focus": "off", "sharpness": None}),
+            "true": train(splits, seed=seed, **settings),
+            "shuffled": train(shuffled(splits, seed), seed=seed, **settings),
+        }
+        for name, run in runs.items():
+            figures = run.evaluate()
+            found[name].append((figures.top.mrr, figures.delta_mrr))
+    (plain_top, plain), (top, true), (_, by_chance) = (np.mean(rows, axis=0) for rows in found.values())
+    assert true - plain > 0.05, found
+    assert by_chance - plain <= (true - plain) / 2, found
+    assert top > plain_top - 0.01, found
+
+
 class TestBits:
     """The quick form, and proof that it catches a layer whose β never moves."""
 

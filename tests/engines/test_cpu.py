@@ -15,7 +15,7 @@ from focuse.errors import FocuseError
 from focuse.evaluation.known import Known
 from focuse.focus import Focus
 from focuse.models import DistMult, make_model
-from focuse.training.losses import LOSSES, Objective, SquaredError, make_loss
+from focuse.training.losses import LOSSES, Objective, SoftLabel, SquaredError, make_loss
 from focuse.training.negatives import SAMPLINGS, Sampler, draw, key_of
 from focuse.training.optimisers import make_optimiser
 from focuse.training.regularisers import make_regulariser
@@ -44,7 +44,7 @@ class Case:
     def train(
         self,
         kind: type[ReferenceEngine],
-        objective: Objective | SquaredError,
+        objective: Objective | SoftLabel | SquaredError,
         sampling: str = "independent",
         count: int = 7,
         filtered: bool = False,
@@ -80,7 +80,7 @@ def assert_same(one: Case, other: Case, losses: tuple[list[float], list[float]])
         torch.testing.assert_close(other.optimiser.state()[name].float(), moment.float(), rtol=2e-3, atol=2e-4)
 
 
-def compare(model: str, optimiser: str, objective: Objective | SquaredError, **more: object) -> None:
+def compare(model: str, optimiser: str, objective: Objective | SoftLabel | SquaredError, **more: object) -> None:
     size = {name: more.pop(name) for name in ("width", "entities", "rows") if name in more}
     one, other = (Case(model, optimiser, **size) for _ in range(2))  # type: ignore[arg-type]
     losses = one.train(ReferenceEngine, objective, **more), other.train(CpuEngine, objective, **more)  # type: ignore[arg-type]
@@ -102,6 +102,25 @@ def test_steps_of_the_reference(model: str, loss: str) -> None:
         scope = "rows" if place % 2 else "tables" if optimiser == "adam" else "touched"
         objective = objective_of(loss, BENDS[place % len(BENDS)])
         compare(model, optimiser, objective, sampling=sampling, filtered=filtered, scope=scope)
+
+
+@pytest.mark.parametrize("missing", [0.0, 3.0])
+@pytest.mark.parametrize("model", MODELS)
+def test_labels(model: str, missing: float) -> None:
+    """Weights as labels, of which some are 0 and 1, with every sampling."""
+    for turn, (sampling, filtered) in enumerate(itertools.product(SAMPLINGS, (False, True))):
+        cases = [Case(model, OPTIMISERS[turn % 3]) for _ in range(2)]
+        for case in cases:
+            case.batch.weight[:5], case.batch.weight[5:9] = 0.0, 1.0
+        losses = [
+            case.train(kind, SoftLabel(missing), sampling, filtered=filtered)
+            for case, kind in zip(cases, (ReferenceEngine, CpuEngine), strict=True)
+        ]
+        assert_same(*cases, tuple(losses))
+
+
+def test_labels_of_a_pool_in_pieces() -> None:
+    compare("distmult", "row-adam", SoftLabel(1.0), sampling="all", entities=70_000, width=3, rows=5, steps=1)
 
 
 @pytest.mark.parametrize("bend", BENDS)

@@ -15,7 +15,7 @@ from focuse.engines.reference import ReferenceEngine
 from focuse.evaluation.known import Known
 from focuse.focus import Focus, default_nonlinearity
 from focuse.models import MODELS, make_model
-from focuse.training.losses import LOSSES, Objective, SquaredError, make_loss
+from focuse.training.losses import LOSSES, Objective, SoftLabel, SquaredError, make_loss
 from focuse.training.negatives import Sampler, draw, key_of
 from focuse.training.optimisers import make_optimiser
 from focuse.training.regularisers import Regulariser
@@ -81,7 +81,9 @@ class Case:
             known = Known(batch.head, batch.relation, batch.tail, self.entities, RELATIONS)
         return Sampler(self.kind, self.count, self.entities, known)
 
-    def objective(self) -> Objective | SquaredError:
+    def objective(self) -> Objective | SoftLabel | SquaredError:
+        if self.loss == "soft-label":
+            return SoftLabel(0.5)
         if self.loss == "squared-error":
             made = make_model(self.model)
             return SquaredError(made.trained, 0.7, made.curve)
@@ -177,6 +179,21 @@ def test_pools(case: Case) -> None:
     assert_alike(case)
 
 
+@pytest.mark.parametrize("kind", ["independent", "shared", "all"])
+@pytest.mark.parametrize("model", ["complex", "transe"])
+def test_labels(model: str, kind: str) -> None:
+    """Weights as labels; filtered where the model is ComplEx."""
+    assert_alike(Case(model=model, kind=kind, loss="soft-label", filtered=model == "complex"))
+
+
+def test_labels_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from focuse.engines.triton import pools
+
+    monkeypatch.setattr(pools, "CELLS", 1)
+    assert_alike(Case(model="distmult", kind="all", loss="soft-label", entities=300, rows=2, steps=1))
+    assert_alike(Case(model="distmult", count=100, rows=2, loss="soft-label", filtered=True, steps=1))
+
+
 @pytest.mark.parametrize("model", ["complex", "transe-l2"])
 def test_very_many_corruptions(model: str) -> None:
     """More than a program holds: three blocks of 32 and a rest."""
@@ -212,7 +229,7 @@ def test_equal_rows_pull_nowhere(model: str, kind: str) -> None:
     assert moved == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("loss", [*LOSSES, "squared-error"])
+@pytest.mark.parametrize("loss", [*LOSSES, "squared-error", "soft-label"])
 def test_positives_without_corruptions(loss: str) -> None:
     """All of one positive's are masked."""
     results = []

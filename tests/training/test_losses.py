@@ -15,7 +15,7 @@ from torch.autograd import gradcheck
 from focuse.errors import FocuseError
 from focuse.focus import Focus
 from focuse.models import make_model
-from focuse.training.losses import LOSSES, Objective, SquaredError, make_loss
+from focuse.training.losses import LOSSES, Objective, SoftLabel, SquaredError, make_loss
 
 SCORES = st.floats(-50, 50)
 
@@ -295,3 +295,60 @@ def test_shapes_of_the_squared_error_are_asserted(negative: tuple[int, ...], mas
     hidden = None if mask is None else torch.ones(mask, dtype=torch.bool)
     with pytest.raises(ValueError, match="fit"):
         squared_error("ukge-logi")(torch.zeros(3), torch.zeros(negative), torch.zeros(3), hidden, 0.5)
+
+
+class TestSoftLabel:
+    """−[q ln p + (1 − q) ln(1 − p)], p the share of the positive in a softmax."""
+
+    @settings(deadline=None, max_examples=60)
+    @given(data=st.data())
+    def test_is_its_formula(self, data: st.DataObject) -> None:
+        count = data.draw(st.integers(1, 4))
+        narrow = st.floats(-8, 8)  # beyond, 1 − p below is rounded to 0
+        positive, missing = data.draw(narrow), data.draw(st.floats(0, 5))
+        negative = np.array(data.draw(st.lists(narrow, min_size=count, max_size=count)))
+        kept = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
+        label = data.draw(st.floats(0, 1))
+        rivals = np.exp(negative[kept]).sum() * np.exp(missing)
+        p = np.exp(positive) / (np.exp(positive) + rivals)
+        expected = -(label * np.log(p) + (1 - label) * np.log1p(-p)) if kept.any() else 0.0
+        tensors = (torch.tensor([positive], dtype=torch.float64), torch.from_numpy(negative)[None])
+        found = SoftLabel(missing)(*tensors, torch.tensor([label], dtype=torch.float64), torch.tensor(kept)[None], 1.0)
+        np.testing.assert_allclose(found, [expected], rtol=1e-6, atol=1e-9)
+
+    def test_its_slope_is_p_minus_the_label(self) -> None:
+        positive, negative, _ = sample()
+        label = torch.tensor([0.0, 0.3, 1.0], dtype=torch.float64)
+        SoftLabel()(positive, negative, label, None, 1.0).sum().backward()
+        share = torch.softmax(torch.cat([positive[:, None], negative], 1), 1)[:, 0]
+        torch.testing.assert_close(positive.grad, (share - label).detach())
+
+    def test_gradients_are_right_also_of_a_row_without_corruptions(self) -> None:
+        positive, negative, mask = sample()
+        mask[1] = False
+        label = torch.rand(3, dtype=torch.float64)
+        assert gradcheck(lambda p, n: SoftLabel(0.7)(p, n, label, mask, 1.0), (positive, negative))
+
+    def test_with_the_label_1_it_is_the_plain_softmax(self) -> None:
+        positive, negative, mask = sample()
+        plain = make_loss("multiclass-nll")(positive, negative, mask)
+        assert torch.equal(SoftLabel()(positive, negative, torch.ones(3, dtype=torch.float64), mask, 0.2), plain)
+
+    @pytest.mark.parametrize("scale", [1e4, -1e4])
+    def test_large_scores_stay_finite(self, scale: float) -> None:
+        score = torch.tensor([scale], requires_grad=True)
+        value = SoftLabel()(score, torch.zeros(1, 3), torch.tensor([0.5]), None, 1.0)
+        value.sum().backward()
+        assert torch.isfinite(value).all()
+        assert torch.isfinite(score.grad).all()
+
+    def test_a_sample_estimates_the_share_among_all(self) -> None:
+        """ln of how many more there are stands for the rivals that were not drawn."""
+        random = torch.Generator().manual_seed(0)
+        every = torch.randn(1, 20_000, generator=random, dtype=torch.float64)
+        positive, label = torch.tensor([9.0], dtype=torch.float64), torch.tensor([0.4], dtype=torch.float64)
+        few = every[:, torch.randint(20_000, (2_000,), generator=random)]
+        whole = SoftLabel()(positive, every, label, None, 1.0)
+        estimate = SoftLabel(float(np.log(20_000 / 2_000)))(positive, few, label, None, 1.0)
+        assert abs(float(estimate - whole)) < 0.05
+        assert abs(float(SoftLabel()(positive, few, label, None, 1.0) - whole)) > 0.1

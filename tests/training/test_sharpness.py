@@ -1,0 +1,119 @@
+"""The dial of labels: chosen on validation, against a plain model, by the widest ΔMRR that costs nothing."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import focuse
+from focuse.errors import FocuseError
+from focuse.graph import from_columns
+from focuse.training import sharpness as module
+from focuse.training.progress import Silent
+from focuse.training.sharpness import FILE, Look, best_of, read_choice, write_choice
+
+QUICK = {"model": "distmult", "dim": 8, "epochs": 10, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def planted() -> focuse.Graph:
+    """Entities of the same group are linked, heavily; other links are light and by chance."""
+    random = np.random.default_rng(3)
+    head, tail = random.integers(0, 200, (2, 20_000))
+    near = head % 6 == tail % 6
+    kept = near | (random.random(20_000) < 0.15)
+    weight = np.where(near, 0.8, 0.1) + random.random(20_000) * 0.15
+    names = [np.char.add("e", column[kept].astype(str)) for column in (head, tail)]
+    return from_columns(names[0].tolist(), ["r"] * int(kept.sum()), names[1].tolist(), weight[kept])
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+class TestBest:
+    def test_is_the_widest_within_tolerance_of_plain(self):
+        looks = [Look(0, 0.9, 0.0), Look(1, 0.895, 0.2), Look(2, 0.891, 0.5), Look(4, 0.889, 0.8)]
+        assert best_of(looks) == 2
+
+    def test_is_plain_where_every_label_costs_too_much(self):
+        assert best_of([Look(0, 0.9, 0.1), Look(1, 0.8, 0.5)]) == 0
+
+    def test_may_be_a_dull_one_of_a_wider_difference(self):
+        assert best_of([Look(0, 0.5, 0.1), Look(1, 0.6, 0.4), Look(2, 0.6, 0.3)]) == 1
+
+
+class TestChoosing:
+    def test_follows_the_looks_and_is_stored_with_them(self, planted, tmp_path):
+        notes = Notes()
+        run = focuse.train(planted, out=tmp_path / "run", **{**QUICK, "progress": notes})
+        assert run.settings.focus == "label"
+        assert [look.sharpness for look in run.choice[:2]] == [0.0, 1.0]
+        assert run.settings.sharpness == best_of(run.choice)
+        assert len([text for text in notes.texts if text.startswith(("plain:", "sharpness "))]) == len(run.choice) + 1
+        again = focuse.load(tmp_path / "run")
+        assert again.choice == run.choice
+        assert again.settings.sharpness == run.settings.sharpness
+
+    def test_one_that_is_given_needs_no_looks(self, planted):
+        run = focuse.train(planted, sharpness=3.0, **QUICK)
+        assert (run.settings.sharpness, run.choice) == (3.0, [])
+
+    def test_goes_no_sharper_once_it_costs_too_much(self, planted, monkeypatch):
+        found = iter([0.9, 0.91, 0.85, 0.99])
+        monkeypatch.setattr(
+            module, "_looks", lambda *_: (Look(sharp, next(found), sharp / 100) for sharp in (0.0, 1.0, 2.0, 4.0))
+        )
+        run = focuse.train(planted, **QUICK)
+        assert [look.sharpness for look in run.choice] == [0.0, 1.0, 2.0]
+        assert run.settings.sharpness == 1.0
+
+    def test_with_little_validation_the_usual_one_is_taken(self, small):
+        notes = Notes()
+        run = focuse.train(small, **{**QUICK, "progress": notes})
+        assert run.settings.sharpness == module.USUAL
+        assert any("too few to choose a sharpness by" in text for text in notes.texts)
+
+    def test_only_the_part_of_validation_for_stopping_is_looked_at(self, planted, monkeypatch):
+        seen = []
+        measure = module.evaluate
+        monkeypatch.setattr(
+            module, "evaluate", lambda engine, test, *more: seen.append(test.graph) or measure(engine, test, *more)
+        )
+        run = focuse.train(planted, **QUICK)
+        from focuse.graph.splits import hold
+
+        held = hold(run.splits.valid.graph, run.settings.stopping_share, run.settings.seed)
+        assert seen
+        for graph in seen:
+            assert set(graph.keys) <= set(held.stopping.keys)
+            assert not set(graph.keys) & (set(held.calibration.keys) | set(held.conformal.keys))
+
+    def test_the_same_seed_chooses_the_same_and_ends_in_the_same_bits(self, planted):
+        one, other = (focuse.train(planted, seed=4, **QUICK) for _ in range(2))
+        assert one.choice == other.choice
+        assert (one.engine.tables["entity"] == other.engine.tables["entity"]).all()
+
+
+class TestFile:
+    def test_comes_back_as_it_was(self, tmp_path):
+        looks = [Look(0.0, 0.5, 0.1), Look(2.0, 0.6, 0.4)]
+        write_choice(tmp_path, looks)
+        assert read_choice(tmp_path) == looks
+
+    def test_without_looks_there_is_none(self, tmp_path):
+        write_choice(tmp_path, [])
+        assert not (tmp_path / FILE).exists()
+        assert read_choice(tmp_path) == []
+
+    @pytest.mark.parametrize("text", ["{", json.dumps([{"sharpness": 1}]), "[3]"])
+    def test_a_damaged_one_is_one_line(self, tmp_path, text):
+        (tmp_path / FILE).write_text(text)
+        with pytest.raises(FocuseError, match="damaged file"):
+            read_choice(tmp_path)
