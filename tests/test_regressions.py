@@ -25,6 +25,7 @@ def test_validation_sees_the_tables_of_now(optimizer: str) -> None:
     ends = random.integers(0, 300, (2, 900))
     graph = from_columns(map(str, ends[0]), ["r"] * 900, map(str, ends[1]), random.random(900))
     settings = {**QUICK, "model": "distmult", "dim": 1, "epochs": 4, "lr": 0.05, "optimizer": optimizer}
+    settings["stopping_share"] = 1.0
     run = focuse.train(graph, regularizer="none", **settings)
     assert run.last is not None
     tables = {name: table.clone() for name, table in run.last.tables.items()}
@@ -81,7 +82,7 @@ def test_one_triple_with_very_many_rows_does_not_eat_the_hold_out(seed: int) -> 
 
 
 def test_a_divergence_in_the_very_last_step_is_noticed(small: focuse.Graph, tmp_path: Path) -> None:
-    settings = {**QUICK, "epochs": 1, "lr": 1e38, "batch_size": 5000}
+    settings = {**QUICK, "epochs": 1, "lr": 1e38, "batch_size": 5000, "focus": "paper"}
     with pytest.raises(FocuseError, match="diverged"):
         focuse.train(small, valid_share=0, test_share=0, out=tmp_path / "run", **settings)
     assert not (tmp_path / "run" / "model.safetensors").exists()

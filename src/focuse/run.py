@@ -198,6 +198,8 @@ def train(
     """
     chosen = Settings.of(**settings)
     reporter = make_reporter(progress)
+    if out is not None:  # before a long file is read, and short trainings are made
+        Store.free(Path(out))
     whole = read(graph)
     if not len(whole):
         raise FocuseError(f"{whole.source}: no edges to train on")

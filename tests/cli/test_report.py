@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 
 def test_the_page_lies_in_the_run_or_where_it_is_wanted(command, trained, tmp_path):
     done = command("report", trained.folder, "--out", tmp_path / "page.html", check=True)
     assert done.stdout == f"report: {tmp_path / 'page.html'}\n"
     (tmp_path / "test.tsv").write_text("e1\tr0\te2\t0.5\ne4\tr1\te5\t0.9\n")
-    done = command("report", trained.folder, tmp_path / "test.tsv", "--json", check=True)
-    assert json.loads(done.stdout) == {"report": str(trained.folder / "report.html")}
-    own, other = (path.read_text() for path in (tmp_path / "page.html", trained.folder / "report.html"))
+    folder = shutil.copytree(trained.folder, tmp_path / "run")  # others look into the first one
+    done = command("report", folder, tmp_path / "test.tsv", "--json", check=True)
+    assert json.loads(done.stdout) == {"report": str(folder / "report.html")}
+    own, other = (path.read_text() for path in (tmp_path / "page.html", folder / "report.html"))
     assert own.startswith("<!DOCTYPE html>")
     assert own != other
     assert done.stderr == ""

@@ -119,6 +119,7 @@ def test_text_output_tells_what_to_do_next_and_quiet_is_quiet(command, graph_fil
 def test_on_a_terminal_there_is_a_bar(graph_file, tmp_path):
     master, slave = pty.openpty()
     arguments = [sys.executable, "-m", "focuse", "train", str(graph_file), "--out", str(tmp_path / "run"), *QUICK]
+    arguments += ["--focus", "paper"]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "140"}
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=slave, env=environment, text=True)
     os.close(slave)
@@ -190,7 +191,9 @@ def test_help_states_the_real_defaults(command, small):
         "optimizer": ("row-adagrad; TransE: row-adam; UKGE: adam", "row-adagrad"),
         "lr": ("0.1 for adagrad, 0.01 for sgd, else 0.001", 0.1),
         "decay": ("all epochs", settings["epochs"]),
-        "burn_in": ("half of decay", settings["epochs"] // 2),
+        "burn_in": ("0; of the paper's focus half of decay", 0),
+        "sharpness": ("chosen on validation", None),
+        "focus": ("label; paper where one of its settings is given", "label"),
         "nonlinearity": ("auto, by the model", "softplus"),
         "regularize": ("by the optimizer", "touched"),
         "normalize": ("relation", "relation"),

@@ -85,7 +85,7 @@ def test_refused(refused, many, tmp_path, arguments, says):
 def test_false_triples_and_the_papers_layer(refused, graph_file, tmp_path):
     (tmp_path / "false.tsv").write_text("e1\tr0\te1\n")
     options = ["--false", tmp_path / "false.tsv", "--quiet", "--out", tmp_path / "run"]
-    assert "false triples need --focus label or off" in refused("train", graph_file, *options)
+    assert "false triples need the focus 'label'" in refused("train", graph_file, *options, "--focus", "paper")
     command = [*options, "--focus", "off", "--dim", "4", "--epochs", "1"]
     assert refused("train", graph_file, *command, "--lower-columns", "p")
 

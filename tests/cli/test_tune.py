@@ -59,7 +59,7 @@ def test_json_holds_the_best_and_all_trials(study):
 def test_a_line_a_trial_tells_best_and_rest(study):
     first, second, *lines = study[2].splitlines()
     assert first.startswith("search: lr 0.001 | 0.01 | 0.05 | 0.1; regularizer l3:1e-3 | none; decay 0 | 2 | 4 (24 ")
-    assert "(24 combinations); fixed: sampling independent, optimizer row-adam, dim 4, epochs 4" in first
+    assert "(24 combinations); fixed: sampling independent, optimizer row-adam, focus paper, dim 4, epochs 4" in first
     assert second == "tpe: 12 trials wanted, 0 done"
     assert len(lines) == 12
     assert re.fullmatch(

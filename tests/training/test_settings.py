@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focuse import FocuseError, Settings, read
-from focuse.focus import Focus
+from focuse.focus import Focus, Label
 from focuse.models import MODELS
 from focuse.training.losses import LOSSES
 from focuse.training.optimisers import OPTIMISERS
@@ -112,9 +112,11 @@ class TestResolve:
         resolved = Settings().resolve(small, "cpu")
         left = {f.name for f in fields(resolved) if getattr(resolved, f.name) in (None, "auto")}
         # β follows its schedule, the first embeddings' deviation each table's size; which engine computes a step is
-        # the matter of the machine that does, also on a resume. What columns count is learnt, if there are any.
-        assert left == {"beta", "engine", "spread", "importance", "decays"}
-        assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (50, 25, 38)
+        # the matter of the machine that does, also on a resume. What columns count is learnt, if there are any, and
+        # short trainings choose the sharpness.
+        assert left == {"beta", "engine", "spread", "importance", "decays", "sharpness"}
+        assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (50, 0, 38)
+        assert Settings(focus="paper").resolve(small, "cpu").burn_in == 25
         assert (resolved.sampling, resolved.negatives, resolved.lr) == ("shared", 256, 0.1)
         assert (resolved.nonlinearity, resolved.normalize, resolved.device) == ("softplus", "relation", "cpu")
 
@@ -165,8 +167,37 @@ class TestResolve:
 
 def test_make_focus():
     assert Settings(focus="off").make_focus() is None
-    layer = Settings(nonlinearity="tanh", decay=3, beta_floor=0.25, beta=0.5).make_focus()
+    assert Settings().make_focus() is None
+    layer = Settings(focus="paper", nonlinearity="tanh", decay=3, beta_floor=0.25, beta=0.5).make_focus()
     assert layer == Focus("tanh", 3, 0.25, 0.5)
+
+
+def test_make_label():
+    assert Settings(sharpness=3.0).make_label() == Label(3.0)
+    assert Settings(focus="paper").make_label() is None
+
+
+@pytest.mark.parametrize(
+    "given", [{"decay": 5}, {"beta": 0.5}, {"beta_floor": 0.1}, {"nonlinearity": "tanh"}, {"loss": "nll"}]
+)
+def test_who_gives_a_setting_of_the_papers_layer_means_that_layer(given):
+    assert Settings.of(**given).focus == "paper"
+    assert Settings.of(**given, focus="off").focus == "off"
+    assert Settings.of(dim=5).focus == "label"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"focus": "label", "loss": "nll"}, "has a loss of its own"),
+        ({"focus": "paper", "sharpness": 1}, "the dial of focus 'label'"),
+        ({"sharpness": -1}, "out of range"),
+        ({"stopping_share": 0}, "above 0 and at most 1"),
+    ],
+)
+def test_labels_refuse(given, says):
+    with pytest.raises(FocuseError, match=says):
+        Settings.of(**given)
 
 
 @pytest.mark.parametrize(

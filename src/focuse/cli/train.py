@@ -77,8 +77,8 @@ def command(
     focus: Annotated[
         str | None,
         typer.Option(
-            help="label (weights as soft labels), paper (FocusE) or off [default: label; paper where one of its "
-            "settings is given: --decay, --beta, --beta-floor, --nonlinearity, --loss]."
+            help="label (weights as soft labels), paper (FocusE) or off "
+            "[default: label; paper where one of its settings is given] (--decay, --beta, --nonlinearity, --loss …)."
         ),
     ] = None,
     sharpness: Annotated[
@@ -167,7 +167,9 @@ def command(
     ] = None,
     check_every: Annotated[int | None, typer.Option(help="Epochs between looks at validation [default: 5].")] = None,
     patience: Annotated[int | None, typer.Option(help="Looks without gain before stopping [default: 8].")] = None,
-    burn_in: Annotated[int | None, typer.Option(help="Epochs before the first look [default: half of decay].")] = None,
+    burn_in: Annotated[
+        int | None, typer.Option(help="Epochs before the first look [default: 0; of the paper's focus half of decay].")
+    ] = None,
     threshold: Annotated[
         float | None, typer.Option(help="Validation looks at triples of at least this weight [default: 0.8].")
     ] = None,

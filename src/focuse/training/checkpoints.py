@@ -87,15 +87,21 @@ class Store:
 
     # ---- the fixed part -------------------------------------------------------------------------------------------
 
-    @classmethod
-    def create(cls, folder: Path, settings: Settings, splits: Splits, normaliser: Normaliser) -> Store:
-        """A new folder with all but the weights; it appears complete or not at all."""
+    @staticmethod
+    def free(folder: Path) -> Path:
+        """The folder to write a run to; an error where there is something already."""
         if folder.is_symlink():
             folder = folder.resolve()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FocuseError(f"{folder}: exists and is not empty; choose another --out, or continue with --resume")
         if not folder.name:
             raise FocuseError(f"{folder}: choose a folder with a name of its own")
+        return folder
+
+    @classmethod
+    def create(cls, folder: Path, settings: Settings, splits: Splits, normaliser: Normaliser) -> Store:
+        """A new folder with all but the weights; it appears complete or not at all."""
+        folder = cls.free(folder)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             temporary = folder.with_name(f".{folder.name}.{os.getpid()}")

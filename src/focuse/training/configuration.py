@@ -13,7 +13,7 @@ from focuse.errors import FocuseError
 from focuse.focus import default_nonlinearity
 from focuse.models import MODELS, make_model
 from focuse.training.optimisers import LEARNING_RATES
-from focuse.training.settings import OWN_NEGATIVES, SHARED_POOL, Settings
+from focuse.training.settings import OWN_NEGATIVES, SHARED_POOL, Settings, means_the_papers_layer
 
 
 def read_settings(path: str | Path) -> dict[str, Any]:
@@ -55,6 +55,8 @@ def merged(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
     >>> merged({"optimizer": "row-adagrad", "lr": 0.3, "dim": 8}, {"optimizer": "adam"})
     {'optimizer': 'adam', 'lr': 0.3, 'dim': 8}
     """
+    if means_the_papers_layer(given) and found.get("focus") == "label":
+        given = {"focus": "paper", **given}
     changed = {name for name, value in given.items() if name in found and found[name] != value}
     kept = dict(found)
     for name, (leader, value) in _followed(Settings.of(**found)).items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any
@@ -93,7 +93,7 @@ class Settings:
         usual = dict(MODELS[model].defaults)
         if "sampling" in given:  # a number of negatives is for its own kind of them
             usual.pop("negatives", None)
-        if any(given.get(name, value) != value for name, value in PAPERS_OWN.items()):
+        if means_the_papers_layer(given):
             usual.setdefault("focus", "paper")
         given = {**usual, **given}
         settings = cls(**{name: _plain(name, value, kinds[name]) for name, value in given.items()})
@@ -153,9 +153,7 @@ class Settings:
     def _check_focus(self) -> None:
         """A label has its own loss and its own dial."""
         if self.focus == "label" and self.loss != "multiclass-nll":
-            raise FocuseError(
-                f"focus 'label' is a loss by itself; for the loss {self.loss!r} use focus 'paper' or 'off'"
-            )
+            raise FocuseError(f"focus 'label' has a loss of its own; for {self.loss!r} use focus 'paper' or 'off'")
         if self.sharpness is not None:
             Label(self.sharpness)
             if self.focus != "label":
@@ -238,6 +236,15 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def means_the_papers_layer(given: Mapping[str, Any]) -> bool:
+    """Whether someone who gives these settings, and no focus, has the paper's in mind.
+
+    >>> means_the_papers_layer({"decay": 20}), means_the_papers_layer({"dim": 20})
+    (True, False)
+    """
+    return any(given.get(name, usual) != usual for name, usual in PAPERS_OWN.items())
 
 
 def default_batch_size(rows: int, entities: int, sampling: str) -> int:

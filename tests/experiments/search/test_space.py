@@ -27,7 +27,7 @@ def test_the_default_space_holds_the_paper_s():
     assert set(plain.searched) == {"dim", "lr", "negatives", "regularizer", "loss"}
     assert (focused.size, plain.size) == (8 * 6 * 4 * 3 * 8, 8 * 6 * 4 * 3 * 3)
     held = {"sampling": "independent", "optimizer": "row-adam", "epochs": 800}
-    assert focused.fixed == held
+    assert focused.fixed == {**held, "focus": "paper"}
     assert plain.fixed == {**held, "burn_in": 50, "focus": "off"}
 
 

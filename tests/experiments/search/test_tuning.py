@@ -220,7 +220,7 @@ class TestAnotherStudy:
             ),
             (space(epochs=5), {}, "started with epochs 3, not 5"),
             (space(seed=4), {}, "started with "),
-            (space(beta=0.5), {}, "started with beta its default, not 0.5"),
+            (space(threshold=0.5), {}, "started with threshold 0.8, not 0.5"),
             (space(), {"sampler": "grid"}, "started with sampler tpe, not grid"),
             (space(), {"valid_share": 0.2}, r"started with graph of 480 \+ 60 \+ 60 triples \(.*\), not of "),
         ],
