@@ -147,6 +147,7 @@ def measure(point: Point, chosen: argparse.Namespace) -> dict[str, Any]:
         dim=point.dim,
         negatives=point.negatives,
         sampling=chosen.sampling,
+        focus="paper",
         optimizer=chosen.optimizer,
         batch_size=chosen.batch_size,
         epochs=chosen.epochs,

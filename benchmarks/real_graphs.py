@@ -18,7 +18,7 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for name in names:
         data = focuse.datasets.load(name)
-        for focus, label in (("off", "plain ComplEx"), ("paper", "FocusE ComplEx")):
+        for focus, label in (("off", "plain ComplEx"), ("paper", "FocusE ComplEx"), ("label", "ComplEx, labels")):
             run = focuse.train(data.train, valid=data.valid, test=data.test, focus=focus, progress=False)
             start = time.perf_counter()
             result = run.evaluate()

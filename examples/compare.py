@@ -8,14 +8,14 @@ Without GRAPH the embedded careers graph is used.
 import sys
 
 import focuse
-from focuse.experiments.demo import SETTINGS, careers
+from focuse.experiments.demo import MODELS, careers
 
 
 def main() -> None:
     graph = focuse.read(sys.argv[1]) if len(sys.argv) > 1 else careers()
-    for focus in ("off", "paper"):
-        result = focuse.train(graph, focus=focus, progress=False, **SETTINGS).evaluate()
-        print(f"focus {focus:6} top {result.top.mrr:.3f}  bottom {result.bottom.mrr:.3f}  ΔMRR {result.delta_mrr:.3f}")
+    for name, settings in MODELS.items():
+        result = focuse.train(graph, progress=False, **settings).evaluate()
+        print(f"{name:16} top {result.top.mrr:.3f}  bottom {result.bottom.mrr:.3f}  ΔMRR {result.delta_mrr:.3f}")
 
 
 if __name__ == "__main__":

@@ -59,8 +59,7 @@ def main() -> None:
 def settings_of(chosen: argparse.Namespace) -> dict[str, Any]:
     """As asked for, or whatever focuse does by itself."""
     settings = {"model": chosen.model, "seed": chosen.seed, "engine": chosen.engine, "device": "cpu"}
-    if chosen.focus == "off":
-        settings["focus"] = "off"
+    settings["focus"] = "off" if chosen.focus == "off" else "paper"  # the peers' layer, if they have one
     if chosen.defaults:
         return settings | ({"epochs": chosen.epochs} if chosen.epochs else {})
     # The peers' optimiser is Adam; a pool has a size of its own.

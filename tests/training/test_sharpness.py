@@ -45,6 +45,9 @@ class TestBest:
     def test_is_plain_where_every_label_costs_too_much(self):
         assert best_of([Look(0, 0.9, 0.1), Look(1, 0.8, 0.5)]) == 0
 
+    def test_of_two_as_wide_is_the_one_of_the_higher_top(self):
+        assert best_of([Look(0, 0.27, 0.1), Look(2, 0.31, 0.256), Look(8, 0.272, 0.258)]) == 2
+
     def test_may_be_a_dull_one_of_a_wider_difference(self):
         assert best_of([Look(0, 0.5, 0.1), Look(1, 0.6, 0.4), Look(2, 0.6, 0.3)]) == 1
 

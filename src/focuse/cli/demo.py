@@ -1,4 +1,4 @@
-"""`focuse demo`: plain and focused side by side on the embedded graph."""
+"""`focuse demo`: plain, FocusE and labels side by side on the embedded graph."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Train plain and FocusE ComplEx on an embedded careers graph and compare them; no download.
+    """Train ComplEx plain, with FocusE and with labels on an embedded careers graph and compare; no download.
 
     Prints both side by side with ten predictions in words, and writes an HTML report.
     """

@@ -1,8 +1,8 @@
 """The dial of `Label`, chosen on validation: the widest ΔMRR that costs the strongest facts nothing.
 
 Short trainings from the same start, one a sharpness and sharper each time, are held against a short plain one. Chosen
-is the one of the widest ΔMRR among those whose heaviest tenth ranks within 0.01 MRR of the plain one's. That a fifth of
-the epochs tells the same as all of them was measured (docs/focus.md), not proved.
+is the one of the widest ΔMRR among those whose heaviest tenth ranks within 0.01 MRR of the plain one's. Sharp labels are
+learnt later than dull ones, so a training that is too short chooses too dull a one (docs/focus.md).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from focuse.training.stopping import MOST
 
 PLAIN = 0.0
 LADDER = (1.0, 2.0, 4.0, 8.0, 16.0)
-TOLERANCE = 0.01  # of top-10 % MRR, below which two models count as equally good on the strongest facts
+TOLERANCE = 0.01  # of top-10 % MRR and of ΔMRR, below which two models count as equally good
 USUAL = 2.0  # where validation is too small to choose by
 FEWEST = 200  # validation triples: with fewer, a tenth of them says nothing of a difference of 0.01
-SHORT = 5  # a short training has this part of the epochs
+SHORT, LEAST = 4, 10  # a short training has this part of the epochs, and at least so many
 FILE = "sharpness.json"
 
 
@@ -75,12 +75,15 @@ def choose_sharpness(
 def best_of(looks: list[Look]) -> float:
     """The sharpness of the widest ΔMRR whose top is within tolerance of the plain one's, which comes first.
 
+    Of several that are as wide within tolerance, the one of the highest top.
+
     >>> best_of([Look(0, 0.97, 0.01), Look(1, 0.98, 0.4), Look(2, 0.965, 0.9), Look(4, 0.95, 0.95)])
     2
     """
     plain = looks[0]
     good = [look for look in looks if look.top_mrr >= plain.top_mrr - TOLERANCE]
-    return max(good, key=lambda look: look.delta_mrr).sharpness
+    widest = max(look.delta_mrr for look in good)
+    return max((look for look in good if look.delta_mrr >= widest - TOLERANCE), key=lambda look: look.top_mrr).sharpness
 
 
 def _looks(
@@ -91,7 +94,7 @@ def _looks(
     some = np.random.default_rng(settings.seed).permutation(len(stopping))[:MOST]
     judged = Aligned(stopping.select(np.sort(some)))
     unjudged = replace(splits, valid=Aligned(stopping.select(np.empty(0, np.int64))))
-    epochs = max(1, settings.epochs // SHORT)
+    epochs = min(settings.epochs, max(settings.epochs // SHORT, LEAST))
     for sharpness in (PLAIN, *LADDER):
         trainer = Trainer(replace(settings, sharpness=sharpness, epochs=epochs), unjudged, normaliser, reporter)
         trainer.run()
