@@ -36,7 +36,7 @@ def test_the_command_shows_that_focus_widens_the_gap(command, tmp_path):
     text = page.read_text(encoding="utf-8")
     assert text.lower().startswith("<!doctype html>")
     assert len(re.findall(r"<svg\b", text)) == 1  # a panel for each model, in each a violin of top and of bottom
-    assert re.findall(r'id="violins-axes_(\d)"', text) == ["1", "2"]
+    assert re.findall(r'id="violins-axes_(\d)"', text) == ["1", "2", "3"]
     for panel in re.split(r'id="violins-axes_\d"', text)[1:]:
         assert f"fill: {TOP_COLOUR}" in panel
         assert f"fill: {BOTTOM_COLOUR}" in panel

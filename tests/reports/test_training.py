@@ -4,7 +4,10 @@ import re
 
 import pytest
 
-from focuse.reports.training import curves
+import focuse
+from focuse.reports.gathered import gather
+from focuse.reports.training import columns, curves, sharpness
+from focuse.training.sharpness import Look
 
 
 def paths(svg: str) -> list[int]:
@@ -28,3 +31,21 @@ def test_a_loss_that_is_not_finite_is_left_out() -> None:
     history = [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0}, {"epoch": 3, "loss": 1.5}]
     wild = [*history, {"epoch": 4, "loss": float("nan")}, {"epoch": 5, "loss": float("inf")}]
     assert curves(wild) == curves(history)
+
+
+def test_columns_and_looks_have_a_table_where_there_are_any() -> None:
+    rows = [(f"e{i % 12}", "r", f"e{(i * 5 + 1) % 12}", (i % 12) / 12, None if i % 4 else 0.5) for i in range(60)]
+    run = focuse.train(rows, model="distmult", dim=4, epochs=2, sharpness=1.0, progress=False)
+    run.choice = [Look(0.0, 0.5, 0.1), Look(1.0, 0.51, 0.4)]
+    figures = gather(run)
+    text = columns(run, figures) + sharpness(run, figures)
+    assert "75.0%" in text  # of the second column is missing
+    assert "0.510" in text
+    assert figures.data["columns"]["names"] == ["w1", "w2"]
+    assert len(figures.data["sharpness"]) == 2
+
+
+def test_of_one_weight_and_a_given_sharpness_there_is_nothing_to_say(small: focuse.Graph) -> None:
+    run = focuse.train(small, dim=4, epochs=1, sharpness=1.0, progress=False)
+    figures = gather(run)
+    assert columns(run, figures) == sharpness(run, figures) == ""

@@ -17,6 +17,7 @@ from focuse.graph.splits import Splits
 from focuse.inference.predict import Predictions
 from focuse.inference.weigh import WeightEvaluation
 from focuse.training.settings import Settings
+from focuse.training.sharpness import Look
 
 HEADS, LINKS = 6, 3  # heads that get suggestions, and how many each
 T = TypeVar("T")
@@ -36,6 +37,9 @@ class Reported(Protocol):
 
     @property
     def graph(self) -> Graph: ...
+
+    @property
+    def choice(self) -> list[Look]: ...
 
     def evaluate(self, test: Any = None) -> Evaluation: ...
 

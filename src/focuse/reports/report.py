@@ -19,7 +19,7 @@ h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; } table { display: block; overflow
 # reader may want as numbers it adds to `figures.data`.
 Section = Callable[[Reported, Gathered], str]
 
-WHAT_WAS_TRAINED: list[Section] = [training.data, training.training]
+WHAT_WAS_TRAINED: list[Section] = [training.data, training.columns, training.training, training.sharpness]
 RANKS: list[Section] = [ranking.ranking, ranking.order, ranking.suggestions, ranking.scores]
 WEIGHTS: list[Section] = [weights.weights]  # and whatever else is known of weights and confidences
 LINKS: list[Section] = [links.links]

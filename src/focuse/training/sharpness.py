@@ -1,8 +1,8 @@
 """The dial of `Label`, chosen on validation: the widest ΔMRR that costs the strongest facts nothing.
 
 Short trainings from the same start, one a sharpness and sharper each time, are held against a short plain one. Chosen
-is the one of the widest ΔMRR among those whose heaviest tenth ranks within 0.01 MRR of the plain one's. Sharp labels are
-learnt later than dull ones, so a training that is too short chooses too dull a one (docs/focus.md).
+is the one of the widest ΔMRR among those whose heaviest tenth ranks within 0.01 MRR of the plain one's. Sharp labels
+are learnt later than dull ones, so a training that is too short chooses too dull a one (docs/focus.md).
 """
 
 from __future__ import annotations
