@@ -1,4 +1,4 @@
-"""Weights as labels beside the plain model and the paper's layer: top-10 % MRR and ΔMRR on the real graphs.
+"""Weights as labels beside the plain model and the paper's layer: top-10 % MRR / ΔMRR on the real graphs.
 
 python benchmarks/focus.py --results docs/results/focus.jsonl           # the table of what that file holds
 python benchmarks/focus.py --results more.jsonl --train --workers 8     # trains what it lacks, then the table
@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from focuse.experiments.paper.cells import load_configuration
 
 GRAPHS = ("ppi5k", "nl27k", "cn15k", "onet-importance")
 MODELS = ("transe", "distmult", "complex")
@@ -88,10 +90,11 @@ def table(rows: list[dict[str, Any]]) -> str:
     groups: dict[tuple[str, ...], dict[str, list[dict[str, Any]]]] = {}
     for row in rows:
         settings = row["settings"]
-        key = (row["graph"], settings["model"], settings["sampling"], settings.get("regularizer", "–"))
+        key = (row["graph"], settings["model"], settings["sampling"], settings.get("regularizer", "l3:1e-3"))
         groups.setdefault(key, {}).setdefault(row["focus"], []).append(row)
+    published = load_configuration("published")
     lines = [
-        f"| graph | model | sampling | regularizer | {' | '.join(NAMES.values())} | sharpness | concordance |",
+        f"| graph | model | sampling, L3 | {' | '.join(NAMES.values())} | published | sharpness | concordance |",
         "| --- " * 9 + "|",
     ]
     for key in sorted(groups):
@@ -99,15 +102,26 @@ def table(rows: list[dict[str, Any]]) -> str:
         shown = [_shown(found.get(focus, [])) for focus in FOCUSES]
         chosen = ", ".join(f"{row['sharpness']:g}" for row in found.get("label", []))
         pairs = [_mean(found.get(focus, []), "concordance")[0] for focus in ("off", "label")]
-        lines.append(f"| {' | '.join(key)} | {' | '.join(shown)} | {chosen} | {pairs[0]:.2f} → {pairs[1]:.2f} |")
+        paper = published.get(key[0], {}).get(key[1], {}).get("focuse", {})
+        told = f"{_short(paper['top'][1], 2)} / {_short(paper['delta'], 2)}" if paper else "–"
+        name = f"{key[0]} | {key[1]} | {key[2]}, {key[3].removeprefix('l3:')}"
+        order = f"{_short(pairs[0], 2)} → {_short(pairs[1], 2)}"
+        lines.append(f"| {name} | {' | '.join(shown)} | {told} | {chosen} | {order} |")
     return "\n".join(lines)
 
 
 def _shown(rows: list[dict[str, Any]]) -> str:
-    """'.978 ± .001 / .954 ± .001': means and their standard errors over seeds."""
-    if not rows:
-        return "–"
-    return " / ".join(f"{mean:.3f} ± {error:.3f}" for mean, error in (_mean(rows, name) for name in ("top", "delta")))
+    """'.978 ± .001 / .954 ± .001': means and their standard errors over seeds, without errors of a single one."""
+    parts = []
+    for name in ("top", "delta") if rows else ():
+        mean, error = _mean(rows, name)
+        parts.append(_short(mean) + (f" ± {_short(error)}" if len(rows) > 1 else ""))
+    return " / ".join(parts) or "–"
+
+
+def _short(value: float, digits: int = 3) -> str:
+    """A number below 1 as tables have it, without the 0 before its point."""
+    return f"{value:.{digits}f}".replace("0.", ".", 1)
 
 
 def _mean(rows: list[dict[str, Any]], name: str) -> tuple[float, float]:
