@@ -81,7 +81,8 @@ def draw_negatives(
     """A random corruption of each row of `test`, weight 0: a fair coin for the side, then a uniform entity.
 
     With `popular` [m] entities (with repeats) every other row's comes from there instead: such corruptions are harder
-    to tell from facts, and a file of negatives may hold many. None is in `known_keys` (`Graph.keys` of train, say) or in test. A row of which a hundred tries give nothing but
+    to tell from facts, and a file of negatives may hold many.
+    None is in `known_keys` (`Graph.keys` of train, say) or in test. A row of which a hundred tries give nothing but
     facts is left out.
     """
     random = np.random.default_rng(seed)

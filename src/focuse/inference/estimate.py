@@ -2,8 +2,8 @@
 
 Two stages, since a model's scores of the rows that it was trained on are too good. Stage one knows the surroundings
 alone and learns from train, each fold asked of the others; stage two corrects it on the calibration part of validation,
-where the score means what it will mean later. Bounds come from the stopping part, and the conformal part, which nothing
-was fitted to, says how far they hold.
+where the score means what it will mean later. How far off that is likely to be comes from the stopping part, and the
+conformal part, which nothing was fitted to, says how far that holds.
 
 Everything here is in shares, weights in [0, 1]; which number of an edge that is, is the caller's choice.
 """
@@ -11,8 +11,8 @@ Everything here is in shares, weights in [0, 1]; which number of an edge that is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -31,24 +31,24 @@ FEWEST_CALIBRATION = 500  # rows for stage two
 FEWEST_BOUNDS = 300  # rows for bounds that differ from edge to edge
 AT_ONCE = 1 << 17
 REMEMBERED = 6  # the last sets of triples stay, since tables ask for the same ones by several names
-FIRST, SECOND, BOUNDS = ("facts", "link"), ("facts_second", "doubting_second", "doubting_middle"), ("low", "middle", "high")
-LEVELS = {"low": 0.05, "middle": 0.5, "high": 0.95}
+SECOND_MORE = 5  # columns that stage two and the spread see beyond stage one's
+FORESTS = ("facts", "link", "facts_second", "doubting_second", "doubting_middle", "middle", "spread")
 
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """Shares [n] of n triples: the mean and the median if each is a fact, guessed bounds; both knowing it may be none.
+    """Shares [n] of n triples: the mean and the median if each is a fact, and how far off that is likely to be.
 
-    `link` is how much the surroundings alone speak for a link.
+    `doubting` and `doubting_typical` are mean and median of what may be no fact at all, then of weight 0; `link` is how
+    much the surroundings alone speak for a link, None without forests.
     """
 
     expected: Floats
     typical: Floats
-    low: Floats
-    high: Floats
+    spread: Floats
     doubting: Floats
     doubting_typical: Floats
-    link: Floats
+    link: Floats | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,15 +58,11 @@ class Estimator:
     train: Graph
     score: Predictor | None
     fallback: Predictor
-    forests: Mapping[str, Forest]
+    forests: dict[str, Forest]
     conformal: Conformal
     notes: tuple[str, ...] = ()
     _memory: dict[bytes, Estimates] = field(default_factory=dict, repr=False)
     _around: list[Surroundings] = field(default_factory=list, repr=False)
-
-    @property
-    def features(self) -> int:
-        return count_features(self.train)
 
     def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
         digest = hashlib.blake2b(digest_size=16)
@@ -81,18 +77,19 @@ class Estimator:
 
     def _estimate(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
         starts = range(0, max(len(head), 1), AT_ONCE)
-        parts = [
-            self._block(*(ids[start : start + AT_ONCE] for ids in (head, relation, tail))) for start in starts
-        ]
+        parts = [self._block(*(ids[start : start + AT_ONCE] for ids in (head, relation, tail))) for start in starts]
         if len(parts) == 1:
             return parts[0]
-        names = Estimates.__dataclass_fields__
-        return Estimates(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+        columns = {name: [getattr(part, name) for part in parts] for name in Estimates.__dataclass_fields__}
+        whole: dict[str, Any] = {
+            name: None if each[0] is None else np.concatenate(each) for name, each in columns.items()
+        }
+        return Estimates(**whole)
 
     def _block(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
         if "facts" not in self.forests or not len(head):
             flat = np.clip(self.fallback(head, relation, tail), 0.0, 1.0)
-            return Estimates(flat, flat, flat, flat, flat, flat, np.full(len(head), 0.5))
+            return Estimates(flat, flat, np.zeros(len(flat)), flat, flat, None)
         rows, facts, link = self.second_rows(head, relation, tail)
         expected = np.clip(facts + self._more("facts_second", rows), 0.0, 1.0)
         doubting = np.clip(link * facts + self._more("doubting_second", rows), 0.0, 1.0)
@@ -100,10 +97,9 @@ class Estimator:
         if "doubting_middle" in self.forests:
             unsure = np.clip(self.forests["doubting_middle"](rows), 0.0, 1.0)
         rows = np.column_stack([expected, rows])
-        low, middle, high = (np.clip(expected + self._more(name, rows), 0.0, 1.0) for name in BOUNDS)
-        return Estimates(
-            expected, middle, np.minimum(low, high), np.maximum(low, high), doubting, unsure, link
-        )
+        typical = np.clip(expected + self._more("middle", rows), 0.0, 1.0)
+        spread = np.maximum(self._more("spread", rows), np.zeros(len(rows)))
+        return Estimates(expected, typical, spread, doubting, unsure, link)
 
     def _more(self, name: str, rows: Floats) -> Floats | float:
         return self.forests[name](rows) if name in self.forests else 0.0
@@ -120,17 +116,9 @@ class Estimator:
             columns += [self.score(head, relation, tail), self.score(tail, relation, head)]
         return np.column_stack([*columns, rows]), facts, link
 
-    def interval(
-        self, estimates: Estimates, relation: AnyIds, coverage: float = COVERAGE
-    ) -> tuple[Floats, Floats]:
+    def interval(self, estimates: Estimates, relation: AnyIds, coverage: float = COVERAGE) -> tuple[Floats, Floats]:
         """Shares [n] between which a fact's lies with probability `coverage`."""
-        return self.conformal.interval(estimates.low, estimates.high, relation, coverage)
-
-
-def count_features(train: Graph) -> int:
-    """How many columns stage one has."""
-    few = train.select(np.arange(min(len(train), 3)))
-    return Surroundings(few).rows(few.head, few.relation, few.tail).shape[1]
+        return self.conformal.interval(estimates.expected, estimates.spread, relation, coverage)
 
 
 def fit(
@@ -153,16 +141,21 @@ def fit(
     nothing = Conformal(np.empty(0), np.empty(0, np.int64), len(train.relations))
     made = Estimator(train, score, plain, forests, nothing)
     if len(train) < FEWEST_EDGES or not np.ptp(train.weight) > 0:
-        notes.append(f"{len(train):,} edges in train with {_kinds(train)}: too few to learn weights from their surroundings")
+        notes.append(
+            f"{len(train):,} edges in train with {_kinds(train)}: too few to learn weights from their surroundings"
+        )
     else:
         forests |= _stage_one(train, seed)
         if len(held.calibration) >= FEWEST_CALIBRATION:
             forests |= _stage_two(made, held.calibration, known, seed)
+            _keep_if_better(made, held.stopping)
         notes += _worse(made, held, plain)
     bounds = held.stopping if len(held.stopping) >= FEWEST_BOUNDS else held.calibration
     if forests and len(bounds) >= FEWEST_BOUNDS:
         forests |= _bounds(made, bounds)
-    return Estimator(train, score, plain, dict(forests), _measured(made, held.conformal), tuple(notes), {}, made._around)
+    return Estimator(
+        train, score, plain, dict(forests), _measured(made, held.conformal), tuple(notes), {}, made._around
+    )
 
 
 def _kinds(train: Graph) -> str:
@@ -205,12 +198,19 @@ def _stage_two(made: Estimator, calibration: Graph, known: AnyIds, seed: int) ->
     both = join([calibration, false])
     rows, facts, link = made.second_rows(both.head, both.relation, both.tail)
     fact = np.arange(len(both)) < len(calibration)
-    small = {"trees": 150, "leaves": 8, "rate": 0.05}
     return {
         "facts_second": _small(rows[fact], (both.weight - facts)[fact]),
-        "doubting_second": grow(rows, both.weight - link * facts, **small),
-        "doubting_middle": grow(rows, both.weight, quantile=0.5, **small),
+        "doubting_second": grow(rows, both.weight - link * facts, trees=150, leaves=8, rate=0.05),
+        "doubting_middle": grow(rows, both.weight, quantile=0.5, trees=150, leaves=8, rate=0.05),
     }
+
+
+def _keep_if_better(made: Estimator, stopping: Graph) -> None:
+    """Where surroundings say all about a fact's weight, the score adds noise: the correction must earn its place."""
+    rows, facts, _ = made.second_rows(stopping.head, stopping.relation, stopping.tail)
+    corrected = np.clip(facts + made._more("facts_second", rows), 0.0, 1.0)
+    if not np.mean((corrected - stopping.weight) ** 2) < np.mean((facts - stopping.weight) ** 2):
+        made.forests.pop("facts_second")
 
 
 def _small(rows: Floats, truth: Floats, quantile: float | None = None) -> Forest:
@@ -226,21 +226,19 @@ def _worse(made: Estimator, held: Held, plain: Predictor) -> list[str]:
     theirs = plain(rows.head, rows.relation, rows.tail)
     if np.mean((ours - rows.weight) ** 2) < np.mean((theirs - rows.weight) ** 2):
         return []
-    made.forests.clear()  # type: ignore[attr-defined]
+    made.forests.clear()
     return ["surroundings do not beat the plain guess on held-out rows; the plain guess is used"]
 
 
 def _bounds(made: Estimator, rows: Graph) -> dict[str, Forest]:
-    """Where 5 %, half and 95 % of the truth lie around what is expected."""
+    """Where the median lies beside what is expected, and how far off that is."""
     inputs, facts, _ = made.second_rows(rows.head, rows.relation, rows.tail)
     expected = np.clip(facts + made._more("facts_second", inputs), 0.0, 1.0)
     inputs = np.column_stack([expected, inputs])
-    return {name: _small(inputs, rows.weight - expected, LEVELS[name]) for name in BOUNDS}
+    off = rows.weight - expected
+    return {"middle": _small(inputs, off, 0.5), "spread": _small(inputs, np.abs(off))}
 
 
 def _measured(made: Estimator, rows: Graph) -> Conformal:
     found = made._estimate(rows.head, rows.relation, rows.tail)
-    return measure(rows.weight, found.low, found.high, rows.relation, len(made.train.relations))
-
-
-Scorer = Callable[[AnyIds, AnyIds, AnyIds], Floats]
+    return measure(rows.weight, found.expected, found.spread, rows.relation, len(made.train.relations))

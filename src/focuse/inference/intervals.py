@@ -1,9 +1,9 @@
 """How far a predicted weight may be off: intervals that hold the truth as often as they say.
 
-Split conformal prediction: on rows that nothing was fitted to, measure by how much each truth lies outside of what was
-guessed, and widen every interval by the quantile of that. If rows are exchangeable, the truth of a new one lies
-inside with at least the stated probability, whatever the model; ties only add to it. A relation with rows enough has a
-quantile of its own (Mondrian), the others share one.
+Split conformal prediction: on rows that nothing was fitted to, measure how far each guess is off, counted in the spread
+that was guessed for that edge, and make every interval as many spreads wide as the quantile says. If rows are
+exchangeable, the truth of a new one lies inside with at least the stated probability, whatever the model; ties only add
+to it. A relation with rows enough has a quantile of its own (Mondrian), the others share one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from focuse.errors import FocuseError
 from focuse.evaluation.baselines import AnyIds, Floats
 
 COVERAGE = 0.9
+FLOOR = 0.005  # of the weights' range: no edge is surer than this
 OWN = 30  # conformal rows from which a relation has a quantile of its own
 
 
@@ -43,7 +44,7 @@ def conformal_quantile(off: Floats, coverage: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Conformal:
-    """What the conformal rows said: how far outside each truth lay (`off` [n], in widths), and of which `relation` [n]."""
+    """What the conformal rows said: how far off each guess was (`off` [n], in spreads), and of which `relation` [n]."""
 
     off: Floats
     relation: npt.NDArray[np.int64]
@@ -53,32 +54,26 @@ class Conformal:
         return len(self.off)
 
     def quantiles(self, coverage: float) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """The widening [R] of each relation's intervals, and which relations have one of their own [R]."""
+        """Half the width [R] of each relation's intervals, in spreads, and which relations have their own [R]."""
         check_coverage(coverage)
-        widen = np.full(self.relations, conformal_quantile(self.off, coverage))
+        half = np.full(self.relations, conformal_quantile(self.off, coverage))
         own = np.bincount(self.relation, minlength=self.relations) >= OWN
+        order = np.argsort(self.relation, kind="stable")
+        start = np.searchsorted(self.relation[order], np.arange(self.relations + 1))
         for kind in np.flatnonzero(own):
-            widen[kind] = conformal_quantile(self.off[self.relation == kind], coverage)
-        return widen, own
+            half[kind] = conformal_quantile(self.off[order[start[kind] : start[kind + 1]]], coverage)
+        return half, own
 
-    def interval(self, low: Floats, high: Floats, relation: AnyIds, coverage: float) -> tuple[Floats, Floats]:
-        """Guessed bounds [n] moved so that they hold the truth with probability `coverage`, within [0, 1]."""
-        widen = self.quantiles(coverage)[0][relation]
-        with np.errstate(invalid="ignore"):
-            by = widen * scale(low, high)
-        by = np.maximum(by, (low - high) / 2)  # an interval too wide shrinks to its middle at most
-        return np.clip(low - by, 0.0, 1.0), np.clip(high + by, 0.0, 1.0)
+    def interval(self, middle: Floats, spread: Floats, relation: AnyIds, coverage: float) -> tuple[Floats, Floats]:
+        """Bounds [n] around shares [n] that hold the truth with probability `coverage`, within [0, 1]."""
+        half = self.quantiles(coverage)[0][relation] * (spread + FLOOR)
+        return np.clip(middle - half, 0.0, 1.0), np.clip(middle + half, 0.0, 1.0)
 
 
-def scale(low: Floats, high: Floats) -> Floats:
-    """What counts as one width for guessed bounds [n]: their distance, and a little where they meet."""
-    return np.asarray(high - low + FLOOR, np.float64)
+def measure(truth: Floats, middle: Floats, spread: Floats, relation: AnyIds, relations: int) -> Conformal:
+    """How far guesses [n] are from truths [n], counted in the spreads [n] that they were given with.
 
-
-FLOOR = 0.02  # of the weights' range
-
-
-def measure(truth: Floats, low: Floats, high: Floats, relation: AnyIds, relations: int) -> Conformal:
-    """How far truths [n] lie outside of guessed bounds [n]; negative inside."""
-    off = np.maximum(low - truth, truth - high) / scale(low, high)
-    return Conformal(off, relation.astype(np.int64), relations)
+    >>> measure(np.array([0.5]), np.array([0.3]), np.array([0.095]), np.array([0]), 1).off
+    array([2.])
+    """
+    return Conformal(np.abs(truth - middle) / (spread + FLOOR), relation.astype(np.int64), relations)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from focuse.evaluation.baselines import AnyIds, Floats
+from focuse.evaluation.baselines import RELATION_MEAN, AnyIds, Floats, fit_trivial
 from focuse.graph.graph import Graph
 
 Keys = npt.NDArray[np.int64]
@@ -22,6 +22,7 @@ SHRINK = 3.0  # edges at which an entity's own mean counts half
 RANK = 16  # of residual weights
 LINK_RANK = 32  # of links
 NEIGHBOURS = 512  # of an entity that count as common ones; hubs would cost their degree for each triple
+FEATURES = 57  # columns of `rows`
 AT_ONCE = 1 << 15  # triples whose neighbours are compared at once
 
 
@@ -55,7 +56,9 @@ class Table:
     def get(self, column: str, keys: Keys, otherwise: float = ABSENT) -> Floats:
         """One column at `keys` [n]; `otherwise` where a key is unknown."""
         place, found = find(self.keys, keys)
-        return np.where(found, self.columns[column][place], otherwise) if len(self.keys) else np.full(len(keys), otherwise)
+        return (
+            np.where(found, self.columns[column][place], otherwise) if len(self.keys) else np.full(len(keys), otherwise)
+        )
 
     def shrunk(self, keys: Keys) -> Floats:
         """Means at `keys` [n], pulled to 0 where few values stand behind them."""
@@ -73,7 +76,7 @@ def find(ordered: Keys, keys: Keys) -> tuple[npt.NDArray[np.intp], npt.NDArray[n
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
-    """A sparse matrix of entities by keys in few dimensions: `left` [E, d], and `right` [k, d] for sorted `keys` [k]."""
+    """A sparse matrix of entities by keys in few dimensions: `left` [E, d], `right` [k, d] for sorted `keys` [k]."""
 
     left: Floats
     right: Floats
@@ -136,8 +139,7 @@ class Echoes:
             bare._kinds(edges.relation[asked], seen, back), return_inverse=True, return_counts=True
         )
         relations = len(edges.relations)
-        mean = np.bincount(edges.relation, weights=edges.weight, minlength=relations)
-        mean /= np.maximum(np.bincount(edges.relation, minlength=relations), 1)
+        mean = fit_trivial(edges)[RELATION_MEAN].elsewhere(np.arange(relations))
         y, x, variance = edges.weight[asked], edges.weight[seen], float(edges.weight.var()) or 1.0
 
         def total(value: Floats) -> Floats:
@@ -151,13 +153,13 @@ class Echoes:
         return cls(edges, bare.pairs, order, kinds, middle_seen, middle_asked, slope, spread / variance)
 
     def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> tuple[Floats, Floats]:
-        """Weights [n] that the edges between head and tail speak for, each by how near its line runs, and how loudly."""
+        """Weights [n] that edges between head and tail speak for, each by how near its line runs, and how loudly."""
         asked, seen, back = self._meetings(head, tail)
         place, found = find(self.kinds, self._kinds(relation[asked], seen, back))
         asked, seen, place = asked[found], seen[found], place[found]
         guess = self.middle_asked[place] + self.slope[place] * (self.edges.weight[seen] - self.middle_seen[place])
         sure = 1 / self.spread[place]
-        voices = np.bincount(asked, weights=sure, minlength=len(head))
+        voices = np.asarray(np.bincount(asked, weights=sure, minlength=len(head)), np.float64)
         sums = np.bincount(asked, weights=sure * guess, minlength=len(head))
         return np.divide(sums, voices, out=np.full(len(head), ABSENT), where=voices > 0), voices
 
@@ -242,7 +244,7 @@ class Surroundings:
 
     def _between(self, h: Keys, r: Keys, t: Keys) -> dict[str, Floats]:
         """Weights that train has between the two ends."""
-        key = self.train.keys_of
+        key: Any = self.train.keys_of  # ids of any width will do
         asked = {
             "same": (self.triples, key(h, r, t)),
             "back": (self.triples, key(t, r, h)),
@@ -292,9 +294,9 @@ class Surroundings:
 
 
 def _neighbours(train: Graph) -> tuple[Any, Floats]:
-    """Entities by entities, either direction, the heaviest edge of each (plus 1, so that none is 0); and 1 / log degree.
+    """Entities by entities, either direction, the heaviest edge of each (plus 1, so that none is 0).
 
-    Of a hub only the first neighbours stay.
+    And 1 / log degree [E]. Of a hub only the first neighbours stay.
     """
     from scipy import sparse
 

@@ -70,7 +70,12 @@ class Forest:
         onward = (made.left > here) & (made.right > here) & (made.left < nodes) & (made.right < nodes)
         if not (leaf | onward).all() or not nodes or made.base.shape != (1,):
             raise ValueError("trees that do not end")
-        if made.roots.min() < 0 or made.roots.max() >= nodes or made.feature.min() < 0 or made.feature.max() >= features:
+        if (
+            made.roots.min() < 0
+            or made.roots.max() >= nodes
+            or made.feature.min() < 0
+            or made.feature.max() >= features
+        ):
             raise ValueError("nodes out of range")
         if not np.isfinite(made.value).all() or not np.isfinite(made.base).all():
             raise ValueError("values that are not finite")
@@ -98,7 +103,9 @@ def grow(
     return _flattened(fitted)
 
 
-def fit_sklearn(rows: Floats, truth: Floats, *, quantile: float | None, trees: int, leaves: int, rate: float, fewest: int) -> Any:
+def fit_sklearn(
+    rows: Floats, truth: Floats, *, quantile: float | None, trees: int, leaves: int, rate: float, fewest: int
+) -> Any:
     """The regressor that `grow` makes arrays of."""
     from sklearn.ensemble import HistGradientBoostingRegressor  # type: ignore[import-untyped, unused-ignore]
 
