@@ -179,7 +179,7 @@ class WeightMethods:
 
     def _plain_weigher(self) -> Weigher:
         held, notes = held_parts(self.splits.valid.graph, self.settings.stopping_share, self.settings.seed)
-        return Weigher(self.settings.model, self.engine, self.splits, self.normaliser, held, notes=notes)
+        return Weigher(self.settings.model, self.engine, self.splits, self.normaliser, held=held, notes=notes)
 
     def _estimator(self, known: Weigher) -> Any:
         if "estimator" not in self._fitted:

@@ -29,7 +29,7 @@ from focuse.evaluation.coverage import IntervalTable, cover, cover_relations
 from focuse.evaluation.gain import Gain, TrivialScorer, ndcg, queries_of
 from focuse.evaluation.weighing import WeightTable, WeightTest, draw_negatives, join, weigh
 from focuse.graph.graph import Aligned, Graph
-from focuse.graph.splits import Held, Splits, hold
+from focuse.graph.splits import Held, Splits
 from focuse.graph.weights import Normaliser, comparable, in_unit_range
 from focuse.inference.calibrate import Calibration, fit_curves
 from focuse.inference.estimate import Estimator, fit
@@ -52,16 +52,18 @@ class Weigher:
     engine: ReferenceEngine
     splits: Splits
     normaliser: Normaliser
-    held: Held | None = None
     calibration: Calibration | None = None
+    held: Held | None = None
     estimator: Estimator | None = None
     probability: Probability | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def parts(self) -> Held:
-        """Validation in parts; halves for fitting and measuring where nothing else was said."""
-        return hold(self.splits.valid.graph, 0.0) if self.held is None else self.held
+        """Validation in parts; all of it is for fitting where nothing else was said."""
+        valid = self.splits.valid.graph
+        nothing = valid.select(np.empty(0, np.int64))
+        return Held(nothing, valid, nothing) if self.held is None else self.held
 
     def score(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Floats:
         """Scores of triples, ids [n] -> [n]."""
@@ -102,7 +104,8 @@ class Weigher:
         """expected, typical, low, high (in the user's units) and probability, [n] each; NaN where there is none."""
         nothing = np.full(len(head), np.nan)
         if self.estimator is None:
-            return dict.fromkeys(("expected", "typical", "low", "high", "probability"), nothing)
+            known = nothing if self.calibration is None else self.facts(head, relation, tail)
+            return {**dict.fromkeys(("low", "high", "probability"), nothing), "expected": known, "typical": known}
         found = self.estimator(head, relation, tail)
         shares = {"expected": found.expected, "typical": found.typical}
         if len(self.estimator.conformal):
