@@ -185,6 +185,7 @@ def test_table_and_json() -> None:
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert [row["tail"] for row in told["predictions"]] == [row.tail for row in found]
     fields = {"rank", "head", "relation", "tail", "score", "known", "weight", "expected_weight", "confidence"}
+    fields |= {"low", "high", "probability"}
     assert set(told["predictions"][0]) == fields
     # Without a weigher nothing is said of weights.
     assert {(row["expected_weight"], row["confidence"]) for row in told["predictions"]} == {(None, None)}

@@ -20,6 +20,7 @@ from focuse.evaluation.weighing import PROTOCOLS, draw_negatives
 from focuse.graph import Graph, from_columns
 from focuse.graph.weights import fit_normaliser
 from focuse.inference import weigh
+from focuse.inference.asking import held_parts
 from focuse.inference.calibrate import FILE, Calibration, fingerprint, fit_curves
 from focuse.inference.weigh import Weigher
 from focuse.models import MODELS
@@ -193,7 +194,8 @@ def bits(calibration: Calibration | None) -> dict[str, bytes]:
 
 
 def fresh(run: focuse.Run, method: str = "isotonic") -> dict[str, bytes]:
-    return bits(Weigher(run.settings.model, run.engine, run.splits, run.normaliser).fit(method))
+    held, _ = held_parts(run.splits.valid.graph, run.settings.stopping_share, run.settings.seed)
+    return bits(Weigher(run.settings.model, run.engine, run.splits, run.normaliser, held=held).fit(method))
 
 
 class Crash(BaseException):
@@ -370,7 +372,7 @@ class TestWeigh:
     def test_a_table_for_each_protocol_and_the_gains(self, run: focuse.Run) -> None:
         judged = run.weigh()
         told = strict(judged)
-        assert set(told) == {"protocols", "rows", "trivial", "threshold", "notes", "ndcg"}
+        assert set(told) == {"protocols", "rows", "trivial", "threshold", "notes", "ndcg", "intervals"}
         assert told["protocols"] == PROTOCOLS
         assert list(told["rows"]) == ["complex, isotonic", *TRIVIAL]
         assert told["threshold"] == 0.85

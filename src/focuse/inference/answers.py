@@ -129,5 +129,7 @@ class Weighings(Sequence[Weighed]):
 
 def answers(weigher: Weigher, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float) -> Weighings:
     """Everything a run says of triples, ids [n] each."""
+    if weigher.estimator is None:
+        raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-share)")
     columns = weigher.tell(head, relation, tail, coverage)
     return Weighings(weigher.splits.train, (head, relation, tail), columns, coverage)

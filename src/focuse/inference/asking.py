@@ -23,11 +23,13 @@ from focuse.graph.weights import Normaliser
 from focuse.inference import keeping
 from focuse.inference.answers import Weighed, Weighings, answers
 from focuse.inference.calibrate import METHODS, Calibration, fingerprint
+from focuse.inference.estimate import Estimator
 from focuse.inference.intervals import COVERAGE, check_coverage
 from focuse.inference.probability import BASE_RATE, Probability, check_base_rate, fit_probability, plain_probability
 from focuse.inference.weigh import STRONG, Weigher, WeightEvaluation
 from focuse.training.settings import Settings
 
+FEWEST_STEPS = 200  # facts from which steps (isotonic) are chosen before a line of two numbers (Platt)
 NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (--valid-share)"
 
 
@@ -150,7 +152,10 @@ class WeightMethods:
         known = replace(plain, calibration=self._calibration)
         if not full:
             return known
-        known = replace(known, estimator=self._estimator(known))
+        made = self._estimator(known)
+        if known.calibration is None and not made.forests:  # neither validation nor edges enough to learn from
+            return known
+        known = replace(known, estimator=made)
         return replace(known, probability=self._probability(known))
 
     def calibrate(
@@ -181,7 +186,7 @@ class WeightMethods:
         held, notes = held_parts(self.splits.valid.graph, self.settings.stopping_share, self.settings.seed)
         return Weigher(self.settings.model, self.engine, self.splits, self.normaliser, held=held, notes=notes)
 
-    def _estimator(self, known: Weigher) -> Any:
+    def _estimator(self, known: Weigher) -> Estimator:
         if "estimator" not in self._fitted:
             found = None
             if self.folder is not None and self.tables:
@@ -189,14 +194,16 @@ class WeightMethods:
             self._fitted["estimator"] = found or known.fit_estimator(self.settings.seed)
             if found is None:
                 self._keep("estimator")
-        return self._fitted["estimator"]
+        made: Estimator = self._fitted["estimator"]
+        return made
 
     def _probability(self, known: Weigher) -> Probability | None:
         if "probability" not in self._fitted:
             found = None
             if self.folder is not None and self.tables:
                 found = keeping.load_probability(self.folder, self.tables, len(self.splits.train.relations))
-            method = known.calibration.method if known.calibration is not None else "isotonic"
+            few = len(known.parts.calibration) < FEWEST_STEPS
+            method = known.calibration.method if known.calibration is not None and not few else "platt"
             self._fitted["probability"] = found or self._fit_probability(known, method, None, BASE_RATE)
             if found is None:
                 self._keep("probability")

@@ -154,7 +154,14 @@ def fit(
     if forests and len(bounds) >= FEWEST_BOUNDS:
         forests |= _bounds(made, bounds)
     return Estimator(
-        train, score, plain, dict(forests), _measured(made, held.conformal), tuple(notes), {}, made._around
+        train,
+        score,
+        plain,
+        dict(forests),
+        _measured(made, measuring(bool(forests), held)),
+        tuple(notes),
+        {},
+        made._around,
     )
 
 
@@ -219,7 +226,7 @@ def _small(rows: Floats, truth: Floats, quantile: float | None = None) -> Forest
 
 def _worse(made: Estimator, held: Held, plain: Predictor) -> list[str]:
     """Take the forests away where the plain guess is as good on held-out rows."""
-    rows = join([held.stopping, held.calibration])
+    rows = held.stopping if len(held.stopping) >= 30 else held.calibration
     if len(rows) < 30:
         return []
     ours = made._estimate(rows.head, rows.relation, rows.tail).expected
@@ -237,6 +244,15 @@ def _bounds(made: Estimator, rows: Graph) -> dict[str, Forest]:
     inputs = np.column_stack([expected, inputs])
     off = rows.weight - expected
     return {"middle": _small(inputs, off, 0.5), "spread": _small(inputs, np.abs(off))}
+
+
+def measuring(learned: bool, held: Held) -> Graph:
+    """The rows that say how far weights are off: the conformal part.
+
+    Where the calibration part is too small to fit anything that expected weights use, its rows are as fresh, and join.
+    """
+    untouched = learned and len(held.calibration) < FEWEST_CALIBRATION and len(held.stopping) >= FEWEST_BOUNDS
+    return join([held.calibration, held.conformal]) if untouched else held.conformal
 
 
 def _measured(made: Estimator, rows: Graph) -> Conformal:

@@ -22,7 +22,7 @@ SHRINK = 3.0  # edges at which an entity's own mean counts half
 RANK = 16  # of residual weights
 LINK_RANK = 32  # of links
 NEIGHBOURS = 512  # of an entity that count as common ones; hubs would cost their degree for each triple
-FEATURES = 57  # columns of `rows`
+FEATURES = 55  # columns of `rows`
 AT_ONCE = 1 << 15  # triples whose neighbours are compared at once
 
 

@@ -32,7 +32,7 @@ from focuse.graph.graph import Aligned, Graph
 from focuse.graph.splits import Held, Splits
 from focuse.graph.weights import Normaliser, comparable, in_unit_range
 from focuse.inference.calibrate import Calibration, fit_curves
-from focuse.inference.estimate import Estimator, fit
+from focuse.inference.estimate import Estimator, fit, measuring
 from focuse.inference.intervals import COVERAGE, conformal_quantile
 from focuse.inference.probability import Probability
 
@@ -199,9 +199,10 @@ class Weigher:
 
     def intervals(self, test: Graph, coverage: float = COVERAGE) -> IntervalTable | None:
         """Coverage and width on test beside intervals of constant width; None without conformal rows."""
-        made, rows = self.estimator, self.parts.conformal
+        made = self.estimator
         if made is None or not len(made.conformal):
             return None
+        rows = measuring(bool(made.forests), self.parts)
         found = self.tell(test.head, test.relation, test.tail, coverage)
         names = {f"{self.name}, expected ± spread": (found["low"], found["high"])}
         trivial = fit_trivial(self.splits.train)
