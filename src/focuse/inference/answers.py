@@ -17,6 +17,7 @@ from focuse.graph.writing import replacing
 from focuse.inference.weigh import Weigher
 
 NUMBERS = ("expected", "typical", "low", "high", "probability")
+CHUNK_ROWS = 1 << 17
 SHOWN = 50  # rows that `print` shows
 
 
@@ -104,9 +105,11 @@ class Weighings(Sequence[Weighed]):
         with replacing(path) as temporary:
             if path.suffix == ".parquet":
                 pq.write_table(self.to_arrow(), temporary)
-                return
-            options = arrow_csv.WriteOptions(delimiter="\t" if path.suffix == ".tsv" else ",", quoting_style="needed")
-            arrow_csv.write_csv(self.to_arrow(), temporary, options)
+            elif path.suffix == ".csv":
+                arrow_csv.write_csv(self.to_arrow(), temporary)
+            else:
+                with pa.output_stream(str(temporary)) as stream:
+                    _write_tsv(self.to_arrow(), path, stream)
 
     def __str__(self) -> str:
         rows = self[:SHOWN]
@@ -125,6 +128,19 @@ class Weighings(Sequence[Weighed]):
         if len(self) > SHOWN:
             lines.append(f"… {len(self) - SHOWN:,} more (--out FILE has all)")
         return "\n".join([*lines, *self.notes])
+
+
+def _write_tsv(table: pa.Table, path: Path, stream: pa.NativeFile) -> None:
+    """A heading, then lines without quotes, by hand: Arrow's writer quotes or refuses names."""
+    import pyarrow.compute as pc
+
+    stream.write(("\t".join(table.column_names) + "\n").encode())
+    for part in table.to_batches(CHUNK_ROWS):
+        columns = [column.cast(pa.string()).fill_null("") for column in part.columns]
+        if any(pc.any(pc.match_substring_regex(column, "[\t\r\n]")).as_py() for column in columns[:3]):
+            raise FocuseError(f"{path}: a name holds a tab or line end; write .csv or .parquet instead")
+        lines = pc.binary_join_element_wise(*columns, "\t")
+        stream.write(("\n".join(lines.to_pylist()) + "\n").encode())
 
 
 def answers(weigher: Weigher, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float) -> Weighings:
