@@ -92,12 +92,14 @@ class WeightMethods:
         queries: Any = None,
         threshold: float = STRONG,
         coverage: float = COVERAGE,
+        forests: bool = True,
     ) -> WeightEvaluation:
         """How well weights are predicted: errors by protocol beside trivial rows, intervals, calibration, nDCG.
 
         `negatives` are triples of weight 0 (rows of another weight are passed over, so UKGE's `test_with_neg` files
         serve as they are; drawn if not given), `queries` the facts of nDCG's queries (else test's, with all their
         known tails), `threshold` the weight above which a fact is strong, `coverage` what intervals promise.
+        Without `forests` only the model itself and its calibration are judged, which takes seconds.
         """
         if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
             raise FocuseError(f"threshold {threshold!r}: give a weight in [0, 1]")
@@ -107,7 +109,7 @@ class WeightMethods:
         asked = None if queries is None else read(queries).align(self.splits.train)
         if asked is not None and not len(asked.graph):
             raise FocuseError(f"{asked.graph.source}: no query with names that train has")
-        return self.weigher(full=True).judge(aligned, false, asked, threshold, coverage=coverage)
+        return self.weigher(full=forests).judge(aligned, false, asked, threshold, coverage=coverage)
 
     def probabilities(self, test: Any = None, *, negatives: Any = None, seed: int = 0) -> ProbabilityTable:
         """Brier score, calibration error and reliability of the probability that a triple is a fact, before and after.
