@@ -185,6 +185,21 @@ class TestJudging:
             run.probabilities(negatives=[("e1", "r0", "e2", 0.5)])
 
 
+def test_other_curves_have_other_intervals(small: Graph, tmp_path: Path) -> None:
+    """On a small graph the curves are what is told: intervals are measured anew with them."""
+    run = focuse.train(small, dim=8, epochs=3, check_every=3, valid_share=0.3, out=tmp_path / "run", progress=False)
+    run.weights(TRIPLES)
+    run.calibrate("platt")
+    told = run.weights(TRIPLES)
+    again = focuse.load(tmp_path / "run").weights(TRIPLES)
+    rows = run.weigher().parts.conformal
+    curves = run.weigher().facts(rows.head, rows.relation, rows.tail)
+    off = run.weigher(full=True).estimator.conformal.off  # type: ignore[union-attr]
+    np.testing.assert_allclose(off, np.abs(curves - rows.weight) / 0.005, rtol=1e-6)
+    for name, column in told.columns.items():
+        np.testing.assert_allclose(again.columns[name], column, rtol=1e-9)
+
+
 def test_neither_validation_nor_edges(small: Graph) -> None:
     bare = focuse.train(small, valid_share=0.0, dim=4, epochs=1, progress=False)
     with pytest.raises(FocuseError, match="no validation triples to calibrate on"):

@@ -49,6 +49,13 @@ def test_few_rows_of_a_relation_share_the_global_quantile() -> None:
     assert half.tolist() == [1.0, 5.0, 5.0]
 
 
+def test_a_promise_too_high_for_a_relation_is_made_by_all() -> None:
+    kind = np.repeat([0, 1], [OWN, 200])
+    half, own = Conformal(np.arange(230.0), kind, 2).quantiles(0.99)
+    assert own.tolist() == [False, True]
+    assert half[0] == conformal_quantile(np.arange(230.0), 0.99) == 228
+
+
 def test_intervals_by_hand() -> None:
     made = Conformal(np.full(40, 2.0), np.zeros(40, np.int64), 1)
     low, high = made.interval(np.array([0.5, 0.9]), np.array([0.1, 0.1]), np.array([0, 0]), 0.9)

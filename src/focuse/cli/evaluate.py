@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -85,7 +85,7 @@ def command(
         emit(found.to_dict(), str(found), as_json)
         return
     if weights:
-        chosen = {"threshold": threshold, "coverage": coverage}
+        chosen: dict[str, Any] = {"threshold": threshold, "coverage": coverage}
         judged = loaded.weigh(
             graph,
             negatives=false,

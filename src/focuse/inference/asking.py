@@ -179,6 +179,9 @@ class WeightMethods:
         self._calibration = made
         self._keep_calibration()
         known = replace(plain, calibration=made)
+        if not self._estimator(known).forests:  # then the curves are what it tells, and these are others
+            self._fitted["estimator"] = known.fit_estimator(self.settings.seed)
+            self._keep("estimator")
         known = replace(known, estimator=self._estimator(known))
         self._fitted["probability"] = self._fit_probability(known, method, false, base_rate)
         self._keep("probability")
@@ -217,7 +220,7 @@ class WeightMethods:
         if not len(facts):
             return None
         drawn = false is None
-        rows = draw_negatives(facts, known.known_keys(), self.settings.seed + 1) if false is None else false.graph
+        rows = draw_negatives(facts, known.fitting_keys(), self.settings.seed + 1) if false is None else false.graph
         source = "drawn" if drawn else rows.source
         if not len(rows):  # a graph so dense that no corruption of it is false
             return None

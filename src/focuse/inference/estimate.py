@@ -29,6 +29,7 @@ MOST_ROWS = 100_000  # of train that stage one learns from; more changes the thi
 FEWEST_EDGES = 1_000  # of train for stage one
 FEWEST_CALIBRATION = 500  # rows for stage two
 FEWEST_BOUNDS = 300  # rows for bounds that differ from edge to edge
+FEW = 30  # rows that decide nothing
 AT_ONCE = 1 << 17
 REMEMBERED = 6  # the last sets of triples stay, since tables ask for the same ones by several names
 SECOND_MORE = 5  # columns that stage two and the spread see beyond stage one's
@@ -214,6 +215,9 @@ def _stage_two(made: Estimator, calibration: Graph, known: AnyIds, seed: int) ->
 
 def _keep_if_better(made: Estimator, stopping: Graph) -> None:
     """Where surroundings say all about a fact's weight, the score adds noise: the correction must earn its place."""
+    if len(stopping) < FEW:
+        made.forests.pop("facts_second")
+        return
     rows, facts, _ = made.second_rows(stopping.head, stopping.relation, stopping.tail)
     corrected = np.clip(facts + made._more("facts_second", rows), 0.0, 1.0)
     if not np.mean((corrected - stopping.weight) ** 2) < np.mean((facts - stopping.weight) ** 2):
@@ -226,8 +230,8 @@ def _small(rows: Floats, truth: Floats, quantile: float | None = None) -> Forest
 
 def _worse(made: Estimator, held: Held, plain: Predictor) -> list[str]:
     """Take the forests away where the plain guess is as good on held-out rows."""
-    rows = held.stopping if len(held.stopping) >= 30 else held.calibration
-    if len(rows) < 30:
+    rows = held.stopping if len(held.stopping) >= FEW else held.calibration
+    if len(rows) < FEW:
         return []
     ours = made._estimate(rows.head, rows.relation, rows.tail).expected
     theirs = plain(rows.head, rows.relation, rows.tail)

@@ -155,6 +155,10 @@ class Weigher:
         graphs = (self.splits.train, self.splits.valid.graph, self.splits.test.graph)
         return np.concatenate([graph.keys for graph in graphs])
 
+    def fitting_keys(self) -> Any:
+        """Facts that no negative may be while something is fitted; those of test would tell what is to be judged."""
+        return np.concatenate([self.splits.train.keys, self.splits.valid.graph.keys])
+
     def fit(self, method: str, seed: int = 0) -> Calibration | None:
         """Both maps, fitted on the calibration part of validation; None without validation triples."""
         train, valid = self.splits.train, self.parts.calibration
@@ -163,7 +167,7 @@ class Weigher:
         means = self._share(fit_trivial(train)[RELATION_MEAN].elsewhere(np.arange(len(train.relations))))
         share = self._share(valid.weight)
         score = self.score(valid.head, valid.relation, valid.tail)
-        false = draw_negatives(valid, self.known_keys(), seed)
+        false = draw_negatives(valid, self.fitting_keys(), seed)
         both = join([valid, false])
         everything = np.concatenate([score, self.score(false.head, false.relation, false.tail)])
         shares = np.concatenate([share, np.zeros(len(false))])
@@ -192,7 +196,7 @@ class Weigher:
         train, score, plain = self.estimator_parts()
         parts = self.parts
         held = Held(*(self._shared(part) for part in (parts.stopping, parts.calibration, parts.conformal)))
-        return fit(train, held, score, plain, self.known_keys(), seed)
+        return fit(train, held, score, plain, self.fitting_keys(), seed)
 
     def _shared(self, graph: Graph) -> Graph:
         return replace(graph, weight=self._share(graph.weight))
