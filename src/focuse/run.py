@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -12,18 +12,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 
 from focuse.engines import ReferenceEngine
-from focuse.errors import FocuseError, choose
+from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import Evaluation, evaluate, known_facts
 from focuse.evaluation.weighing import join
 from focuse.graph import Graph, read
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser, in_unit_range
-from focuse.inference.calibrate import METHODS, Calibration, fingerprint
+from focuse.inference.asking import WeightMethods
+from focuse.inference.calibrate import Calibration, fingerprint
 from focuse.inference.predict import Predictions, predict
-from focuse.inference.weigh import STRONG, Weigher, WeightEvaluation
 from focuse.models import MODELS, make_model
 from focuse.reports.report import write_report
 from focuse.training.checkpoints import Checkpoint, Store, check_tables
@@ -37,7 +36,7 @@ from focuse.ukge.grounding import collect
 
 
 @dataclass
-class Run:
+class Run(WeightMethods):
     """A trained model with everything it was made from. Made by `train` or `load`."""
 
     settings: Settings
@@ -51,6 +50,7 @@ class Run:
     tables: str = ""  # fingerprint of the final tables in the folder
     calibration_stored: bool = False
     _calibration: Calibration | None = field(default=None, repr=False)
+    _fitted: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         trained = f"{self.settings.model}, dim {self.settings.dim}, {len(self.history)} epochs"
@@ -85,73 +85,15 @@ class Run:
     ) -> Predictions:
         """The best completions of a triple with one part left out, known facts marked.
 
-        Each has the weight that it is expected to have if it is a fact, and a confidence in [0, 1].
+        Each has the weight that it is expected to have if it is a fact with a 90 % interval, the probability that it
+        is one, and a confidence in [0, 1].
         """
         graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph]
-        return predict(self.engine, graphs, head, relation, tail, top, new_only, self.weigher())
-
-    def weigh(
-        self, test: Any = None, *, negatives: Any = None, queries: Any = None, threshold: float = STRONG
-    ) -> WeightEvaluation:
-        """How well weights are predicted: errors by protocol beside trivial rows, calibration, nDCG.
-
-        `negatives` are triples of weight 0 (rows of another weight are passed over, so UKGE's `test_with_neg` files
-        serve as they are; drawn if not given), `queries` the facts of nDCG's queries (else test's, with all their
-        known tails), `threshold` the weight above which a fact is strong.
-        """
-        if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
-            raise FocuseError(f"threshold {threshold!r}: give a weight in [0, 1]")
-        aligned = self.splits.test if test is None else held_out(test, self.settings, self.splits)
-        if not len(aligned.graph):
-            raise FocuseError(str(aligned) or "the run has no test split; give a test graph")
-        false = None if negatives is None else read(negatives).align(self.graph)
-        if false is not None and not np.any(false.graph.weight == 0):
-            raise FocuseError(f"{false.graph.source}: no triple of weight 0 with names that train has; give negatives")
-        asked = None if queries is None else held_out(queries, self.settings, self.splits)
-        if asked is not None and not len(asked.graph):
-            raise FocuseError(f"{asked.graph.source}: no query with names that train has")
-        return self.weigher().judge(aligned, false, asked, threshold)
+        return predict(self.engine, graphs, head, relation, tail, top, new_only, self.weigher(full=True))
 
     def report(self, path: str | Path, test: Any = None) -> Path:
         """Write one self-contained HTML page on the run, judged by its own test split or by another; its path."""
         return write_report(self, Path(path), test)
-
-    def weigher(self) -> Weigher:
-        """What the run says of weights; its calibration is fitted when first asked for, and stored in its folder."""
-        plain = Weigher(self.settings.model, self.engine, self.splits, self.normaliser)
-        if self._calibration is None and self.folder is not None and self.tables:
-            self._calibration = Calibration.load(self.folder, self.tables, len(self.graph.relations))
-        if self._calibration is None:
-            self._calibration = plain.fit("isotonic")
-            self._keep_calibration()
-        return replace(plain, calibration=self._calibration)
-
-    def calibrate(self, method: str = "isotonic") -> Calibration:
-        """Fit the maps from scores to weights anew, by 'isotonic' or 'platt', and store them in the run's folder.
-
-        `calibration_stored` says whether that was possible.
-        """
-        choose("calibration", method, METHODS)
-        made = Weigher(self.settings.model, self.engine, self.splits, self.normaliser).fit(method)
-        if made is None:
-            raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-share)")
-        self._calibration = made
-        self._keep_calibration()
-        return made
-
-    def _keep_calibration(self) -> None:
-        self.calibration_stored = False
-        # Of an unfinished run the scores still change, and another process may have trained this one further.
-        if (
-            self._calibration is None
-            or self.folder is None
-            or fingerprint(self.folder) != self.tables
-            or not self.tables
-        ):
-            return
-        with suppress(OSError, FocuseError, SafetensorError):  # a folder that cannot be written: it is fitted each time
-            self._calibration.save(self.folder, self.tables)
-            self.calibration_stored = True
 
     def save(self, folder: str | Path) -> None:
         """Write the run to a new folder."""
@@ -165,6 +107,8 @@ class Run:
         if self.folder is None:
             self.folder, self.tables = Path(folder), fingerprint(Path(folder))
             self._keep_calibration()
+            for what in self._fitted:
+                self._keep(what)
 
 
 def train(

@@ -9,6 +9,7 @@ import focuse
 from focuse.cli.main import app
 from focuse.errors import FocuseError
 from focuse.inference.calibrate import FILE, Calibration, fingerprint
+from focuse.inference.keeping import load_probability
 
 
 @pytest.fixture
@@ -48,8 +49,11 @@ def test_json_and_the_file(command, copied):
         "run": str(copied),
         "method": "platt",
         "validation_rows": 60,
+        "calibration_rows": 15,
+        "base_rate": 0.5,
+        "negatives": "drawn",
         "relations": 3,
-        "relations_with_own_curve": 3,
+        "relations_with_own_curve": 1,
         "stored": True,
     }
     assert stored(copied).method == "platt"
@@ -57,9 +61,21 @@ def test_json_and_the_file(command, copied):
 
 def test_text_and_the_default(calibrated, copied):
     assert calibrated(copied) == (
-        f"isotonic on 60 validation triples, 3 of 3 relations with a curve of their own; stored in {copied / FILE}\n"
+        "isotonic on 15 of 60 validation triples, 1 of 3 relations with a curve of their own; "
+        f"stored in {copied / FILE}\nprobabilities: against random corruptions, for a base rate of 0.5\n"
     )
     assert stored(copied).method == "isotonic"
+
+
+def test_own_negatives_and_another_base_rate(calibrated, copied, tmp_path):
+    false = tmp_path / "false.tsv"
+    false.write_text("".join(f"e{i}\tr{i % 3}\te{(i * 7 + 3) % 40}\n" for i in range(30)), encoding="utf-8")
+    told = json.loads(calibrated(copied, "--negatives", false, "--base-rate", "0.1", "--json"))
+    assert (told["base_rate"], told["negatives"]) == (0.1, str(false))
+    made = load_probability(copied, fingerprint(copied), 3)
+    assert (made.base_rate, made.fitted_rate, made.negatives) == (0.1, 15 / 45, str(false))
+    with pytest.raises(FocuseError, match=r"base rate 1\.0: give the share of facts"):
+        calibrated(copied, "--base-rate", "1")
 
 
 def test_an_unfinished_run_is_not_stored(calibrated, copied):

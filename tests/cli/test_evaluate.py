@@ -69,7 +69,7 @@ class TestWeights:
         assert done.stderr == ""
         told = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
         assert told == load(trained.folder).weigh().to_dict()
-        assert set(told) == {"protocols", "rows", "trivial", "threshold", "notes", "ndcg"}
+        assert set(told) == {"protocols", "rows", "trivial", "threshold", "notes", "ndcg", "intervals"}
         assert told["rows"]["complex, isotonic"]["with_negatives"]["n"] == 120
         assert told["threshold"] == 0.85
 
@@ -96,8 +96,13 @@ class TestWeights:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            (["--negatives", "false.tsv"], "--negatives, --queries and --threshold go with --weights"),
-            (["--queries", "false.tsv"], "--negatives, --queries and --threshold go with --weights"),
+            (["--negatives", "false.tsv"], "--negatives goes with --weights or --probabilities"),
+            (["--queries", "false.tsv"], "--queries, --threshold and --coverage go with --weights"),
+            (["--coverage", "0.8"], "--queries, --threshold and --coverage go with --weights"),
+            (["--plot", "a.svg"], "--plot goes with --probabilities"),
+            (["--weights", "--probabilities"], "give one of --weights and --probabilities"),
+            (["--weights", "--coverage", "1"], "coverage 1.0: give a share above 0 and below 1"),
+            (["--probabilities", "--raw"], "are about ranks"),
             (["--weights", "--threshold", "1.5"], "threshold 1.5: give a weight in [0, 1]"),
             (["--weights", "--negatives", "nowhere.tsv"], "nowhere.tsv"),
         ],
@@ -106,6 +111,27 @@ class TestWeights:
         with pytest.raises(FocuseError) as error:
             shown("evaluate", trained.folder, *options)
         assert says in str(error.value)
+
+
+class TestProbabilities:
+    def test_json_and_a_diagram(self, capsys, trained, tmp_path):
+        drawing = tmp_path / "diagram.svg"
+        app(
+            ["evaluate", str(trained.folder), "--probabilities", "--plot", str(drawing), "--json"],
+            standalone_mode=False,
+        )
+        told = json.loads(capsys.readouterr().out)
+        assert (told["facts"], told["negatives"], told["base_rate"]) == (60, 60, 0.5)
+        assert list(told["rows"]) == ["before: logistic of the score", "after: platt"]
+        assert all(0 <= row["brier"] <= 1 and 0 <= row["ece"] <= 1 for row in told["rows"].values())
+        assert drawing.read_text(encoding="utf-8").startswith("<?xml")
+
+    def test_a_diagram_that_cannot_be_written(self, trained, tmp_path):
+        with pytest.raises(FocuseError, match="cannot write"):
+            app(
+                ["evaluate", str(trained.folder), "--probabilities", "--plot", str(tmp_path / "no" / "a.svg")],
+                standalone_mode=False,
+            )
 
 
 def test_a_missing_run(refused, tmp_path):

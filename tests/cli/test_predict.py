@@ -11,8 +11,10 @@ def test_json_ranks_the_missing_part(command, trained):
     assert [row["rank"] for row in found] == [1, 2, 3, 4]
     assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
     fields = {"rank", "head", "relation", "tail", "score", "known", "weight", "expected_weight", "confidence"}
+    fields |= {"low", "high", "probability"}
     assert all(set(row) == fields for row in found)
     assert all(0 <= row["expected_weight"] <= 1 and 0 <= row["confidence"] <= 1 for row in found)
+    assert all(row["low"] <= row["expected_weight"] <= row["high"] and 0 <= row["probability"] <= 1 for row in found)
     assert {(row["head"], row["relation"]) for row in found} == {("e1", "r0")}
     assert done.stderr == ""
 

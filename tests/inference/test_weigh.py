@@ -20,11 +20,13 @@ from focuse.evaluation.weighing import PROTOCOLS, draw_negatives
 from focuse.graph import Graph, from_columns
 from focuse.graph.weights import fit_normaliser
 from focuse.inference import weigh
+from focuse.inference.asking import held_parts
 from focuse.inference.calibrate import FILE, Calibration, fingerprint, fit_curves
 from focuse.inference.weigh import Weigher
 from focuse.models import MODELS
 
 QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "check_every": 2, "progress": False}
+QUICK["stopping_share"] = 1.0  # few rows: fewer still would stop before anything is learned
 TRIVIAL = ["global mean", "relation mean", "inverse copy", "inverse copy, else 0"]
 
 
@@ -75,11 +77,11 @@ class TestWeigher:
     @pytest.mark.parametrize("method", ["isotonic", "platt"])
     def test_fitted_on_validation_and_as_many_corruptions(self, method: str, scale: float, shift: float) -> None:
         weigher = weigher_of(scale, shift)
-        train, valid, test = weigher.splits.train, weigher.splits.valid.graph, weigher.splits.test.graph
+        train, valid = weigher.splits.train, weigher.splits.valid.graph
         low, high = (0.0, 1.0) if scale == 1 else (train.weight.min(), train.weight.max())
         means = np.array([(train.weight[train.relation == kind].mean() - low) / (high - low) for kind in range(3)])
         share = (np.clip(valid.weight, low, high) - low) / (high - low)
-        false = draw_negatives(valid, np.concatenate([train.keys, valid.keys, test.keys]), seed=5)
+        false = draw_negatives(valid, np.concatenate([train.keys, valid.keys]), seed=5)
         assert len(false) == len(valid) == 200
         score, wrong = (weigher.score(graph.head, graph.relation, graph.tail) for graph in (valid, false))
         facts = fit_curves(method, score, valid.relation, share, means, doubting=False)
@@ -193,7 +195,8 @@ def bits(calibration: Calibration | None) -> dict[str, bytes]:
 
 
 def fresh(run: focuse.Run, method: str = "isotonic") -> dict[str, bytes]:
-    return bits(Weigher(run.settings.model, run.engine, run.splits, run.normaliser).fit(method))
+    held, _ = held_parts(run.splits.valid.graph, run.settings.stopping_share, run.settings.seed)
+    return bits(Weigher(run.settings.model, run.engine, run.splits, run.normaliser, held=held).fit(method))
 
 
 class Crash(BaseException):
@@ -370,7 +373,7 @@ class TestWeigh:
     def test_a_table_for_each_protocol_and_the_gains(self, run: focuse.Run) -> None:
         judged = run.weigh()
         told = strict(judged)
-        assert set(told) == {"protocols", "rows", "trivial", "threshold", "notes", "ndcg"}
+        assert set(told) == {"protocols", "rows", "trivial", "threshold", "notes", "ndcg", "intervals"}
         assert told["protocols"] == PROTOCOLS
         assert list(told["rows"]) == ["complex, isotonic", *TRIVIAL]
         assert told["threshold"] == 0.85

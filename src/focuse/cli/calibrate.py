@@ -16,27 +16,39 @@ SHORT = "Fit the map from scores to weights."
 def command(
     run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
     method: Annotated[str, typer.Option(help="isotonic (monotone steps) or platt (a logistic curve).")] = "isotonic",
+    negatives: Annotated[
+        Path | None, typer.Option(help="Triples known to be false, for probabilities [default: random corruptions].")
+    ] = None,
+    base_rate: Annotated[
+        float, typer.Option(help="Share of facts among the triples you will ask about, for probabilities.")
+    ] = 0.5,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Fit a map from scores to weights on validation, a curve a relation, and store it in the run.
+    """Fit maps from scores to weights and to probabilities on validation, a curve a relation; the run stores them.
 
-    'focuse predict' fits the isotonic one by itself when it is first asked; this command is for another choice.
+    'focuse predict' fits isotonic ones by itself when it is first asked; this command is for another choice, for your
+    own negatives, or for another base rate.
     """
     from focuse.inference.calibrate import FILE
     from focuse.run import load
 
     loaded = load(run, device)
-    made = loaded.calibrate(method)
+    made = loaded.calibrate(method, negatives=negatives, base_rate=base_rate)
     own = int((made.facts.arrays["trust"] > 0).sum())
     data = {
         "run": str(run),
         "method": method,
         "validation_rows": len(loaded.splits.valid.graph),
+        "calibration_rows": len(loaded.weigher().parts.calibration),
+        "base_rate": base_rate,
+        "negatives": "drawn" if negatives is None else str(negatives),
         "relations": len(loaded.graph.relations),
         "relations_with_own_curve": own,
         "stored": loaded.calibration_stored,
     }
     kept = f"stored in {run / FILE}" if data["stored"] else "not stored: the run is unfinished or cannot be written"
-    text = f"{method} on {data['validation_rows']:,} validation triples, {own} of {data['relations']} relations with"
-    emit(data, f"{text} a curve of their own; {kept}", as_json)
+    text = f"{method} on {data['calibration_rows']:,} of {data['validation_rows']:,} validation triples, {own} of "
+    text += f"{data['relations']} relations with a curve of their own; {kept}"
+    false = "random corruptions" if negatives is None else negatives
+    emit(data, f"{text}\nprobabilities: against {false}, for a base rate of {base_rate:g}", as_json)

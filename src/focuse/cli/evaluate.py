@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,8 +26,19 @@ def command(
     weights: Annotated[
         bool, typer.Option("--weights", help="How well weights are predicted, instead of ranks.")
     ] = False,
+    probabilities: Annotated[
+        bool,
+        typer.Option("--probabilities", help="How far the probability of a link can be trusted, instead of ranks."),
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="With --probabilities: write the reliability diagram here (SVG).")
+    ] = None,
+    coverage: Annotated[
+        float | None, typer.Option(help="With --weights: the share of weights that intervals hold [default: 0.9].")
+    ] = None,
     negatives: Annotated[
-        Path | None, typer.Option(help="With --weights: triples of weight 0 [default: drawn, as many as TEST].")
+        Path | None,
+        typer.Option(help="With --weights or --probabilities: triples of weight 0 [default: drawn, as many as TEST]."),
     ] = None,
     queries: Annotated[
         Path | None, typer.Option(help="With --weights: facts of nDCG's queries [default: TEST's, with known tails].")
@@ -53,22 +64,64 @@ def command(
     Prints MR, MRR and Hits of all triples, of the heaviest and the lightest tenth, and weighted by w; ΔMRR is top
     minus bottom, ΔM the distance of their median scores.
 
-    With --weights: errors of predicted weights by protocol beside trivial rows, calibration, strong facts, nDCG.
+    With --weights: errors of predicted weights by protocol beside trivial rows, intervals, calibration, strong facts,
+    nDCG. With --probabilities: Brier score and calibration error of the probability of a link, before and after.
     """
     from focuse.run import load
 
-    if not weights and (negatives, queries, threshold) != (None, None, None):
-        raise FocuseError("--negatives, --queries and --threshold go with --weights")
-    if weights and (ties, protocol, raw) != ("worst", "sides", False):
-        raise FocuseError("--ties, --protocol and --raw are about ranks; leave them out with --weights")
+    _check(
+        weights=weights,
+        probabilities=probabilities,
+        ranks=(ties, protocol, raw) != ("worst", "sides", False),
+        about_weights=(queries, threshold, coverage) != (None, None, None),
+        negatives=negatives is not None,
+        plot=plot is not None,
+    )
     layout = Layout(columns, delimiter, header, weight_columns)
     graph = None if test is None else layout.read(test)
     loaded = load(run, device)
+    false, asked = (None if path is None else layout.read(path) for path in (negatives, queries))
+    if probabilities:
+        found = loaded.probabilities(graph, negatives=false)
+        if plot is not None:
+            _write(plot, found.svg(f"{run.name}: probability of a link"))
+        emit(found.to_dict(), str(found), as_json)
+        return
     if weights:
-        false, asked = (None if path is None else layout.read(path) for path in (negatives, queries))
-        strong = {} if threshold is None else {"threshold": threshold}
-        judged = loaded.weigh(graph, negatives=false, queries=asked, **strong)
-        emit(judged.to_dict(), str(judged), as_json)
+        chosen: dict[str, Any] = {"threshold": threshold, "coverage": coverage}
+        judged = loaded.weigh(
+            graph,
+            negatives=false,
+            queries=asked,
+            **{name: value for name, value in chosen.items() if value is not None},
+        )
+        apart = {} if loaded.splits.merger is None else loaded.weigh_columns(graph)
+        data = judged.to_dict() | ({"columns": {name: one.to_dict() for name, one in apart.items()}} if apart else {})
+        texts = [str(judged), *(f"column {name}\n\n{one}" for name, one in apart.items())]
+        emit(data, "\n\n".join(texts), as_json)
         return
     result = loaded.evaluate(graph, ties=ties, protocol=protocol, filtered=not raw)
     emit(result.to_dict(), str(result), as_json)
+
+
+def _check(
+    *, weights: bool, probabilities: bool, ranks: bool, about_weights: bool, negatives: bool, plot: bool
+) -> None:
+    """Options that do not go together, said before anything is loaded."""
+    if weights and probabilities:
+        raise FocuseError("give one of --weights and --probabilities")
+    if not weights and about_weights:
+        raise FocuseError("--queries, --threshold and --coverage go with --weights")
+    if not (weights or probabilities) and negatives:
+        raise FocuseError("--negatives goes with --weights or --probabilities")
+    if plot and not probabilities:
+        raise FocuseError("--plot goes with --probabilities")
+    if (weights or probabilities) and ranks:
+        raise FocuseError("--ties, --protocol and --raw are about ranks; leave them out here")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FocuseError(f"{path}: cannot write ({error.strerror}); give another --plot") from None

@@ -9,7 +9,20 @@ from typing import Annotated, Any
 import typer
 
 from focuse import __version__
-from focuse.cli import calibrate, datasets, demo, evaluate, inspect, predict, report, reproduce, rules, train, tune
+from focuse.cli import (
+    calibrate,
+    datasets,
+    demo,
+    evaluate,
+    inspect,
+    predict,
+    report,
+    reproduce,
+    rules,
+    train,
+    tune,
+    weigh,
+)
 from focuse.errors import FocuseError, Stopped
 
 # What a mistyped option raises. Typer brings its own click or uses the installed one; this is the right class of both.
@@ -24,7 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for module in (train, tune, evaluate, report, predict, calibrate, inspect, demo, reproduce):
+for module in (train, tune, evaluate, report, predict, weigh, calibrate, inspect, demo, reproduce):
     app.command(module.NAME, short_help=module.SHORT)(module.command)
 for group in (rules, datasets):
     app.add_typer(group.app, name=group.NAME, short_help=group.SHORT)

@@ -78,9 +78,13 @@ def join(graphs: Sequence[Graph]) -> Graph:
     )
 
 
-def draw_negatives(test: Graph, known_keys: npt.NDArray[np.int64], seed: int = 0) -> Graph:
+def draw_negatives(
+    test: Graph, known_keys: npt.NDArray[np.int64], seed: int = 0, popular: npt.NDArray[np.int32] | None = None
+) -> Graph:
     """A random corruption of each row of `test`, weight 0: a fair coin for the side, then a uniform entity.
 
+    With `popular` [m] entities (with repeats) every other row's comes from there instead: such corruptions are harder
+    to tell from facts, and a file of negatives may hold many.
     None is in `known_keys` (`Graph.keys` of train, say) or in test. A row of which a hundred tries give nothing but
     facts is left out.
     """
@@ -91,6 +95,8 @@ def draw_negatives(test: Graph, known_keys: npt.NDArray[np.int64], seed: int = 0
     for _ in range(ROUNDS):
         at_tail = random.random(len(open_rows)) < 0.5
         entity = random.integers(0, max(len(test.entities), 1), len(open_rows), dtype=np.int32)
+        if popular is not None:
+            entity = np.where(open_rows % 2, popular[random.integers(0, len(popular), len(open_rows))], entity)
         head[open_rows] = np.where(at_tail, test.head[open_rows], entity)
         tail[open_rows] = np.where(at_tail, entity, test.tail[open_rows])
         keys = test.keys_of(head[open_rows], test.relation[open_rows], tail[open_rows])

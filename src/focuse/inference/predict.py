@@ -18,8 +18,9 @@ from focuse.inference.weigh import Weigher
 class Prediction:
     """One triple, its score and rank; `known` facts carry the weight they have in the graph.
 
-    `expected_weight` is what it would weigh if it is a fact (in the graph's units), `confidence` lies in [0, 1] and
-    knows that most triples are false; both are None where the run has no validation to calibrate on.
+    `expected_weight` is what it would weigh if it is a fact (in the graph's units), with a 90 % interval from `low` to
+    `high`; `probability` that it is a fact, and `confidence`, the weight it is expected to have as a share in [0, 1] if
+    it may be none. None where the run has no validation to calibrate on.
     """
 
     rank: int
@@ -31,6 +32,9 @@ class Prediction:
     weight: float | None
     expected_weight: float | None = None
     confidence: float | None = None
+    low: float | None = None
+    high: float | None = None
+    probability: float | None = None
 
 
 class Predictions(list[Prediction]):
@@ -46,7 +50,10 @@ class Predictions(list[Prediction]):
             cells = "  ".join(f"{name:{width}}" for name, width in zip(names, widths, strict=True))
             mark = f"known, weight {row.weight:g}" if row.known else "new"
             weight = "" if row.expected_weight is None else f"  weight ≈ {row.expected_weight:<8.3g}"
+            if row.low is not None and row.high is not None:
+                weight += f" ({row.low:.3g} to {row.high:.3g})"
             sure = "" if row.confidence is None else f"  confidence {row.confidence:.2f}"
+            sure += "" if row.probability is None else f"  probability {row.probability:.2f}"
             lines.append(f"{row.rank:>4}  {cells}  {row.score:9.3f}{weight}{sure}  {mark}")
         return "\n".join(lines)
 
@@ -89,7 +96,7 @@ def predict(
     if None not in (h, r, t):
         keep = order == t
     shown = order[keep][:top]
-    expected, confidence = _weights(weigher, scores[shown], triples["relation"], shown)
+    told = _weights(weigher, scores[shown], triples, missing, shown)
     rows = Predictions()
     for at, (rank, place) in enumerate(zip(ranks[keep][:top], shown, strict=True)):
         parts = {key: int(place) if key == missing else value for key, value in triples.items()}
@@ -102,23 +109,29 @@ def predict(
                 float(scores[place]),
                 bool(known[place]),
                 float(weight[place]) if known[place] else None,
-                expected[at],
-                confidence[at],
+                **{name: column[at] for name, column in told.items()},
             )
         )
     return rows
 
 
-def _weights(weigher: Weigher | None, score: Any, relation: Any, shown: Any) -> tuple[list[Any], list[Any]]:
-    """Expected weights and confidences of the shown completions; None for each where the run cannot tell."""
-    nothing = [None] * len(shown)
+def _weights(
+    weigher: Weigher | None, score: Any, triples: dict[str, Any], missing: str, shown: Any
+) -> dict[str, list[float | None]]:
+    """What is said of the shown completions, a list a field of `Prediction`; None where the run cannot tell."""
     if weigher is None or not len(shown):
-        return nothing, nothing
-    kinds = shown if isinstance(relation, np.ndarray) else np.full(len(shown), relation)
-    score = score.astype(np.float64)
-    told = weigher.calibration is not None
-    expected = weigher.expected(score, kinds).tolist() if told else nothing
-    return expected, weigher.confidence(score, kinds).tolist() if told or weigher.engine.model.confident else nothing
+        return {}
+    head, relation, tail = (shown if name == missing else np.full(len(shown), value) for name, value in triples.items())
+    columns = weigher.tell(head, relation, tail)
+    told = {name: _or_none(columns[name]) for name in ("low", "high", "probability")}
+    told["expected_weight"] = _or_none(columns["expected"])
+    if weigher.calibration is not None or weigher.engine.model.confident:
+        told["confidence"] = weigher.confidence(score.astype(np.float64), relation).tolist()
+    return told
+
+
+def _or_none(column: Any) -> list[float | None]:
+    return [float(value) if np.isfinite(value) else None for value in column]
 
 
 def _scores(engine: ReferenceEngine, h: int | None, r: int | None, t: int | None, relations: int) -> Any:
@@ -138,8 +151,9 @@ def _scores(engine: ReferenceEngine, h: int | None, r: int | None, t: int | None
 
 
 def _facts(graphs: list[Graph], triples: dict[str, Any], size: int) -> tuple[Any, Any]:
-    """Which completions are known, and with what weight (the largest, where a fact repeats); [size] each."""
-    known, weight = np.zeros(size, bool), np.full(size, -np.inf)
+    """Which completions are known, and with what weight (the strongest, where a fact repeats); [size] each."""
+    lower = graphs[0].lower_is_better
+    known, weight = np.zeros(size, bool), np.full(size, np.inf if lower else -np.inf)
     for graph in graphs:
         rows = np.ones(len(graph), bool)
         varying = None
@@ -150,5 +164,5 @@ def _facts(graphs: list[Graph], triples: dict[str, Any], size: int) -> tuple[Any
                 rows &= getattr(graph, column) == value
         if varying is not None:
             known[varying[rows]] = True
-            np.maximum.at(weight, varying[rows], graph.weight[rows])
+            (np.minimum if lower else np.maximum).at(weight, varying[rows], graph.weight[rows])
     return known, weight

@@ -15,14 +15,26 @@ import torch
 
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError
-from focuse.evaluation.baselines import RELATION_MEAN, AnyIds, Floats, fit_doubting, fit_trivial
+from focuse.evaluation.baselines import (
+    GLOBAL_MEAN,
+    RELATION_MEAN,
+    AnyIds,
+    Floats,
+    Predictor,
+    fit_doubting,
+    fit_trivial,
+)
 from focuse.evaluation.confidence import spearman
+from focuse.evaluation.coverage import IntervalTable, cover, cover_relations
 from focuse.evaluation.gain import Gain, TrivialScorer, ndcg, queries_of
 from focuse.evaluation.weighing import WeightTable, WeightTest, draw_negatives, join, weigh
 from focuse.graph.graph import Aligned, Graph
-from focuse.graph.splits import Splits
-from focuse.graph.weights import Normaliser, comparable, in_unit_range
+from focuse.graph.splits import Held, Splits
+from focuse.graph.weights import Normaliser, comparable, in_unit_range, in_units, strength
 from focuse.inference.calibrate import Calibration, fit_curves
+from focuse.inference.estimate import Estimator, fit, measuring
+from focuse.inference.intervals import COVERAGE, conformal_quantile
+from focuse.inference.probability import Probability
 
 STRONG = 0.85  # UKGE's threshold for CN15K and NL27K
 AT_ONCE = 1 << 18  # triples scored at once
@@ -30,13 +42,28 @@ AT_ONCE = 1 << 18  # triples scored at once
 
 @dataclass(frozen=True)
 class Weigher:
-    """A run's weights: `facts` and `doubting` by calibration, `own` by the model itself if it has a confidence."""
+    """A run's weights: `facts` and `doubting` by calibration, `own` by the model itself if it has a confidence.
+
+    With an `estimator` also what an edge is expected to weigh by all that train and score say, and an interval; with a
+    `probability` how likely it is a fact. `held` is validation in disjoint parts.
+    """
 
     name: str
     engine: ReferenceEngine
     splits: Splits
     normaliser: Normaliser
     calibration: Calibration | None = None
+    held: Held | None = None
+    estimator: Estimator | None = None
+    probability: Probability | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> Held:
+        """Validation in parts; all of it is for fitting where nothing else was said."""
+        valid = self.splits.valid.graph
+        nothing = valid.select(np.empty(0, np.int64))
+        return Held(nothing, valid, nothing) if self.held is None else self.held
 
     def score(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Floats:
         """Scores of triples, ids [n] -> [n]."""
@@ -71,21 +98,54 @@ class Weigher:
         share = self.engine.model.confidence(torch.from_numpy(self.score(head, relation, tail))).numpy()
         return self.normaliser.inverse(share, relation)
 
+    # ---- by estimator: ids [n] of heads, relations and tails -> weights [n] ----------------------------------------
+
+    def tell(self, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float = COVERAGE) -> dict[str, Floats]:
+        """expected, typical, low, high (in the user's units) and probability, [n] each; NaN where there is none."""
+        nothing = np.full(len(head), np.nan)
+        if self.estimator is None:
+            known = nothing if self.calibration is None else self.facts(head, relation, tail)
+            return {**dict.fromkeys(("low", "high", "probability"), nothing), "expected": known, "typical": known}
+        found = self.estimator(head, relation, tail)
+        shares = {"expected": found.expected, "typical": found.typical}
+        if len(self.estimator.conformal):
+            ends = self.estimator.interval(found, relation, coverage)
+            low, high = reversed(ends) if self.splits.train.lower_is_better else ends
+            shares |= {"low": low, "high": high}
+        told = {name: self._units(share) for name, share in shares.items()}
+        probable = nothing if self.probability is None else self.probable(head, relation, tail)
+        return {"low": nothing, "high": nothing, **told, "probability": probable}
+
+    def probable(self, head: AnyIds, relation: AnyIds, tail: AnyIds, probability: Probability | None = None) -> Floats:
+        """The probability [n] that each triple is a fact, by the run's curves or others."""
+        made = probability or self.probability
+        if made is None:
+            raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-share)")
+        link = None if self.estimator is None else self.estimator(head, relation, tail).link
+        return made.of(self.score(head, relation, tail), link, relation)
+
+    def _by(self, name: str) -> Predictor:
+        """One of the estimator's numbers as a predictor in the user's units."""
+
+        def predictor(head: AnyIds, relation: AnyIds, tail: AnyIds) -> Floats:
+            if self.estimator is None:
+                raise FocuseError("no estimator was fitted")
+            return self._units(getattr(self.estimator(head, relation, tail), name))
+
+        return predictor
+
     def _calibrated(self) -> Calibration:
         if self.calibration is None:
             raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-share)")
         return self.calibration
 
     def _share(self, weight: Floats) -> Floats:
-        train = self.splits.train.weight
-        return np.clip(weight, 0.0, 1.0) if in_unit_range(train) else comparable(weight, train)
+        train = self.splits.train
+        share = np.clip(weight, 0.0, 1.0) if in_unit_range(train.weight) else comparable(weight, train.weight)
+        return 1.0 - share if train.lower_is_better else share
 
     def _units(self, share: Floats) -> Floats:
-        train = self.splits.train.weight
-        if in_unit_range(train):
-            return share
-        low, high = float(train.min()), float(train.max())
-        return low * (1 - share) + high * share
+        return in_units(share, self.splits.train)
 
     # ---- fitting and judging ---------------------------------------------------------------------------------------
 
@@ -93,15 +153,19 @@ class Weigher:
         graphs = (self.splits.train, self.splits.valid.graph, self.splits.test.graph)
         return np.concatenate([graph.keys for graph in graphs])
 
+    def fitting_keys(self) -> Any:
+        """Facts that no negative may be while something is fitted; those of test would tell what is to be judged."""
+        return np.concatenate([self.splits.train.keys, self.splits.valid.graph.keys])
+
     def fit(self, method: str, seed: int = 0) -> Calibration | None:
-        """Both maps, fitted on validation; None without validation triples."""
-        train, valid = self.splits.train, self.splits.valid.graph
+        """Both maps, fitted on the calibration part of validation; None without validation triples."""
+        train, valid = self.splits.train, self.parts.calibration
         if not len(valid):
             return None
         means = self._share(fit_trivial(train)[RELATION_MEAN].elsewhere(np.arange(len(train.relations))))
         share = self._share(valid.weight)
         score = self.score(valid.head, valid.relation, valid.tail)
-        false = draw_negatives(valid, self.known_keys(), seed)
+        false = draw_negatives(valid, self.fitting_keys(), seed)
         both = join([valid, false])
         everything = np.concatenate([score, self.score(false.head, false.relation, false.tail)])
         shares = np.concatenate([share, np.zeros(len(false))])
@@ -113,14 +177,69 @@ class Weigher:
             fit_curves(method, everything, both.relation, shares, means, doubting=True),
         )
 
+    def estimator_parts(self) -> tuple[Graph, Predictor, Predictor]:
+        """Train in shares, the scores, and the plain guess in shares, as an estimator takes them."""
+        train = self._shared(self.splits.train)
+        mean = fit_trivial(train)[RELATION_MEAN]
+
+        def plain(head: AnyIds, relation: AnyIds, tail: AnyIds) -> Floats:
+            if self.calibration is None:
+                return mean(head, relation, tail)
+            return self.calibration.facts(self.score(head, relation, tail), relation)
+
+        return train, self.score, plain
+
+    def fit_estimator(self, seed: int = 0) -> Estimator:
+        """The weights of unseen edges, from train and the parts of validation."""
+        train, score, plain = self.estimator_parts()
+        parts = self.parts
+        held = Held(*(self._shared(part) for part in (parts.stopping, parts.calibration, parts.conformal)))
+        return fit(train, held, score, plain, self.fitting_keys(), seed)
+
+    def _shared(self, graph: Graph) -> Graph:
+        return replace(graph, weight=self._share(graph.weight), lower_is_better=False)
+
+    def intervals(self, test: Graph, coverage: float = COVERAGE) -> IntervalTable | None:
+        """Coverage and width on test beside intervals of constant width; None without conformal rows."""
+        made = self.estimator
+        if made is None or not len(made.conformal):
+            return None
+        rows = measuring(bool(made.forests), self.parts)
+        found = self.tell(test.head, test.relation, test.tail, coverage)
+        names = {f"{self.name}, expected ± spread": (found["low"], found["high"])}
+        trivial = fit_trivial(self.splits.train)
+        middles: dict[str, Predictor] = {
+            f"{self.name}, expected ± constant": self._by("expected"),
+            f"{RELATION_MEAN} ± constant": trivial[RELATION_MEAN],
+            f"{GLOBAL_MEAN} ± constant": trivial[GLOBAL_MEAN],
+        }
+        least, most = float(self.splits.train.weight.min()), float(self.splits.train.weight.max())
+        if in_unit_range(self.splits.train.weight):
+            least, most = 0.0, 1.0
+        for name, middle in middles.items():
+            off = np.abs(middle(rows.head, rows.relation, rows.tail) - rows.weight)
+            half, here = conformal_quantile(off, coverage), middle(test.head, test.relation, test.tail)
+            names[name] = (np.clip(here - half, least, most), np.clip(here + half, least, most))
+        own = made.conformal.quantiles(coverage)[1]
+        kinds = cover_relations(found["low"], found["high"], test.weight, test.relation, list(test.relations), own)
+        figures = {name: cover(low, high, test.weight) for name, (low, high) in names.items()}
+        return IntervalTable(coverage, len(rows), figures, kinds)
+
     def judge(
-        self, aligned: Aligned, negatives: Aligned | None, queries: Aligned | None, threshold: float, seed: int = 0
+        self,
+        aligned: Aligned,
+        negatives: Aligned | None,
+        queries: Aligned | None,
+        threshold: float,
+        seed: int = 0,
+        coverage: float = COVERAGE,
     ) -> WeightEvaluation:
         """Weights of a test set under every protocol, and nDCG; what is not given is drawn or taken from the graph."""
         train, valid, test = self.splits.train, self.splits.valid.graph, aligned.graph
         notes = [str(part) for part in (aligned, negatives, queries) if part is not None and part.unseen.rows]
-        notes += _doubts(test, negatives is not None)
-        unit = in_unit_range(train.weight) and in_unit_range(test.weight)
+        notes += [*_doubts(test, negatives is not None), *self.notes]
+        notes += self.estimator.notes if self.estimator is not None else ()
+        unit = not train.lower_is_better and in_unit_range(train.weight) and in_unit_range(test.weight)
         known = np.concatenate([self.known_keys(), test.keys])
         false = None
         if not unit:
@@ -141,7 +260,8 @@ class Weigher:
         for name, row in {**fit_trivial(train), **fit_doubting(train)}.items():
             gains[name] = ndcg(TrivialScorer(row, train, device=self.engine.device), asked)
         notes += self._verdict(test, table)
-        return WeightEvaluation(replace(table, notes=(*table.notes, *notes)), gains)
+        table = replace(table, notes=(*table.notes, *notes))
+        return WeightEvaluation(table, gains, self.intervals(test, coverage))
 
     def _verdict(self, test: Graph, table: WeightTable) -> list[str]:
         """What the figures mean for someone who wants to use the weights."""
@@ -149,7 +269,7 @@ class Weigher:
         mean = errors[RELATION_MEAN]
         beaten = [name for name in self._named() if not errors[name] < mean]
         notes = [f"{name} does not beat the relation's mean on the facts of test" for name in beaten]
-        order = spearman(self.score(test.head, test.relation, test.tail), test.weight)
+        order = spearman(self.score(test.head, test.relation, test.tail), strength(test, self.splits.train))
         if order < 0:
             notes.append(f"the model scores light facts above heavy ones (Spearman {order:.2f}); its ranks say little")
         return notes
@@ -157,6 +277,9 @@ class Weigher:
     def _named(self) -> Mapping[str, Any]:
         """Name -> its predictor of facts and its doubting one."""
         named: dict[str, Any] = {}
+        if self.estimator is not None and self.estimator.forests:
+            named[f"{self.name}, expected"] = (self._by("expected"), self._by("doubting"))
+            named[f"{self.name}, typical"] = (self._by("typical"), self._by("doubting_typical"))
         if self.engine.model.confident:
             named[self.name] = (self.own, self.own)
         if self.calibration is not None:
@@ -178,13 +301,18 @@ def _doubts(test: Graph, has_negatives: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class WeightEvaluation:
-    """Errors by protocol and nDCG; `print` shows tables, `to_dict` is what `--json` prints."""
+    """Errors by protocol, intervals and nDCG; `print` shows tables, `to_dict` is what `--json` prints."""
 
     table: WeightTable
     gains: Mapping[str, Gain]
+    intervals: IntervalTable | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.table.to_dict(), "ndcg": {name: gain.to_dict() for name, gain in self.gains.items()}}
+        return {
+            **self.table.to_dict(),
+            "ndcg": {name: gain.to_dict() for name, gain in self.gains.items()},
+            "intervals": None if self.intervals is None else self.intervals.to_dict(),
+        }
 
     def __str__(self) -> str:
         queries = next(iter(self.gains.values())).queries
@@ -194,4 +322,5 @@ class WeightEvaluation:
         for name, gain in self.gains.items():
             figures = ["–" if np.isnan(value) else f"{value:.4f}" for value in (gain.linear, gain.exponential)]
             lines.append(f"{name:{width}}{figures[0]:>10}{figures[1]:>13}")
-        return "\n\n".join([str(self.table), "\n".join(lines)])
+        ranges = [] if self.intervals is None else [str(self.intervals)]
+        return "\n\n".join([str(self.table), *ranges, "\n".join(lines)])

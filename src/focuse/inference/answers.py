@@ -1,0 +1,151 @@
+"""Answers about weights, triple by triple, with their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+
+from focuse.errors import FocuseError, printable
+from focuse.evaluation.baselines import AnyIds, Floats
+from focuse.graph.graph import Graph
+from focuse.graph.writing import replacing
+from focuse.inference.weigh import Weigher
+
+NUMBERS = ("expected", "typical", "low", "high", "probability")
+CHUNK_ROWS = 1 << 17
+SHOWN = 50  # rows that `print` shows
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """What one triple would weigh if it is a fact, in the graph's units, and how probable it is that it is one.
+
+    `expected` is the mean (least squared error), `typical` the median (least absolute error); the weight lies between
+    `low` and `high` as often as the coverage that was asked for says, None where no rows were left to measure that on.
+    `probability` is None where the run has nothing to calibrate it on.
+    """
+
+    head: str
+    relation: str
+    tail: str
+    expected: float
+    typical: float
+    low: float | None
+    high: float | None
+    probability: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Weighings(Sequence[Weighed]):
+    """Many answers in columns: `expected`, `typical`, `low`, `high` and `probability` are float64 [n], NaN for None."""
+
+    def __init__(
+        self, names: Graph, ids: tuple[AnyIds, AnyIds, AnyIds], columns: dict[str, Floats], coverage: float
+    ) -> None:
+        self.names, self.ids, self.columns, self.coverage = names, ids, columns, coverage
+        self.notes: tuple[str, ...] = ()
+        self.truth: Floats | None = None
+
+    def __getattr__(self, name: str) -> Floats:
+        if name in NUMBERS:
+            return self.__dict__["columns"][name]  # type: ignore[no-any-return]
+        raise AttributeError(name)
+
+    def __len__(self) -> int:
+        return len(self.ids[0])
+
+    @overload
+    def __getitem__(self, place: int) -> Weighed: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Weighed]: ...
+    def __getitem__(self, place: int | slice) -> Weighed | list[Weighed]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(*place.indices(len(self)))]
+        head, relation, tail = (int(ids[place]) for ids in self.ids)
+        numbers = {name: float(self.columns[name][place]) for name in NUMBERS}
+        known = {name: value if np.isfinite(value) else None for name, value in numbers.items()}
+        names = self.names
+        return Weighed(names.entities[head], names.relations[relation], names.entities[tail], **known)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Weighed]:
+        return (self[place] for place in range(len(self)))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"coverage": self.coverage, "triples": [row.to_dict() for row in self], "notes": list(self.notes)}
+
+    def to_arrow(self) -> pa.Table:
+        """head, relation, tail, the weight that was given if there was one, and the five numbers."""
+        head, relation, tail = self.ids
+        columns: dict[str, Any] = {
+            "head": self.names.entities.take(head),
+            "relation": self.names.relations.take(relation),
+            "tail": self.names.entities.take(tail),
+        }
+        if self.truth is not None:
+            columns["weight"] = self.truth
+        return pa.table(columns | {name: pa.array(self.columns[name], from_pandas=True) for name in NUMBERS})
+
+    def write(self, path: str | Path) -> None:
+        """Write to .tsv, .csv (with a header) or .parquet, whole or not at all."""
+        import pyarrow.csv as arrow_csv
+        import pyarrow.parquet as pq
+
+        path = Path(path)
+        if path.suffix not in (".tsv", ".csv", ".parquet"):
+            raise FocuseError(
+                f"{path}: cannot write {path.suffix or 'a file without suffix'}; use .tsv, .csv or .parquet"
+            )
+        with replacing(path) as temporary:
+            if path.suffix == ".parquet":
+                pq.write_table(self.to_arrow(), temporary)
+            elif path.suffix == ".csv":
+                arrow_csv.write_csv(self.to_arrow(), temporary)
+            else:
+                with pa.output_stream(str(temporary)) as stream:
+                    _write_tsv(self.to_arrow(), path, stream)
+
+    def __str__(self) -> str:
+        rows = self[:SHOWN]
+        names = [[printable(part) for part in (row.head, row.relation, row.tail)] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*names, strict=True)] if names else []
+        lines = []
+        for row, parts in zip(rows, names, strict=True):
+            cells = "  ".join(f"{part:{width}}" for part, width in zip(parts, widths, strict=True))
+            between = (
+                ""
+                if row.low is None or row.high is None
+                else f"  {self.coverage:.0%} in {row.low:.3g} to {row.high:.3g}"
+            )
+            sure = "" if row.probability is None else f"  probability {row.probability:.3f}"
+            lines.append(f"{cells}  weight ≈ {row.expected:<8.3g} typically {row.typical:<8.3g}{between}{sure}")
+        if len(self) > SHOWN:
+            lines.append(f"… {len(self) - SHOWN:,} more (--out FILE has all)")
+        return "\n".join([*lines, *self.notes])
+
+
+def _write_tsv(table: pa.Table, path: Path, stream: pa.NativeFile) -> None:
+    """A heading, then lines without quotes, by hand: Arrow's writer quotes or refuses names."""
+    import pyarrow.compute as pc
+
+    stream.write(("\t".join(table.column_names) + "\n").encode())
+    for part in table.to_batches(CHUNK_ROWS):
+        columns = [column.cast(pa.string()).fill_null("") for column in part.columns]
+        if any(pc.any(pc.match_substring_regex(column, "[\t\r\n]")).as_py() for column in columns[:3]):
+            raise FocuseError(f"{path}: a name holds a tab or line end; write .csv or .parquet instead")
+        lines = pc.binary_join_element_wise(*columns, "\t")
+        stream.write(("\n".join(lines.to_pylist()) + "\n").encode())
+
+
+def answers(weigher: Weigher, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float) -> Weighings:
+    """Everything a run says of triples, ids [n] each."""
+    if weigher.estimator is None:
+        raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-share)")
+    columns = weigher.tell(head, relation, tail, coverage)
+    return Weighings(weigher.splits.train, (head, relation, tail), columns, coverage)

@@ -1,0 +1,317 @@
+"""What a run says of weights: its maps, fitted when first asked for and stored in its folder, and answers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+
+from focuse.engines import ReferenceEngine
+from focuse.errors import FocuseError, choose
+from focuse.evaluation.probabilities import ProbabilityTable, judge_probability
+from focuse.evaluation.weighing import draw_negatives
+from focuse.graph import Graph, read
+from focuse.graph.graph import Aligned
+from focuse.graph.merging import Merger
+from focuse.graph.splits import Held, Splits, hold
+from focuse.graph.weights import Normaliser
+from focuse.inference import keeping
+from focuse.inference.answers import Weighed, Weighings, answers
+from focuse.inference.calibrate import METHODS, Calibration, fingerprint
+from focuse.inference.estimate import Estimator
+from focuse.inference.intervals import COVERAGE, check_coverage
+from focuse.inference.probability import BASE_RATE, Probability, check_base_rate, fit_probability, plain_probability
+from focuse.inference.weigh import STRONG, Weigher, WeightEvaluation
+from focuse.training.preparing import held_out
+from focuse.training.settings import Settings
+
+FEWEST_STEPS = 200  # facts from which steps (isotonic) are chosen before a line of two numbers (Platt)
+NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (--valid-share)"
+
+
+def held_parts(valid: Graph, stopping_share: float, seed: int) -> tuple[Held, tuple[str, ...]]:
+    """Validation in disjoint parts, with a note where all of it has stopped the training."""
+    held = hold(valid, stopping_share, seed)
+    if not len(valid) or (len(held.calibration) and len(held.conformal)):
+        return held, ()
+    note = "maps and intervals are fitted on the rows that also stopped the training (stopping_share leaves no others)"
+    return hold(valid, 0.0, seed), (note,)
+
+
+class WeightMethods:
+    """The part of a `Run` that answers about weights and probabilities."""
+
+    settings: Settings
+    splits: Splits
+    normaliser: Normaliser
+    engine: ReferenceEngine
+    folder: Path | None
+    tables: str
+    calibration_stored: bool
+    _calibration: Calibration | None
+    _fitted: dict[str, Any]
+
+    # ---- answers --------------------------------------------------------------------------------------------------
+
+    def weight(self, head: str, relation: str, tail: str, *, coverage: float = COVERAGE) -> Weighed:
+        """What one triple would weigh: expected and typical weight, an interval, and the probability that it is a fact.
+
+        `run.weight("MLEngineer", "requiresSkill", "Python").expected` is in the graph's own units.
+        """
+        names = self.splits.train
+        h, t = names.entities.id(head, "entity"), names.entities.id(tail, "entity")
+        ids = np.array([h]), np.array([names.relations.id(relation, "relation")]), np.array([t])
+        return answers(self.weigher(full=True), *ids, check_coverage(coverage))[0]
+
+    def weights(self, triples: Any, *, coverage: float = COVERAGE, column: str | None = None) -> Weighings:
+        """The same for many: a graph, a file, or rows (head, relation, tail) with or without a weight.
+
+        Rows with names that train has never seen are left out; `notes` of the result says so. Of a run with several
+        weight columns it is the merged weight, in [0, 1], or that of one `column`, in its own units.
+        """
+        check_coverage(coverage)
+        graph = _read_triples(triples)
+        aligned = graph.align(self.splits.train)
+        if not len(aligned.graph):
+            raise FocuseError(str(aligned) or f"{graph.source}: no triples to weigh")
+        rows = aligned.graph
+        whole, ids = self.weigher(full=True), (rows.head, rows.relation, rows.tail)
+        weighed = answers(whole if column is None else self._column_weigher(column), *ids, coverage=coverage)
+        if column is not None and whole.probability is not None:  # that of a link, whichever number is asked for
+            weighed.columns["probability"] = whole.probable(*ids)
+        weighed.notes = tuple(note for note in (str(aligned),) if note)
+        if graph.weighted and self.splits.merger is None:
+            weighed.truth = rows.weight
+        return weighed
+
+    def weigh(
+        self,
+        test: Any = None,
+        *,
+        negatives: Any = None,
+        queries: Any = None,
+        threshold: float = STRONG,
+        coverage: float = COVERAGE,
+        forests: bool = True,
+    ) -> WeightEvaluation:
+        """How well weights are predicted: errors by protocol beside trivial rows, intervals, calibration, nDCG.
+
+        `negatives` are triples of weight 0 (rows of another weight are passed over, so UKGE's `test_with_neg` files
+        serve as they are; drawn if not given), `queries` the facts of nDCG's queries (else test's, with all their
+        known tails), `threshold` the weight above which a fact is strong, `coverage` what intervals promise.
+        Without `forests` only the model itself and its calibration are judged, which takes seconds.
+        """
+        if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
+            raise FocuseError(f"threshold {threshold!r}: give a weight in [0, 1]")
+        check_coverage(coverage)
+        aligned = self._test(test)
+        false = None if negatives is None else self._negatives(negatives)
+        asked = None if queries is None else held_out(queries, self.settings, self.splits)
+        if asked is not None and not len(asked.graph):
+            raise FocuseError(f"{asked.graph.source}: no query with names that train has")
+        return self.weigher(full=forests).judge(aligned, false, asked, threshold, coverage=coverage)
+
+    def probabilities(self, test: Any = None, *, negatives: Any = None, seed: int = 0) -> ProbabilityTable:
+        """Brier score, calibration error and reliability of the probability that a triple is a fact, before and after.
+
+        `negatives` as for `weigh`. Judged at the share of facts that test and negatives have together. `svg()` of the
+        result draws the diagram.
+        """
+        aligned, weigher = self._test(test), self.weigher(full=True)
+        facts = aligned.graph
+        given = None if negatives is None else self._negatives(negatives)
+        false = draw_negatives(facts, weigher.known_keys(), seed) if given is None else given.graph
+        false = false if given is None else false.select(false.weight == 0)
+        rate = len(facts) / (len(facts) + len(false))
+        head, relation, tail = (
+            np.concatenate([getattr(part, name) for part in (facts, false)]) for name in ("head", "relation", "tail")
+        )
+        truth = np.repeat([1.0, 0.0], [len(facts), len(false)])
+        score = weigher.score(head, relation, tail)
+        rows = {"before: logistic of the score": judge_probability(plain_probability(score), truth)}
+        if weigher.probability is None:
+            raise FocuseError(NO_VALIDATION)
+        made = weigher.probability.at(rate)
+        rows[f"after: {made.method}"] = judge_probability(weigher.probable(head, relation, tail, made), truth)
+        notes = [str(part) for part in (aligned, given) if part is not None and part.unseen.rows]
+        notes.append("negatives of test are given" if given is not None else "negatives of test are random corruptions")
+        notes.append(f"calibrated on {'random corruptions' if made.negatives == 'drawn' else made.negatives}")
+        return ProbabilityTable(rows, len(facts), len(false), rate, tuple(notes))
+
+    def weigh_columns(self, test: Any = None, *, coverage: float = COVERAGE) -> dict[str, WeightEvaluation]:
+        """`weigh` of every weight column by itself, in its own units, on the rows of test that have it."""
+        aligned = self._test(test)
+        found = {}
+        for name in self._merger().names:
+            one = replace(aligned, graph=aligned.graph.column(name))
+            if len(one.graph):
+                found[name] = self._column_weigher(name).judge(one, None, None, STRONG, coverage=coverage)
+        return found
+
+    # ---- what is fitted -------------------------------------------------------------------------------------------
+
+    def _merger(self) -> Merger:
+        if self.splits.merger is None:
+            raise FocuseError("the run has one weight an edge; only one with several weight columns tells them apart")
+        return self.splits.merger
+
+    def _column_weigher(self, name: str) -> Weigher:
+        """What the run says of one weight column, by forests and intervals of its own."""
+        choose("weight column", name, self._merger().names)
+        key = f"column {name}"
+        if key not in self._fitted:
+            train, valid, test = (
+                graph.column(name) for graph in (self.splits.train, self.splits.valid.graph, self.splits.test.graph)
+            )
+            splits = replace(self.splits, train=train, valid=Aligned(valid), test=Aligned(test), merger=None)
+            held, notes = held_parts(valid, self.settings.stopping_share, self.settings.seed)
+            known = Weigher(self.settings.model, self.engine, splits, self.normaliser, held=held, notes=notes)
+            known = replace(known, calibration=known.fit("isotonic"))
+            self._fitted[key] = replace(known, estimator=known.fit_estimator(self.settings.seed))
+        found: Weigher = self._fitted[key]
+        return found
+
+    def weigher(self, full: bool = False) -> Weigher:
+        """What the run says of weights; what it needs is fitted when first asked for, and stored in its folder.
+
+        `full` also has the forests behind expected weights and intervals, and the probability.
+        """
+        plain = self._plain_weigher()
+        if self._calibration is None and self.folder is not None and self.tables:
+            self._calibration = Calibration.load(self.folder, self.tables, len(self.splits.train.relations))
+        if self._calibration is None:
+            self._calibration = plain.fit("isotonic")
+            self._keep_calibration()
+        known = replace(plain, calibration=self._calibration)
+        if not full:
+            return known
+        made = self._estimator(known)
+        if known.calibration is None and not made.forests:  # neither validation nor edges enough to learn from
+            return known
+        known = replace(known, estimator=made)
+        return replace(known, probability=self._probability(known))
+
+    def calibrate(
+        self, method: str = "isotonic", *, negatives: Any = None, base_rate: float = BASE_RATE
+    ) -> Calibration:
+        """Fit the maps from scores to weights and to probabilities anew, by 'isotonic' or 'platt', and store them.
+
+        `negatives` are triples known to be false (those of weight 0 where a file has others too, else all); without
+        them random corruptions stand in. `base_rate` is the share of facts among the triples that will be asked about.
+        `calibration_stored` says whether storing was possible.
+        """
+        choose("calibration", method, METHODS)
+        check_base_rate(base_rate)
+        false = None if negatives is None else self._negatives(negatives, every=True)
+        plain = self._plain_weigher()
+        made = plain.fit(method)
+        if made is None:
+            raise FocuseError(NO_VALIDATION)
+        self._calibration = made
+        self._keep_calibration()
+        known = replace(plain, calibration=made)
+        if not self._estimator(known).forests:  # then the curves are what it tells, and these are others
+            self._fitted["estimator"] = known.fit_estimator(self.settings.seed)
+            self._keep("estimator")
+        known = replace(known, estimator=self._estimator(known))
+        self._fitted["probability"] = self._fit_probability(known, method, false, base_rate)
+        self._keep("probability")
+        return made
+
+    def _plain_weigher(self) -> Weigher:
+        held, notes = held_parts(self.splits.valid.graph, self.settings.stopping_share, self.settings.seed)
+        return Weigher(self.settings.model, self.engine, self.splits, self.normaliser, held=held, notes=notes)
+
+    def _estimator(self, known: Weigher) -> Estimator:
+        if "estimator" not in self._fitted:
+            found = None
+            if self.folder is not None and self.tables:
+                found = keeping.load_estimator(self.folder, self.tables, *known.estimator_parts())
+            self._fitted["estimator"] = found or known.fit_estimator(self.settings.seed)
+            if found is None:
+                self._keep("estimator")
+        made: Estimator = self._fitted["estimator"]
+        return made
+
+    def _probability(self, known: Weigher) -> Probability | None:
+        if "probability" not in self._fitted:
+            found = None
+            if self.folder is not None and self.tables:
+                found = keeping.load_probability(self.folder, self.tables, len(self.splits.train.relations))
+            few = len(known.parts.calibration) < FEWEST_STEPS
+            method = known.calibration.method if known.calibration is not None and not few else "platt"
+            self._fitted["probability"] = found or self._fit_probability(known, method, None, BASE_RATE)
+            if found is None:
+                self._keep("probability")
+        made: Probability | None = self._fitted["probability"]
+        return made
+
+    def _fit_probability(self, known: Weigher, method: str, false: Aligned | None, rate: float) -> Probability | None:
+        facts = known.parts.calibration
+        if not len(facts):
+            return None
+        drawn = false is None
+        rows = draw_negatives(facts, known.fitting_keys(), self.settings.seed + 1) if false is None else false.graph
+        source = "drawn" if drawn else rows.source
+        if not len(rows):  # a graph so dense that no corruption of it is false
+            return None
+        return fit_probability(facts, rows, known.score, known.estimator, method, rate, source)
+
+    def _test(self, test: Any) -> Aligned:
+        aligned = self.splits.test if test is None else held_out(test, self.settings, self.splits)
+        if not len(aligned.graph):
+            raise FocuseError(str(aligned) or "the run has no test split; give a test graph")
+        return aligned
+
+    def _negatives(self, given: Any, every: bool = False) -> Aligned:
+        """Negatives in train's ids: rows of weight 0; with `every` all rows, where none has the weight 0."""
+        false = read(given).align(self.splits.train)
+        nothing = false.graph.weight == 0
+        if nothing.any():
+            return Aligned(false.graph.select(nothing), false.unseen) if every else false
+        if every and len(false.graph):
+            return false
+        raise FocuseError(f"{false.graph.source}: no triple of weight 0 with names that train has; give negatives")
+
+    # ---- storing --------------------------------------------------------------------------------------------------
+
+    def _storable(self) -> Path | None:
+        # Of an unfinished run the scores still change, and another process may have trained this one further.
+        if self.folder is None or not self.tables or fingerprint(self.folder) != self.tables:
+            return None
+        return self.folder
+
+    def _keep_calibration(self) -> None:
+        self.calibration_stored = False
+        folder = self._storable()
+        if self._calibration is None or folder is None:
+            return
+        with suppress(OSError, FocuseError, SafetensorError):  # a folder that cannot be written: it is fitted each time
+            self._calibration.save(folder, self.tables)
+            self.calibration_stored = True
+
+    def _keep(self, what: str) -> None:
+        folder, made = self._storable(), self._fitted.get(what)
+        if folder is None or made is None:
+            return
+        savers: Any = {"estimator": keeping.save_estimator, "probability": keeping.save_probability}
+        if what not in savers:  # what is told of single columns is fitted anew
+            return
+        with suppress(OSError, FocuseError, SafetensorError):
+            savers[what](made, folder, self.tables)
+
+
+def _read_triples(given: Any) -> Graph:
+    """Triples with or without weights, from whatever `read` takes; one triple of names is a list of one."""
+    if isinstance(given, Graph | str | PathLike) or not isinstance(given, Iterable):
+        return read(given)
+    rows = given
+    if isinstance(given, tuple) and len(given) in (3, 4) and all(isinstance(part, str) for part in given[:3]):
+        rows = [given]
+    return read(rows)

@@ -1,0 +1,264 @@
+"""The weight of an edge that nobody has seen: forests over what train says around it, and over the model's score.
+
+Two stages, since a model's scores of the rows that it was trained on are too good. Stage one knows the surroundings
+alone and learns from train, each fold asked of the others; stage two corrects it on the calibration part of validation,
+where the score means what it will mean later. How far off that is likely to be comes from the stopping part, and the
+conformal part, which nothing was fitted to, says how far that holds.
+
+Everything here is in shares, weights in [0, 1]; which number of an edge that is, is the caller's choice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from focuse.evaluation.baselines import RELATION_MEAN, AnyIds, Floats, Predictor, fit_trivial
+from focuse.evaluation.weighing import draw_negatives, join
+from focuse.graph.graph import Graph
+from focuse.graph.splits import Held
+from focuse.inference.intervals import COVERAGE, Conformal, measure
+from focuse.inference.surroundings import Surroundings
+from focuse.inference.trees import Forest, grow
+
+FOLDS = 10
+MOST_ROWS = 100_000  # of train that stage one learns from; more changes the third digit of an error
+FEWEST_EDGES = 1_000  # of train for stage one
+FEWEST_CALIBRATION = 500  # rows for stage two
+FEWEST_BOUNDS = 300  # rows for bounds that differ from edge to edge
+FEW = 30  # rows that decide nothing
+AT_ONCE = 1 << 17
+REMEMBERED = 6  # the last sets of triples stay, since tables ask for the same ones by several names
+SECOND_MORE = 5  # columns that stage two and the spread see beyond stage one's
+FORESTS = ("facts", "link", "facts_second", "doubting_second", "doubting_middle", "middle", "spread")
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Shares [n] of n triples: the mean and the median if each is a fact, and how far off that is likely to be.
+
+    `doubting` and `doubting_typical` are mean and median of what may be no fact at all, then of weight 0; `link` is how
+    much the surroundings alone speak for a link, None without forests.
+    """
+
+    expected: Floats
+    typical: Floats
+    spread: Floats
+    doubting: Floats
+    doubting_typical: Floats
+    link: Floats | None
+
+
+@dataclass(frozen=True, eq=False)
+class Estimator:
+    """Estimates for any triples, ids [n] each. `forests` may lack stages that there were too few rows for."""
+
+    train: Graph
+    score: Predictor | None
+    fallback: Predictor
+    forests: dict[str, Forest]
+    conformal: Conformal
+    notes: tuple[str, ...] = ()
+    _memory: dict[bytes, Estimates] = field(default_factory=dict, repr=False)
+    _around: list[Surroundings] = field(default_factory=list, repr=False)
+
+    def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
+        digest = hashlib.blake2b(digest_size=16)
+        for ids in (head, relation, tail):
+            digest.update(np.ascontiguousarray(ids, np.int64).tobytes())
+        key = digest.digest()
+        if key not in self._memory:
+            while len(self._memory) >= REMEMBERED:
+                self._memory.pop(next(iter(self._memory)))
+            self._memory[key] = self._estimate(head, relation, tail)
+        return self._memory[key]
+
+    def _estimate(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
+        starts = range(0, max(len(head), 1), AT_ONCE)
+        parts = [self._block(*(ids[start : start + AT_ONCE] for ids in (head, relation, tail))) for start in starts]
+        if len(parts) == 1:
+            return parts[0]
+        columns = {name: [getattr(part, name) for part in parts] for name in Estimates.__dataclass_fields__}
+        whole: dict[str, Any] = {
+            name: None if each[0] is None else np.concatenate(each) for name, each in columns.items()
+        }
+        return Estimates(**whole)
+
+    def _block(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
+        if "facts" not in self.forests or not len(head):
+            flat = np.clip(self.fallback(head, relation, tail), 0.0, 1.0)
+            return Estimates(flat, flat, np.zeros(len(flat)), flat, flat, None)
+        rows, facts, link = self.second_rows(head, relation, tail)
+        expected = np.clip(facts + self._more("facts_second", rows), 0.0, 1.0)
+        doubting = np.clip(link * facts + self._more("doubting_second", rows), 0.0, 1.0)
+        unsure = doubting
+        if "doubting_middle" in self.forests:
+            unsure = np.clip(self.forests["doubting_middle"](rows), 0.0, 1.0)
+        rows = np.column_stack([expected, rows])
+        typical = np.clip(expected + self._more("middle", rows), 0.0, 1.0)
+        spread = np.maximum(self._more("spread", rows), np.zeros(len(rows)))
+        return Estimates(expected, typical, spread, doubting, unsure, link)
+
+    def _more(self, name: str, rows: Floats) -> Floats | float:
+        return self.forests[name](rows) if name in self.forests else 0.0
+
+    def second_rows(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> tuple[Floats, Floats, Floats]:
+        """What stage two sees [n, features], and stage one's share if it is a fact [n] and belief in the link [n]."""
+        if not self._around:
+            self._around.append(Surroundings(self.train))
+        rows = self._around[0].rows(head, relation, tail)
+        facts = np.clip(self.forests["facts"](rows), 0.0, 1.0)
+        link = np.clip(self.forests["link"](rows), 0.0, 1.0)
+        columns = [facts, link]
+        if self.score is not None:
+            columns += [self.score(head, relation, tail), self.score(tail, relation, head)]
+        return np.column_stack([*columns, rows]), facts, link
+
+    def interval(self, estimates: Estimates, relation: AnyIds, coverage: float = COVERAGE) -> tuple[Floats, Floats]:
+        """Shares [n] between which a fact's lies with probability `coverage`."""
+        return self.conformal.interval(estimates.expected, estimates.spread, relation, coverage)
+
+
+def fit(
+    train: Graph,
+    held: Held,
+    score: Predictor | None = None,
+    fallback: Predictor | None = None,
+    known_keys: AnyIds | None = None,
+    seed: int = 0,
+) -> Estimator:
+    """An estimator of train's weights, which are shares in [0, 1], as are those of `held`.
+
+    `score` gives a model's scores of triples, `fallback` shares where train is too small to learn from (else the
+    relation's mean), `known_keys` more facts that no drawn negative may be.
+    """
+    plain = fallback or fit_trivial(train)[RELATION_MEAN]
+    known = train.keys if known_keys is None else known_keys
+    forests: dict[str, Forest] = {}
+    notes: list[str] = []
+    nothing = Conformal(np.empty(0), np.empty(0, np.int64), len(train.relations))
+    made = Estimator(train, score, plain, forests, nothing)
+    if len(train) < FEWEST_EDGES or not np.ptp(train.weight) > 0:
+        notes.append(
+            f"{len(train):,} edges in train with {_kinds(train)}: too few to learn weights from their surroundings"
+        )
+    else:
+        forests |= _stage_one(train, seed)
+        if len(held.calibration) >= FEWEST_CALIBRATION:
+            forests |= _stage_two(made, held.calibration, known, seed)
+            _keep_if_better(made, held.stopping)
+        notes += _worse(made, held, plain)
+    bounds = held.stopping if len(held.stopping) >= FEWEST_BOUNDS else held.calibration
+    if forests and len(bounds) >= FEWEST_BOUNDS:
+        forests |= _bounds(made, bounds)
+    return Estimator(
+        train,
+        score,
+        plain,
+        dict(forests),
+        _measured(made, measuring(bool(forests), held)),
+        tuple(notes),
+        {},
+        made._around,
+    )
+
+
+def _kinds(train: Graph) -> str:
+    many = len(np.unique(train.weight))
+    return f"{many} weight" if many == 1 else f"{many:,} weights"
+
+
+def _folds(train: Graph, seed: int) -> list[AnyIds]:
+    """Rows of train to hold out in turn: a tenth at a time, and no more in all than stage one needs."""
+    size = min(-(-len(train) // FOLDS), MOST_ROWS)
+    order = np.random.default_rng([seed, 0xF01D]).permutation(len(train))
+    folds = min(FOLDS, -(-MOST_ROWS // size))
+    return [order[number * size : (number + 1) * size] for number in range(folds)]
+
+
+def _stage_one(train: Graph, seed: int) -> dict[str, Forest]:
+    """The weight of facts, and whether a triple is one, from surroundings that do not hold the triple itself."""
+    popular = np.concatenate([train.head, train.tail])
+    rows, shares, facts = [], [], []
+    for number, fold in enumerate(_folds(train, seed)):
+        rest = np.ones(len(train), bool)
+        rest[fold] = False
+        true = train.select(fold)
+        false = draw_negatives(true, train.keys, seed + number, popular)
+        both = join([true, false])
+        rows.append(Surroundings(train.select(rest)).rows(both.head, both.relation, both.tail))
+        shares.append(both.weight)
+        facts.append(np.arange(len(both)) < len(true))
+    every, share, fact = np.concatenate(rows), np.concatenate(shares), np.concatenate(facts)
+    return {
+        "facts": grow(every[fact], share[fact], trees=300, leaves=63, rate=0.08),
+        "link": grow(every, fact.astype(np.float64)),
+    }
+
+
+def _stage_two(made: Estimator, calibration: Graph, known: AnyIds, seed: int) -> dict[str, Forest]:
+    """Corrections that know the model's score: of a fact's share, and of one that may be none."""
+    popular = np.concatenate([made.train.head, made.train.tail])
+    false = draw_negatives(calibration, known, seed + FOLDS, popular)
+    both = join([calibration, false])
+    rows, facts, link = made.second_rows(both.head, both.relation, both.tail)
+    fact = np.arange(len(both)) < len(calibration)
+    return {
+        "facts_second": _small(rows[fact], (both.weight - facts)[fact]),
+        "doubting_second": grow(rows, both.weight - link * facts, trees=150, leaves=8, rate=0.05),
+        "doubting_middle": grow(rows, both.weight, quantile=0.5, trees=150, leaves=8, rate=0.05),
+    }
+
+
+def _keep_if_better(made: Estimator, stopping: Graph) -> None:
+    """Where surroundings say all about a fact's weight, the score adds noise: the correction must earn its place."""
+    if len(stopping) < FEW:
+        made.forests.pop("facts_second")
+        return
+    rows, facts, _ = made.second_rows(stopping.head, stopping.relation, stopping.tail)
+    corrected = np.clip(facts + made._more("facts_second", rows), 0.0, 1.0)
+    if not np.mean((corrected - stopping.weight) ** 2) < np.mean((facts - stopping.weight) ** 2):
+        made.forests.pop("facts_second")
+
+
+def _small(rows: Floats, truth: Floats, quantile: float | None = None) -> Forest:
+    return grow(rows, truth, quantile=quantile, trees=100, leaves=8, rate=0.05, fewest=30)
+
+
+def _worse(made: Estimator, held: Held, plain: Predictor) -> list[str]:
+    """Take the forests away where the plain guess is as good on held-out rows."""
+    rows = held.stopping if len(held.stopping) >= FEW else held.calibration
+    if len(rows) < FEW:
+        return []
+    ours = made._estimate(rows.head, rows.relation, rows.tail).expected
+    theirs = plain(rows.head, rows.relation, rows.tail)
+    if np.mean((ours - rows.weight) ** 2) < np.mean((theirs - rows.weight) ** 2):
+        return []
+    made.forests.clear()
+    return ["surroundings do not beat the plain guess on held-out rows; the plain guess is used"]
+
+
+def _bounds(made: Estimator, rows: Graph) -> dict[str, Forest]:
+    """Where the median lies beside what is expected, and how far off that is."""
+    inputs, facts, _ = made.second_rows(rows.head, rows.relation, rows.tail)
+    expected = np.clip(facts + made._more("facts_second", inputs), 0.0, 1.0)
+    inputs = np.column_stack([expected, inputs])
+    off = rows.weight - expected
+    return {"middle": _small(inputs, off, 0.5), "spread": _small(inputs, np.abs(off))}
+
+
+def measuring(learned: bool, held: Held) -> Graph:
+    """The rows that say how far weights are off: the conformal part.
+
+    Where the calibration part is too small to fit anything that expected weights use, its rows are as fresh, and join.
+    """
+    untouched = learned and len(held.calibration) < FEWEST_CALIBRATION and len(held.stopping) >= FEWEST_BOUNDS
+    return join([held.calibration, held.conformal]) if untouched else held.conformal
+
+
+def _measured(made: Estimator, rows: Graph) -> Conformal:
+    found = made._estimate(rows.head, rows.relation, rows.tail)
+    return measure(rows.weight, found.expected, found.spread, rows.relation, len(made.train.relations))

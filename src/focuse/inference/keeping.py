@@ -1,0 +1,113 @@
+"""An estimator and a probability in a run's folder: arrays in safetensors, beside the tables they were fitted to."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from focuse.errors import FocuseError
+from focuse.evaluation.baselines import Predictor
+from focuse.graph.graph import Graph
+from focuse.graph.writing import replacing
+from focuse.inference.calibrate import PARTS, Curves
+from focuse.inference.estimate import FORESTS, SECOND_MORE, Estimator
+from focuse.inference.intervals import Conformal
+from focuse.inference.probability import Probability, check_base_rate
+from focuse.inference.surroundings import FEATURES
+from focuse.inference.trees import Forest
+
+ESTIMATOR_FILE, PROBABILITY_FILE = "weights.safetensors", "probability.safetensors"
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def save_estimator(made: Estimator, folder: Path, tables: str) -> None:
+    """Write it whole or not at all; `tables` is the fingerprint of what it was fitted to."""
+    arrays: Arrays = {
+        f"{name}/{key}": part for name, forest in made.forests.items() for key, part in forest.to_arrays().items()
+    }
+    arrays |= {"conformal/off": made.conformal.off, "conformal/relation": made.conformal.relation}
+    _write(
+        folder / ESTIMATOR_FILE, arrays, {"tables": tables, "forests": list(made.forests), "notes": list(made.notes)}
+    )
+
+
+def load_estimator(folder: Path, tables: str, train: Graph, score: Predictor, fallback: Predictor) -> Estimator | None:
+    """What the folder holds; None if there is none, or one of other tables. `train` has shares for weights."""
+    path = folder / ESTIMATOR_FILE
+    found = _read(path, tables)
+    if found is None:
+        return None
+    arrays, about = found
+    try:
+        off, relation = arrays["conformal/off"], arrays["conformal/relation"]
+        relations = len(train.relations)
+        if off.shape != relation.shape or (len(relation) and not 0 <= relation.min() <= relation.max() < relations):
+            raise ValueError("conformal rows that do not fit")
+        forests = {}
+        for name in about["forests"]:
+            if name not in FORESTS:
+                raise ValueError(f"unknown forest {name!r}")
+            parts = {key.partition("/")[2]: part for key, part in arrays.items() if key.startswith(f"{name}/")}
+            forests[name] = Forest.from_arrays(parts, FEATURES + SECOND_MORE)
+        conformal = Conformal(off.astype(np.float64), relation.astype(np.int64), relations)
+        return Estimator(train, score, fallback, forests, conformal, tuple(about["notes"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from None
+
+
+def save_probability(made: Probability, folder: Path, tables: str) -> None:
+    """As `save_estimator`."""
+    about = {"tables": tables, "method": made.method, "base_rate": made.base_rate}
+    about |= {"fitted_rate": made.fitted_rate, "negatives": made.negatives}
+    arrays: Arrays = {"line": made.line, **{f"curves/{key}": part for key, part in made.curves.arrays.items()}}
+    _write(folder / PROBABILITY_FILE, arrays, about)
+
+
+def load_probability(folder: Path, tables: str, relations: int) -> Probability | None:
+    """As `load_estimator`."""
+    path = folder / PROBABILITY_FILE
+    found = _read(path, tables)
+    if found is None:
+        return None
+    arrays, about = found
+    try:
+        curves = Curves(about["method"], {name: arrays[f"curves/{name}"] for name in PARTS[about["method"]]})
+        curves.check(relations)
+        if arrays["line"].shape != (3,) or not np.isfinite(arrays["line"]).all():
+            raise ValueError("line does not fit")
+        rates = check_base_rate(about["base_rate"]), check_base_rate(about["fitted_rate"])
+        return Probability(arrays["line"], curves, *rates, str(about["negatives"]))
+    except (KeyError, TypeError, ValueError, FocuseError) as error:
+        raise _damaged(path, error) from None
+
+
+def _write(path: Path, arrays: Arrays, about: Mapping[str, Any]) -> None:
+    with replacing(path) as temporary:
+        save_file(
+            {name: np.ascontiguousarray(part) for name, part in arrays.items()}, temporary, {"about": json.dumps(about)}
+        )
+
+
+def _read(path: Path, tables: str) -> tuple[Arrays, dict[str, Any]] | None:
+    if not path.exists() or not os.access(path, os.R_OK):
+        return None
+    try:
+        with safe_open(path, framework="np") as file:
+            about = json.loads(file.metadata()["about"])
+            if about["tables"] != tables:
+                return None
+            return {key: file.get_tensor(key) for key in file.keys()}, about  # noqa: SIM118
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> FocuseError:
+    return FocuseError(f"{path}: damaged file ({error}); remove it, it is made anew")

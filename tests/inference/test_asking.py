@@ -1,0 +1,264 @@
+"""A run asked about weights by name: answers, what is stored, what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import focuse
+from focuse.errors import FocuseError
+from focuse.graph import Graph, from_columns, read
+from focuse.inference import asking, keeping
+from focuse.inference.asking import held_parts
+from focuse.inference.keeping import ESTIMATOR_FILE, PROBABILITY_FILE
+
+TRIPLES = [("e1", "r0", "e2"), ("e3", "r1", "e4"), ("e5", "r2", "e5")]
+
+
+def rated(rows: int = 4000) -> Graph:
+    """Ratings from 1 to 5 that heads and tails decide."""
+    random = np.random.default_rng(0)
+    head, tail = random.integers(0, 80, (2, rows))
+    worth = random.random((2, 80))
+    weight = np.clip(1 + 2 * (worth[0][head] + worth[1][tail]) + random.normal(0, 0.1, rows), 1, 5)
+    kinds = [f"r{i % 3}" for i in range(rows)]
+    return from_columns([f"e{i}" for i in head], kinds, [f"e{i}" for i in tail], weight, "rated")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("asking") / "run"
+    run = focuse.train(rated(), dim=8, epochs=3, check_every=3, valid_share=0.2, out=out, progress=False)
+    run.weight(*TRIPLES[0])
+    return out
+
+
+@pytest.fixture
+def run(folder: Path) -> focuse.Run:
+    return focuse.load(folder)
+
+
+class TestParts:
+    def test_disjoint_and_all_of_it(self) -> None:
+        graph = rated(400).merge_repeated("mean")
+        held, notes = held_parts(graph, 0.5, 3)
+        parts = [set(part.keys) for part in (held.stopping, held.calibration, held.conformal)]
+        assert sum(map(len, parts)) == len(graph) == len(set.union(*parts))
+        assert notes == ()
+
+    def test_all_of_it_stopped(self) -> None:
+        held, notes = held_parts(rated(400), 1.0, 3)
+        assert len(held.stopping) == 0
+        assert abs(len(held.calibration) - len(held.conformal)) <= 2
+        assert "also stopped the training" in notes[0]
+
+    def test_nothing_held(self) -> None:
+        nothing = rated(400).select(np.empty(0, np.int64))
+        assert held_parts(nothing, 0.5, 0)[1] == ()
+
+
+class TestAnswers:
+    def test_in_the_units_of_the_graph(self, run: focuse.Run) -> None:
+        test = run.splits.test.graph
+        found = run.weights(test)
+        assert len(found) == len(test)
+        assert np.mean((found.expected - test.weight) ** 2) < 0.2 * test.weight.var()
+        inside = (found.low <= test.weight) & (test.weight <= found.high)
+        assert inside.mean() == pytest.approx(0.9, abs=0.06)
+        assert 1 <= found.low.min() <= found.high.max() <= 5
+        assert ((found.probability >= 0) & (found.probability <= 1)).all()
+
+    def test_one_is_one_of_many(self, run: focuse.Run) -> None:
+        one = run.weight(*TRIPLES[1])
+        many = run.weights(TRIPLES)
+        assert (one.head, one.relation, one.tail) == TRIPLES[1]
+        for name in ("expected", "typical", "low", "high", "probability"):
+            assert getattr(one, name) == pytest.approx(getattr(many[1], name))
+        assert run.weights(TRIPLES[1])[0] == many[1]
+        assert [(row.head, row.relation, row.tail) for row in many[1:]] == TRIPLES[1:]
+
+    def test_a_wider_coverage_is_wider(self, run: focuse.Run) -> None:
+        narrow, wide = (run.weight(*TRIPLES[0], coverage=coverage) for coverage in (0.5, 0.95))
+        assert wide.low <= narrow.low <= narrow.high <= wide.high  # type: ignore[operator]
+        assert wide.high - wide.low > narrow.high - narrow.low  # type: ignore[operator]
+
+    def test_predictions_say_the_same(self, run: focuse.Run) -> None:
+        for row in run.predict(head="e1", relation="r0", top=3):
+            told = run.weight(row.head, row.relation, row.tail)
+            assert row.expected_weight == pytest.approx(told.expected)
+            assert (row.low, row.high) == pytest.approx((told.low, told.high))
+            assert row.probability == pytest.approx(told.probability)
+
+    def test_unseen_names_are_left_out_and_said(self, run: focuse.Run) -> None:
+        found = run.weights([*TRIPLES, ("nobody", "r0", "e1")])
+        assert len(found) == 3
+        assert "nobody" in found.notes[0]
+        assert "nobody" in str(found)
+        with pytest.raises(FocuseError, match="nobody"):
+            run.weights([("nobody", "r0", "e1")])
+        with pytest.raises(FocuseError, match="nobody"):
+            run.weight("nobody", "r0", "e1")
+
+    @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".parquet"])
+    def test_to_a_file_and_back(self, run: focuse.Run, tmp_path: Path, suffix: str) -> None:
+        found = run.weights([(*triple, 2.0) for triple in TRIPLES])
+        found.write(tmp_path / f"told{suffix}")
+        columns = ["head", "relation", "tail", "expected"]
+        again = read(tmp_path / f"told{suffix}", columns=columns, header=None if suffix == ".parquet" else True)
+        np.testing.assert_allclose(again.weight, found.expected, rtol=1e-6)
+        assert found.to_arrow().column_names[:4] == ["head", "relation", "tail", "weight"]
+        with pytest.raises(FocuseError, match=r"use \.tsv, \.csv or \.parquet"):
+            found.write(tmp_path / "told.txt")
+
+    def test_json(self, run: focuse.Run) -> None:
+        told = json.loads(json.dumps(run.weights(TRIPLES).to_dict(), allow_nan=False))
+        assert told["coverage"] == 0.9
+        assert set(told["triples"][0]) == {
+            *("head", "relation", "tail", "expected", "typical", "low", "high", "probability")
+        }
+
+
+class TestStoring:
+    def test_read_ever_after(self, run: focuse.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(focuse.inference.weigh, "fit", lambda *_: pytest.fail("fitted again"))
+        monkeypatch.setattr(asking, "fit_probability", lambda *_: pytest.fail("fitted again"))
+        assert run.weight(*TRIPLES[0]).probability is not None
+
+    def test_the_same_as_when_it_was_fitted(self, folder: Path, tmp_path: Path) -> None:
+        copy = Path(shutil.copytree(folder, tmp_path / "run"))
+        stored = focuse.load(copy).weights(TRIPLES)
+        for name in (ESTIMATOR_FILE, PROBABILITY_FILE):
+            (copy / name).unlink()
+        fresh = focuse.load(copy).weights(TRIPLES)
+        for name, column in stored.columns.items():
+            np.testing.assert_allclose(fresh.columns[name], column, rtol=1e-9)
+        assert (copy / ESTIMATOR_FILE).exists()
+
+    @pytest.mark.parametrize("name", [ESTIMATOR_FILE, PROBABILITY_FILE])
+    def test_a_damaged_file_is_one_line(self, folder: Path, tmp_path: Path, name: str) -> None:
+        copy = Path(shutil.copytree(folder, tmp_path / "run"))
+        (copy / name).write_bytes(b"no tensors here")
+        with pytest.raises(FocuseError, match=f"{name}: damaged file"):
+            focuse.load(copy).weight(*TRIPLES[0])
+
+    def test_of_other_tables_it_is_not_used(self, folder: Path, run: focuse.Run) -> None:
+        parts = run.weigher().estimator_parts()
+        assert keeping.load_estimator(folder, "other", *parts) is None
+        assert keeping.load_probability(folder, "other", 3) is None
+
+
+class TestJudging:
+    def test_rows_and_intervals_of_weigh(self, run: focuse.Run) -> None:
+        judged = run.weigh(coverage=0.8)
+        rows = judged.table.rows
+        assert list(rows)[:3] == ["complex, expected", "complex, typical", "complex, isotonic"]
+        assert rows["complex, expected"]["positives"].errors.mse < 0.3 * rows["relation mean"]["positives"].errors.mse
+        assert judged.intervals is not None
+        ours = next(iter(judged.intervals.rows.values()))
+        assert ours.coverage == pytest.approx(0.8, abs=0.08)
+        assert ours.width < judged.intervals.rows["relation mean ± constant"].width
+        assert {row.relation for row in judged.intervals.relations} == {"r0", "r1", "r2"}
+
+    def test_probabilities_with_own_negatives(self, run: focuse.Run) -> None:
+        known = {*zip(*(run.graph.to_arrow()[name].to_pylist() for name in ("head", "relation", "tail")), strict=True)}
+        every: Any = ((f"e{i}", "r0", f"e{j}") for i in range(80) for j in range(80))
+        false = [(*triple, 0.0) for triple in every if triple not in known][:50]
+        table = run.probabilities(negatives=false)
+        assert table.negatives == 50
+        assert table.base_rate == pytest.approx(table.facts / (table.facts + 50))
+        assert "given" in " ".join(table.notes)
+        made = run.calibrate("platt", negatives=[triple[:3] for triple in false], base_rate=0.2)
+        assert made.method == "platt"
+        assert run.weigher(full=True).probability.base_rate == 0.2  # type: ignore[union-attr]
+        run.folder = None  # what other tests read stays as it was
+
+    def test_refused(self, run: focuse.Run) -> None:
+        for ask in (run.weigh, lambda **options: run.weights(TRIPLES, **options)):
+            with pytest.raises(FocuseError, match="coverage 2"):
+                ask(coverage=2)
+        with pytest.raises(FocuseError, match="no triple of weight 0"):
+            run.probabilities(negatives=[("e1", "r0", "e2", 0.5)])
+
+
+def test_other_curves_have_other_intervals(small: Graph, tmp_path: Path) -> None:
+    """On a small graph the curves are what is told: intervals are measured anew with them."""
+    run = focuse.train(small, dim=8, epochs=3, check_every=3, valid_share=0.3, out=tmp_path / "run", progress=False)
+    run.weights(TRIPLES)
+    run.calibrate("platt")
+    told = run.weights(TRIPLES)
+    again = focuse.load(tmp_path / "run").weights(TRIPLES)
+    rows = run.weigher().parts.conformal
+    curves = run.weigher().facts(rows.head, rows.relation, rows.tail)
+    off = run.weigher(full=True).estimator.conformal.off  # type: ignore[union-attr]
+    np.testing.assert_allclose(off, np.abs(curves - rows.weight) / 0.005, rtol=1e-6)
+    for name, column in told.columns.items():
+        np.testing.assert_allclose(again.columns[name], column, rtol=1e-9)
+
+
+def test_neither_validation_nor_edges(small: Graph) -> None:
+    bare = focuse.train(small, valid_share=0.0, dim=4, epochs=1, progress=False)
+    with pytest.raises(FocuseError, match="no validation triples to calibrate on"):
+        bare.weight("e1", "r0", "e2")
+
+
+class TestColumns:
+    """Several numbers an edge: each is told in its own units, whichever way is the strong one."""
+
+    @pytest.fixture(scope="class")
+    def both(self) -> focuse.Run:
+        graph = rated()
+        table = graph.to_pandas().rename(columns={"weight": "stars"})
+        table["distance"] = 100 - 15 * table["stars"]  # the fewer, the better
+        table.loc[::3, "distance"] = np.nan
+        many = read(table, columns=["head", "relation", "tail", "stars", "distance"])
+        return focuse.train(
+            many, dim=8, epochs=3, check_every=3, valid_share=0.2, lower_is_better=["distance"], progress=False
+        )
+
+    def test_each_is_told(self, both: focuse.Run) -> None:
+        test = both.splits.test.graph
+        for name in ("stars", "distance"):
+            rows = test.column(name)
+            found = both.weights(replace(rows, columns=None), column=name)
+            assert np.corrcoef(found.expected, rows.weight)[0, 1] > 0.8
+            assert (found.low <= found.expected).all()
+            assert (found.expected <= found.high).all()
+            assert 0.8 <= np.mean((found.low <= rows.weight) & (rows.weight <= found.high)) <= 0.99
+            assert ((found.probability >= 0) & (found.probability <= 1)).all()
+        judged = both.weigh_columns()
+        for one in judged.values():
+            rows = one.table.rows
+            assert rows["complex, expected"]["positives"].errors.mse < rows["relation mean"]["positives"].errors.mse
+
+    def test_all_of_them_merged_lie_between_0_and_1(self, both: focuse.Run) -> None:
+        found = both.weights(replace(both.splits.test.graph, columns=None))
+        assert ((found.expected >= 0) & (found.expected <= 1)).all()
+
+    def test_a_run_of_one_has_no_columns(self, run: focuse.Run) -> None:
+        with pytest.raises(FocuseError, match="one weight an edge"):
+            run.weights(TRIPLES, column="stars")
+
+    def test_an_unknown_one_is_refused(self, both: focuse.Run) -> None:
+        with pytest.raises(FocuseError, match="weight column"):
+            both.weights(TRIPLES, column="star")
+
+
+def test_where_lower_is_better_weights_and_bounds_are_in_units() -> None:
+    graph = rated()
+    far = replace(graph, weight=100 - 15 * graph.weight)
+    near, other = (
+        focuse.train(one, dim=8, epochs=3, check_every=3, valid_share=0.2, progress=False, **more)
+        for one, more in ((graph, {}), (far, {"lower_is_better": True}))
+    )
+    test = near.splits.test.graph
+    stars, distances = near.weights(test), other.weights(replace(test, weight=100 - 15 * test.weight))
+    np.testing.assert_allclose(distances.expected, 100 - 15 * stars.expected, rtol=1e-5)
+    np.testing.assert_allclose(distances.low, 100 - 15 * stars.high, rtol=1e-5)
+    np.testing.assert_allclose(distances.high, 100 - 15 * stars.low, rtol=1e-5)
+    np.testing.assert_allclose(distances.probability, stars.probability, rtol=1e-5)

@@ -1,0 +1,69 @@
+"""Conformal quantiles by hand, and coverage on rows that were never seen."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from focuse.errors import FocuseError
+from focuse.inference.intervals import FLOOR, OWN, Conformal, check_coverage, conformal_quantile, measure
+
+
+@pytest.mark.parametrize(("n", "coverage", "place"), [(9, 0.9, 9), (10, 0.9, 10), (19, 0.9, 18), (99, 0.5, 50)])
+def test_the_place_of_the_quantile(n: int, coverage: float, place: int) -> None:
+    off = np.random.default_rng(0).permutation(np.arange(1.0, n + 1))
+    assert conformal_quantile(off, coverage) == place
+
+
+def test_too_few_rows_promise_everything() -> None:
+    assert conformal_quantile(np.arange(8.0), 0.9) == math.inf
+    assert conformal_quantile(np.empty(0), 0.5) == math.inf
+    low, high = Conformal(np.arange(8.0), np.zeros(8, np.int64), 1).interval(*[np.array([0.4])] * 2, np.array([0]), 0.9)
+    assert (low[0], high[0]) == (0, 1)
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
+def test_coverage_holds_whatever_the_spread(coverage: float) -> None:
+    """Spreads that are wrong by half, weights in clumps at both ends: neither under nor far over."""
+    random = np.random.default_rng(1)
+    middle, width = random.random(40_000), random.choice([0.02, 0.3], 40_000)
+    truth = np.clip(middle + random.normal(0, width), 0, 1).round(2)
+    kind = random.integers(0, 3, 40_000)
+    spread = width * (1 + 0.5 * kind)
+    fit, test = slice(0, 5000), slice(5000, None)
+    made = measure(truth[fit], middle[fit], spread[fit], kind[fit], 3)
+    low, high = made.interval(middle[test], spread[test], kind[test], coverage)
+    inside = (low <= truth[test]) & (truth[test] <= high)
+    assert inside.mean() == pytest.approx(coverage, abs=0.015)
+    for relation in range(3):
+        assert inside[kind[test] == relation].mean() == pytest.approx(coverage, abs=0.03)
+
+
+def test_few_rows_of_a_relation_share_the_global_quantile() -> None:
+    off = np.concatenate([np.full(OWN, 1.0), np.full(OWN - 1, 5.0)])
+    kind = np.repeat([0, 1], [OWN, OWN - 1])
+    half, own = Conformal(off, kind, 3).quantiles(0.9)
+    assert own.tolist() == [True, False, False]
+    assert half.tolist() == [1.0, 5.0, 5.0]
+
+
+def test_a_promise_too_high_for_a_relation_is_made_by_all() -> None:
+    kind = np.repeat([0, 1], [OWN, 200])
+    half, own = Conformal(np.arange(230.0), kind, 2).quantiles(0.99)
+    assert own.tolist() == [False, True]
+    assert half[0] == conformal_quantile(np.arange(230.0), 0.99) == 228
+
+
+def test_intervals_by_hand() -> None:
+    made = Conformal(np.full(40, 2.0), np.zeros(40, np.int64), 1)
+    low, high = made.interval(np.array([0.5, 0.9]), np.array([0.1, 0.1]), np.array([0, 0]), 0.9)
+    np.testing.assert_allclose(low, [0.5 - 2 * (0.1 + FLOOR), 0.9 - 2 * (0.1 + FLOOR)])
+    np.testing.assert_allclose(high, [0.5 + 2 * (0.1 + FLOOR), 1.0])
+
+
+@pytest.mark.parametrize("coverage", [0, 1, 1.5, -0.1, True, "0.9", None])
+def test_no_such_coverage(coverage: object) -> None:
+    with pytest.raises(FocuseError, match="give a share above 0 and below 1"):
+        check_coverage(coverage)  # type: ignore[arg-type]

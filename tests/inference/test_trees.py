@@ -1,0 +1,67 @@
+"""Trees as arrays against scikit-learn's own prediction."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from focuse.inference import trees
+from focuse.inference.trees import Forest, fit_sklearn, grow
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(2000, 6))
+    rows[:, 2] = random.integers(-2, 3, 2000)
+    return rows, rows[:, 0] * rows[:, 1] + (rows[:, 2] > 0) + random.normal(0, 0.1, 2000)
+
+
+@pytest.mark.parametrize("quantile", [None, 0.05, 0.5])
+def test_the_same_as_scikit_learn(data: tuple[np.ndarray, np.ndarray], quantile: float | None) -> None:
+    rows, truth = data
+    shape = {"quantile": quantile, "trees": 40, "leaves": 15, "rate": 0.2, "fewest": 10}
+    fitted, forest = fit_sklearn(rows, truth, **shape), grow(rows, truth, **shape)
+    asked = np.concatenate([rows, np.random.default_rng(1).normal(size=(500, 6)) * 3])
+    np.testing.assert_allclose(forest(asked), fitted.predict(asked), rtol=1e-12, atol=1e-12)
+
+
+def test_in_blocks_and_of_nothing(data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    forest = grow(*data, trees=5)
+    whole = forest(data[0])
+    monkeypatch.setattr(trees, "AT_ONCE", 7)
+    np.testing.assert_array_equal(forest(data[0]), whole)
+    assert forest(data[0][:0]).shape == (0,)
+
+
+def test_the_same_rows_grow_the_same_forest(data: tuple[np.ndarray, np.ndarray]) -> None:
+    one, two = (grow(*data, trees=5).to_arrays() for _ in range(2))
+    assert all(np.array_equal(one[name], two[name]) for name in one)
+
+
+def test_a_constant_truth_is_a_forest_of_single_leaves(data: tuple[np.ndarray, np.ndarray]) -> None:
+    forest = grow(data[0], np.full(2000, 0.25), trees=3)
+    np.testing.assert_allclose(forest(data[0]), 0.25)
+
+
+def test_arrays_and_back(data: tuple[np.ndarray, np.ndarray]) -> None:
+    forest = grow(*data, trees=5)
+    again = Forest.from_arrays(forest.to_arrays(), 6)
+    np.testing.assert_array_equal(again(data[0]), forest(data[0]))
+
+
+@pytest.mark.parametrize(
+    ("part", "place", "value", "says"),
+    [
+        ("left", 0, 0, "do not end"),
+        ("right", 0, 10**6, "do not end"),
+        ("feature", 0, 6, "out of range"),
+        ("value", 3, np.nan, "not finite"),
+        ("roots", 0, -1, "out of range"),
+    ],
+)
+def test_damage_is_seen(data: tuple[np.ndarray, np.ndarray], part: str, place: int, value: float, says: str) -> None:
+    arrays = {name: array.copy() for name, array in grow(*data, trees=5).to_arrays().items()}
+    arrays[part][place] = value
+    with pytest.raises(ValueError, match=says):
+        Forest.from_arrays(arrays, 6)
