@@ -21,6 +21,8 @@ TITLES = [
     "What the first suggestions hold",
     "Scores of strong and weak links",
     "Predicted weights",
+    "Intervals",
+    "Probability of a link",
     "Links it would add",
 ]
 
@@ -49,7 +51,7 @@ def test_it_has_every_section_and_the_figures(run: focuse.Run, html: str, read_p
     read = read_page(html)
     assert read.open == []
     assert titles(read) == TITLES
-    assert read.tags.count("svg") == 2
+    assert read.tags.count("svg") == 3
     told = figures_of(read)
     assert told["evaluation"] == run.evaluate().to_dict()
     assert told["weights"] == run.weigh().to_dict()

@@ -10,7 +10,7 @@ from focuse.evaluation.order import number
 from focuse.reports.gathered import Gathered, gather
 from focuse.reports.links import links
 from focuse.reports.ranking import order, ranking, scores, suggestions
-from focuse.reports.weights import weights
+from focuse.reports.weights import columns, intervals, probabilities, weights
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,29 @@ def test_weights_stand_above_the_trivial_rows(run: focuse.Run, figures: Gathered
     assert told.index("complex, isotonic") < told.index("global mean")
 
 
+def test_intervals_and_probabilities(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
+    assert figures.weights is not None
+    assert figures.weights.intervals is not None
+    told = rows(read_page(intervals(run, figures)), 2)
+    for name, row in figures.weights.intervals.rows.items():
+        assert [name, number(row.coverage)] in told
+    assert figures.probabilities is not None
+    read = read_page(probabilities(run, figures))
+    for name, found in figures.probabilities.rows.items():
+        assert [name, number(found.brier), number(found.ece)] in rows(read, 3)
+    assert read.tags.count("svg") == 1
+
+
+def test_every_column_has_its_errors(read_page: Any) -> None:
+    edges = [(f"e{i % 12}", f"r{i % 2}", f"e{(i * 5 + i // 12) % 12}", (i % 12) / 12, 50 - i % 9) for i in range(140)]
+    run = focuse.train(edges, model="distmult", dim=4, epochs=2, sharpness=1.0, progress=False)
+    figures = gather(run)
+    texts = read_page(columns(run, figures)).texts
+    assert "Column w1" in texts
+    assert "Column w2" in texts
+    assert set(figures.data["weights_by_column"]) == {"w1", "w2"}
+
+
 def test_links(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
     told = rows(read_page(links(run, figures)), 4)
     for some in figures.links:
@@ -65,10 +88,11 @@ def test_links(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
 
 
 def test_nothing_to_say(run: focuse.Run, figures: Gathered) -> None:
-    nothing = Gathered(None, None, [])
-    for section in (ranking, order, suggestions, scores, weights, links):
+    nothing = Gathered(None, None, None, {}, [])
+    for section in (ranking, order, suggestions, scores, weights, intervals, probabilities, links):
         assert section(run, figures)
         assert section(run, nothing) == ""
+    assert columns(run, figures) == ""  # one weight an edge
     assert figures.evaluation is not None
     older = replace(figures, evaluation=replace(figures.evaluation, order=None, suggestions=None))
     assert (order(run, older), suggestions(run, older)) == ("", "")

@@ -12,6 +12,7 @@ import numpy as np
 
 from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import Evaluation
+from focuse.evaluation.probabilities import ProbabilityTable
 from focuse.graph import Graph, read
 from focuse.graph.splits import Splits
 from focuse.inference.predict import Predictions
@@ -45,6 +46,10 @@ class Reported(Protocol):
 
     def weigh(self, test: Any = None) -> WeightEvaluation: ...
 
+    def weigh_columns(self, test: Any = None) -> dict[str, WeightEvaluation]: ...
+
+    def probabilities(self, test: Any = None) -> ProbabilityTable: ...
+
     def predict(
         self,
         head: str | None = None,
@@ -64,6 +69,8 @@ class Gathered:
 
     evaluation: Evaluation | None
     weights: WeightEvaluation | None
+    probabilities: ProbabilityTable | None
+    columns: dict[str, WeightEvaluation]
     links: list[Predictions]
     notes: list[str] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
@@ -75,15 +82,20 @@ def gather(run: Reported, test: Any = None) -> Gathered:
     notes: list[str] = []
     evaluation = _or_note(lambda: run.evaluate(graph), notes)
     weights = None if evaluation is None else _or_note(lambda: run.weigh(graph), notes)
+    apart = run.splits.merger is not None and weights is not None
+    columns = (_or_note(lambda: run.weigh_columns(graph), notes) or {}) if apart else {}
+    probable = None if evaluation is None else _or_note(lambda: run.probabilities(graph), notes)
     links = _or_note(lambda: new_links(run), notes) or []
     data = {
         "settings": run.settings.to_dict(),
         "history": [{key: _json(value) for key, value in row.items()} for row in run.history],
         "evaluation": None if evaluation is None else evaluation.to_dict(),
         "weights": None if weights is None else weights.to_dict(),
+        "weights_by_column": {name: one.to_dict() for name, one in columns.items()},
+        "probabilities": None if probable is None else probable.to_dict(),
         "links": [row for some in links for row in some.to_dict()["predictions"]],
     }
-    return Gathered(evaluation, weights, links, notes, data)
+    return Gathered(evaluation, weights, probable, columns, links, notes, data)
 
 
 def _or_note(compute: Callable[[], T], notes: list[str]) -> T | None:

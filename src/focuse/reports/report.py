@@ -21,7 +21,7 @@ Section = Callable[[Reported, Gathered], str]
 
 WHAT_WAS_TRAINED: list[Section] = [training.data, training.columns, training.training, training.sharpness]
 RANKS: list[Section] = [ranking.ranking, ranking.order, ranking.suggestions, ranking.scores]
-WEIGHTS: list[Section] = [weights.weights]  # and whatever else is known of weights and confidences
+WEIGHTS: list[Section] = [weights.weights, weights.columns, weights.intervals, weights.probabilities]
 LINKS: list[Section] = [links.links]
 SECTIONS: list[Section] = [*WHAT_WAS_TRAINED, *RANKS, *WEIGHTS, *LINKS]
 
