@@ -121,7 +121,7 @@ def _shown(rows: list[dict[str, Any]]) -> str:
 
 def _short(value: float, digits: int = 3) -> str:
     """A number below 1 as tables have it, without the 0 before its point."""
-    return f"{value:.{digits}f}".replace("0.", ".", 1)
+    return "–" if value != value else f"{value:.{digits}f}".replace("0.", ".", 1)
 
 
 def _mean(rows: list[dict[str, Any]], name: str) -> tuple[float, float]:

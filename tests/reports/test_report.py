@@ -105,7 +105,7 @@ def test_a_graph_without_weights(small: focuse.Graph, read_page: Any) -> None:
     rows = [(r["head"], r["relation"], r["tail"]) for r in small.to_arrow().to_pylist()]
     read = read_page(html_of(focuse.train(rows, **SMALL)))
     # Nothing to order by weight, and no weights to predict.
-    assert titles(read) == [name for name in TITLES if name not in (TITLES[3], "Predicted weights")]
+    assert titles(read) == [name for name in TITLES if name not in (TITLES[3], "Predicted weights", "Intervals")]
     assert any("No weights were given" in text for text in read.texts)
 
 
