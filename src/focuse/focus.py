@@ -139,12 +139,12 @@ class Label:
             raise FocuseError(f"sharpness {self.sharpness:g} is out of range; give 0 (plain) to 100, 1 is faithful")
 
     def __call__(self, weight: Tensor) -> Tensor:
-        """q of weights [n] in [0, 1]; a weight below 0 says that a triple is false, and its label is 0.
+        """q of weights [n] in [0, 1]; a weight below 0 says that a triple is false, and stays as it is.
 
         >>> Label(2.0)(torch.tensor([1.0, 0.5, 0.0, -1.0])).tolist()
-        [1.0, 0.25, 0.0, 0.0]
+        [1.0, 0.25, 0.0, -1.0]
         """
-        return torch.where(weight < 0, 0.0, weight.clamp(min=0.0) ** self.sharpness)
+        return torch.where(weight < 0, weight, weight.clamp(min=0.0) ** self.sharpness)
 
 
 def default_nonlinearity(form: str) -> str:

@@ -111,9 +111,9 @@ def test_labels(model: str, missing: float) -> None:
     for turn, (sampling, filtered) in enumerate(itertools.product(SAMPLINGS, (False, True))):
         cases = [Case(model, OPTIMISERS[turn % 3]) for _ in range(2)]
         for case in cases:
-            case.batch.weight[:5], case.batch.weight[5:9] = 0.0, 1.0
+            case.batch.weight[:5], case.batch.weight[5:9], case.batch.weight[9:13] = 0.0, 1.0, -1.0
         losses = [
-            case.train(kind, SoftLabel(missing), sampling, filtered=filtered)
+            case.train(kind, SoftLabel(missing, 2.0), sampling, filtered=filtered)
             for case, kind in zip(cases, (ReferenceEngine, CpuEngine), strict=True)
         ]
         assert_same(*cases, tuple(losses))

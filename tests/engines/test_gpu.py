@@ -73,7 +73,10 @@ class Case:
         random = torch.Generator().manual_seed(seed)
         sizes = (self.entities, RELATIONS, self.entities)
         ids = [torch.randint(size, (rows or self.rows,), generator=random) for size in sizes]
-        return Batch(*(part.to(DEVICE) for part in (*ids, torch.rand(rows or self.rows, generator=random))))
+        weight = torch.rand(rows or self.rows, generator=random)
+        if self.loss == "soft-label":
+            weight[::4] = -1.0  # known to be false
+        return Batch(*(part.to(DEVICE) for part in (*ids, weight)))
 
     def sampler(self) -> Sampler:
         batch, known = self.batch(0, 9), None
@@ -83,7 +86,7 @@ class Case:
 
     def objective(self) -> Objective | SoftLabel | SquaredError:
         if self.loss == "soft-label":
-            return SoftLabel(0.5)
+            return SoftLabel(0.5, 1.5)
         if self.loss == "squared-error":
             made = make_model(self.model)
             return SquaredError(made.trained, 0.7, made.curve)
@@ -182,8 +185,9 @@ def test_pools(case: Case) -> None:
 @pytest.mark.parametrize("kind", ["independent", "shared", "all"])
 @pytest.mark.parametrize("model", ["complex", "transe"])
 def test_labels(model: str, kind: str) -> None:
-    """Weights as labels; filtered where the model is ComplEx."""
-    assert_alike(Case(model=model, kind=kind, loss="soft-label", filtered=model == "complex"))
+    """Weights as labels; filtered where the model is ComplEx. TransE's slopes cancel, and Adam would swell the rest."""
+    optimizer, filtered = ("adam", True) if model == "complex" else ("row-adagrad", False)
+    assert_alike(Case(model=model, kind=kind, loss="soft-label", optimizer=optimizer, filtered=filtered))
 
 
 def test_labels_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

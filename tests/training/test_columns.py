@@ -130,7 +130,7 @@ def test_false_rows_stand_behind_the_facts_with_a_weight_below_zero(signed: Any)
     assert (rows.weight[:facts] >= 0).all()
     assert (rows.weight[facts:] == FALSE).all()
     trainer = Trainer(settings, splits, normaliser_of(settings, splits), Silent())
-    assert trainer.data.weight.tolist() == [1.0] * facts + [0.0] * 82  # a plain model's labels
+    assert trainer.data.weight.tolist() == [1.0] * facts + [FALSE] * 82  # a plain model's labels
     assert trainer.data.tail[-82:].tolist() == splits.false.tail.tolist()
     assert not np.isin(splits.false.keys, splits.train.keys).any()
 
@@ -175,3 +175,28 @@ def test_a_confidence_of_what_is_false_is_zero(signed: Any) -> None:
 def test_the_papers_layer_has_no_place_for_them(signed: Any) -> None:
     with pytest.raises(FocuseError, match="false triples need the focus 'label'"):
         prepared(signed, focus="paper", negative_weights="against")
+
+
+@pytest.mark.parametrize("focus", ["label", "off"])
+def test_what_is_false_scores_lower_for_being_said_so(focus: str) -> None:
+    """Entities of a group are linked, but for some pairs; half of those are given as false."""
+    random = np.random.default_rng(5)
+    pairs = [(a, b) for a in range(60) for b in range(60) if a % 5 == b % 5 and a != b]
+    random.shuffle(pairs)
+    missing, linked = pairs[:120], pairs[120:]
+    facts = [(f"e{a}", "r", f"e{b}", 0.5 + random.random() / 2) for a, b in linked]
+    told, untold = ([(f"e{a}", "r", f"e{b}") for a, b in half] for half in (missing[:60], missing[60:]))
+    scores = {}
+    for name, false in (("with", told), ("without", None)):
+        run = focuse.train(
+            facts, false=false, focus=focus, sharpness=1.0 if focus == "label" else None, model="complex", dim=16,
+            epochs=40, valid_share=0, test_share=0, progress=False,
+        )  # fmt: skip
+        scorer = run.weigher()
+        ids = [
+            [np.array([run.graph.entities.id(row[place], "entity") for row in rows]) for place in (0, 2)]
+            for rows in (told, untold)
+        ]
+        scores[name] = [scorer.score(head, np.zeros(60, np.int64), tail).mean() for head, tail in ids]
+    apart = {name: one - other for name, (one, other) in scores.items()}
+    assert apart["with"] < apart["without"] - 1.0, scores

@@ -316,6 +316,12 @@ class TestSoftLabel:
         found = SoftLabel(missing)(*tensors, torch.tensor([label], dtype=torch.float64), torch.tensor(kept)[None], 1.0)
         np.testing.assert_allclose(found, [expected], rtol=1e-6, atol=1e-9)
 
+    def test_what_is_false_is_held_against_the_mean_rival(self) -> None:
+        positive, negative, _ = sample()
+        found = SoftLabel(2.0, float(np.log(negative.shape[1])))(positive, negative, -torch.ones(3).double(), None, 1.0)
+        rival = np.log(np.exp(negative.detach().numpy()).mean(1))
+        np.testing.assert_allclose(found.detach(), np.logaddexp(0, positive.detach().numpy() - rival), rtol=1e-9)
+
     def test_its_slope_is_p_minus_the_label(self) -> None:
         positive, negative, _ = sample()
         label = torch.tensor([0.0, 0.3, 1.0], dtype=torch.float64)

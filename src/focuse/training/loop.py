@@ -75,8 +75,8 @@ class Trainer:
         self.focus, label = settings.make_focus(), label_of(settings, splits)
         if label is not None:
             self.data = replace(self.data, weight=label(self.data.weight))
-        missing = None if label is None else missing_rivals(settings, entities)
-        self.objective = make_objective(settings, self.focus, missing)
+        rivals = None if label is None else rivals_of(settings, entities)
+        self.objective = make_objective(settings, self.focus, rivals)
         self.penalty = make_regulariser(settings.regularizer, settings.regularize or "tables")
         self.compute = self.engine.prepare(self._compute)
         self.shuffled: tuple[int, torch.Tensor] | None = None
@@ -252,23 +252,25 @@ def label_of(settings: Settings, splits: Splits) -> Label | None:
 
 
 def make_objective(
-    settings: Settings, focus: Focus | None, missing: float | None = None
+    settings: Settings, focus: Focus | None, rivals: tuple[float, float] | None = None
 ) -> Objective | SoftLabel | SquaredError:
-    """Focus and loss, the squared error of a model of confidence, or labels where `missing` rivals are given."""
-    if missing is not None:
-        return SoftLabel(missing)
+    """Focus and loss, the squared error of a model of confidence, or labels where `rivals` are given."""
+    if rivals is not None:
+        return SoftLabel(*rivals)
     if settings.loss != SQUARED_ERROR:
         return Objective(make_loss(settings.loss), focus)
     model = make_model(settings.model)
     return SquaredError(model.trained, settings.soft_logic_weight, model.curve)
 
 
-def missing_rivals(settings: Settings, entities: int) -> float:
-    """ln of how many more rivals there are than corruptions of a positive: E − 1 a side, and own ones are of both."""
-    if settings.sampling == "all" or settings.negatives is None or entities < 2:
-        return 0.0
-    sides = 2 if settings.sampling == "independent" else 1
-    return math.log(sides * (entities - 1) / settings.negatives)
+def rivals_of(settings: Settings, entities: int) -> tuple[float, float]:
+    """ln of how many more rivals a positive has than corruptions, and of how many corruptions.
+
+    There are E − 1 rivals a side, and own corruptions are of both.
+    """
+    rivals = max(entities - 1, 1) * (2 if settings.sampling == "independent" else 1)
+    drawn = rivals if settings.sampling == "all" or settings.negatives is None else settings.negatives
+    return math.log(rivals / drawn), math.log(drawn)
 
 
 def initial_tables(settings: Settings, entities: int, relations: int) -> dict[str, torch.Tensor]:

@@ -130,15 +130,19 @@ class SoftLabel:
 
     With z = ln Σ e^f⁻ − f⁺, the log-odds against it: q·ln(1 + e^z) + (1 − q)·ln(1 + e^−z). `missing` is added to z
     where corruptions are a sample: ln(rivals there are / corruptions drawn), so that p estimates the share among all.
+
+    A label below 0 says that the triple is false. Among many rivals its share is small already, which is little to
+    learn from; so it is held against one, their mean: ln(1 + e^(f⁺ − ln mean e^f⁻)), with `drawn` = ln(corruptions).
     Without any corruption there is nothing to win against, and no loss. β has no part in it.
     """
 
     missing: float = 0.0
+    drawn: float = 0.0
 
     @property
     def recipe(self) -> Recipe:
         """The same in words."""
-        return Recipe("soft-label", margin=self.missing)
+        return Recipe("soft-label", margin=self.missing, temperature=-self.drawn)
 
     def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
         _fitting(positive, negative, mask)
@@ -147,8 +151,10 @@ class SoftLabel:
             some = mask.any(1)
             # A row without any would be −∞ − …, whose gradient is not a number even where it is not used.
             negative = negative.masked_fill(~mask & some[:, None], -torch.inf)
-        odds = torch.logsumexp(negative, dim=1) - positive + self.missing
-        value = weight * F.softplus(odds) + (1 - weight) * F.softplus(-odds)
+        odds = torch.logsumexp(negative, dim=1) - positive
+        odds = torch.where(weight < 0, odds - self.drawn, odds + self.missing)
+        label = weight.clamp(min=0.0)
+        value = label * F.softplus(odds) + (1 - label) * F.softplus(-odds)
         return value if some is None else torch.where(some, value, 0.0)
 
 

@@ -50,9 +50,9 @@ template <int loss>
 inline Value exceeded(const Objective& o, const Row& row) {
     const float beyond = row.largest + std::log(row.sum) - row.positive;
     if (loss != LABEL) return softplus(beyond);
-    const Value lost = softplus(beyond + o.margin), won = softplus(-(beyond + o.margin));
-    const float rest = 1.0f - row.label;
-    return {row.label * lost.value + rest * won.value, row.label * lost.slope - rest * won.slope};
+    const float odds = beyond + (row.label < 0.0f ? o.temperature : o.margin), label = std::max(row.label, 0.0f);
+    const Value lost = softplus(odds), won = softplus(-odds);
+    return {label * lost.value + (1.0f - label) * won.value, label * lost.slope - (1.0f - label) * won.slope};
 }
 
 // How many corruptions count, and the highest comparison: all bends rise and α ≥ 0, so it has the largest exponent.
