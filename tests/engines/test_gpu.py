@@ -183,11 +183,13 @@ def test_pools(case: Case) -> None:
 
 
 @pytest.mark.parametrize("kind", ["independent", "shared", "all"])
-@pytest.mark.parametrize("model", ["complex", "transe"])
+@pytest.mark.parametrize("model", ["complex", "transe-l2"])
 def test_labels(model: str, kind: str) -> None:
-    """Weights as labels; filtered where the model is ComplEx. TransE's slopes cancel, and Adam would swell the rest."""
-    optimizer, filtered = ("adam", True) if model == "complex" else ("row-adagrad", False)
-    assert_alike(Case(model=model, kind=kind, loss="soft-label", optimizer=optimizer, filtered=filtered))
+    """Weights as labels; filtered where the model is ComplEx.
+
+    L1 would not do: its slopes of ±1 cancel in a batch this small, and Adam makes steps of what rounding leaves.
+    """
+    assert_alike(Case(model=model, kind=kind, loss="soft-label", filtered=model == "complex"))
 
 
 def test_labels_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
