@@ -207,19 +207,20 @@ def test_neither_validation_nor_edges(small: Graph) -> None:
         bare.weight("e1", "r0", "e2")
 
 
+@pytest.fixture(scope="module")
+def both() -> focuse.Run:
+    graph = rated()
+    table = graph.to_pandas().rename(columns={"weight": "stars"})
+    table["distance"] = 100 - 15 * table["stars"]  # the fewer, the better
+    table.loc[::3, "distance"] = np.nan
+    many = read(table, columns=["head", "relation", "tail", "stars", "distance"])
+    return focuse.train(
+        many, dim=8, epochs=3, check_every=3, valid_share=0.2, lower_is_better=["distance"], progress=False
+    )
+
+
 class TestColumns:
     """Several numbers an edge: each is told in its own units, whichever way is the strong one."""
-
-    @pytest.fixture(scope="class")
-    def both(self) -> focuse.Run:
-        graph = rated()
-        table = graph.to_pandas().rename(columns={"weight": "stars"})
-        table["distance"] = 100 - 15 * table["stars"]  # the fewer, the better
-        table.loc[::3, "distance"] = np.nan
-        many = read(table, columns=["head", "relation", "tail", "stars", "distance"])
-        return focuse.train(
-            many, dim=8, epochs=3, check_every=3, valid_share=0.2, lower_is_better=["distance"], progress=False
-        )
 
     def test_each_is_told(self, both: focuse.Run) -> None:
         test = both.splits.test.graph

@@ -58,12 +58,12 @@ def without_soft_logic(result: Result) -> bool:
 
 
 def weigh_test(run: Run, data: DataSet) -> dict[str, Any] | None:
-    """The figures of a run's predicted weights on UKGE's files; None for a data set without them."""
+    """The figures of a run's predicted weights on UKGE's files, of the model by itself; None for a data set without."""
     negatives, queries = (companion(data, name) for name in ("test_with_neg", "ndcg"))
     if negatives is None or queries is None:
         return None
     threshold = THRESHOLDS.get(data.name, max(THRESHOLDS.values()))
-    return run.weigh(negatives=negatives, queries=queries, threshold=threshold).to_dict()
+    return run.weigh(negatives=negatives, queries=queries, threshold=threshold, forests=False).to_dict()
 
 
 @cache
