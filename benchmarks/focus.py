@@ -49,7 +49,7 @@ def cells(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             for model in options.models:
                 for sampling in options.samplings:
                     for focus in options.focuses:
-                        if model == "transe" and sampling != "independent":
+                        if model == "transe" and sampling == "all":
                             continue
                         settings = settings_of(graph, model, sampling, options.regularizer)
                         yield {"graph": graph, "focus": focus, "seed": seed, "settings": settings}
