@@ -84,7 +84,7 @@ def test_blocks_change_nothing(
 def test_a_tiny_graph_falls_back(parts: tuple[Graph, Held, Graph]) -> None:
     small = planted(400)
     held = Held(nothing_of(small), small.select(np.arange(50)), small.select(np.arange(50, 100)))
-    made = fit(small, held, fallback=lambda head, relation, tail: np.full(len(head), 0.3))
+    made = fit(small, held, curve=lambda head, relation, tail: np.full(len(head), 0.3))
     assert made.forests == {}
     assert "too few to learn weights" in made.notes[0]
     found = made(small.head, small.relation, small.tail)
@@ -104,11 +104,48 @@ def test_where_surroundings_say_nothing_the_plain_guess_stays() -> None:
     assert "plain guess is used" in made.notes[0]
 
 
-def test_which_rows_measure(parts: tuple[Graph, Held, Graph]) -> None:
+def test_which_rows_measure(made: Estimator, parts: tuple[Graph, Held, Graph]) -> None:
+    """Rows of the calibration part join where nothing was fitted to them: no correction, no curve, no bounds."""
     held = parts[1]
-    assert measuring(True, held) is not None
     few = replace(held, calibration=held.calibration.select(np.arange(20)))
-    assert len(measuring(True, few)) == len(few.conformal) + 20
-    assert len(measuring(False, few)) == len(few.conformal)
     full = replace(held, calibration=planted(600))
-    assert len(measuring(True, full)) == len(full.conformal)
+    unstopped = replace(few, stopping=nothing_of(held.stopping))
+    for mix, rows, joined in (
+        ([1.0, 0.0, 0.0], few, 20),
+        ([0.5, 0.0, 0.5], few, 20),
+        ([0.9, 0.1, 0.0], few, 0),
+        ([1.0, 0.0, 0.0], full, 0),
+        ([1.0, 0.0, 0.0], unstopped, 0),
+    ):
+        assert len(measuring(replace(made, mix=np.array(mix)), rows)) == len(rows.conformal) + joined
+
+
+def test_shares_of_guesses_against_a_grid() -> None:
+    random = np.random.default_rng(1)
+    steps = np.linspace(0, 1, 41)
+    grid = np.array([(a, b, 1 - a - b) for a in steps for b in steps if a + b <= 1 + 1e-9])
+    for case in range(5):
+        guesses = random.random((60, 3))
+        truth = guesses @ random.dirichlet([1, 1, 1]) + random.normal(0, 0.2, 60) * (case + 1)
+        shares = estimate._shares(guesses, truth, (0, 1, 2))
+        assert (shares >= 0).all()
+        assert shares.sum() == pytest.approx(1)
+        errors = np.mean((guesses @ grid.T - truth[:, None]) ** 2, axis=0)
+        assert estimate._error(guesses, truth, shares) <= errors.min() + 1e-12
+        assert estimate._shares(guesses, truth, (1,)).tolist() == [0, 1, 0]
+
+
+def test_a_curve_that_knows_more_has_a_say(made: Estimator, parts: tuple[Graph, Held, Graph]) -> None:
+    train, held, test = parts
+    every = (train, test, held.stopping, held.calibration, held.conformal)
+    whole = {key: weight for part in every for key, weight in zip(part.keys, part.weight, strict=True)}
+    random = np.random.default_rng(2)
+
+    def knowing(head, relation, tail):
+        return np.array([whole[key] for key in train.keys_of(head, relation, tail)]) + random.normal(0, 0.05, len(head))
+
+    helped = fit(train, held, curve=knowing)
+    assert made.mix[1] == 0  # the relation's mean stands in for a curve, and adds nothing
+    assert helped.mix[1] > 0.1
+    errors = [np.mean((one(test.head, test.relation, test.tail).expected - test.weight) ** 2) for one in (made, helped)]
+    assert errors[1] < errors[0]

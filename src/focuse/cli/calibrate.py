@@ -15,7 +15,13 @@ SHORT = "Fit the map from scores to weights."
 
 def command(
     run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
-    method: Annotated[str, typer.Option(help="isotonic (monotone steps) or platt (a logistic curve).")] = "isotonic",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="isotonic (monotone steps) or platt (a logistic curve) [default: isotonic; platt for probabilities "
+            "with under 500 facts to calibrate on]."
+        ),
+    ] = None,
     negatives: Annotated[
         Path | None, typer.Option(help="Triples known to be false, for probabilities [default: random corruptions].")
     ] = None,
@@ -35,20 +41,24 @@ def command(
 
     loaded = load(run, device)
     made = loaded.calibrate(method, negatives=negatives, base_rate=base_rate)
+    probability = loaded.weigher(full=True).probability
     own = int((made.facts.arrays["trust"] > 0).sum())
     data = {
         "run": str(run),
-        "method": method,
+        "method": made.method,
         "validation_rows": len(loaded.splits.valid.graph),
         "calibration_rows": len(loaded.weigher().parts.calibration),
         "base_rate": base_rate,
-        "negatives": "drawn" if negatives is None else str(negatives),
+        "probability_method": None if probability is None else probability.method,
+        "negatives": None if probability is None else probability.negatives,
         "relations": len(loaded.graph.relations),
         "relations_with_own_curve": own,
         "stored": loaded.calibration_stored,
     }
     kept = f"stored in {run / FILE}" if data["stored"] else "not stored: the run is unfinished or cannot be written"
-    text = f"{method} on {data['calibration_rows']:,} of {data['validation_rows']:,} validation triples, {own} of "
+    text = f"{made.method} on {data['calibration_rows']:,} of {data['validation_rows']:,} validation triples, {own} of "
     text += f"{data['relations']} relations with a curve of their own; {kept}"
-    false = "random corruptions" if negatives is None else negatives
-    emit(data, f"{text}\nprobabilities: against {false}, for a base rate of {base_rate:g}", as_json)
+    if probability is not None:
+        false = "random corruptions" if negatives is None else probability.negatives
+        text += f"\nprobabilities: {probability.method} against {false}, for a base rate of {base_rate:g}"
+    emit(data, text, as_json)

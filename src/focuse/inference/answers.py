@@ -27,7 +27,8 @@ class Weighed:
 
     `expected` is the mean (least squared error), `typical` the median (least absolute error); the weight lies between
     `low` and `high` as often as the coverage that was asked for says, None where no rows were left to measure that on.
-    `probability` is None where the run has nothing to calibrate it on.
+    `probability` is None where the run has nothing to calibrate it on. A `known` fact of train is not guessed: its
+    weights are its own.
     """
 
     head: str
@@ -38,6 +39,7 @@ class Weighed:
     low: float | None
     high: float | None
     probability: float | None
+    known: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -70,9 +72,10 @@ class Weighings(Sequence[Weighed]):
             return [self[number] for number in range(*place.indices(len(self)))]
         head, relation, tail = (int(ids[place]) for ids in self.ids)
         numbers = {name: float(self.columns[name][place]) for name in NUMBERS}
-        known = {name: value if np.isfinite(value) else None for name, value in numbers.items()}
+        told: dict[str, Any] = {name: value if np.isfinite(value) else None for name, value in numbers.items()}
         names = self.names
-        return Weighed(names.entities[head], names.relations[relation], names.entities[tail], **known)  # type: ignore[arg-type]
+        known = bool(self.columns["known"][place])
+        return Weighed(names.entities[head], names.relations[relation], names.entities[tail], **told, known=known)
 
     def __iter__(self) -> Iterator[Weighed]:
         return (self[place] for place in range(len(self)))
@@ -81,7 +84,7 @@ class Weighings(Sequence[Weighed]):
         return {"coverage": self.coverage, "triples": [row.to_dict() for row in self], "notes": list(self.notes)}
 
     def to_arrow(self) -> pa.Table:
-        """head, relation, tail, the weight that was given if there was one, and the five numbers."""
+        """head, relation, tail, the weight if one was given, the five numbers, and whether train has it."""
         head, relation, tail = self.ids
         columns: dict[str, Any] = {
             "head": self.names.entities.take(head),
@@ -90,7 +93,8 @@ class Weighings(Sequence[Weighed]):
         }
         if self.truth is not None:
             columns["weight"] = self.truth
-        return pa.table(columns | {name: pa.array(self.columns[name], from_pandas=True) for name in NUMBERS})
+        columns |= {name: pa.array(self.columns[name], from_pandas=True) for name in NUMBERS}
+        return pa.table(columns | {"known": self.columns["known"].astype(bool)})
 
     def write(self, path: str | Path) -> None:
         """Write to .tsv, .csv (with a header) or .parquet, whole or not at all."""
@@ -118,16 +122,19 @@ class Weighings(Sequence[Weighed]):
         lines = []
         for row, parts in zip(rows, names, strict=True):
             cells = "  ".join(f"{part:{width}}" for part, width in zip(parts, widths, strict=True))
-            between = (
-                ""
-                if row.low is None or row.high is None
-                else f"  {self.coverage:.0%} in {row.low:.3g} to {row.high:.3g}"
-            )
             sure = "" if row.probability is None else f"  probability {row.probability:.3f}"
-            lines.append(f"{cells}  weight ≈ {row.expected:<8.3g} typically {row.typical:<8.3g}{between}{sure}")
+            lines.append(f"{cells}  {self._told(row)}{sure}")
         if len(self) > SHOWN:
             lines.append(f"… {len(self) - SHOWN:,} more (--out FILE has all)")
         return "\n".join([*lines, *self.notes])
+
+    def _told(self, row: Weighed) -> str:
+        if row.known:
+            return f"weight = {row.expected:<8.3g} known from train"
+        found = f"weight ≈ {row.expected:<8.3g} typically {row.typical:<8.3g}"
+        if row.low is None or row.high is None:
+            return found
+        return f"{found}  {self.coverage:.0%} in {row.low:.3g} to {row.high:.3g}"
 
 
 def _write_tsv(table: pa.Table, path: Path, stream: pa.NativeFile) -> None:
@@ -148,4 +155,6 @@ def answers(weigher: Weigher, head: AnyIds, relation: AnyIds, tail: AnyIds, cove
     if weigher.estimator is None:
         raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-share)")
     columns = weigher.tell(head, relation, tail, coverage)
-    return Weighings(weigher.splits.train, (head, relation, tail), columns, coverage)
+    found = Weighings(weigher.splits.train, (head, relation, tail), columns, coverage)
+    found.notes = weigher.told_notes()
+    return found

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError, choose
+from focuse.evaluation.baselines import AnyIds
 from focuse.evaluation.probabilities import ProbabilityTable, judge_probability
 from focuse.evaluation.weighing import draw_negatives
 from focuse.graph import Graph, read
@@ -31,7 +32,8 @@ from focuse.inference.weigh import STRONG, Weigher, WeightEvaluation
 from focuse.training.preparing import held_out
 from focuse.training.settings import Settings
 
-FEWEST_STEPS = 200  # facts from which steps (isotonic) are chosen before a line of two numbers (Platt)
+FEWEST_STEPS = 500  # facts from which steps (isotonic) are chosen before a line of two numbers (Platt)
+FEWEST_NEGATIVES = 10  # of one's own; probabilities of fewer would be made up
 NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (--valid-share)"
 
 
@@ -59,15 +61,18 @@ class WeightMethods:
 
     # ---- answers --------------------------------------------------------------------------------------------------
 
-    def weight(self, head: str, relation: str, tail: str, *, coverage: float = COVERAGE) -> Weighed:
+    def weight(
+        self, head: str, relation: str, tail: str, *, coverage: float = COVERAGE, column: str | None = None
+    ) -> Weighed:
         """What one triple would weigh: expected and typical weight, an interval, and the probability that it is a fact.
 
-        `run.weight("MLEngineer", "requiresSkill", "Python").expected` is in the graph's own units.
+        `run.weight("MLEngineer", "requiresSkill", "Python").expected` is in the graph's own units. `column` as for
+        `weights`.
         """
         names = self.splits.train
         h, t = names.entities.id(head, "entity"), names.entities.id(tail, "entity")
         ids = np.array([h]), np.array([names.relations.id(relation, "relation")]), np.array([t])
-        return answers(self.weigher(full=True), *ids, check_coverage(coverage))[0]
+        return self._answers(*ids, check_coverage(coverage), column)[0]
 
     def weights(self, triples: Any, *, coverage: float = COVERAGE, column: str | None = None) -> Weighings:
         """The same for many: a graph, a file, or rows (head, relation, tail) with or without a weight.
@@ -81,13 +86,18 @@ class WeightMethods:
         if not len(aligned.graph):
             raise FocuseError(str(aligned) or f"{graph.source}: no triples to weigh")
         rows = aligned.graph
-        whole, ids = self.weigher(full=True), (rows.head, rows.relation, rows.tail)
-        weighed = answers(whole if column is None else self._column_weigher(column), *ids, coverage=coverage)
-        if column is not None and whole.probability is not None:  # that of a link, whichever number is asked for
-            weighed.columns["probability"] = whole.probable(*ids)
-        weighed.notes = tuple(note for note in (str(aligned),) if note)
+        weighed = self._answers(rows.head, rows.relation, rows.tail, coverage, column)
+        weighed.notes = (*((str(aligned),) if str(aligned) else ()), *weighed.notes)
         if graph.weighted and self.splits.merger is None:
             weighed.truth = rows.weight
+        return weighed
+
+    def _answers(self, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float, column: str | None) -> Weighings:
+        whole = self.weigher(full=True)
+        asked = whole if column is None else self._column_weigher(column)
+        weighed = answers(asked, head, relation, tail, coverage)
+        if column is not None and whole.probability is not None:  # that of a link, whichever number is asked for
+            weighed.columns["probability"] = whole.probable(head, relation, tail)
         return weighed
 
     def weigh(
@@ -198,19 +208,21 @@ class WeightMethods:
         return replace(known, probability=self._probability(known))
 
     def calibrate(
-        self, method: str = "isotonic", *, negatives: Any = None, base_rate: float = BASE_RATE
+        self, method: str | None = None, *, negatives: Any = None, base_rate: float = BASE_RATE
     ) -> Calibration:
         """Fit the maps from scores to weights and to probabilities anew, by 'isotonic' or 'platt', and store them.
 
-        `negatives` are triples known to be false (those of weight 0 where a file has others too, else all); without
-        them random corruptions stand in. `base_rate` is the share of facts among the triples that will be asked about.
-        `calibration_stored` says whether storing was possible.
+        Left alone, weights are by steps (isotonic), and probabilities, too, where there are facts enough for them.
+        `negatives` are triples known to be false (those of weight 0 where a file has others too, else all; known facts
+        are left out); without them random corruptions stand in. `base_rate` is the share of facts among the triples
+        that will be asked about. `calibration_stored` says whether storing was possible.
         """
-        choose("calibration", method, METHODS)
+        if method is not None:
+            choose("calibration", method, METHODS)
         check_base_rate(base_rate)
-        false = None if negatives is None else self._negatives(negatives, every=True)
         plain = self._plain_weigher()
-        made = plain.fit(method)
+        false = None if negatives is None else self._false(negatives, plain.fitting_keys())
+        made = plain.fit(method or "isotonic")
         if made is None:
             raise FocuseError(NO_VALIDATION)
         self._calibration = made
@@ -244,21 +256,21 @@ class WeightMethods:
             found = None
             if self.folder is not None and self.tables:
                 found = keeping.load_probability(self.folder, self.tables, len(self.splits.train.relations))
-            few = len(known.parts.calibration) < FEWEST_STEPS
-            method = known.calibration.method if known.calibration is not None and not few else "platt"
-            self._fitted["probability"] = found or self._fit_probability(known, method, None, BASE_RATE)
+            self._fitted["probability"] = found or self._fit_probability(known, None, None, BASE_RATE)
             if found is None:
                 self._keep("probability")
         made: Probability | None = self._fitted["probability"]
         return made
 
-    def _fit_probability(self, known: Weigher, method: str, false: Aligned | None, rate: float) -> Probability | None:
+    def _fit_probability(
+        self, known: Weigher, method: str | None, false: Graph | None, rate: float
+    ) -> Probability | None:
         facts = known.parts.calibration
         if not len(facts):
             return None
-        drawn = false is None
-        rows = draw_negatives(facts, known.fitting_keys(), self.settings.seed + 1) if false is None else false.graph
-        source = "drawn" if drawn else rows.source
+        rows = draw_negatives(facts, known.fitting_keys(), self.settings.seed + 1) if false is None else false
+        source = "drawn" if false is None else f"{len(rows):,} of {rows.source}"
+        method = method or ("isotonic" if len(facts) >= FEWEST_STEPS else "platt")
         if not len(rows):  # a graph so dense that no corruption of it is false
             return None
         return fit_probability(facts, rows, known.score, known.estimator, method, rate, source)
@@ -269,15 +281,24 @@ class WeightMethods:
             raise FocuseError(str(aligned) or "the run has no test split; give a test graph")
         return aligned
 
-    def _negatives(self, given: Any, every: bool = False) -> Aligned:
-        """Negatives in train's ids: rows of weight 0; with `every` all rows, where none has the weight 0."""
+    def _negatives(self, given: Any) -> Aligned:
+        """Triples in train's ids, some of which have the weight 0."""
         false = read(given).align(self.splits.train)
-        nothing = false.graph.weight == 0
-        if nothing.any():
-            return Aligned(false.graph.select(nothing), false.unseen) if every else false
-        if every and len(false.graph):
-            return false
-        raise FocuseError(f"{false.graph.source}: no triple of weight 0 with names that train has; give negatives")
+        if not (false.graph.weight == 0).any():
+            raise FocuseError(f"{false.graph.source}: no triple of weight 0 with names that train has; give negatives")
+        return false
+
+    def _false(self, given: Any, known: AnyIds) -> Graph:
+        """One's own negatives in train's ids: rows of weight 0, or all where none has it, without the known facts."""
+        aligned = _read_triples(given).align(self.splits.train)
+        rows = aligned.graph
+        nothing = rows.weight == 0
+        rows = rows.select(nothing) if nothing.any() else rows
+        left = rows.select(~np.isin(rows.keys, known))
+        if len(left) >= FEWEST_NEGATIVES:
+            return left
+        why = f"{len(rows) - len(left):,} stand in the graph as facts, {aligned.unseen.rows:,} have unknown names"
+        raise FocuseError(f"{rows.source}: {len(left):,} negatives left ({why}); give {FEWEST_NEGATIVES} or more")
 
     # ---- storing --------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -87,13 +88,23 @@ class Curves:
         return result
 
 
-def fit_curves(method: str, score: Floats, relation: AnyIds, share: Floats, means: Floats, doubting: bool) -> Curves:
+def fit_curves(
+    method: str,
+    score: Floats,
+    relation: AnyIds,
+    share: Floats,
+    means: Floats,
+    doubting: bool,
+    *,
+    never_sure: bool = False,
+) -> Curves:
     """Curves of validation scores [n], relations [n] and true shares [n]; `means` [R] are train's mean shares.
 
     Facts may weigh less the higher they score (a plain model need not order by weight), so their curve runs either
-    way; a `doubting` one only rises.
+    way; a `doubting` one only rises. With `never_sure` shares are of facts, and no curve reaches 0 or 1.
     """
-    fit = {"isotonic": _isotonic, "platt": _platt}[choose("calibration", method, METHODS)]
+    isotonic = choose("calibration", method, METHODS) == "isotonic"
+    fit = partial(_isotonic, never_sure=never_sure) if isotonic else _platt
     parts: list[Part | None] = [fit(score, share, doubting), *([None] * len(means))]
     for kind, rows in _grouped(relation, len(means)):
         if len(rows) >= FEWEST:
@@ -127,13 +138,21 @@ def _packed(method: str, parts: list[Part | None]) -> Arrays:
     }
 
 
-def _isotonic(score: Floats, share: Floats, rising: bool) -> Part:
-    """Knots of the monotone step curve of least squared error."""
+def _isotonic(score: Floats, share: Floats, rising: bool, never_sure: bool = False) -> Part:
+    """Knots of the monotone step curve of least squared error.
+
+    `never_sure`: a step of n rows that are all facts stands at (n + 1) / (n + 2), one of none at 1 / (n + 2) (Laplace's
+    rule of succession), since no number of rows makes certain.
+    """
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped, unused-ignore]
 
     way = rising or not spearman(score, share) < 0
     fitted = IsotonicRegression(y_min=0.0, y_max=1.0, increasing=way, out_of_bounds="clip").fit(score, share)
-    return np.asarray(fitted.X_thresholds_, np.float64), np.asarray(fitted.y_thresholds_, np.float64)
+    knots, steps = np.asarray(fitted.X_thresholds_, np.float64), np.asarray(fitted.y_thresholds_, np.float64)
+    if never_sure:
+        there = fitted.predict(score)
+        steps = np.clip(steps, 1 / ((there == 0).sum() + 2), 1 - 1 / ((there == 1).sum() + 2))
+    return knots, steps
 
 
 def _platt(score: Floats, share: Floats, rising: bool) -> Part:

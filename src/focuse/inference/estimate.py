@@ -2,8 +2,9 @@
 
 Two stages, since a model's scores of the rows that it was trained on are too good. Stage one knows the surroundings
 alone and learns from train, each fold asked of the others; stage two corrects it on the calibration part of validation,
-where the score means what it will mean later. How far off that is likely to be comes from the stopping part, and the
-conformal part, which nothing was fitted to, says how far that holds.
+where the score means what it will mean later. The stopping part says how far the plain guesses (the score's curve and
+the relation's mean) have a say beside the forests, and how far off all that is likely to be; the conformal part, which
+nothing was fitted to, says how far that holds.
 
 Everything here is in shares, weights in [0, 1]; which number of an edge that is, is the caller's choice.
 """
@@ -11,7 +12,10 @@ Everything here is in shares, weights in [0, 1]; which number of an edge that is
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -33,6 +37,8 @@ FEW = 30  # rows that decide nothing
 AT_ONCE = 1 << 17
 REMEMBERED = 6  # the last sets of triples stay, since tables ask for the same ones by several names
 SECOND_MORE = 5  # columns that stage two and the spread see beyond stage one's
+FEW_ROWS = 50_000  # with fewer rows of train, threads wait for each other longer than they work
+EARNED = 0.98  # a further guess must bring the squared error below this much of what it is without
 FORESTS = ("facts", "link", "facts_second", "doubting_second", "doubting_middle", "middle", "spread")
 
 
@@ -54,12 +60,16 @@ class Estimates:
 
 @dataclass(frozen=True, eq=False)
 class Estimator:
-    """Estimates for any triples, ids [n] each. `forests` may lack stages that there were too few rows for."""
+    """Estimates for any triples, ids [n] each. `forests` may lack stages that there were too few rows for.
+
+    What is expected is `mix` [3] of three: forests, the `curve` of scores and the relation's mean.
+    """
 
     train: Graph
     score: Predictor | None
-    fallback: Predictor
+    curve: Predictor
     forests: dict[str, Forest]
+    mix: Floats
     conformal: Conformal
     notes: tuple[str, ...] = ()
     _memory: dict[bytes, Estimates] = field(default_factory=dict, repr=False)
@@ -89,10 +99,10 @@ class Estimator:
 
     def _block(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
         if "facts" not in self.forests or not len(head):
-            flat = np.clip(self.fallback(head, relation, tail), 0.0, 1.0)
+            flat = self.mixed(np.zeros(len(head)), head, relation, tail)
             return Estimates(flat, flat, np.zeros(len(flat)), flat, flat, None)
         rows, facts, link = self.second_rows(head, relation, tail)
-        expected = np.clip(facts + self._more("facts_second", rows), 0.0, 1.0)
+        expected = self.mixed(self.corrected(rows, facts), head, relation, tail)
         doubting = np.clip(link * facts + self._more("doubting_second", rows), 0.0, 1.0)
         unsure = doubting
         if "doubting_middle" in self.forests:
@@ -101,6 +111,19 @@ class Estimator:
         typical = np.clip(expected + self._more("middle", rows), 0.0, 1.0)
         spread = np.maximum(self._more("spread", rows), np.zeros(len(rows)))
         return Estimates(expected, typical, spread, doubting, unsure, link)
+
+    def corrected(self, rows: Floats, facts: Floats) -> Floats:
+        """What both stages say of a fact's share [n]."""
+        return np.clip(facts + self._more("facts_second", rows), 0.0, 1.0)
+
+    def mixed(self, forests: Floats, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Floats:
+        """The expected share [n], given what the forests say of it."""
+        total = self.mix[0] * forests
+        if self.mix[1] > 0:
+            total = total + self.mix[1] * self.curve(head, relation, tail)
+        if self.mix[2] > 0:
+            total = total + self.mix[2] * fit_trivial(self.train)[RELATION_MEAN](head, relation, tail)
+        return np.asarray(np.clip(total, 0.0, 1.0), np.float64)
 
     def _more(self, name: str, rows: Floats) -> Floats | float:
         return self.forests[name](rows) if name in self.forests else 0.0
@@ -126,44 +149,48 @@ def fit(
     train: Graph,
     held: Held,
     score: Predictor | None = None,
-    fallback: Predictor | None = None,
+    curve: Predictor | None = None,
     known_keys: AnyIds | None = None,
     seed: int = 0,
 ) -> Estimator:
     """An estimator of train's weights, which are shares in [0, 1], as are those of `held`.
 
-    `score` gives a model's scores of triples, `fallback` shares where train is too small to learn from (else the
-    relation's mean), `known_keys` more facts that no drawn negative may be.
+    `score` gives a model's scores of triples, `curve` shares by a calibration of them (else the relation's mean stands
+    in), `known_keys` more facts that no drawn negative may be.
     """
-    plain = fallback or fit_trivial(train)[RELATION_MEAN]
+    plain = curve or fit_trivial(train)[RELATION_MEAN]
     known = train.keys if known_keys is None else known_keys
     forests: dict[str, Forest] = {}
     notes: list[str] = []
     nothing = Conformal(np.empty(0), np.empty(0, np.int64), len(train.relations))
-    made = Estimator(train, score, plain, forests, nothing)
-    if len(train) < FEWEST_EDGES or not np.ptp(train.weight) > 0:
-        notes.append(
-            f"{len(train):,} edges in train with {_kinds(train)}: too few to learn weights from their surroundings"
-        )
-    else:
-        forests |= _stage_one(train, seed)
-        if len(held.calibration) >= FEWEST_CALIBRATION:
-            forests |= _stage_two(made, held.calibration, known, seed)
-            _keep_if_better(made, held.stopping)
-        notes += _worse(made, held, plain)
-    bounds = held.stopping if len(held.stopping) >= FEWEST_BOUNDS else held.calibration
-    if forests and len(bounds) >= FEWEST_BOUNDS:
-        forests |= _bounds(made, bounds)
-    return Estimator(
-        train,
-        score,
-        plain,
-        dict(forests),
-        _measured(made, measuring(bool(forests), held)),
-        tuple(notes),
-        {},
-        made._around,
-    )
+    made = Estimator(train, score, plain, forests, np.array([1.0, 0.0, 0.0]), nothing)
+    with _threads(train):
+        if len(train) < FEWEST_EDGES or not np.ptp(train.weight) > 0:
+            notes.append(
+                f"{len(train):,} edges in train with {_kinds(train)}: too few to learn weights from their surroundings"
+            )
+        else:
+            forests |= _stage_one(train, seed)
+            if len(held.calibration) >= FEWEST_CALIBRATION:
+                forests |= _stage_two(made, held.calibration, known, seed)
+                _keep_if_better(made, held.stopping)
+        made = replace(made, mix=_mix(made, held))
+        if forests and not made.mix[0] > 0:
+            forests.clear()
+            notes.append("surroundings do not beat the plain guess on held-out rows; the plain guess is used")
+        bounds = held.stopping if len(held.stopping) >= FEWEST_BOUNDS else held.calibration
+        if forests and len(bounds) >= FEWEST_BOUNDS:
+            forests |= _bounds(made, bounds)
+        return replace(made, conformal=_measured(made, measuring(made, held)), notes=tuple(notes), _memory={})
+
+
+@contextmanager
+def _threads(train: Graph) -> Iterator[None]:
+    """One thread for a small graph: its products and trees are so small that others would wait for most of the time."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
+
+    with threadpool_limits(1 if len(train) < FEW_ROWS else None):
+        yield
 
 
 def _kinds(train: Graph) -> str:
@@ -219,8 +246,7 @@ def _keep_if_better(made: Estimator, stopping: Graph) -> None:
         made.forests.pop("facts_second")
         return
     rows, facts, _ = made.second_rows(stopping.head, stopping.relation, stopping.tail)
-    corrected = np.clip(facts + made._more("facts_second", rows), 0.0, 1.0)
-    if not np.mean((corrected - stopping.weight) ** 2) < np.mean((facts - stopping.weight) ** 2):
+    if not np.mean((made.corrected(rows, facts) - stopping.weight) ** 2) < np.mean((facts - stopping.weight) ** 2):
         made.forests.pop("facts_second")
 
 
@@ -228,35 +254,68 @@ def _small(rows: Floats, truth: Floats, quantile: float | None = None) -> Forest
     return grow(rows, truth, quantile=quantile, trees=100, leaves=8, rate=0.05, fewest=30)
 
 
-def _worse(made: Estimator, held: Held, plain: Predictor) -> list[str]:
-    """Take the forests away where the plain guess is as good on held-out rows."""
-    rows = held.stopping if len(held.stopping) >= FEW else held.calibration
+def _mix(made: Estimator, held: Held) -> Floats:
+    """How much forests, curve and relation's mean count [3], by their errors on held-out rows.
+
+    As few of them as will do: what another one adds must be worth having. Without rows to judge by it is the forests,
+    or else the curve.
+    """
+    rows = held.stopping
     if len(rows) < FEW:
-        return []
-    ours = made._estimate(rows.head, rows.relation, rows.tail).expected
-    theirs = plain(rows.head, rows.relation, rows.tail)
-    if np.mean((ours - rows.weight) ** 2) < np.mean((theirs - rows.weight) ** 2):
-        return []
-    made.forests.clear()
-    return ["surroundings do not beat the plain guess on held-out rows; the plain guess is used"]
+        return np.array([1.0, 0.0, 0.0]) if made.forests else np.array([0.0, 1.0, 0.0])
+    sets = [(2,), (1,), (0,), (0, 2), (0, 1), (0, 1, 2)] if made.forests else [(2,), (1,), (1, 2)]
+    ids = rows.head, rows.relation, rows.tail
+    guesses = np.zeros((len(rows), 3))
+    if made.forests:
+        guesses[:, 0] = made.corrected(*made.second_rows(*ids)[:2])
+    guesses[:, 1], guesses[:, 2] = made.curve(*ids), fit_trivial(made.train)[RELATION_MEAN](*ids)
+    found = [_shares(guesses, rows.weight, some) for some in sets]
+    errors = [_error(guesses, rows.weight, shares) for shares in found]
+    return next(shares for shares, error in zip(found, errors, strict=True) if error * EARNED <= min(errors))
+
+
+def _shares(guesses: Floats, truth: Floats, some: tuple[int, ...]) -> Floats:
+    """Shares [3] of `some` guesses [n, 3], at least 0 and 1 together, whose sum is nearest to truth [n].
+
+    With so few, each subset is solved for itself; the best one without a share below 0 is the answer.
+    """
+    best, least = np.zeros(guesses.shape[1]), np.inf
+    for size in range(1, len(some) + 1):
+        for subset in combinations(some, size):
+            first, rest = subset[0], list(subset[1:])
+            shares = np.zeros(guesses.shape[1])
+            if rest:
+                apart = guesses[:, rest] - guesses[:, [first]]
+                shares[rest] = np.linalg.lstsq(apart, truth - guesses[:, first], rcond=None)[0]
+            shares[first] = 1.0 - shares.sum()
+            error = _error(guesses, truth, shares)
+            if (shares >= 0).all() and error < least:
+                best, least = shares, error
+    return best
+
+
+def _error(guesses: Floats, truth: Floats, shares: Floats) -> float:
+    return float(np.mean((guesses @ shares - truth) ** 2))
 
 
 def _bounds(made: Estimator, rows: Graph) -> dict[str, Forest]:
     """Where the median lies beside what is expected, and how far off that is."""
     inputs, facts, _ = made.second_rows(rows.head, rows.relation, rows.tail)
-    expected = np.clip(facts + made._more("facts_second", inputs), 0.0, 1.0)
+    expected = made.mixed(made.corrected(inputs, facts), rows.head, rows.relation, rows.tail)
     inputs = np.column_stack([expected, inputs])
     off = rows.weight - expected
     return {"middle": _small(inputs, off, 0.5), "spread": _small(inputs, np.abs(off))}
 
 
-def measuring(learned: bool, held: Held) -> Graph:
+def measuring(made: Estimator, held: Held) -> Graph:
     """The rows that say how far weights are off: the conformal part.
 
-    Where the calibration part is too small to fit anything that expected weights use, its rows are as fresh, and join.
+    Where nothing that expected weights use was fitted to the calibration part, its rows are as fresh, and join.
     """
-    untouched = learned and len(held.calibration) < FEWEST_CALIBRATION and len(held.stopping) >= FEWEST_BOUNDS
-    return join([held.calibration, held.conformal]) if untouched else held.conformal
+    bounded = len(held.stopping) < FEWEST_BOUNDS and "spread" in made.forests
+    learned = bool(made.forests) and len(held.calibration) >= FEWEST_CALIBRATION
+    fresh = not (bounded or learned or made.mix[1] > 0)
+    return join([held.calibration, held.conformal]) if fresh else held.conformal
 
 
 def _measured(made: Estimator, rows: Graph) -> Conformal:

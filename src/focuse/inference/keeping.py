@@ -33,13 +33,13 @@ def save_estimator(made: Estimator, folder: Path, tables: str) -> None:
     arrays: Arrays = {
         f"{name}/{key}": part for name, forest in made.forests.items() for key, part in forest.to_arrays().items()
     }
-    arrays |= {"conformal/off": made.conformal.off, "conformal/relation": made.conformal.relation}
+    arrays |= {"conformal/off": made.conformal.off, "conformal/relation": made.conformal.relation, "mix": made.mix}
     _write(
         folder / ESTIMATOR_FILE, arrays, {"tables": tables, "forests": list(made.forests), "notes": list(made.notes)}
     )
 
 
-def load_estimator(folder: Path, tables: str, train: Graph, score: Predictor, fallback: Predictor) -> Estimator | None:
+def load_estimator(folder: Path, tables: str, train: Graph, score: Predictor, curve: Predictor) -> Estimator | None:
     """What the folder holds; None if there is none, or one of other tables. `train` has shares for weights."""
     path = folder / ESTIMATOR_FILE
     found = _read(path, tables)
@@ -51,6 +51,9 @@ def load_estimator(folder: Path, tables: str, train: Graph, score: Predictor, fa
         relations = len(train.relations)
         if off.shape != relation.shape or (len(relation) and not 0 <= relation.min() <= relation.max() < relations):
             raise ValueError("conformal rows that do not fit")
+        mix = arrays["mix"].astype(np.float64)
+        if mix.shape != (3,) or not (mix >= 0).all() or not abs(mix.sum() - 1) < 1e-6:
+            raise ValueError("shares that do not make 1")
         forests = {}
         for name in about["forests"]:
             if name not in FORESTS:
@@ -58,7 +61,7 @@ def load_estimator(folder: Path, tables: str, train: Graph, score: Predictor, fa
             parts = {key.partition("/")[2]: part for key, part in arrays.items() if key.startswith(f"{name}/")}
             forests[name] = Forest.from_arrays(parts, FEATURES + SECOND_MORE)
         conformal = Conformal(off.astype(np.float64), relation.astype(np.int64), relations)
-        return Estimator(train, score, fallback, forests, conformal, tuple(about["notes"]))
+        return Estimator(train, score, curve, forests, mix, conformal, tuple(about["notes"]))
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, error) from None
 

@@ -49,8 +49,9 @@ class Predictions(list[Prediction]):
         for row, names in zip(self, triples, strict=True):
             cells = "  ".join(f"{name:{width}}" for name, width in zip(names, widths, strict=True))
             mark = f"known, weight {row.weight:g}" if row.known else "new"
-            weight = "" if row.expected_weight is None else f"  weight ≈ {row.expected_weight:<8.3g}"
-            if row.low is not None and row.high is not None:
+            guessed = not row.known and row.expected_weight is not None
+            weight = f"  weight ≈ {row.expected_weight:<8.3g}" if guessed else ""
+            if guessed and row.low is not None and row.high is not None:
                 weight += f" ({row.low:.3g} to {row.high:.3g})"
             sure = "" if row.confidence is None else f"  confidence {row.confidence:.2f}"
             sure += "" if row.probability is None else f"  probability {row.probability:.2f}"

@@ -93,7 +93,8 @@ def fit_probability(
     link = None if estimator is None else estimator(head, relation, tail).link
     line = _line(scores, link, label)
     seen = evidence(line, scores, link)
-    curves = fit_curves(method, seen, relation, label, np.ones(len(facts.relations)), doubting=True)
+    means = np.ones(len(facts.relations))
+    curves = fit_curves(method, seen, relation, label, means, doubting=True, never_sure=True)
     return Probability(line, curves, check_base_rate(base_rate), float(label.mean()), negatives)
 
 

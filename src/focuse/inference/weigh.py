@@ -35,6 +35,7 @@ from focuse.inference.calibrate import Calibration, fit_curves
 from focuse.inference.estimate import Estimator, fit, measuring
 from focuse.inference.intervals import COVERAGE, conformal_quantile
 from focuse.inference.probability import Probability
+from focuse.inference.surroundings import Table, find
 
 STRONG = 0.85  # UKGE's threshold for CN15K and NL27K
 AT_ONCE = 1 << 18  # triples scored at once
@@ -101,7 +102,22 @@ class Weigher:
     # ---- by estimator: ids [n] of heads, relations and tails -> weights [n] ----------------------------------------
 
     def tell(self, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float = COVERAGE) -> dict[str, Floats]:
-        """expected, typical, low, high (in the user's units) and probability, [n] each; NaN where there is none."""
+        """expected, typical, low, high (in the user's units) and probability, [n] each; NaN where there is none.
+
+        A fact of train is not guessed: `known` is 1 there, else 0, and its weights lie between the least and the
+        greatest that it has.
+        """
+        told = self.guess(head, relation, tail, coverage)
+        asked, train = self.splits.train.keys_of(head, relation, tail), self.splits.train
+        rows = np.isin(train.keys, asked)
+        facts = Table.of(train.keys[rows], train.weight[rows])
+        known = find(facts.keys, asked)[1]
+        for name, column in (("expected", "mean"), ("typical", "middle"), ("low", "least"), ("high", "greatest")):
+            told[name] = np.where(known, facts.get(column, asked), told[name])
+        return {**told, "known": known.astype(np.float64)}
+
+    def guess(self, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float = COVERAGE) -> dict[str, Floats]:
+        """The same as if none of them were known, without `known`."""
         nothing = np.full(len(head), np.nan)
         if self.estimator is None:
             known = nothing if self.calibration is None else self.facts(head, relation, tail)
@@ -115,6 +131,16 @@ class Weigher:
         told = {name: self._units(share) for name, share in shares.items()}
         probable = nothing if self.probability is None else self.probable(head, relation, tail)
         return {"low": nothing, "high": nothing, **told, "probability": probable}
+
+    def told_notes(self) -> tuple[str, ...]:
+        """What someone should know who reads what is told."""
+        made = self.estimator
+        notes = [] if made is None else list(made.notes)
+        if made is None or not len(made.conformal):
+            notes.append("no intervals: validation has no rows left to measure them on (--valid-share)")
+        if self.calibration is None:
+            notes.append("no probabilities: the run has no validation triples to calibrate on (--valid-share)")
+        return tuple(notes)
 
     def probable(self, head: AnyIds, relation: AnyIds, tail: AnyIds, probability: Probability | None = None) -> Floats:
         """The probability [n] that each triple is a fact, by the run's curves or others."""
@@ -204,8 +230,8 @@ class Weigher:
         made = self.estimator
         if made is None or not len(made.conformal):
             return None
-        rows = measuring(bool(made.forests), self.parts)
-        found = self.tell(test.head, test.relation, test.tail, coverage)
+        rows = measuring(made, self.parts)
+        found = self.guess(test.head, test.relation, test.tail, coverage)
         names = {f"{self.name}, expected ± spread": (found["low"], found["high"])}
         trivial = fit_trivial(self.splits.train)
         middles: dict[str, Predictor] = {
@@ -270,8 +296,8 @@ class Weigher:
         beaten = [name for name in self._named() if not errors[name] < mean]
         notes = [f"{name} does not beat the relation's mean on the facts of test" for name in beaten]
         order = spearman(self.score(test.head, test.relation, test.tail), strength(test, self.splits.train))
-        if order < 0:
-            notes.append(f"the model scores light facts above heavy ones (Spearman {order:.2f}); its ranks say little")
+        if order < -2 / np.sqrt(max(len(test) - 1, 1)):  # less is chance
+            notes.append(f"the model scores weak facts above strong ones (Spearman {order:.2f}); its ranks say little")
         return notes
 
     def _named(self) -> Mapping[str, Any]:
