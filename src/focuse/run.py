@@ -155,7 +155,7 @@ def train(
     splits = with_inferred(splits, soft_logic, rules, resolved, reporter)
     resolved = focus_or_off(resolved, splits, normaliser, reporter)
     with _enough_memory():
-        resolved, choice = choose_sharpness(resolved, splits, normaliser, reporter)
+        resolved, choice = choose_sharpness(resolved, splits, normaliser, reporter, deadline)
         trainer = Trainer(resolved, splits, normaliser, reporter, deadline=deadline)
         if out is not None:  # only now: settings too large for this machine must leave nothing behind
             trainer.store = Store.create(Path(out), resolved, splits, normaliser)
@@ -203,7 +203,7 @@ def resume(
     store.rewind(checkpoint.history if checkpoint else [])
     with _enough_memory():
         trainer = Trainer(settings, splits, normaliser, reporter, store, checkpoint, deadline)
-        return _finish(trainer, splits, normaliser, reporter)
+        return replace(_finish(trainer, splits, normaliser, reporter), choice=read_choice(Path(folder)))
 
 
 def load(folder: str | Path, device: str = "auto") -> Run:

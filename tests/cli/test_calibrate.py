@@ -51,6 +51,7 @@ def test_json_and_the_file(command, copied):
         "validation_rows": 60,
         "calibration_rows": 15,
         "base_rate": 0.5,
+        "probability_method": "platt",
         "negatives": "drawn",
         "relations": 3,
         "relations_with_own_curve": 1,
@@ -62,7 +63,7 @@ def test_json_and_the_file(command, copied):
 def test_text_and_the_default(calibrated, copied):
     assert calibrated(copied) == (
         "isotonic on 15 of 60 validation triples, 1 of 3 relations with a curve of their own; "
-        f"stored in {copied / FILE}\nprobabilities: against random corruptions, for a base rate of 0.5\n"
+        f"stored in {copied / FILE}\nprobabilities: platt against random corruptions, for a base rate of 0.5\n"
     )
     assert stored(copied).method == "isotonic"
 
@@ -71,9 +72,13 @@ def test_own_negatives_and_another_base_rate(calibrated, copied, tmp_path):
     false = tmp_path / "false.tsv"
     false.write_text("".join(f"e{i}\tr{i % 3}\te{(i * 7 + 3) % 40}\n" for i in range(30)), encoding="utf-8")
     told = json.loads(calibrated(copied, "--negatives", false, "--base-rate", "0.1", "--json"))
-    assert (told["base_rate"], told["negatives"]) == (0.1, str(false))
+    assert (told["base_rate"], told["negatives"]) == (0.1, f"28 of {false}")
     made = load_probability(copied, fingerprint(copied), 3)
-    assert (made.base_rate, made.fitted_rate, made.negatives) == (0.1, 15 / 45, str(false))
+    assert (made.base_rate, made.fitted_rate, made.negatives) == (0.1, 15 / 43, f"28 of {false}")
+    few = tmp_path / "few.tsv"
+    few.write_text("e1\tr0\te2\nnobody\tr0\te2\n", encoding="utf-8")
+    with pytest.raises(FocuseError, match=r"0 negatives left \(1 stand in the graph as facts, 1 have unknown names\)"):
+        calibrated(copied, "--negatives", few)
     with pytest.raises(FocuseError, match=r"base rate 1\.0: give the share of facts"):
         calibrated(copied, "--base-rate", "1")
 

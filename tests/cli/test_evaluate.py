@@ -127,11 +127,12 @@ class TestProbabilities:
         assert drawing.read_text(encoding="utf-8").startswith("<?xml")
 
     def test_a_diagram_that_cannot_be_written(self, trained, tmp_path):
-        with pytest.raises(FocuseError, match="cannot write"):
-            app(
-                ["evaluate", str(trained.folder), "--probabilities", "--plot", str(tmp_path / "no" / "a.svg")],
-                standalone_mode=False,
-            )
+        for place, why in (("no/a.svg", "there is no folder"), ("a.png", "cannot write .png; use .svg")):
+            with pytest.raises(FocuseError, match=why):
+                app(
+                    ["evaluate", str(trained.folder), "--probabilities", "--plot", str(tmp_path / place)],
+                    standalone_mode=False,
+                )
 
 
 def test_a_missing_run(refused, tmp_path):

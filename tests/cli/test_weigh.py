@@ -33,10 +33,13 @@ def test_json(weighed, trained, asked):
 
 def test_text(weighed, trained, asked):
     lines = weighed(trained.folder, asked).splitlines()
-    assert len(lines) == 2
-    assert "weight ≈" in lines[0]
-    assert "90% in" in lines[0]
-    assert "probability" in lines[0]
+    assert len(lines) == 3
+    assert "weight = 0." in lines[0]
+    assert "known from train" in lines[0]
+    assert "weight ≈" in lines[1]
+    assert "90% in" in lines[1]
+    assert all("probability" in line for line in lines[:2])
+    assert "too few to learn weights from their surroundings" in lines[2]
 
 
 def test_a_file_with_weights(weighed, trained, tmp_path):
@@ -44,12 +47,15 @@ def test_a_file_with_weights(weighed, trained, tmp_path):
     given.write_text("e1\tr0\te2\t0.5\n", encoding="utf-8")
     assert f"1 triples written to {out}" in weighed(trained.folder, given, "--out", out)
     heading, row = out.read_text(encoding="utf-8").splitlines()
-    assert heading.replace('"', "") == "head,relation,tail,weight,expected,typical,low,high,probability"
+    assert heading.replace('"', "") == "head,relation,tail,weight,expected,typical,low,high,probability,known"
     assert row.replace('"', "").startswith("e1,r0,e2,0.5,")
 
 
 def test_refused(weighed, trained, asked, tmp_path):
     with pytest.raises(FocuseError, match=r"coverage 1\.0"):
         weighed(trained.folder, asked, "--coverage", "1")
+    for out, why in (("told.xlsx", "cannot write .xlsx"), ("no/told.csv", "there is no folder")):
+        with pytest.raises(FocuseError, match=why):
+            weighed(tmp_path / "no run is looked for", asked, "--out", tmp_path / out)
     with pytest.raises(FocuseError, match="nowhere"):
         weighed(trained.folder, tmp_path / "nowhere.tsv")

@@ -113,7 +113,7 @@ def test_labels(model: str, missing: float) -> None:
         for case in cases:
             case.batch.weight[:5], case.batch.weight[5:9], case.batch.weight[9:13] = 0.0, 1.0, -1.0
         losses = [
-            case.train(kind, SoftLabel(missing, 2.0), sampling, filtered=filtered)
+            case.train(kind, SoftLabel(missing), sampling, filtered=filtered)
             for case, kind in zip(cases, (ReferenceEngine, CpuEngine), strict=True)
         ]
         assert_same(*cases, tuple(losses))

@@ -14,7 +14,8 @@ def told(n: int = 2) -> Weighings:
     ids = np.arange(n) % 2, np.zeros(n, np.int64), (np.arange(n) + 1) % 2
     columns = {name: np.full(n, 0.25) for name in ("expected", "typical", "low", "high")}
     columns["low"][0] = np.nan
-    return Weighings(GRAPH, ids, columns | {"probability": np.full(n, np.nan)}, 0.8)
+    known = (np.arange(n) == 2).astype(float)
+    return Weighings(GRAPH, ids, columns | {"probability": np.full(n, np.nan), "known": known}, 0.8)
 
 
 def test_rows() -> None:
@@ -30,6 +31,7 @@ def test_text_shows_what_there_is() -> None:
     lines = str(told()).splitlines()
     assert lines[0].rstrip() == "a  r  b  weight ≈ 0.25     typically 0.25"
     assert "80% in 0.25 to 0.25" in lines[1]
+    assert str(told(3)).splitlines()[2].endswith("weight = 0.25     known from train")
     many = str(told(SHOWN + 7)).splitlines()
     assert len(many) == SHOWN + 1
     assert many[-1].startswith("… 7 more")
@@ -39,3 +41,4 @@ def test_missing_numbers_are_null() -> None:
     table = told().to_arrow()
     assert table["low"].to_pylist() == [None, 0.25]
     assert table["probability"].null_count == 2
+    assert told(3).to_arrow()["known"].to_pylist() == [False, False, True]

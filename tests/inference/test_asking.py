@@ -14,7 +14,7 @@ import pytest
 import focuse
 from focuse.errors import FocuseError
 from focuse.graph import Graph, from_columns, read
-from focuse.inference import asking, keeping
+from focuse.inference import asking, estimate, keeping
 from focuse.inference.asking import held_parts
 from focuse.inference.keeping import ESTIMATOR_FILE, PROBABILITY_FILE
 
@@ -120,7 +120,7 @@ class TestAnswers:
         told = json.loads(json.dumps(run.weights(TRIPLES).to_dict(), allow_nan=False))
         assert told["coverage"] == 0.9
         assert set(told["triples"][0]) == {
-            *("head", "relation", "tail", "expected", "typical", "low", "high", "probability")
+            *("head", "relation", "tail", "expected", "typical", "low", "high", "probability", "known")
         }
 
 
@@ -149,7 +149,7 @@ class TestStoring:
 
     def test_of_other_tables_it_is_not_used(self, folder: Path, run: focuse.Run) -> None:
         parts = run.weigher().estimator_parts()
-        assert keeping.load_estimator(folder, "other", *parts) is None
+        assert keeping.load_estimator(folder, "other", "", *parts) is None
         assert keeping.load_probability(folder, "other", 3) is None
 
 
@@ -186,8 +186,9 @@ class TestJudging:
             run.probabilities(negatives=[("e1", "r0", "e2", 0.5)])
 
 
-def test_other_curves_have_other_intervals(small: Graph, tmp_path: Path) -> None:
-    """On a small graph the curves are what is told: intervals are measured anew with them."""
+def test_other_curves_have_other_intervals(small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the curves are what is told, intervals are measured anew with them."""
+    monkeypatch.setattr(estimate, "_mix", lambda made, held: np.array([0.0, 1.0, 0.0]))
     run = focuse.train(small, dim=8, epochs=3, check_every=3, valid_share=0.3, out=tmp_path / "run", progress=False)
     run.weights(TRIPLES)
     run.calibrate("platt")
@@ -199,6 +200,12 @@ def test_other_curves_have_other_intervals(small: Graph, tmp_path: Path) -> None
     np.testing.assert_allclose(off, np.abs(curves - rows.weight) / 0.005, rtol=1e-6)
     for name, column in told.columns.items():
         np.testing.assert_allclose(again.columns[name], column, rtol=1e-9)
+    (tmp_path / "run" / "calibration.safetensors").unlink()  # made anew, with other curves: so are the intervals
+    anew = focuse.load(tmp_path / "run")
+    found = anew.weigher(full=True).estimator.conformal.off  # type: ignore[union-attr]
+    curves = anew.weigher().facts(rows.head, rows.relation, rows.tail)
+    np.testing.assert_allclose(found, np.abs(curves - rows.weight) / 0.005, rtol=1e-6)
+    assert not np.allclose(found, off)
 
 
 def test_neither_validation_nor_edges(small: Graph) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,19 @@ import pytest
 
 from focuse.errors import FocuseError
 from focuse.graph import from_columns
+from focuse.inference import keeping
 from focuse.inference.calibrate import fit_curves
 from focuse.inference.estimate import Estimator
 from focuse.inference.intervals import Conformal
-from focuse.inference.keeping import load_estimator, load_probability, save_estimator, save_probability
+from focuse.inference.keeping import (
+    ESTIMATOR_FILE,
+    load_estimator,
+    load_probability,
+    save_estimator,
+    save_probability,
+)
 from focuse.inference.probability import Probability
+from focuse.inference.surroundings import FEATURES
 from focuse.inference.trees import grow
 
 GRAPH = from_columns(["a", "b"], ["r", "s"], ["b", "a"], [0.1, 0.9])
@@ -23,30 +32,64 @@ def half(head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> np.ndarray
     return np.full(len(head), 0.5)
 
 
-def estimator(relation: int = 1) -> Estimator:
+def estimator(relation: int = 1, mix: tuple[float, ...] = (1.0, 0.0, 0.0)) -> Estimator:
     random = np.random.default_rng(0)
     forest = grow(random.normal(size=(100, 3)), random.random(100), trees=3)
-    conformal = Conformal(random.random(5), np.full(5, relation), 2)
-    return Estimator(GRAPH, half, half, {"facts": forest}, conformal, ("a note",))
+    conformal = Conformal(random.random(5), np.full(5, relation), 2, within=False)
+    return Estimator(GRAPH, half, half, {"facts": forest, "link": forest}, np.array(mix), conformal, ("a note",))
 
 
 def test_an_estimator_comes_back(tmp_path: Path) -> None:
     made = estimator()
-    save_estimator(made, tmp_path, "t")
-    again = load_estimator(tmp_path, "t", GRAPH, half, half)
+    save_estimator(made, tmp_path, "t", "c")
+    again = load_estimator(tmp_path, "t", "c", GRAPH, half, half)
     assert again is not None
     rows = np.random.default_rng(1).normal(size=(20, 3))
     np.testing.assert_array_equal(again.forests["facts"](rows), made.forests["facts"](rows))
     np.testing.assert_array_equal(again.conformal.off, made.conformal.off)
-    assert again.notes == made.notes
-    assert load_estimator(tmp_path, "other", GRAPH, half, half) is None
-    assert load_estimator(tmp_path / "none", "t", GRAPH, half, half) is None
+    assert (again.notes, again.mix.tolist(), again.conformal.within) == (made.notes, made.mix.tolist(), False)
+    assert load_estimator(tmp_path, "other", "c", GRAPH, half, half) is None
+    assert load_estimator(tmp_path / "none", "t", "c", GRAPH, half, half) is None
 
 
-def test_one_that_does_not_fit(tmp_path: Path) -> None:
-    save_estimator(estimator(relation=7), tmp_path, "t")
-    with pytest.raises(FocuseError, match=r"damaged file \(conformal rows that do not fit"):
-        load_estimator(tmp_path, "t", GRAPH, half, half)
+def test_other_curves_matter_only_where_they_are_mixed_in(tmp_path: Path) -> None:
+    save_estimator(estimator(), tmp_path, "t", "c")
+    assert load_estimator(tmp_path, "t", "others", GRAPH, half, half) is not None
+    save_estimator(estimator(mix=(0.7, 0.3, 0.0)), tmp_path, "t", "c")
+    assert load_estimator(tmp_path, "t", "c", GRAPH, half, half) is not None
+    assert load_estimator(tmp_path, "t", "others", GRAPH, half, half) is None
+
+
+def test_of_another_layout_it_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_estimator(estimator(), tmp_path, "t", "c")
+    monkeypatch.setattr(keeping, "LAYOUT", 99)
+    assert load_estimator(tmp_path, "t", "c", GRAPH, half, half) is None
+
+
+DAMAGES = {
+    "conformal rows of unknown relations": lambda arrays, about: arrays["conformal/relation"].fill(7),
+    "conformal rows that do not fit": lambda arrays, about: about.update(within="yes"),
+    "numbers that cannot be": lambda arrays, about: arrays["conformal/off"].fill(np.nan),
+    "shares that do not make 1": lambda arrays, about: arrays["mix"].fill(0.5),
+    "forests that do not belong together": lambda arrays, about: about.update(forests=["facts"]),
+    "nodes out of range": lambda arrays, about: arrays["link/feature"].fill(FEATURES),
+    "trees of other shapes": lambda arrays, about: arrays["facts/threshold"].fill(np.nan),
+    "trees of other kinds of numbers": lambda arrays, about: arrays.update(
+        {"facts/feature": arrays["facts/feature"].astype(float)}
+    ),
+    "'mix'": lambda arrays, about: arrays.pop("mix"),
+}
+
+
+@pytest.mark.parametrize("why", DAMAGES)
+def test_one_that_does_not_fit(tmp_path: Path, why: str) -> None:
+    save_estimator(estimator(), tmp_path, "t", "c")
+    arrays, about = keeping._read(tmp_path / ESTIMATOR_FILE, "t")  # type: ignore[misc]
+    arrays = {name: part.copy() for name, part in arrays.items()}
+    DAMAGES[why](arrays, about)
+    keeping._write(tmp_path / ESTIMATOR_FILE, arrays, about)
+    with pytest.raises(FocuseError, match=rf"damaged file \({re.escape(why)}"):
+        load_estimator(tmp_path, "t", "c", GRAPH, half, half)
 
 
 def test_a_probability_comes_back(tmp_path: Path) -> None:

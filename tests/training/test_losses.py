@@ -316,11 +316,16 @@ class TestSoftLabel:
         found = SoftLabel(missing)(*tensors, torch.tensor([label], dtype=torch.float64), torch.tensor(kept)[None], 1.0)
         np.testing.assert_allclose(found, [expected], rtol=1e-6, atol=1e-9)
 
-    def test_what_is_false_is_held_against_the_mean_rival(self) -> None:
+    @pytest.mark.parametrize("masked", [False, True])
+    def test_what_is_false_is_held_against_the_mean_rival(self, masked: bool) -> None:
         positive, negative, _ = sample()
-        found = SoftLabel(2.0, float(np.log(negative.shape[1])))(positive, negative, -torch.ones(3).double(), None, 1.0)
-        rival = np.log(np.exp(negative.detach().numpy()).mean(1))
-        np.testing.assert_allclose(found.detach(), np.logaddexp(0, positive.detach().numpy() - rival), rtol=1e-9)
+        mask = torch.rand(negative.shape, generator=torch.Generator().manual_seed(3)) < 0.5 if masked else None
+        found = SoftLabel(2.0)(positive, negative, -torch.ones(3).double(), mask, 1.0).detach()
+        for row in range(3):
+            rivals = np.exp(negative.detach().numpy()[row])
+            rivals = rivals if mask is None else rivals[mask[row].numpy()]
+            expected = np.logaddexp(0, float(positive[row].detach()) - np.log(rivals.mean())) if len(rivals) else 0.0
+            assert float(found[row]) == pytest.approx(expected, rel=1e-9)
 
     def test_its_slope_is_p_minus_the_label(self) -> None:
         positive, negative, _ = sample()

@@ -67,6 +67,7 @@ def command(
     With --weights: errors of predicted weights by protocol beside trivial rows, intervals, calibration, strong facts,
     nDCG. With --probabilities: Brier score and calibration error of the probability of a link, before and after.
     """
+    from focuse.inference.answers import check_target
     from focuse.run import load
 
     _check(
@@ -77,6 +78,8 @@ def command(
         negatives=negatives is not None,
         plot=plot is not None,
     )
+    if plot is not None:
+        check_target(plot, (".svg",))
     layout = Layout(columns, delimiter, header, weight_columns)
     graph = None if test is None else layout.read(test)
     loaded = load(run, device)

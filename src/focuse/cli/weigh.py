@@ -36,8 +36,11 @@ def command(
 
     The first question to a run fits what is needed (about a minute for 200,000 edges) and stores it there.
     """
+    from focuse.inference.answers import check_target
     from focuse.run import load
 
+    if out is not None:
+        check_target(out)
     graph = Layout(columns, delimiter, header).read(triples)
     found = load(run, device).weights(graph, coverage=coverage, column=column)
     if out is not None:

@@ -87,7 +87,7 @@ class Recipe:
     h = α·g(f) with g(f) = `nonlinearity`(f + `shift`), then `loss` over h; without focus α is 1 (β = 1 does that).
     For the loss 'squared-error' g is the map from scores to confidences, and `share` weighs what rules infer. For
     'soft-label' the weight is the label, and `margin` stands for the rivals that were not drawn; a weight below 0 says
-    that the triple is false, and `temperature` is added in place of the margin.
+    that the triple is false, to be held against the mean of its rivals.
     """
 
     loss: str

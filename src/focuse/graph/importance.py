@@ -19,6 +19,7 @@ SWEEPS = 2  # times that all effects are fitted, each to what the others leave
 MOST_ROWS = 500_000
 # Shares of variance below these count as chance: of noise in n rows more than 12 / n is told once in a hundred times.
 LEAST, CHANCE = 0.01, 12.0
+TELLING = 0.05  # shares below this are too small to set one column above another
 STREAM = 0x1A90  # place of the random stream that makes folds
 
 Groups = list[tuple[npt.NDArray[np.intp], int]]  # of an effect: the group of each row, and how many there are
@@ -27,11 +28,11 @@ Groups = list[tuple[npt.NDArray[np.intp], int]]  # of an effect: the group of ea
 def learn_importance(columns: list[tuple[Graph, Weights]], seed: int = 0) -> tuple[Weights, Weights]:
     """Importances [C] that sum to 1, and the share of each column's variance that the structure explains [C].
 
-    A column is a graph of the edges that have it and its shares [n] in [0, 1]. If nothing explains any of them, all
-    are of the same importance.
+    A column is a graph of the edges that have it and its shares [n] in [0, 1]. If nothing explains much of any of
+    them, all are of the same importance.
     """
     explained = np.array([explained_share(graph, share, seed) for graph, share in columns])
-    if not explained.any():
+    if explained.max() < TELLING:
         return np.full(len(columns), 1 / len(columns)), explained
     return explained / explained.sum(), explained
 

@@ -101,11 +101,7 @@ class Weighings(Sequence[Weighed]):
         import pyarrow.csv as arrow_csv
         import pyarrow.parquet as pq
 
-        path = Path(path)
-        if path.suffix not in (".tsv", ".csv", ".parquet"):
-            raise FocuseError(
-                f"{path}: cannot write {path.suffix or 'a file without suffix'}; use .tsv, .csv or .parquet"
-            )
+        path = check_target(Path(path))
         with replacing(path) as temporary:
             if path.suffix == ".parquet":
                 pq.write_table(self.to_arrow(), temporary)
@@ -135,6 +131,16 @@ class Weighings(Sequence[Weighed]):
         if row.low is None or row.high is None:
             return found
         return f"{found}  {self.coverage:.0%} in {row.low:.3g} to {row.high:.3g}"
+
+
+def check_target(path: Path, suffixes: tuple[str, ...] = (".tsv", ".csv", ".parquet")) -> Path:
+    """A file that can be written in one of these forms; raise for others, before any work is done."""
+    if path.suffix not in suffixes:
+        forms = " or ".join(part for part in (", ".join(suffixes[:-1]), suffixes[-1]) if part)
+        raise FocuseError(f"{path}: cannot write {path.suffix or 'a file without suffix'}; use {forms}")
+    if not path.absolute().parent.is_dir():
+        raise FocuseError(f"{path}: there is no folder {path.parent}; make it first")
+    return path
 
 
 def _write_tsv(table: pa.Table, path: Path, stream: pa.NativeFile) -> None:

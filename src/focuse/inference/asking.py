@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -84,13 +84,22 @@ class WeightMethods:
         graph = _read_triples(triples)
         aligned = graph.align(self.splits.train)
         if not len(aligned.graph):
-            raise FocuseError(str(aligned) or f"{graph.source}: no triples to weigh")
+            self._name_unknown(aligned)
+            raise FocuseError(f"{graph.source}: no triples to weigh")
         rows = aligned.graph
         weighed = self._answers(rows.head, rows.relation, rows.tail, coverage, column)
         weighed.notes = (*((str(aligned),) if str(aligned) else ()), *weighed.notes)
         if graph.weighted and self.splits.merger is None:
             weighed.truth = rows.weight
         return weighed
+
+    def _name_unknown(self, aligned: Aligned) -> None:
+        """Raise for the first name that train has never seen, with what comes nearest to it."""
+        names = self.splits.train
+        for name in aligned.unseen.relation_examples[:1]:
+            names.relations.id(name, "relation")
+        for name in aligned.unseen.entity_examples[:1]:
+            names.entities.id(name, "entity")
 
     def _answers(self, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float, column: str | None) -> Weighings:
         whole = self.weigher(full=True)
@@ -180,8 +189,10 @@ class WeightMethods:
                 graph.column(name) for graph in (self.splits.train, self.splits.valid.graph, self.splits.test.graph)
             )
             splits = replace(self.splits, train=train, valid=Aligned(valid), test=Aligned(test), merger=None)
-            held, notes = held_parts(valid, self.settings.stopping_share, self.settings.seed)
-            known = Weigher(self.settings.model, self.engine, splits, self.normaliser, held=held, notes=notes)
+            # The run's own parts: those of the rows that have this column would be others.
+            whole = self._plain_weigher()
+            held = Held(*(getattr(whole.parts, part.name).column(name) for part in fields(Held)))
+            known = replace(whole, splits=splits, held=held, one_of_many=True)
             known = replace(known, calibration=known.fit("isotonic"))
             self._fitted[key] = replace(known, estimator=known.fit_estimator(self.settings.seed))
         found: Weigher = self._fitted[key]
@@ -228,7 +239,7 @@ class WeightMethods:
         self._calibration = made
         self._keep_calibration()
         known = replace(plain, calibration=made)
-        if not self._estimator(known).forests:  # then the curves are what it tells, and these are others
+        if self._estimator(known).mix[1] > 0:  # then the curves are part of what it tells, and these are others
             self._fitted["estimator"] = known.fit_estimator(self.settings.seed)
             self._keep("estimator")
         known = replace(known, estimator=self._estimator(known))
@@ -244,7 +255,8 @@ class WeightMethods:
         if "estimator" not in self._fitted:
             found = None
             if self.folder is not None and self.tables:
-                found = keeping.load_estimator(self.folder, self.tables, *known.estimator_parts())
+                curves = "" if known.calibration is None else known.calibration.digest()
+                found = keeping.load_estimator(self.folder, self.tables, curves, *known.estimator_parts())
             self._fitted["estimator"] = found or known.fit_estimator(self.settings.seed)
             if found is None:
                 self._keep("estimator")
@@ -321,11 +333,12 @@ class WeightMethods:
         folder, made = self._storable(), self._fitted.get(what)
         if folder is None or made is None:
             return
-        savers: Any = {"estimator": keeping.save_estimator, "probability": keeping.save_probability}
-        if what not in savers:  # what is told of single columns is fitted anew
-            return
-        with suppress(OSError, FocuseError, SafetensorError):
-            savers[what](made, folder, self.tables)
+        with suppress(OSError, FocuseError, SafetensorError):  # what is told of single columns is fitted each time
+            if what == "estimator":
+                curves = "" if self._calibration is None else self._calibration.digest()
+                keeping.save_estimator(made, folder, self.tables, curves)
+            elif what == "probability":
+                keeping.save_probability(made, folder, self.tables)
 
 
 def _read_triples(given: Any) -> Graph:

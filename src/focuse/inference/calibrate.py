@@ -182,6 +182,13 @@ class Calibration:
     facts: Curves
     doubting: Curves
 
+    def digest(self) -> str:
+        """What tells the map of facts from another one."""
+        digest = hashlib.blake2b(self.method.encode(), digest_size=16)
+        for name in PARTS[self.method]:
+            digest.update(np.ascontiguousarray(self.facts.arrays[name], np.float64).tobytes())
+        return digest.hexdigest()
+
     def save(self, folder: Path, tables: str) -> None:
         """Write it into a run's folder, whole or not at all; `tables` is the fingerprint of what it was fitted to."""
         parts = {"facts": self.facts, "doubting": self.doubting}

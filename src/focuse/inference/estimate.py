@@ -36,10 +36,12 @@ FEWEST_BOUNDS = 300  # rows for bounds that differ from edge to edge
 FEW = 30  # rows that decide nothing
 AT_ONCE = 1 << 17
 REMEMBERED = 6  # the last sets of triples stay, since tables ask for the same ones by several names
-SECOND_MORE = 5  # columns that stage two and the spread see beyond stage one's
+MORE = 4  # columns that stage two sees beyond stage one's: what that says, and scores; bounds see one more
 FEW_ROWS = 50_000  # with fewer rows of train, threads wait for each other longer than they work
 EARNED = 0.98  # a further guess must bring the squared error below this much of what it is without
-FORESTS = ("facts", "link", "facts_second", "doubting_second", "doubting_middle", "middle", "spread")
+STAGE_ONE = ("facts", "link")
+STAGE_TWO = ("facts_second", "doubting_second", "doubting_middle")
+BOUNDS = ("middle", "spread")
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,11 +201,18 @@ def _kinds(train: Graph) -> str:
 
 
 def _folds(train: Graph, seed: int) -> list[AnyIds]:
-    """Rows of train to hold out in turn: a tenth at a time, and no more in all than stage one needs."""
+    """Rows of train to hold out in turn: a tenth at a time, and no more in all than stage one needs.
+
+    Rows that repeat a triple with the very same weight go together; with another weight they are another edge.
+    """
     size = min(-(-len(train) // FOLDS), MOST_ROWS)
-    order = np.random.default_rng([seed, 0xF01D]).permutation(len(train))
-    folds = min(FOLDS, -(-MOST_ROWS // size))
-    return [order[number * size : (number + 1) * size] for number in range(folds)]
+    fold = np.empty(len(train), np.int64)
+    fold[np.random.default_rng([seed, 0xF01D]).permutation(len(train))] = np.arange(len(train)) // size
+    order = np.lexsort((train.weight, train.keys))
+    again = (np.diff(train.keys[order]) == 0) & (np.diff(train.weight[order]) == 0)
+    first = np.maximum.accumulate(np.where(np.append(False, again), 0, np.arange(len(train))))
+    fold[order] = fold[order[first]]
+    return [np.flatnonzero(fold == number) for number in range(min(FOLDS, -(-MOST_ROWS // size)))]
 
 
 def _stage_one(train: Graph, seed: int) -> dict[str, Forest]:

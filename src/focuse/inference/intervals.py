@@ -44,11 +44,15 @@ def conformal_quantile(off: Floats, coverage: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Conformal:
-    """What the conformal rows said: how far off each guess was (`off` [n], in spreads), and of which `relation` [n]."""
+    """What the conformal rows said: how far off each guess was (`off` [n], in spreads), and of which `relation` [n].
+
+    `within`: none of their weights lay beyond [0, 1], so that no interval need reach beyond it.
+    """
 
     off: Floats
     relation: npt.NDArray[np.int64]
     relations: int
+    within: bool = True
 
     def __len__(self) -> int:
         return len(self.off)
@@ -67,9 +71,10 @@ class Conformal:
         return half, own
 
     def interval(self, middle: Floats, spread: Floats, relation: AnyIds, coverage: float) -> tuple[Floats, Floats]:
-        """Bounds [n] around shares [n] that hold the truth with probability `coverage`, within [0, 1]."""
+        """Bounds [n] around shares [n] that hold the truth with probability `coverage`, `within` [0, 1]."""
         half = self.quantiles(coverage)[0][relation] * (spread + FLOOR)
-        return np.clip(middle - half, 0.0, 1.0), np.clip(middle + half, 0.0, 1.0)
+        least, most = (0.0, 1.0) if self.within else (-np.inf, np.inf)
+        return np.clip(middle - half, least, most), np.clip(middle + half, least, most)
 
 
 def measure(truth: Floats, middle: Floats, spread: Floats, relation: AnyIds, relations: int) -> Conformal:
@@ -78,4 +83,5 @@ def measure(truth: Floats, middle: Floats, spread: Floats, relation: AnyIds, rel
     >>> measure(np.array([0.5]), np.array([0.3]), np.array([0.095]), np.array([0]), 1).off
     array([2.])
     """
-    return Conformal(np.abs(truth - middle) / (spread + FLOOR), relation.astype(np.int64), relations)
+    within = bool(((truth >= 0) & (truth <= 1)).all())
+    return Conformal(np.abs(truth - middle) / (spread + FLOOR), relation.astype(np.int64), relations, within)

@@ -18,52 +18,76 @@ from focuse.evaluation.baselines import Predictor
 from focuse.graph.graph import Graph
 from focuse.graph.writing import replacing
 from focuse.inference.calibrate import PARTS, Curves
-from focuse.inference.estimate import FORESTS, SECOND_MORE, Estimator
+from focuse.inference.estimate import BOUNDS, MORE, STAGE_ONE, STAGE_TWO, Estimator
 from focuse.inference.intervals import Conformal
 from focuse.inference.probability import Probability, check_base_rate
 from focuse.inference.surroundings import FEATURES
 from focuse.inference.trees import Forest
 
 ESTIMATOR_FILE, PROBABILITY_FILE = "weights.safetensors", "probability.safetensors"
+LAYOUT = 1  # of the estimator's file; one of another layout is made anew
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def save_estimator(made: Estimator, folder: Path, tables: str) -> None:
-    """Write it whole or not at all; `tables` is the fingerprint of what it was fitted to."""
+def save_estimator(made: Estimator, folder: Path, tables: str, curves: str) -> None:
+    """Write it whole or not at all; `tables` and `curves` are fingerprints of what it was fitted to."""
     arrays: Arrays = {
         f"{name}/{key}": part for name, forest in made.forests.items() for key, part in forest.to_arrays().items()
     }
     arrays |= {"conformal/off": made.conformal.off, "conformal/relation": made.conformal.relation, "mix": made.mix}
-    _write(
-        folder / ESTIMATOR_FILE, arrays, {"tables": tables, "forests": list(made.forests), "notes": list(made.notes)}
-    )
+    about = {"layout": LAYOUT, "tables": tables, "curves": curves if made.mix[1] > 0 else None}
+    about |= {"forests": list(made.forests), "notes": list(made.notes), "within": made.conformal.within}
+    _write(folder / ESTIMATOR_FILE, arrays, about)
 
 
-def load_estimator(folder: Path, tables: str, train: Graph, score: Predictor, curve: Predictor) -> Estimator | None:
-    """What the folder holds; None if there is none, or one of other tables. `train` has shares for weights."""
+def load_estimator(
+    folder: Path, tables: str, curves: str, train: Graph, score: Predictor, curve: Predictor
+) -> Estimator | None:
+    """What the folder holds; None if there is none, or one of other tables or curves. `train` is in shares."""
     path = folder / ESTIMATOR_FILE
     found = _read(path, tables)
     if found is None:
         return None
     arrays, about = found
+    if about.get("layout") != LAYOUT or about.get("curves") not in (None, curves):
+        return None
     try:
-        off, relation = arrays["conformal/off"], arrays["conformal/relation"]
-        relations = len(train.relations)
-        if off.shape != relation.shape or (len(relation) and not 0 <= relation.min() <= relation.max() < relations):
-            raise ValueError("conformal rows that do not fit")
-        mix = arrays["mix"].astype(np.float64)
-        if mix.shape != (3,) or not (mix >= 0).all() or not abs(mix.sum() - 1) < 1e-6:
+        mix = _numbers(arrays["mix"])
+        if mix.shape != (3,) or not abs(mix.sum() - 1) < 1e-6:
             raise ValueError("shares that do not make 1")
-        forests = {}
-        for name in about["forests"]:
-            if name not in FORESTS:
-                raise ValueError(f"unknown forest {name!r}")
-            parts = {key.partition("/")[2]: part for key, part in arrays.items() if key.startswith(f"{name}/")}
-            forests[name] = Forest.from_arrays(parts, FEATURES + SECOND_MORE)
-        conformal = Conformal(off.astype(np.float64), relation.astype(np.int64), relations)
-        return Estimator(train, score, curve, forests, mix, conformal, tuple(about["notes"]))
+        forests = _forests(arrays, about["forests"])
+        conformal = _conformal(arrays, len(train.relations), about["within"])
+        return Estimator(train, score, curve, forests, mix, conformal, tuple(map(str, about["notes"])))
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, error) from None
+
+
+def _forests(arrays: Arrays, names: Any) -> dict[str, Forest]:
+    widths = dict.fromkeys(STAGE_ONE, FEATURES) | dict.fromkeys(STAGE_TWO, FEATURES + MORE)
+    widths |= dict.fromkeys(BOUNDS, FEATURES + MORE + 1)
+    if names and not {*STAGE_ONE} <= {*names} <= {*widths}:
+        raise ValueError("forests that do not belong together")
+    forests = {}
+    for name in names:
+        parts = {key.partition("/")[2]: part for key, part in arrays.items() if key.startswith(f"{name}/")}
+        forests[name] = Forest.from_arrays(parts, widths[name])
+    return forests
+
+
+def _conformal(arrays: Arrays, relations: int, within: Any) -> Conformal:
+    off, relation = _numbers(arrays["conformal/off"]), arrays["conformal/relation"]
+    if relation.dtype.kind != "i" or relation.shape != off.shape or not isinstance(within, bool):
+        raise ValueError("conformal rows that do not fit")
+    if len(relation) and not 0 <= relation.min() <= relation.max() < relations:
+        raise ValueError("conformal rows of unknown relations")
+    return Conformal(off, relation.astype(np.int64), relations, within)
+
+
+def _numbers(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """A row of numbers that are finite and not below 0."""
+    if array.dtype.kind != "f" or array.ndim != 1 or not (np.isfinite(array) & (array >= 0)).all():
+        raise ValueError("numbers that cannot be")
+    return array.astype(np.float64)
 
 
 def save_probability(made: Probability, folder: Path, tables: str) -> None:

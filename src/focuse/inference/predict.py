@@ -81,6 +81,8 @@ def predict(
         raise FocuseError(f"top {top}: give at least 1")
     if [head, relation, tail].count(None) > 1:
         raise FocuseError("predict: give two of head, relation and tail (or all three); the third is ranked")
+    if new_only and None not in (head, relation, tail):
+        raise FocuseError("predict: a whole triple is shown, known or not; leave one part out to rank new ones (--new)")
     h = None if head is None else names.entities.id(head, "entity")
     r = None if relation is None else names.relations.id(relation, "relation")
     t = None if tail is None else names.entities.id(tail, "entity")

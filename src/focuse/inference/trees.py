@@ -62,6 +62,12 @@ class Forest:
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], features: int) -> Forest:
         """Raise ValueError unless the arrays are trees over `features` features, each of whose paths ends."""
         made = cls(**{name: arrays[name] for name in PARTS})
+        whole = [getattr(made, name) for name in ("roots", "feature", "left", "right")]
+        real = [getattr(made, name) for name in ("base", "threshold", "value")]
+        if any(part.dtype != np.int32 for part in whole) or any(part.dtype != np.float64 for part in real):
+            raise ValueError("trees of other kinds of numbers")
+        if any(part.ndim != 1 for part in (*whole, *real)) or np.isnan(made.threshold).any():
+            raise ValueError("trees of other shapes")
         nodes = len(made.feature)
         if any(len(getattr(made, name)) != nodes for name in ("threshold", "left", "right", "value")):
             raise ValueError("nodes that do not fit")

@@ -30,7 +30,7 @@ from focuse.evaluation.gain import Gain, TrivialScorer, ndcg, queries_of
 from focuse.evaluation.weighing import WeightTable, WeightTest, draw_negatives, join, weigh
 from focuse.graph.graph import Aligned, Graph
 from focuse.graph.splits import Held, Splits
-from focuse.graph.weights import Normaliser, comparable, in_unit_range, in_units, strength
+from focuse.graph.weights import Normaliser, in_shares, in_unit_range, in_units, strength
 from focuse.inference.calibrate import Calibration, fit_curves
 from focuse.inference.estimate import Estimator, fit, measuring
 from focuse.inference.intervals import COVERAGE, conformal_quantile
@@ -58,6 +58,7 @@ class Weigher:
     estimator: Estimator | None = None
     probability: Probability | None = None
     notes: tuple[str, ...] = ()
+    one_of_many: bool = False  # a weight column by itself: the model's own confidence is about all of them
 
     @property
     def parts(self) -> Held:
@@ -166,9 +167,7 @@ class Weigher:
         return self.calibration
 
     def _share(self, weight: Floats) -> Floats:
-        train = self.splits.train
-        share = np.clip(weight, 0.0, 1.0) if in_unit_range(train.weight) else comparable(weight, train.weight)
-        return 1.0 - share if train.lower_is_better else share
+        return np.clip(in_shares(weight, self.splits.train), 0.0, 1.0)
 
     def _units(self, share: Floats) -> Floats:
         return in_units(share, self.splits.train)
@@ -219,11 +218,15 @@ class Weigher:
         """The weights of unseen edges, from train and the parts of validation."""
         train, score, plain = self.estimator_parts()
         parts = self.parts
-        held = Held(*(self._shared(part) for part in (parts.stopping, parts.calibration, parts.conformal)))
+        # What is fitted keeps to [0, 1]; what measures may lie beyond, as weights that are asked for later may.
+        held = Held(
+            self._shared(parts.stopping), self._shared(parts.calibration), self._shared(parts.conformal, beyond=True)
+        )
         return fit(train, held, score, plain, self.fitting_keys(), seed)
 
-    def _shared(self, graph: Graph) -> Graph:
-        return replace(graph, weight=self._share(graph.weight), lower_is_better=False)
+    def _shared(self, graph: Graph, beyond: bool = False) -> Graph:
+        share = in_shares(graph.weight, self.splits.train) if beyond else self._share(graph.weight)
+        return replace(graph, weight=share, lower_is_better=False)
 
     def intervals(self, test: Graph, coverage: float = COVERAGE) -> IntervalTable | None:
         """Coverage and width on test beside intervals of constant width; None without conformal rows."""
@@ -239,9 +242,7 @@ class Weigher:
             f"{RELATION_MEAN} ± constant": trivial[RELATION_MEAN],
             f"{GLOBAL_MEAN} ± constant": trivial[GLOBAL_MEAN],
         }
-        least, most = float(self.splits.train.weight.min()), float(self.splits.train.weight.max())
-        if in_unit_range(self.splits.train.weight):
-            least, most = 0.0, 1.0
+        least, most = sorted(self._units(np.array([0.0, 1.0])).tolist()) if made.conformal.within else (-np.inf, np.inf)
         for name, middle in middles.items():
             off = np.abs(middle(rows.head, rows.relation, rows.tail) - rows.weight)
             half, here = conformal_quantile(off, coverage), middle(test.head, test.relation, test.tail)
@@ -274,7 +275,7 @@ class Weigher:
             false = draw_negatives(test, known, seed)
             if negatives is not None:  # a file of UKGE's holds the facts, too
                 false = negatives.graph.select(negatives.graph.weight == 0)
-        held = WeightTest(valid, draw_negatives(valid, known, seed + 1)) if unit and len(valid) else None
+        held = WeightTest(valid, draw_negatives(valid, self.fitting_keys(), seed + 1)) if unit and len(valid) else None
         named = self._named()
         doubting = {name: rows[1] for name, rows in named.items()}
         table = weigh(
@@ -306,7 +307,7 @@ class Weigher:
         if self.estimator is not None and self.estimator.forests:
             named[f"{self.name}, expected"] = (self._by("expected"), self._by("doubting"))
             named[f"{self.name}, typical"] = (self._by("typical"), self._by("doubting_typical"))
-        if self.engine.model.confident:
+        if self.engine.model.confident and not self.one_of_many:
             named[self.name] = (self.own, self.own)
         if self.calibration is not None:
             named[f"{self.name}, {self.calibration.method}"] = (self.facts, self.doubting)

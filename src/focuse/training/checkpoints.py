@@ -142,7 +142,7 @@ class Store:
             arrays.pop("nothing", None)
             kind = "none" if splits.merger is not None else settings.normalize or "relation"
             normaliser = stored_normaliser(kind, arrays, splits.train.lower_is_better)
-            normaliser.transform(splits.train.weight[:1], splits.train.relation[:1])
+            normaliser.transform(splits.train.weight, splits.train.relation)
         return settings, splits, normaliser
 
     def extend(self, settings: Settings, checkpoint: Checkpoint | None) -> None:
@@ -213,12 +213,14 @@ class Store:
         """One entry a finished epoch; a line cut short by a crash is passed over."""
         path = self.folder / "history.jsonl"
         rows = []
-        for line in path.read_bytes().splitlines() if path.exists() else []:
+        with _reading(path):
+            lines = path.read_bytes().splitlines() if path.exists() else []
+        for line in lines:
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if isinstance(row, dict) and isinstance(row.get("epoch"), int):
+            if isinstance(row, dict) and isinstance(row.get("epoch"), int) and isinstance(row.get("loss"), float):
                 rows.append(row)
         return rows
 
@@ -261,7 +263,7 @@ def _reading(path: Path) -> Iterator[Path]:
         yield path
     except KeyError as error:
         raise FocuseError(f"{path}: damaged file: {error} is missing or unknown") from None
-    except (FocuseError, OSError, TypeError, ValueError, SafetensorError) as error:
+    except (FocuseError, OSError, TypeError, ValueError, IndexError, RecursionError, SafetensorError) as error:
         raise FocuseError(f"{path}: damaged file: {' '.join(str(error).split())}") from None
 
 
@@ -325,11 +327,7 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
         missing = {f"{name}/{column}" for name in {*PARTS, *config["sources"]} for column in COLUMNS} - set(columns)
         if missing:
             raise ValueError(f"no column {min(missing)}")
-        sizes = {"head": len(entities), "relation": len(relations), "tail": len(entities)}
-        for key, values in columns.items():
-            size = sizes.get(key.partition("/")[2])
-            if size is not None and len(values) and not 0 <= values.min() <= values.max() < size:
-                raise ValueError(f"{key} names what is not in the vocabulary")
+        _check_columns(columns, len(entities), len(relations))
     merger = _read_merger(folder, config)
     lower = config.get("direction") == "lower"
     parts = {
@@ -348,8 +346,29 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
         for name in config["sources"]
     }
     unseen = {name: Unseen(**config["unseen"][name]) for name in ("valid", "test")}
+    if not all(isinstance(part.rows, int) for part in unseen.values()):
+        raise ValueError("unseen rows that are no number")
     valid, test = (Aligned(parts[name], unseen[name]) for name in ("valid", "test"))
     return Splits(parts["train"], valid, test, parts.get("inferred"), parts.get("false"), merger)
+
+
+def _check_columns(columns: dict[str, Any], entities: int, relations: int) -> None:
+    """Raise unless ids are of the vocabularies and weights are numbers, as many as there are edges."""
+    sizes = {"head": entities, "relation": relations, "tail": entities}
+    for key, values in columns.items():
+        part, _, column = key.partition("/")
+        if column not in COLUMNS:
+            continue
+        if values.shape != columns[f"{part}/head"].shape or values.ndim != 1:
+            raise ValueError(f"{key} is of another length than {part}/head")
+        if values.dtype.kind != ("f" if column == "weight" else "i"):
+            raise ValueError(f"{key} holds other kinds of numbers")
+        if column == "weight" and not np.isfinite(values).all():
+            raise ValueError(f"{key} holds what is no number")
+        if column in sizes and len(values) and not 0 <= values.min() <= values.max() < sizes[column]:
+            raise ValueError(f"{key} names what is not in the vocabulary")
+    if not len(columns["train/head"]):
+        raise ValueError("no edges in train")
 
 
 def _read_merger(folder: Path, config: dict[str, Any]) -> Merger | None:

@@ -75,8 +75,8 @@ class Trainer:
         self.focus, label = settings.make_focus(), label_of(settings, splits)
         if label is not None:
             self.data = replace(self.data, weight=label(self.data.weight))
-        rivals = None if label is None else rivals_of(settings, entities)
-        self.objective = make_objective(settings, self.focus, rivals)
+        missing = None if label is None else missing_rivals(settings, label, entities)
+        self.objective = make_objective(settings, self.focus, missing)
         self.penalty = make_regulariser(settings.regularizer, settings.regularize or "tables")
         self.compute = self.engine.prepare(self._compute)
         self.shuffled: tuple[int, torch.Tensor] | None = None
@@ -92,10 +92,12 @@ class Trainer:
     def _make_judge(self, splits: Splits, normaliser: Normaliser) -> Judge | None:
         settings = self.settings
         valid = hold(splits.valid.graph, settings.stopping_share, settings.seed).stopping
-        # As in the paper, validation ranks leave out every known fact; of test only that, nothing is learnt from it.
-        facts = known_facts([splits.train, splits.valid.graph, splits.test.graph], settings.device)
+        learnt = [splits.train, splits.valid.graph]
         if settings.judge == "mse":
+            facts = known_facts(learnt, settings.device)
             return confidence_judge(valid, normaliser.transform(valid.weight, valid.relation), facts, settings.seed)
+        # As in the paper, validation ranks leave out every known fact; of test only that, nothing is learnt from it.
+        facts = known_facts([*learnt, splits.test.graph], settings.device)
         return make_judge(valid, splits.train, facts, settings.threshold, settings.seed)
 
     def run(self) -> Checkpoint:
@@ -252,25 +254,26 @@ def label_of(settings: Settings, splits: Splits) -> Label | None:
 
 
 def make_objective(
-    settings: Settings, focus: Focus | None, rivals: tuple[float, float] | None = None
+    settings: Settings, focus: Focus | None, missing: float | None = None
 ) -> Objective | SoftLabel | SquaredError:
-    """Focus and loss, the squared error of a model of confidence, or labels where `rivals` are given."""
-    if rivals is not None:
-        return SoftLabel(*rivals)
+    """Focus and loss, the squared error of a model of confidence, or labels where `missing` rivals are given."""
+    if missing is not None:
+        return SoftLabel(missing)
     if settings.loss != SQUARED_ERROR:
         return Objective(make_loss(settings.loss), focus)
     model = make_model(settings.model)
     return SquaredError(model.trained, settings.soft_logic_weight, model.curve)
 
 
-def rivals_of(settings: Settings, entities: int) -> tuple[float, float]:
-    """ln of how many more rivals a positive has than corruptions, and of how many corruptions.
+def missing_rivals(settings: Settings, label: Label, entities: int) -> float:
+    """ln of how many more rivals there are than corruptions of a positive: E − 1 a side, and own ones are of both.
 
-    There are E − 1 rivals a side, and own corruptions are of both.
+    A plain model has always taken its corruptions for all there is, and at a sharpness of 0 this is one.
     """
-    rivals = max(entities - 1, 1) * (2 if settings.sampling == "independent" else 1)
-    drawn = rivals if settings.sampling == "all" or settings.negatives is None else settings.negatives
-    return math.log(rivals / drawn), math.log(drawn)
+    if settings.sampling == "all" or settings.negatives is None or entities < 2 or label.sharpness == 0:
+        return 0.0
+    sides = 2 if settings.sampling == "independent" else 1
+    return math.log(sides * (entities - 1) / settings.negatives)
 
 
 def initial_tables(settings: Settings, entities: int, relations: int) -> dict[str, torch.Tensor]:

@@ -132,17 +132,16 @@ class SoftLabel:
     where corruptions are a sample: ln(rivals there are / corruptions drawn), so that p estimates the share among all.
 
     A label below 0 says that the triple is false. Among many rivals its share is small already, which is little to
-    learn from; so it is held against one, their mean: ln(1 + e^(f⁺ − ln mean e^f⁻)), with `drawn` = ln(corruptions).
+    learn from; so it is held against one, their mean: ln(1 + e^(f⁺ − ln mean e^f⁻)).
     Without any corruption there is nothing to win against, and no loss. β has no part in it.
     """
 
     missing: float = 0.0
-    drawn: float = 0.0
 
     @property
     def recipe(self) -> Recipe:
         """The same in words."""
-        return Recipe("soft-label", margin=self.missing, temperature=-self.drawn)
+        return Recipe("soft-label", margin=self.missing)
 
     def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
         _fitting(positive, negative, mask)
@@ -152,7 +151,8 @@ class SoftLabel:
             # A row without any would be −∞ − …, whose gradient is not a number even where it is not used.
             negative = negative.masked_fill(~mask & some[:, None], -torch.inf)
         odds = torch.logsumexp(negative, dim=1) - positive
-        odds = torch.where(weight < 0, odds - self.drawn, odds + self.missing)
+        counted = torch.tensor(negative.shape[1]) if mask is None else mask.sum(1).clamp(min=1)
+        odds = torch.where(weight < 0, odds - counted.to(odds).log(), odds + self.missing)
         label = weight.clamp(min=0.0)
         value = label * F.softplus(odds) + (1 - label) * F.softplus(-odds)
         return value if some is None else torch.where(some, value, 0.0)

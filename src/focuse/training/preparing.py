@@ -31,6 +31,7 @@ def make_splits(
 ) -> Splits:
     """Given splits, or random ones; what had to be merged or left out is reported. `false` are known as such."""
     facts, contrary = _facts(whole, settings)
+    _note_negative(facts, reporter)
     repeated = facts.repeated
     if repeated:
         done = "kept" if settings.duplicates == "keep" else f"merged by {settings.duplicates}"
@@ -44,6 +45,15 @@ def make_splits(
     for warning in splits.warnings():
         reporter.note(warning)
     return _merged(_with_false(splits, facts, contrary, false, settings, reporter), settings, reporter)
+
+
+def _note_negative(facts: Graph, reporter: Reporter) -> None:
+    below = int((facts.weight < 0).sum()) if facts.weighted and facts.columns is None else 0
+    if below and not facts.lower_is_better:
+        reporter.note(
+            f"{facts.source}: {below:,} weights lie below 0 and count as the weakest facts; if they speak against "
+            "their link, say so with --negative-weights against"
+        )
 
 
 def held_out(source: Any, settings: Settings, splits: Splits) -> Aligned:
@@ -98,7 +108,17 @@ def _with_false(
     if settings.focus == "paper" or settings.loss not in ("multiclass-nll", SQUARED_ERROR):
         raise FocuseError("false triples need the focus 'label', or 'off' with the loss multiclass-nll")
     reporter.note(f"{len(every):,} triples known to be false")
-    return replace(splits, false=every)
+    valid, test = (_believed(part, every, reporter) for part in (splits.valid, splits.test))
+    return replace(splits, valid=valid, test=test, false=every)
+
+
+def _believed(part: Aligned, false: Graph, reporter: Reporter) -> Aligned:
+    """A held-out part without what is said to be false."""
+    doubted = np.isin(part.graph.keys, false.keys)
+    if not doubted.any():
+        return part
+    reporter.note(f"{part.graph.source}: {int(doubted.sum()):,} rows are said to be false; they are not evaluated")
+    return replace(part, graph=part.graph.select(~doubted))
 
 
 def _merged(splits: Splits, settings: Settings, reporter: Reporter) -> Splits:

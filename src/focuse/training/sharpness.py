@@ -8,9 +8,11 @@ are learnt later than dull ones, so a training that is too short chooses too dul
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -49,9 +51,12 @@ class Look:
 
 
 def choose_sharpness(
-    settings: Settings, splits: Splits, normaliser: Normaliser, reporter: Reporter
+    settings: Settings, splits: Splits, normaliser: Normaliser, reporter: Reporter, deadline: float = math.inf
 ) -> tuple[Settings, list[Look]]:
-    """The settings with a sharpness, and the looks that it was chosen by; as they are where there is none to choose."""
+    """The settings with a sharpness, and the looks that it was chosen by; as they are where there is none to choose.
+
+    At the `deadline` (of time.monotonic) it is chosen by the looks that there are.
+    """
     if settings.focus != "label" or settings.sharpness is not None:
         return settings, []
     stopping = hold(splits.valid.graph, settings.stopping_share, settings.seed).stopping
@@ -62,12 +67,12 @@ def choose_sharpness(
         )
         return replace(settings, sharpness=USUAL), []
     looks = []
-    for look in _looks(settings, splits, normaliser, stopping, reporter):
+    for look in _looks(settings, splits, normaliser, stopping, reporter, deadline):
         reporter.note(str(look))
         looks.append(look)
         if look.top_mrr < looks[0].top_mrr - TOLERANCE:  # sharper still would cost more
             break
-    chosen = best_of(looks)
+    chosen = best_of(looks) if looks else USUAL
     reporter.note(f"sharpness {chosen:g} chosen on {len(stopping):,} validation triples")
     return replace(settings, sharpness=chosen), looks
 
@@ -87,7 +92,7 @@ def best_of(looks: list[Look]) -> float:
 
 
 def _looks(
-    settings: Settings, splits: Splits, normaliser: Normaliser, stopping: Graph, reporter: Reporter
+    settings: Settings, splits: Splits, normaliser: Normaliser, stopping: Graph, reporter: Reporter, deadline: float
 ) -> Iterator[Look]:
     """A look at each sharpness, the plain model first."""
     known = known_facts([splits.train, splits.valid.graph, splits.test.graph], settings.device)
@@ -96,8 +101,14 @@ def _looks(
     unjudged = replace(splits, valid=Aligned(stopping.select(np.empty(0, np.int64))))
     epochs = min(settings.epochs, max(settings.epochs // SHORT, LEAST))
     for sharpness in (PLAIN, *LADDER):
-        trainer = Trainer(replace(settings, sharpness=sharpness, epochs=epochs), unjudged, normaliser, reporter)
-        trainer.run()
+        short = replace(settings, sharpness=sharpness, epochs=epochs)
+        trainer = Trainer(short, unjudged, normaliser, reporter, deadline=deadline)
+        try:
+            trainer.run()
+        except KeyboardInterrupt:
+            if time.monotonic() < deadline:
+                raise
+            return
         found = evaluate(trainer.engine, judged, splits.train, known)
         yield Look(sharpness, found.top.mrr, found.delta_mrr)
 
@@ -113,7 +124,12 @@ def read_choice(folder: Path) -> list[Look]:
     """The looks of a run's folder; none where it has no such file, or one that nobody can read."""
     with suppress(FileNotFoundError):
         try:
-            return [Look(**row) for row in json.loads((folder / FILE).read_text(encoding="utf-8"))]
-        except (ValueError, TypeError) as error:
+            looks = [Look(**row) for row in json.loads((folder / FILE).read_text(encoding="utf-8"))]
+            if not all(isinstance(value, float) and math.isfinite(value) for look in looks for value in astuple(look)):
+                raise ValueError("looks that are not of numbers")
+            return looks
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise FocuseError(f"{folder / FILE}: damaged file ({error}); remove it") from None
     return []

@@ -50,7 +50,9 @@ template <int loss>
 inline Value exceeded(const Objective& o, const Row& row) {
     const float beyond = row.largest + std::log(row.sum) - row.positive;
     if (loss != LABEL) return softplus(beyond);
-    const float odds = beyond + (row.label < 0.0f ? o.temperature : o.margin), label = std::max(row.label, 0.0f);
+    const bool false_ = row.label < 0.0f;  // held against the mean of its rivals
+    const float odds = beyond + (false_ ? -std::log(static_cast<float>(row.counted)) : o.margin);
+    const float label = std::max(row.label, 0.0f);
     const Value lost = softplus(odds), won = softplus(-odds);
     return {label * lost.value + (1.0f - label) * won.value, label * lost.slope - (1.0f - label) * won.slope};
 }

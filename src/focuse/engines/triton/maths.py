@@ -91,12 +91,12 @@ def excess(positive, most, mass):
 
 
 @triton.jit
-def exceeded(positive, label, most, mass, margin, temperature, loss: tl.constexpr):
-    """A softmax's loss and its slope, by how far the corruptions together exceed the positive."""
+def exceeded(positive, label, cells, most, mass, margin, loss: tl.constexpr):
+    """A softmax's loss and its slope, by how far the corruptions, of which `cells` count, exceed the positive."""
     beyond = excess(positive, most, mass)
     if loss == LABEL:
         some = mass > 0
-        beyond = tl.where(some, beyond, 0.0) + tl.where(label < 0, temperature, margin)
+        beyond = tl.where(some, beyond, 0.0) + tl.where(label < 0, -tl.log(tl.maximum(cells, 1.0)), margin)
         label = tl.maximum(label, 0.0)
         rest = 1.0 - label
         value = tl.where(some, label * softplus(beyond) + rest * softplus(-beyond), 0.0)
@@ -120,7 +120,7 @@ def of_negatives(level, counts, positive, label, cells, most, mass, margin, temp
         if loss == ADVERSARIAL:
             value, slope = share * softplus(level + margin), share * logistic(level + margin)
         else:
-            _value, by_excess = exceeded(positive, label, most, mass, margin, temperature, loss)
+            _value, by_excess = exceeded(positive, label, cells, most, mass, margin, loss)
             slope = share * by_excess
     elif loss == PAIRWISE:
         value, slope = softplus(level - positive), logistic(level - positive)
@@ -138,10 +138,10 @@ def of_negatives(level, counts, positive, label, cells, most, mass, margin, temp
 
 
 @triton.jit
-def of_positive(positive, weight, cells, most, mass, value, slope, margin, temperature, loss: tl.constexpr):
+def of_positive(positive, weight, cells, most, mass, value, slope, margin, loss: tl.constexpr):
     """The whole loss and its slope by h⁺; `value` and `slope` are the sums of what `of_negatives` gives."""
     if loss == MULTICLASS or loss == LABEL:  # noqa: SIM109
-        value, by_excess = exceeded(positive, weight, most, mass, margin, temperature, loss)
+        value, by_excess = exceeded(positive, weight, cells, most, mass, margin, loss)
         slope = -by_excess
     elif loss == PAIRWISE or loss == MARGIN:  # noqa: SIM109
         slope = -slope

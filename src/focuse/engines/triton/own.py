@@ -226,7 +226,7 @@ def own_kernel(
         tl.debug_barrier()
     own_coefficient = settled(
         weights, losses, of_scale, b, own, most, mass, cells, value, slope, of_gain, of_offset,
-        gain, offset, alpha, factor, shift, margin, temperature, form, loss, curve, scaled,
+        gain, offset, alpha, factor, shift, margin, form, loss, curve, scaled,
     )  # fmt: skip
     sent_back(
         entity, head, kind, tail, ids, sides, coefficients, coefficient, own_coefficient, out, b, triples, strength,

@@ -188,13 +188,12 @@ def alphas(weights, beta, scale, b, focused: tl.constexpr, scaled: tl.constexpr)
 @triton.jit
 def settled(
     weights, losses, of_scale, b, own, most, mass, cells, value, slope, of_gain, of_offset,
-    gain, offset, alpha, factor, shift, margin, temperature,
+    gain, offset, alpha, factor, shift, margin,
     form: tl.constexpr, loss: tl.constexpr, curve: tl.constexpr, scaled: tl.constexpr,
 ):  # fmt: skip
     """Writes down positive b's loss and the gradient of `scale`; returns the positive's own coefficient."""
     positive, bend = leveled(own, gain, offset, alpha, shift, curve)
-    label = tl.load(weights + b)
-    value, slope = of_positive(positive, label, cells, most, mass, value, slope, margin, temperature, loss)
+    value, slope = of_positive(positive, tl.load(weights + b), cells, most, mass, value, slope, margin, loss)
     tl.store(losses + b, value)
     by_score = slope * bend * factor
     if scaled:

@@ -162,8 +162,8 @@ def bend_kernel(
 @triton.jit
 def settle_kernel(
     scale, weights, beta, products, masses, sums, losses, own, of_scale, positives, factor, shift, margin,
-    temperature, form: tl.constexpr, loss: tl.constexpr, curve: tl.constexpr, focused: tl.constexpr,
-    scaled: tl.constexpr, fresh: tl.constexpr, block: tl.constexpr,
+    form: tl.constexpr, loss: tl.constexpr, curve: tl.constexpr, focused: tl.constexpr, scaled: tl.constexpr,
+    fresh: tl.constexpr, block: tl.constexpr,
 ) -> None:  # fmt: skip
     """Losses, own coefficients and gradients of `scale` of some positives; those of later groups are added."""
     b = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
@@ -174,8 +174,7 @@ def settle_kernel(
     positive, bend = leveled(product, gain, offset, alpha, shift, curve)
     most, mass, number = tl.load(masses + b * 3), tl.load(masses + b * 3 + 1), tl.load(masses + b * 3 + 2)
     value, slope = tl.load(sums + b * 4), tl.load(sums + b * 4 + 1)
-    label = tl.load(weights + b)
-    value, slope = of_positive(positive, label, number, most, mass, value, slope, margin, temperature, loss)
+    value, slope = of_positive(positive, tl.load(weights + b), number, most, mass, value, slope, margin, loss)
     by_score = slope * bend * factor
     of_gain, of_offset = tl.load(sums + b * 4 + 2) + by_score * product, tl.load(sums + b * 4 + 3) + by_score
     coefficient = per_distance(by_score * gain, product, form)

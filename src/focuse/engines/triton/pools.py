@@ -103,8 +103,7 @@ class _Work:
         settle_kernel[(triton.cdiv(positives, 128),)](
             task.scale_table, task.batch.weight, task.beta, self.products, self.masses, self.sums,
             self.sources.losses, self.own, self.sources.of_scale, positives, task.scale, recipe.shift, recipe.margin,
-            recipe.temperature, form=task.shape()["form"], loss=LOSS_CODES[recipe.loss],
-            curve=NONLINEARITY_CODES[recipe.nonlinearity],
+            form=task.shape()["form"], loss=LOSS_CODES[recipe.loss], curve=NONLINEARITY_CODES[recipe.nonlinearity],
             focused=recipe.focused, scaled=task.scaled, fresh=fresh, block=128,
         )  # fmt: skip
 
