@@ -63,6 +63,16 @@ def test_if_all_are_noise_all_count_the_same() -> None:
     assert explained.tolist() == [0.0] * 4
 
 
+def test_columns_of_which_little_is_told_count_the_same() -> None:
+    graph = random_graph(4000, 0)
+    random = np.random.default_rng(0)
+    effect = random.random(len(graph.entities))[graph.head]
+    little = effect * 0.2 + random.random(4000)
+    importance, explained = learn_importance([(graph, little / little.max()), (graph, random.random(4000))])
+    assert 0 < explained[0] < 0.05
+    assert importance.tolist() == [0.5, 0.5]
+
+
 def test_chance_in_a_small_graph_is_not_taken_for_structure() -> None:
     told = [
         explained_share(random_graph(150, seed), np.random.default_rng(seed).random(150), seed) for seed in range(60)

@@ -208,6 +208,33 @@ def test_other_curves_have_other_intervals(small: Graph, tmp_path: Path, monkeyp
     assert not np.allclose(found, off)
 
 
+def test_intervals_reach_beyond_the_weights_of_train() -> None:
+    graph = rated()
+    train, more = graph.select(np.arange(2500)), graph.select(np.arange(2500, 4000))
+    wider = replace(more, weight=3 + 2 * (more.weight - 3))  # −1 to 7 where train has 1 to 5
+    valid, test = wider.select(np.arange(900)), wider.select(np.arange(900, 1500))
+    run = focuse.train(train, valid=valid, test=test, dim=8, epochs=2, check_every=2, progress=False)
+    table = run.weigh().intervals
+    assert table is not None
+    for name, figures in table.rows.items():
+        assert figures.coverage == pytest.approx(0.9, abs=0.04), name
+
+
+def test_a_known_fact_is_not_guessed(run: focuse.Run) -> None:
+    train = run.splits.train
+    found = run.weights(train)
+    assert all(row.known for row in found[:20])
+    np.testing.assert_array_equal(found.columns["known"], np.ones(len(train)))
+    assert ((found.low <= train.weight) & (train.weight <= found.high)).all()
+    alone = (
+        np.bincount(np.unique(train.keys, return_inverse=True)[1])[np.unique(train.keys, return_inverse=True)[1]] == 1
+    )
+    for name in ("expected", "typical", "low", "high"):
+        np.testing.assert_allclose(getattr(found, name)[alone], train.weight[alone])
+    new = run.weights(run.splits.test.graph)
+    assert new.columns["known"].sum() == np.isin(run.splits.test.graph.keys, train.keys).sum()
+
+
 def test_neither_validation_nor_edges(small: Graph) -> None:
     bare = focuse.train(small, valid_share=0.0, dim=4, epochs=1, progress=False)
     with pytest.raises(FocuseError, match="no validation triples to calibrate on"):
@@ -243,6 +270,28 @@ class TestColumns:
         for one in judged.values():
             rows = one.table.rows
             assert rows["complex, expected"]["positives"].errors.mse < rows["relation mean"]["positives"].errors.mse
+
+    def test_parts_are_the_run_s_own(self, both: focuse.Run) -> None:
+        whole = held_parts(both.splits.valid.graph, both.settings.stopping_share, both.settings.seed)[0]
+        apart = both._column_weigher("distance").parts
+        for name in ("stopping", "calibration", "conformal"):
+            assert 0 < len(getattr(apart, name)) < len(getattr(whole, name))
+            assert set(getattr(apart, name).keys) <= set(getattr(whole, name).keys)
+
+    def test_one_triple_of_one_column(self, both: focuse.Run) -> None:
+        one, many = both.weight(*TRIPLES[0], column="distance"), both.weights(TRIPLES, column="distance")
+        assert one == many[0]
+        assert 20 < one.expected < 90
+
+    def test_a_model_s_own_confidence_is_of_all_columns(self) -> None:
+        table = rated(1500).to_pandas().rename(columns={"weight": "stars"})
+        table["hundreds"] = table["stars"] * 100
+        many = read(table, columns=["head", "relation", "tail", "stars", "hundreds"])
+        run = focuse.train(
+            many, model="ukge-rect", normalize="global", dim=8, epochs=2, check_every=2, valid_share=0.2, progress=False
+        )
+        assert "ukge-rect" in run.weigh(forests=False).table.rows
+        assert "ukge-rect" not in run.weigh_columns()["hundreds"].table.rows
 
     def test_all_of_them_merged_lie_between_0_and_1(self, both: focuse.Run) -> None:
         found = both.weights(replace(both.splits.test.graph, columns=None))

@@ -149,3 +149,20 @@ def test_a_curve_that_knows_more_has_a_say(made: Estimator, parts: tuple[Graph, 
     assert helped.mix[1] > 0.1
     errors = [np.mean((one(test.head, test.relation, test.tail).expected - test.weight) ** 2) for one in (made, helped)]
     assert errors[1] < errors[0]
+
+
+def test_rows_that_repeat_each_other_are_held_out_together() -> None:
+    graph = planted(2000)
+    twice = graph.select(np.concatenate([np.arange(2000), np.arange(0, 2000, 2)]))
+    folds = estimate._folds(twice, 0)
+    assert sorted(np.concatenate(folds)) == list(range(3000))
+    of = np.empty(3000, np.int64)
+    for number, fold in enumerate(folds):
+        of[fold] = number
+    np.testing.assert_array_equal(of[2000:], of[:2000:2])
+    assert min(map(len, folds)) > 200
+    again = replace(twice, weight=np.arange(3000) / 3000)  # the same triples with other weights are other edges
+    of_again = np.empty(3000, np.int64)
+    for number, fold in enumerate(estimate._folds(again, 0)):
+        of_again[fold] = number
+    assert (of_again[2000:] != of_again[:2000:2]).mean() > 0.8

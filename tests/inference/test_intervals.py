@@ -67,3 +67,16 @@ def test_intervals_by_hand() -> None:
 def test_no_such_coverage(coverage: object) -> None:
     with pytest.raises(FocuseError, match="give a share above 0 and below 1"):
         check_coverage(coverage)  # type: ignore[arg-type]
+
+
+def test_weights_beyond_the_range_are_covered_too() -> None:
+    random = np.random.default_rng(4)
+    truth, middle = random.normal(0.5, 0.6, 4000), np.full(4000, 0.5)
+    kind = np.zeros(4000, np.int64)
+    made = measure(truth[:2000], middle[:2000], np.zeros(2000), kind[:2000], 1)
+    assert not made.within
+    low, high = made.interval(middle[2000:], np.zeros(2000), kind[2000:], 0.9)
+    assert np.mean((low <= truth[2000:]) & (truth[2000:] <= high)) == pytest.approx(0.9, abs=0.03)
+    inside = measure(np.clip(truth, 0, 1), middle, np.zeros(4000), kind, 1)
+    assert inside.within
+    assert max(bound.max() for bound in inside.interval(middle, np.zeros(4000), kind, 0.99)) <= 1

@@ -102,3 +102,18 @@ def test_beliefs_of_the_surroundings_count() -> None:
     sure = made.of(np.zeros(2), np.array([0.9, 0.1]), np.zeros(2, np.int64))
     assert sure[0] > 0.9
     assert sure[1] < 0.1
+
+
+def test_no_number_of_rows_makes_certain() -> None:
+    """Scores that part facts from others without fail: n rows of a kind say (n + 1) / (n + 2), not 1."""
+    facts, false = triples(0, 40), triples(1, 60)
+
+    def parting(head: Any, relation: Any, tail: Any) -> np.ndarray:
+        return np.where(np.arange(len(head)) < 40, 1.0, -1.0)
+
+    made = fit_probability(facts, false, parting, None, "isotonic", 0.4)
+    kind = facts.relation[:1]
+    high, low = (made.of(np.array([score]), None, kind)[0] for score in (1.0, -1.0))
+    assert (high, low) == (pytest.approx(41 / 42), pytest.approx(1 / 62))
+    rare = made.at(0.001).of(np.array([1.0]), None, kind)[0]
+    assert rare == pytest.approx(1 / (1 + (1 - high) / high * (0.4 / 0.6) * (0.999 / 0.001)))

@@ -7,8 +7,11 @@ import signal
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 import focuse
@@ -330,6 +333,7 @@ class TestDamage:
             (lambda text: text.replace("[settings]", "[sittings]"), "settings"),
             (lambda text: text.replace("[unseen", "[onseen"), "unseen"),
             (lambda text: "\ufffe" + text, "damaged"),
+            (lambda text: text.replace("rows = 0", 'rows = "x"'), "no number"),
         ],
     )
     def test_run_toml(self, folder, change, says):
@@ -338,6 +342,31 @@ class TestDamage:
         path.write_text(change(before), encoding="utf-8")
         assert path.read_text(encoding="utf-8") != before
         self.refuses(folder, "run.toml", says)
+
+    @pytest.mark.parametrize(
+        ("name", "change", "says"),
+        [
+            ("splits", lambda arrays: arrays["train/weight"].fill(np.nan), "no number"),
+            ("splits", lambda arrays: arrays.update({"train/head": arrays["train/head"].astype(float)}), "other kinds"),
+            ("splits", lambda arrays: arrays.update({"test/tail": arrays["test/tail"][1:]}), "another length"),
+            ("splits", lambda arrays: arrays.update({k: v[:0] for k, v in arrays.items() if "train" in k}), "no edges"),
+            ("normaliser", lambda arrays: arrays.update({"low": arrays["low"][:1]}), "damaged"),
+        ],
+    )
+    def test_arrays_that_cannot_be(self, folder, name, change, says):
+        path = folder / f"{name}.safetensors"
+        arrays = {key: value.copy() for key, value in load_arrays(path).items()}
+        change(arrays)
+        save_arrays(arrays, path)
+        self.refuses(folder, path.name, says)
+
+    def test_history(self, folder):
+        path = folder / "history.jsonl"
+        path.write_text('{"epoch": 1, "loss": "x"}\n{"epoch": 2, "loss": 0.5}\n' + "[" * 100_000, encoding="utf-8")
+        assert [row["epoch"] for row in focuse.load(folder).history] == [2]
+        path.unlink()
+        path.mkdir()
+        self.refuses(folder, path.name, "damaged")
 
     def test_no_run_at_all(self, tmp_path):
         for act in (focuse.load, focuse.resume):

@@ -75,6 +75,12 @@ class TestBeta:
         assert same(train(small, beta=1.0, nonlinearity="linear"), train(small, focus="off"))
 
 
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_sharpness_of_0_is_the_plain_model_bit_by_bit(small, sampling):
+    asked = {"sampling": sampling, "decay": None, "burn_in": 0, "epochs": 3}
+    assert same(train(small, focus="label", sharpness=0.0, **asked), train(small, focus="off", **asked))
+
+
 def test_the_loss_falls(small):
     losses = [row["loss"] for row in train(small, focus="off", epochs=30, patience=99).history]
     assert losses[-1] < 0.8 * losses[0]

@@ -132,6 +132,26 @@ def test_held_out_rows_against_a_link_are_not_evaluated(signed: Any, listen: Any
     assert run.evaluate(held).all.n == 2
 
 
+def test_what_is_said_to_be_false_is_not_evaluated(signed: Any, listen: Any) -> None:
+    recorder = listen()
+    held = [("h4", "r", "t2", 2), ("h6", "r", "t4", 1), ("h8", "r", "t6", 1)]
+    facts = [row for row in signed if row[:3] not in {one[:3] for one in held}]
+    run = train(facts, valid=held, test=held, false=[held[1][:3]], focus="off", negative_weights="against")
+    for part in (run.splits.valid, run.splits.test):
+        assert len(part.graph) == 2
+        assert not np.isin(part.graph.keys, run.splits.false.keys).any()  # type: ignore[union-attr]
+    assert sum("1 rows are said to be false; they are not evaluated" in note for note in recorder.notes) == 2
+
+
+def test_weights_below_0_without_a_meaning_are_pointed_out(signed: Any, listen: Any) -> None:
+    recorder = listen()
+    train(signed, focus="off")
+    assert any("weights lie below 0 and count as the weakest facts" in note for note in recorder.notes)
+    recorder.notes.clear()
+    train(signed, focus="off", negative_weights="against")
+    assert not any("lie below 0" in note for note in recorder.notes)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

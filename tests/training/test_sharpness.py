@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 
 import numpy as np
 import pytest
 
 import focuse
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, Stopped
 from focuse.graph import from_columns
 from focuse.training import sharpness as module
 from focuse.training.progress import Silent
@@ -61,7 +62,7 @@ class TestChoosing:
         assert run.settings.sharpness == best_of(run.choice)
         assert len([text for text in notes.texts if text.startswith(("plain:", "sharpness "))]) == len(run.choice) + 1
         again = focuse.load(tmp_path / "run")
-        assert again.choice == run.choice
+        assert again.choice == run.choice == focuse.resume(tmp_path / "run", epochs=11, progress=False).choice
         assert again.settings.sharpness == run.settings.sharpness
 
     def test_one_that_is_given_needs_no_looks(self, planted):
@@ -76,6 +77,12 @@ class TestChoosing:
         run = focuse.train(planted, **QUICK)
         assert [look.sharpness for look in run.choice] == [0.0, 1.0, 2.0]
         assert run.settings.sharpness == 1.0
+
+    def test_ends_with_what_it_has_when_time_is_up(self, planted, tmp_path):
+        with pytest.raises(Stopped):
+            focuse.train(planted, deadline=time.monotonic(), out=tmp_path / "run", **QUICK)
+        again = focuse.resume(tmp_path / "run", progress=False)
+        assert (again.settings.sharpness, again.choice) == (module.USUAL, [])
 
     def test_with_little_validation_the_usual_one_is_taken(self, small):
         notes = Notes()
@@ -115,7 +122,21 @@ class TestFile:
         assert not (tmp_path / FILE).exists()
         assert read_choice(tmp_path) == []
 
-    @pytest.mark.parametrize("text", ["{", json.dumps([{"sharpness": 1}]), "[3]"])
+    def test_a_folder_in_its_place_is_one_line(self, tmp_path):
+        (tmp_path / FILE).mkdir()
+        with pytest.raises(FocuseError, match="damaged file"):
+            read_choice(tmp_path)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "{",
+            json.dumps([{"sharpness": 1}]),
+            "[3]",
+            '[{"sharpness": 1.0, "top_mrr": "x", "delta_mrr": 0.1}]',
+            "[" * 100_000,
+        ],
+    )
     def test_a_damaged_one_is_one_line(self, tmp_path, text):
         (tmp_path / FILE).write_text(text)
         with pytest.raises(FocuseError, match="damaged file"):

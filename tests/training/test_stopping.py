@@ -213,3 +213,15 @@ def test_the_best_look_is_the_highest_mrr_or_the_lowest_mse() -> None:
         "epoch": 2,
         "valid_mse": 0.0,
     }
+
+
+def test_a_model_of_confidence_is_judged_without_a_look_at_test(small):
+    """Other facts in test, other corruptions to leave out: the figures that stop training stay."""
+    import focuse
+
+    train, valid, test = (small.select(rows) for rows in np.split(np.arange(len(small)), [400, 480]))
+    runs = [
+        focuse.train(train, valid=valid, test=part, model="ukge-rect", dim=8, epochs=2, check_every=1, progress=False)
+        for part in (test, test.select(np.arange(3)))
+    ]
+    assert [row["valid_mse"] for row in runs[0].history] == [row["valid_mse"] for row in runs[1].history]
