@@ -220,7 +220,7 @@ class Store:
                 row = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(row, dict) and isinstance(row.get("epoch"), int) and isinstance(row.get("loss"), float):
+            if isinstance(row, dict) and isinstance(row.get("epoch"), int) and isinstance(row.get("loss"), int | float):
                 rows.append(row)
         return rows
 
