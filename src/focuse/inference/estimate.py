@@ -155,7 +155,7 @@ def fit(
     known_keys: AnyIds | None = None,
     seed: int = 0,
 ) -> Estimator:
-    """An estimator of train's weights, which are shares in [0, 1], as are those of `held`.
+    """An estimator of train's weights, which are shares in [0, 1]; those of `held` may lie beyond.
 
     `score` gives a model's scores of triples, `curve` shares by a calibration of them (else the relation's mean stands
     in), `known_keys` more facts that no drawn negative may be.

@@ -218,15 +218,12 @@ class Weigher:
         """The weights of unseen edges, from train and the parts of validation."""
         train, score, plain = self.estimator_parts()
         parts = self.parts
-        # What is fitted keeps to [0, 1]; what measures may lie beyond, as weights that are asked for later may.
-        held = Held(
-            self._shared(parts.stopping), self._shared(parts.calibration), self._shared(parts.conformal, beyond=True)
-        )
+        held = Held(*(self._shared(part) for part in (parts.stopping, parts.calibration, parts.conformal)))
         return fit(train, held, score, plain, self.fitting_keys(), seed)
 
-    def _shared(self, graph: Graph, beyond: bool = False) -> Graph:
-        share = in_shares(graph.weight, self.splits.train) if beyond else self._share(graph.weight)
-        return replace(graph, weight=share, lower_is_better=False)
+    def _shared(self, graph: Graph) -> Graph:
+        """In shares; held-out ones may lie beyond [0, 1], as weights that are asked for later may."""
+        return replace(graph, weight=in_shares(graph.weight, self.splits.train), lower_is_better=False)
 
     def intervals(self, test: Graph, coverage: float = COVERAGE) -> IntervalTable | None:
         """Coverage and width on test beside intervals of constant width; None without conformal rows."""
