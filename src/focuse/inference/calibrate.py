@@ -14,7 +14,6 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -103,12 +102,13 @@ def fit_curves(
     Facts may weigh less the higher they score (a plain model need not order by weight), so their curve runs either
     way; a `doubting` one only rises. With `never_sure` shares are of facts, and no curve reaches 0 or 1.
     """
-    isotonic = choose("calibration", method, METHODS) == "isotonic"
-    fit = partial(_isotonic, never_sure=never_sure) if isotonic else _platt
+    fit = {"isotonic": _isotonic, "platt": _platt}[choose("calibration", method, METHODS)]
     parts: list[Part | None] = [fit(score, share, doubting), *([None] * len(means))]
     for kind, rows in _grouped(relation, len(means)):
         if len(rows) >= FEWEST:
             parts[kind + 1] = fit(score[rows], share[rows], doubting)
+    if never_sure and method == "isotonic":
+        parts = _unsure(parts, score)
     facts = np.bincount(relation, minlength=len(means)).astype(np.float64)
     count = np.where(facts >= FEWEST, facts, 0.0)
     typical = float(means @ facts / facts.sum())
@@ -138,21 +138,27 @@ def _packed(method: str, parts: list[Part | None]) -> Arrays:
     }
 
 
-def _isotonic(score: Floats, share: Floats, rising: bool, never_sure: bool = False) -> Part:
-    """Knots of the monotone step curve of least squared error.
+def _unsure(parts: list[Part | None], score: Floats) -> list[Part | None]:
+    """The curves between bounds that the pooled one, which comes first, sets with its scores [n].
 
-    `never_sure`: a step of n rows that are all facts stands at (n + 1) / (n + 2), one of none at 1 / (n + 2) (Laplace's
-    rule of succession), since no number of rows makes certain.
+    Where n rows of all relations are facts without exception the next one is with (n + 1) / (n + 2), where none is with
+    1 / (n + 2) (Laplace's rule of succession): no number of rows makes certain.
     """
+    pooled = parts[0]
+    if pooled is None:
+        return parts
+    there = np.interp(score, *pooled)
+    least, most = 1 / ((there == 0).sum() + 2), 1 - 1 / ((there == 1).sum() + 2)
+    return [part and (part[0], np.clip(part[1], least, most)) for part in parts]
+
+
+def _isotonic(score: Floats, share: Floats, rising: bool) -> Part:
+    """Knots of the monotone step curve of least squared error."""
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped, unused-ignore]
 
     way = rising or not spearman(score, share) < 0
     fitted = IsotonicRegression(y_min=0.0, y_max=1.0, increasing=way, out_of_bounds="clip").fit(score, share)
-    knots, steps = np.asarray(fitted.X_thresholds_, np.float64), np.asarray(fitted.y_thresholds_, np.float64)
-    if never_sure:
-        there = fitted.predict(score)
-        steps = np.clip(steps, 1 / ((there == 0).sum() + 2), 1 - 1 / ((there == 1).sum() + 2))
-    return knots, steps
+    return np.asarray(fitted.X_thresholds_, np.float64), np.asarray(fitted.y_thresholds_, np.float64)
 
 
 def _platt(score: Floats, share: Floats, rising: bool) -> Part:
