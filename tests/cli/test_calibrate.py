@@ -79,6 +79,9 @@ def test_own_negatives_and_another_base_rate(calibrated, copied, tmp_path):
     few.write_text("e1\tr0\te2\nnobody\tr0\te2\n", encoding="utf-8")
     with pytest.raises(FocuseError, match=r"0 negatives left \(1 stand in the graph as facts, 1 have unknown names\)"):
         calibrated(copied, "--negatives", few)
+    few.write_text("e1\tr0\te1\n" * 10, encoding="utf-8")
+    with pytest.raises(FocuseError, match="1 negatives left"):
+        calibrated(copied, "--negatives", few)
     with pytest.raises(FocuseError, match=r"base rate 1\.0: give the share of facts"):
         calibrated(copied, "--base-rate", "1")
 

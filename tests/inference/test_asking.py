@@ -220,6 +220,31 @@ def test_intervals_reach_beyond_the_weights_of_train() -> None:
         assert figures.coverage == pytest.approx(0.9, abs=0.04), name
 
 
+def test_curves_leave_no_trace_of_earlier_ones(run: focuse.Run, folder: Path, tmp_path: Path) -> None:
+    """Whichever were fitted before, in memory or stored: what is told follows from the last ones."""
+    told = {}
+    for name, methods in {"at once": ["isotonic"], "after others": ["platt", "isotonic"]}.items():
+        copy = Path(shutil.copytree(folder, tmp_path / name))
+        one = focuse.load(copy)
+        for method in methods:
+            one.calibrate(method)
+        told[name] = one.weights(run.splits.test.graph).columns
+        told[f"{name}, loaded"] = focuse.load(copy).weights(run.splits.test.graph).columns
+    for columns in told.values():
+        for name, column in columns.items():
+            np.testing.assert_allclose(column, told["at once"][name], rtol=1e-9)
+
+
+def test_one_weight_of_train_has_no_intervals(small: Graph) -> None:
+    train, rest = small.select(np.arange(400)), small.select(np.arange(400, 600))
+    constant = replace(train, weight=np.full(400, 5.0))
+    held = replace(rest, weight=3 + np.arange(200) / 30)
+    run = focuse.train(constant, valid=held, test=held, dim=4, epochs=1, progress=False)
+    found = run.weights(TRIPLES[1:])
+    assert np.isnan(found.low).all()
+    assert any("no intervals" in note for note in found.notes)
+
+
 def test_a_known_fact_is_not_guessed(run: focuse.Run) -> None:
     train = run.splits.train
     found = run.weights(train)
@@ -277,6 +302,18 @@ class TestColumns:
         for name in ("stopping", "calibration", "conformal"):
             assert 0 < len(getattr(apart, name)) < len(getattr(whole, name))
             assert set(getattr(apart, name).keys) <= set(getattr(whole, name).keys)
+
+    def test_a_column_of_a_few_edges_is_passed_over(self) -> None:
+        table = rated(600).to_pandas().rename(columns={"weight": "stars"})
+        table["rare"] = np.where(np.arange(600) % 50 == 0, table["stars"], np.nan)
+        many = read(table, columns=["head", "relation", "tail", "stars", "rare"])
+        run = focuse.train(many, dim=4, epochs=1, valid_share=0.05, test_share=0.3, progress=False)
+        assert len(run._column_weigher("rare").parts.calibration) == 0
+        assert set(run.weigh_columns()) == {"stars"}
+        found = run.weights(TRIPLES, column="rare")
+        assert np.isfinite(found.expected).all()
+        assert np.isfinite(found.probability).all()
+        assert not any("no probabilities" in note for note in found.notes)
 
     def test_one_triple_of_one_column(self, both: focuse.Run) -> None:
         one, many = both.weight(*TRIPLES[0], column="distance"), both.weights(TRIPLES, column="distance")

@@ -74,9 +74,15 @@ def test_weights_beyond_the_range_are_covered_too() -> None:
     truth, middle = random.normal(0.5, 0.6, 4000), np.full(4000, 0.5)
     kind = np.zeros(4000, np.int64)
     made = measure(truth[:2000], middle[:2000], np.zeros(2000), kind[:2000], 1)
-    assert not made.within
+    assert made.least < 0 < 1 < made.most
     low, high = made.interval(middle[2000:], np.zeros(2000), kind[2000:], 0.9)
     assert np.mean((low <= truth[2000:]) & (truth[2000:] <= high)) == pytest.approx(0.9, abs=0.03)
     inside = measure(np.clip(truth, 0, 1), middle, np.zeros(4000), kind, 1)
-    assert inside.within
+    assert (inside.least, inside.most) == (0.0, 1.0)
     assert max(bound.max() for bound in inside.interval(middle, np.zeros(4000), kind, 0.99)) <= 1
+
+
+def test_too_few_rows_beyond_the_range_promise_all_that_was_seen() -> None:
+    made = measure(np.array([-0.5, 0.2, 1.7]), np.full(3, 0.5), np.zeros(3), np.zeros(3, np.int64), 1)
+    low, high = made.interval(np.array([0.5]), np.zeros(1), np.zeros(1, np.int64), 0.9)
+    assert (low.tolist(), high.tolist()) == ([-0.5], [1.7])

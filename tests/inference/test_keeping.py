@@ -32,11 +32,13 @@ def half(head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> np.ndarray
     return np.full(len(head), 0.5)
 
 
-def estimator(relation: int = 1, mix: tuple[float, ...] = (1.0, 0.0, 0.0)) -> Estimator:
+def estimator(relation: int = 1) -> Estimator:
     random = np.random.default_rng(0)
     forest = grow(random.normal(size=(100, 3)), random.random(100), trees=3)
-    conformal = Conformal(random.random(5), np.full(5, relation), 2, within=False)
-    return Estimator(GRAPH, half, half, {"facts": forest, "link": forest}, np.array(mix), conformal, ("a note",))
+    conformal = Conformal(random.random(5), np.full(5, relation), 2, -0.5, 1.5)
+    return Estimator(
+        GRAPH, half, half, {"facts": forest, "link": forest}, np.array([1.0, 0.0, 0.0]), conformal, ("a note",)
+    )
 
 
 def test_an_estimator_comes_back(tmp_path: Path) -> None:
@@ -47,17 +49,16 @@ def test_an_estimator_comes_back(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).normal(size=(20, 3))
     np.testing.assert_array_equal(again.forests["facts"](rows), made.forests["facts"](rows))
     np.testing.assert_array_equal(again.conformal.off, made.conformal.off)
-    assert (again.notes, again.mix.tolist(), again.conformal.within) == (made.notes, made.mix.tolist(), False)
+    assert (again.notes, again.mix.tolist()) == (made.notes, made.mix.tolist())
+    assert (again.conformal.least, again.conformal.most) == (-0.5, 1.5)
     assert load_estimator(tmp_path, "other", "c", GRAPH, half, half) is None
     assert load_estimator(tmp_path / "none", "t", "c", GRAPH, half, half) is None
 
 
-def test_other_curves_matter_only_where_they_are_mixed_in(tmp_path: Path) -> None:
+def test_of_other_curves_it_is_made_anew(tmp_path: Path) -> None:
     save_estimator(estimator(), tmp_path, "t", "c")
-    assert load_estimator(tmp_path, "t", "others", GRAPH, half, half) is not None
-    save_estimator(estimator(mix=(0.7, 0.3, 0.0)), tmp_path, "t", "c")
-    assert load_estimator(tmp_path, "t", "c", GRAPH, half, half) is not None
     assert load_estimator(tmp_path, "t", "others", GRAPH, half, half) is None
+    assert load_estimator(tmp_path, "t", None, GRAPH, half, half) is not None  # whichever they were
 
 
 def test_of_another_layout_it_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +69,7 @@ def test_of_another_layout_it_is_made_anew(tmp_path: Path, monkeypatch: pytest.M
 
 DAMAGES = {
     "conformal rows of unknown relations": lambda arrays, about: arrays["conformal/relation"].fill(7),
-    "conformal rows that do not fit": lambda arrays, about: about.update(within="yes"),
+    "conformal rows that do not fit": lambda arrays, about: about.update(range=[0.5, 1.0]),
     "numbers that cannot be": lambda arrays, about: arrays["conformal/off"].fill(np.nan),
     "shares that do not make 1": lambda arrays, about: arrays["mix"].fill(0.5),
     "forests that do not belong together": lambda arrays, about: about.update(forests=["facts"]),

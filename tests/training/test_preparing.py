@@ -141,6 +141,7 @@ def test_what_is_said_to_be_false_is_not_evaluated(signed: Any, listen: Any) -> 
         assert len(part.graph) == 2
         assert not np.isin(part.graph.keys, run.splits.false.keys).any()  # type: ignore[union-attr]
     assert sum("1 rows are said to be false; they are not evaluated" in note for note in recorder.notes) == 2
+    assert run.evaluate(held).all.n == 2
 
 
 def test_weights_below_0_without_a_meaning_are_pointed_out(signed: Any, listen: Any) -> None:

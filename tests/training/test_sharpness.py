@@ -84,6 +84,11 @@ class TestChoosing:
         again = focuse.resume(tmp_path / "run", progress=False)
         assert (again.settings.sharpness, again.choice) == (module.USUAL, [])
 
+    def test_is_never_plain_for_want_of_time(self, planted, monkeypatch):
+        monkeypatch.setattr(module, "_looks", lambda *_: iter([Look(0.0, 0.9, 0.0)]))
+        run = focuse.train(planted, **QUICK)
+        assert (run.settings.sharpness, run.choice) == (module.USUAL, [])
+
     def test_with_little_validation_the_usual_one_is_taken(self, small):
         notes = Notes()
         run = focuse.train(small, **{**QUICK, "progress": notes})

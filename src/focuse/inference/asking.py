@@ -168,9 +168,10 @@ class WeightMethods:
         aligned = self._test(test)
         found = {}
         for name in self._merger().names:
-            one = replace(aligned, graph=aligned.graph.column(name))
-            if len(one.graph):
-                found[name] = self._column_weigher(name).judge(one, None, None, STRONG, coverage=coverage)
+            one, weigher = replace(aligned, graph=aligned.graph.column(name)), self._column_weigher(name)
+            known = weigher.calibration is not None or (weigher.estimator is not None and weigher.estimator.forests)
+            if len(one.graph) and known:  # a column of a few edges may be missing in every part of validation
+                found[name] = weigher.judge(one, None, None, STRONG, coverage=coverage)
         return found
 
     # ---- what is fitted -------------------------------------------------------------------------------------------
@@ -236,12 +237,12 @@ class WeightMethods:
         made = plain.fit(method or "isotonic")
         if made is None:
             raise FocuseError(NO_VALIDATION)
+        known = replace(plain, calibration=made)
+        learnt = self._fitted.get("estimator") or self._stored_estimator(known, None)
         self._calibration = made
         self._keep_calibration()
-        known = replace(plain, calibration=made)
-        if self._estimator(known).mix[1] > 0:  # then the curves are part of what it tells, and these are others
-            self._fitted["estimator"] = known.fit_estimator(self.settings.seed)
-            self._keep("estimator")
+        self._fitted["estimator"] = known.fit_estimator(self.settings.seed, learnt)
+        self._keep("estimator")
         known = replace(known, estimator=self._estimator(known))
         self._fitted["probability"] = self._fit_probability(known, method, false, base_rate)
         self._keep("probability")
@@ -253,15 +254,18 @@ class WeightMethods:
 
     def _estimator(self, known: Weigher) -> Estimator:
         if "estimator" not in self._fitted:
-            found = None
-            if self.folder is not None and self.tables:
-                curves = "" if known.calibration is None else known.calibration.digest()
-                found = keeping.load_estimator(self.folder, self.tables, curves, *known.estimator_parts())
+            curves = "" if known.calibration is None else known.calibration.digest()
+            found = self._stored_estimator(known, curves)
             self._fitted["estimator"] = found or known.fit_estimator(self.settings.seed)
             if found is None:
                 self._keep("estimator")
         made: Estimator = self._fitted["estimator"]
         return made
+
+    def _stored_estimator(self, known: Weigher, curves: str | None) -> Estimator | None:
+        if self.folder is None or not self.tables:
+            return None
+        return keeping.load_estimator(self.folder, self.tables, curves, *known.estimator_parts())
 
     def _probability(self, known: Weigher) -> Probability | None:
         if "probability" not in self._fitted:
@@ -307,10 +311,12 @@ class WeightMethods:
         nothing = rows.weight == 0
         rows = rows.select(nothing) if nothing.any() else rows
         left = rows.select(~np.isin(rows.keys, known))
-        if len(left) >= FEWEST_NEGATIVES:
+        if len(np.unique(left.keys)) >= FEWEST_NEGATIVES:
             return left
         why = f"{len(rows) - len(left):,} stand in the graph as facts, {aligned.unseen.rows:,} have unknown names"
-        raise FocuseError(f"{rows.source}: {len(left):,} negatives left ({why}); give {FEWEST_NEGATIVES} or more")
+        raise FocuseError(
+            f"{rows.source}: {len(np.unique(left.keys)):,} negatives left ({why}); give {FEWEST_NEGATIVES} or more"
+        )
 
     # ---- storing --------------------------------------------------------------------------------------------------
 

@@ -139,17 +139,24 @@ def _packed(method: str, parts: list[Part | None]) -> Arrays:
 
 
 def _unsure(parts: list[Part | None], score: Floats) -> list[Part | None]:
-    """The curves between bounds that the pooled one, which comes first, sets with its scores [n].
+    """The curves without 0 and 1, by what the pooled one, which comes first, shows with its scores [n].
 
     Where n rows of all relations are facts without exception the next one is with (n + 1) / (n + 2), where none is with
-    1 / (n + 2) (Laplace's rule of succession): no number of rows makes certain.
+    1 / (n + 2) (Laplace's rule of succession), but no step moves past the next one.
     """
     pooled = parts[0]
     if pooled is None:
         return parts
     there = np.interp(score, *pooled)
-    least, most = 1 / ((there == 0).sum() + 2), 1 - 1 / ((there == 1).sum() + 2)
-    return [part and (part[0], np.clip(part[1], least, most)) for part in parts]
+    between = there[(there > 0) & (there < 1)]
+    none, every = 1 / ((there == 0).sum() + 2), 1 - 1 / ((there == 1).sum() + 2)
+    least, most = min(none, between.min(initial=0.5)), max(every, between.max(initial=0.5))
+    return [part and (part[0], _inside(part[1], least, most)) for part in parts]
+
+
+def _inside(steps: Floats, least: float, most: float) -> Floats:
+    between = steps[(steps > 0) & (steps < 1)]
+    return np.clip(steps, min(least, between.min(initial=1.0)), max(most, between.max(initial=0.0)))
 
 
 def _isotonic(score: Floats, share: Floats, rising: bool) -> Part:

@@ -42,6 +42,7 @@ EARNED = 0.98  # a further guess must bring the squared error below this much of
 STAGE_ONE = ("facts", "link")
 STAGE_TWO = ("facts_second", "doubting_second", "doubting_middle")
 BOUNDS = ("middle", "spread")
+USELESS = "surroundings do not beat the plain guess on held-out rows; the plain guess is used"
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,24 +167,32 @@ def fit(
     notes: list[str] = []
     nothing = Conformal(np.empty(0), np.empty(0, np.int64), len(train.relations))
     made = Estimator(train, score, plain, forests, np.array([1.0, 0.0, 0.0]), nothing)
-    with _threads(train):
-        if len(train) < FEWEST_EDGES or not np.ptp(train.weight) > 0:
-            notes.append(
-                f"{len(train):,} edges in train with {_kinds(train)}: too few to learn weights from their surroundings"
-            )
-        else:
+    if len(train) < FEWEST_EDGES or not np.ptp(train.weight) > 0:
+        notes.append(
+            f"{len(train):,} edges in train with {_kinds(train)}: too few to learn weights from their surroundings"
+        )
+    else:
+        with _threads(train):
             forests |= _stage_one(train, seed)
             if len(held.calibration) >= FEWEST_CALIBRATION:
                 forests |= _stage_two(made, held.calibration, known, seed)
                 _keep_if_better(made, held.stopping)
+    return finish(replace(made, notes=tuple(notes)), held)
+
+
+def finish(made: Estimator, held: Held) -> Estimator:
+    """The same with all that follows from the forests of both stages and the curve: mix, bounds and intervals."""
+    forests = {name: forest for name, forest in made.forests.items() if name not in BOUNDS}
+    made = replace(made, forests=forests, _memory={})
+    with _threads(made.train):
         made = replace(made, mix=_mix(made, held))
         if forests and not made.mix[0] > 0:
             forests.clear()
-            notes.append("surroundings do not beat the plain guess on held-out rows; the plain guess is used")
+            made = replace(made, notes=(*made.notes, USELESS))
         bounds = held.stopping if len(held.stopping) >= FEWEST_BOUNDS else held.calibration
         if forests and len(bounds) >= FEWEST_BOUNDS:
             forests |= _bounds(made, bounds)
-        return replace(made, conformal=_measured(made, measuring(made, held)), notes=tuple(notes), _memory={})
+        return replace(made, conformal=_measured(made, measuring(made, held)))
 
 
 @contextmanager

@@ -46,13 +46,14 @@ def conformal_quantile(off: Floats, coverage: float) -> float:
 class Conformal:
     """What the conformal rows said: how far off each guess was (`off` [n], in spreads), and of which `relation` [n].
 
-    `within`: none of their weights lay beyond [0, 1], so that no interval need reach beyond it.
+    Their weights lay between `least` and `most`, at least between 0 and 1.
     """
 
     off: Floats
     relation: npt.NDArray[np.int64]
     relations: int
-    within: bool = True
+    least: float = 0.0
+    most: float = 1.0
 
     def __len__(self) -> int:
         return len(self.off)
@@ -71,10 +72,15 @@ class Conformal:
         return half, own
 
     def interval(self, middle: Floats, spread: Floats, relation: AnyIds, coverage: float) -> tuple[Floats, Floats]:
-        """Bounds [n] around shares [n] that hold the truth with probability `coverage`, `within` [0, 1]."""
-        half = self.quantiles(coverage)[0][relation] * (spread + FLOOR)
-        least, most = (0.0, 1.0) if self.within else (-np.inf, np.inf)
-        return np.clip(middle - half, least, most), np.clip(middle + half, least, most)
+        """Bounds [n] around shares [n] that hold the truth with probability `coverage`."""
+        return self.bounded(middle, self.quantiles(coverage)[0][relation] * (spread + FLOOR))
+
+    def bounded(self, middle: Floats, half: Floats | float) -> tuple[Floats, Floats]:
+        """middle ± half [n] within [0, 1], unless rows lay beyond it; the whole range where half is infinite."""
+        low, high = middle - half, middle + half
+        if self.least < 0 or self.most > 1:  # and others may lie farther still
+            return np.where(np.isinf(low), self.least, low), np.where(np.isinf(high), self.most, high)
+        return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
 
 
 def measure(truth: Floats, middle: Floats, spread: Floats, relation: AnyIds, relations: int) -> Conformal:
@@ -83,5 +89,5 @@ def measure(truth: Floats, middle: Floats, spread: Floats, relation: AnyIds, rel
     >>> measure(np.array([0.5]), np.array([0.3]), np.array([0.095]), np.array([0]), 1).off
     array([2.])
     """
-    within = bool(((truth >= 0) & (truth <= 1)).all())
-    return Conformal(np.abs(truth - middle) / (spread + FLOOR), relation.astype(np.int64), relations, within)
+    least, most = float(truth.min(initial=0.0)), float(truth.max(initial=1.0))
+    return Conformal(np.abs(truth - middle) / (spread + FLOOR), relation.astype(np.int64), relations, least, most)

@@ -35,28 +35,31 @@ def save_estimator(made: Estimator, folder: Path, tables: str, curves: str) -> N
         f"{name}/{key}": part for name, forest in made.forests.items() for key, part in forest.to_arrays().items()
     }
     arrays |= {"conformal/off": made.conformal.off, "conformal/relation": made.conformal.relation, "mix": made.mix}
-    about = {"layout": LAYOUT, "tables": tables, "curves": curves if made.mix[1] > 0 else None}
-    about |= {"forests": list(made.forests), "notes": list(made.notes), "within": made.conformal.within}
+    about = {"layout": LAYOUT, "tables": tables, "curves": curves, "forests": list(made.forests)}
+    about |= {"notes": list(made.notes), "range": [made.conformal.least, made.conformal.most]}
     _write(folder / ESTIMATOR_FILE, arrays, about)
 
 
 def load_estimator(
-    folder: Path, tables: str, curves: str, train: Graph, score: Predictor, curve: Predictor
+    folder: Path, tables: str, curves: str | None, train: Graph, score: Predictor, curve: Predictor
 ) -> Estimator | None:
-    """What the folder holds; None if there is none, or one of other tables or curves. `train` is in shares."""
+    """What the folder holds; None if there is none, or one of other tables or curves (any with None).
+
+    `train` is in shares.
+    """
     path = folder / ESTIMATOR_FILE
     found = _read(path, tables)
     if found is None:
         return None
     arrays, about = found
-    if about.get("layout") != LAYOUT or about.get("curves") not in (None, curves):
+    if about.get("layout") != LAYOUT or (curves is not None and about.get("curves") != curves):
         return None
     try:
         mix = _numbers(arrays["mix"])
         if mix.shape != (3,) or not abs(mix.sum() - 1) < 1e-6:
             raise ValueError("shares that do not make 1")
         forests = _forests(arrays, about["forests"])
-        conformal = _conformal(arrays, len(train.relations), about["within"])
+        conformal = _conformal(arrays, len(train.relations), about["range"])
         return Estimator(train, score, curve, forests, mix, conformal, tuple(map(str, about["notes"])))
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, error) from None
@@ -74,13 +77,14 @@ def _forests(arrays: Arrays, names: Any) -> dict[str, Forest]:
     return forests
 
 
-def _conformal(arrays: Arrays, relations: int, within: Any) -> Conformal:
+def _conformal(arrays: Arrays, relations: int, reach: Any) -> Conformal:
     off, relation = _numbers(arrays["conformal/off"]), arrays["conformal/relation"]
-    if relation.dtype.kind != "i" or relation.shape != off.shape or not isinstance(within, bool):
+    least, most = map(float, reach)
+    if relation.dtype.kind != "i" or relation.shape != off.shape or not -np.inf < least <= 0 < 1 <= most < np.inf:
         raise ValueError("conformal rows that do not fit")
     if len(relation) and not 0 <= relation.min() <= relation.max() < relations:
         raise ValueError("conformal rows of unknown relations")
-    return Conformal(off, relation.astype(np.int64), relations, within)
+    return Conformal(off, relation.astype(np.int64), relations, least, most)
 
 
 def _numbers(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

@@ -32,7 +32,7 @@ from focuse.graph.graph import Aligned, Graph
 from focuse.graph.splits import Held, Splits
 from focuse.graph.weights import Normaliser, in_shares, in_unit_range, in_units, strength
 from focuse.inference.calibrate import Calibration, fit_curves
-from focuse.inference.estimate import Estimator, fit, measuring
+from focuse.inference.estimate import Estimator, finish, fit, measuring
 from focuse.inference.intervals import COVERAGE, conformal_quantile
 from focuse.inference.probability import Probability
 from focuse.inference.surroundings import Table, find
@@ -139,7 +139,7 @@ class Weigher:
         notes = [] if made is None else list(made.notes)
         if made is None or not len(made.conformal):
             notes.append("no intervals: validation has no rows left to measure them on (--valid-share)")
-        if self.calibration is None:
+        if self.calibration is None and not self.one_of_many:
             notes.append("no probabilities: the run has no validation triples to calibrate on (--valid-share)")
         return tuple(notes)
 
@@ -214,11 +214,19 @@ class Weigher:
 
         return train, self.score, plain
 
-    def fit_estimator(self, seed: int = 0) -> Estimator:
-        """The weights of unseen edges, from train and the parts of validation."""
+    def fit_estimator(self, seed: int = 0, learnt: Estimator | None = None) -> Estimator:
+        """The weights of unseen edges, from train and the parts of validation.
+
+        Forests that another estimator of the same tables has `learnt` serve again: they know nothing of the curves.
+        """
         train, score, plain = self.estimator_parts()
         parts = self.parts
-        held = Held(*(self._shared(part) for part in (parts.stopping, parts.calibration, parts.conformal)))
+        measured = parts.conformal
+        if not np.ptp(self.splits.train.weight) > 0 and not in_unit_range(self.splits.train.weight):
+            measured = measured.select(np.empty(0, np.int64))  # one weight has no scale to measure by
+        held = Held(*(self._shared(part) for part in (parts.stopping, parts.calibration, measured)))
+        if learnt is not None and learnt.forests:
+            return finish(replace(learnt, curve=plain), held)
         return fit(train, held, score, plain, self.fitting_keys(), seed)
 
     def _shared(self, graph: Graph) -> Graph:
@@ -239,15 +247,18 @@ class Weigher:
             f"{RELATION_MEAN} ± constant": trivial[RELATION_MEAN],
             f"{GLOBAL_MEAN} ± constant": trivial[GLOBAL_MEAN],
         }
-        least, most = sorted(self._units(np.array([0.0, 1.0])).tolist()) if made.conformal.within else (-np.inf, np.inf)
         for name, middle in middles.items():
-            off = np.abs(middle(rows.head, rows.relation, rows.tail) - rows.weight)
-            half, here = conformal_quantile(off, coverage), middle(test.head, test.relation, test.tail)
-            names[name] = (np.clip(here - half, least, most), np.clip(here + half, least, most))
+            off = np.abs(self._in_shares(middle, rows) - in_shares(rows.weight, self.splits.train))
+            ends = made.conformal.bounded(self._in_shares(middle, test), conformal_quantile(off, coverage))
+            low, high = (self._units(end) for end in (reversed(ends) if self.splits.train.lower_is_better else ends))
+            names[name] = (low, high)
         own = made.conformal.quantiles(coverage)[1]
         kinds = cover_relations(found["low"], found["high"], test.weight, test.relation, list(test.relations), own)
         figures = {name: cover(low, high, test.weight) for name, (low, high) in names.items()}
         return IntervalTable(coverage, len(rows), figures, kinds)
+
+    def _in_shares(self, predictor: Predictor, graph: Graph) -> Floats:
+        return in_shares(predictor(graph.head, graph.relation, graph.tail), self.splits.train)
 
     def judge(
         self,

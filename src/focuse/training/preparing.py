@@ -57,8 +57,10 @@ def _note_negative(facts: Graph, reporter: Reporter) -> None:
 
 
 def held_out(source: Any, settings: Settings, splits: Splits) -> Aligned:
-    """Triples to evaluate a run on, in train's ids and with weights made as train's were."""
+    """Triples to evaluate a run on, in train's ids and with weights made as train's were, without false ones."""
     aligned = _facts(read(source), settings, held=True)[0].align(splits.train)
+    if splits.false is not None:
+        aligned = replace(aligned, graph=aligned.graph.select(~np.isin(aligned.graph.keys, splits.false.keys)))
     return aligned if splits.merger is None else replace(aligned, graph=splits.merger(aligned.graph))
 
 

@@ -55,7 +55,7 @@ def choose_sharpness(
 ) -> tuple[Settings, list[Look]]:
     """The settings with a sharpness, and the looks that it was chosen by; as they are where there is none to choose.
 
-    At the `deadline` (of time.monotonic) it is chosen by the looks that there are.
+    At the `deadline` (of time.monotonic) it is chosen by the looks that there are, or the usual one taken.
     """
     if settings.focus != "label" or settings.sharpness is not None:
         return settings, []
@@ -72,7 +72,9 @@ def choose_sharpness(
         looks.append(look)
         if look.top_mrr < looks[0].top_mrr - TOLERANCE:  # sharper still would cost more
             break
-    chosen = best_of(looks) if looks else USUAL
+    if len(looks) < 2:  # time is up before the plain one could be held against another
+        return replace(settings, sharpness=USUAL), []
+    chosen = best_of(looks)
     reporter.note(f"sharpness {chosen:g} chosen on {len(stopping):,} validation triples")
     return replace(settings, sharpness=chosen), looks
 
