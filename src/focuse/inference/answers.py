@@ -46,7 +46,10 @@ class Weighed:
 
 
 class Weighings(Sequence[Weighed]):
-    """Many answers in columns: `expected`, `typical`, `low`, `high` and `probability` are float64 [n], NaN for None."""
+    """Many answers in columns: `expected`, `typical`, `low`, `high` and `probability` are float64 [n], NaN for None.
+
+    `known` [n] is 1 for facts of train, else 0.
+    """
 
     def __init__(
         self, names: Graph, ids: tuple[AnyIds, AnyIds, AnyIds], columns: dict[str, Floats], coverage: float
@@ -56,7 +59,7 @@ class Weighings(Sequence[Weighed]):
         self.truth: Floats | None = None
 
     def __getattr__(self, name: str) -> Floats:
-        if name in NUMBERS:
+        if name in (*NUMBERS, "known"):
             return self.__dict__["columns"][name]  # type: ignore[no-any-return]
         raise AttributeError(name)
 

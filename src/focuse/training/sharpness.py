@@ -11,7 +11,6 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 
@@ -123,15 +122,14 @@ def write_choice(folder: Path, looks: list[Look]) -> None:
 
 
 def read_choice(folder: Path) -> list[Look]:
-    """The looks of a run's folder; none where it has no such file, or one that nobody can read."""
-    with suppress(FileNotFoundError):
-        try:
-            looks = [Look(**row) for row in json.loads((folder / FILE).read_text(encoding="utf-8"))]
-            if not all(isinstance(value, float) and math.isfinite(value) for look in looks for value in astuple(look)):
-                raise ValueError("looks that are not of numbers")
-            return looks
-        except FileNotFoundError:
-            raise
-        except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise FocuseError(f"{folder / FILE}: damaged file ({error}); remove it") from None
-    return []
+    """The looks of a run's folder; none where it has no such file."""
+    path = folder / FILE
+    if not path.exists():
+        return []
+    try:
+        looks = [Look(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+        if not all(isinstance(value, float) and math.isfinite(value) for look in looks for value in astuple(look)):
+            raise ValueError("looks that are not of numbers")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise FocuseError(f"{path}: damaged file ({error}); remove it") from None
+    return looks
