@@ -240,6 +240,18 @@ class TestWholeOrNotAtAll:
             train(small, tmp_path / "run")
         assert list(tmp_path.iterdir()) == []
 
+    def test_ctrl_c_while_the_folder_is_made_leaves_nothing(self, small, tmp_path, monkeypatch):
+        make = os.mkdir
+
+        def interrupted(path, *arguments, **options):
+            make(path, *arguments, **options)
+            raise KeyboardInterrupt  # a signal is heard where a system call returns
+
+        monkeypatch.setattr(os, "mkdir", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(small, tmp_path / "run")
+        assert list(tmp_path.iterdir()) == []
+
     @pytest.mark.parametrize("kind", ["folder", "file"])
     def test_out_that_exists_is_refused_and_untouched(self, small, tmp_path, kind):
         out = tmp_path / "mine"

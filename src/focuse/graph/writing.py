@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -70,14 +70,16 @@ def _refuse(graph: Graph, path: Path, pattern: str, fault: str) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its place only when the block ends well."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-    except OSError as error:
-        raise FocuseError(f"{path}: {error.strerror or error}; choose a folder that exists and is writable") from None
-    try:
+    try:  # from before it is made: an interrupt that waits is heard just after
+        try:
+            temporary.touch()
+            mode = temporary.stat().st_mode
+        except OSError as error:
+            advice = "choose a folder that exists and is writable"
+            raise FocuseError(f"{path}: {error.strerror or error}; {advice}") from None
         yield temporary
         temporary.chmod(mode)  # some writers make files that only their owner can read
         os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()

@@ -102,13 +102,12 @@ class Store:
     def create(cls, folder: Path, settings: Settings, splits: Splits, normaliser: Normaliser) -> Store:
         """A new folder with all but the weights; it appears complete or not at all."""
         folder = cls.free(folder)
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-            temporary.mkdir()
-        except OSError as error:
-            raise FocuseError(f"{folder}: {error.strerror or error}; choose a folder that can be written") from None
-        try:
+        temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+        try:  # from before it is made: an interrupt that waits is heard just after
+            try:
+                temporary.mkdir(parents=True)
+            except OSError as error:
+                raise FocuseError(f"{folder}: {error.strerror or error}; choose a folder that can be written") from None
             with _writing(folder):
                 _write_fixed(temporary, settings, splits, normaliser)
                 if folder.exists():
