@@ -153,7 +153,7 @@ class Training:
             name: (torch.randn(sizes[name], width, generator=random) * (2 / (sizes[name] + width)) ** 0.5).to(DEVICE)
             for name, width in widths.items()
         }
-        dense = {name: value.to(DEVICE) for name, value in self.model.dense_start().items()}
+        dense = {name: value.to(DEVICE) for name, value in self.model.dense_start(1, torch.Generator()).items()}
         optimiser = make_optimiser("adam", {**tables, **dense}, 1e-4)
         made = kind(self.model, tables["entity"], tables["relation"], optimiser, dense)
         if tuning is not None:

@@ -10,6 +10,7 @@ import focuse
 from focuse import FocuseError
 from focuse.evaluation.evaluate import ids_of
 from focuse.graph.splits import split
+from focuse.models import make_model
 from focuse.run import choose_device, make_scorer
 from focuse.ukge import inferred, parse_rules
 
@@ -275,7 +276,8 @@ class TestConfidence:
     def test_the_scorer_of_finished_tables_uses_all_of_them(self, small):
         tables = focuse.train(small, model="ukge-rect", **QUICK).engine.tables
         one, two = (
-            make_scorer("ukge-rect", {**tables, "scale": torch.tensor(pair)}) for pair in ([1.0, 0.0], [2.0, 3.0])
+            make_scorer(make_model("ukge-rect"), {**tables, "scale": torch.tensor(pair)})
+            for pair in ([1.0, 0.0], [2.0, 3.0])
         )
         ids = ids_of(small.select(np.arange(5)))
         torch.testing.assert_close(two.score(*ids), 2 * one.score(*ids) + 3)

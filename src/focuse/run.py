@@ -23,10 +23,10 @@ from focuse.graph.weights import Normaliser, in_unit_range
 from focuse.inference.asking import WeightMethods
 from focuse.inference.calibrate import Calibration, fingerprint
 from focuse.inference.predict import Predictions, predict
-from focuse.models import MODELS, make_model
+from focuse.models import MODELS, Model, kind_of
 from focuse.reports.report import write_report
 from focuse.training.checkpoints import Checkpoint, Store, check_tables
-from focuse.training.loop import Trainer
+from focuse.training.loop import Trainer, model_in
 from focuse.training.preparing import held_out, make_splits, normaliser_of
 from focuse.training.progress import Reporter, make_reporter
 from focuse.training.settings import Settings
@@ -150,7 +150,7 @@ def train(
     splits = make_splits(whole, valid, test, valid_share, test_share, chosen, reporter, false)
     resolved = chosen.resolve(splits.train, choose_device(chosen.device))
     normaliser = normaliser_of(resolved, splits)
-    if MODELS[resolved.model].confident:
+    if kind_of(resolved.model).confident:
         check_confidences(splits, resolved, reporter)
     splits = with_inferred(splits, soft_logic, rules, resolved, reporter)
     resolved = focus_or_off(resolved, splits, normaliser, reporter)
@@ -180,7 +180,7 @@ def resume(
     settings = replace(settings, device=choose_device(device or settings.device))
     checkpoint = store.checkpoint()
     if checkpoint is not None:
-        check_tables(checkpoint.tables, settings, splits.train, Path(folder))
+        check_tables(checkpoint.tables, settings, model_in(settings, splits), splits.train, Path(folder))
     reporter = make_reporter(progress)
     if epochs is not None:
         done = checkpoint.progress.epoch if checkpoint else 0
@@ -211,16 +211,17 @@ def load(folder: str | Path, device: str = "auto") -> Run:
     store = Store.open(Path(folder))
     settings, splits, normaliser = store.fixed()
     tables, history = store.model(choose_device(device))
-    check_tables(tables, settings, splits.train, Path(folder))
-    engine, found = make_scorer(settings.model, tables), fingerprint(Path(folder))
+    model = model_in(replace(settings, device=choose_device(device)), splits)
+    check_tables(tables, settings, model, splits.train, Path(folder))
+    engine, found = make_scorer(model, tables), fingerprint(Path(folder))
     choice = read_choice(Path(folder))
     return Run(settings, splits, normaliser, engine, history, folder=Path(folder), choice=choice, tables=found)
 
 
-def make_scorer(model: str, tables: Mapping[str, torch.Tensor]) -> ReferenceEngine:
+def make_scorer(model: Model, tables: Mapping[str, torch.Tensor]) -> ReferenceEngine:
     """An engine that scores with finished tables."""
     dense = {name: table for name, table in tables.items() if name not in ("entity", "relation")}
-    return ReferenceEngine(make_model(model), tables["entity"], tables["relation"], dense=dense)
+    return ReferenceEngine(model, tables["entity"], tables["relation"], dense=dense)
 
 
 @contextmanager
@@ -242,7 +243,7 @@ def _finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, reporter: 
             f"{at.finished} at epoch {at.epoch}; {_found(trainer.settings, at.best_value)} at epoch {at.best_epoch}, "
             f"those weights are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
         )
-    engine = make_scorer(trainer.settings.model, last.final())
+    engine = make_scorer(model_in(trainer.settings, splits), last.final())
     folder = trainer.store.folder if trainer.store is not None else None
     found = "" if folder is None else fingerprint(folder)
     return Run(trainer.settings, splits, normaliser, engine, last.history, last, folder, tables=found)
@@ -268,7 +269,7 @@ def with_inferred(splits: Splits, soft_logic: Any, rules: Any, settings: Setting
     """The splits with what rules infer, from a soft-logic file, from rules, or from both."""
     if soft_logic is None and rules is None:
         return splits
-    if not MODELS[settings.model].confident:
+    if not kind_of(settings.model).confident:
         names = " or ".join(name for name, kind in MODELS.items() if kind.confident)
         raise FocuseError(f"soft logic and rules bear on confidences; train the model {names}, not {settings.model!r}")
     parts = []

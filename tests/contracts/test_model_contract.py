@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ from torch.autograd import gradcheck
 
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError
-from focuse.models import MODELS, Model, Side, make_model
+from focuse.models import MODELS, Context, Model, Reciprocal, Side, make_model
 from focuse.models.base import Form
 
-BATCH, OWN, POOL, DIM = 5, 4, 7, 3
+BATCH, OWN, POOL, DIM, ENTITIES = 5, 4, 7, 8, 6
 
 
 class Projected(Model):
@@ -28,18 +29,42 @@ class Projected(Model):
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         return known * relation
 
-    def candidates(self, rows: Tensor, relation: Tensor) -> Tensor:
+    def candidates(self, rows: Tensor, relation: Tensor, side: Side) -> Tensor:
         return rows * relation
 
-    def compare(self, query: Tensor, candidates: Tensor) -> Tensor:
+    def compare(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
         return -(query - candidates).pow(4).sum(-1)
 
 
-@pytest.fixture(params=[*MODELS.values(), Projected], ids=lambda kind: kind.name)
+def _makers() -> list[tuple[str, Callable[[], Model]]]:
+    """Every model as it is and with reciprocal relations, and one of our own."""
+    kinds: list[type[Model]] = [*MODELS.values(), Projected]
+    alone = [(kind.name, kind) for kind in kinds if not kind.defaults.get("reciprocal")]
+    return [*alone, *((f"{kind.name}-reciprocal", partial(_reciprocal, kind)) for kind in kinds)]
+
+
+def _reciprocal(kind: type[Model]) -> Model:
+    return Reciprocal(kind())
+
+
+@pytest.fixture(params=[make for _, make in _makers()], ids=[name for name, _ in _makers()])
 def model(request: pytest.FixtureRequest) -> Model:
     """Its dense tensors, where it has some, are no longer at their first values: none is without effect."""
     made: Model = request.param()
-    return made.with_dense({name: 0.7 * value.double() + 0.3 for name, value in made.dense_start().items()})
+    made = made.with_context(context_of(made))
+    start = made.dense_start(DIM, torch.Generator().manual_seed(3))
+    return made.with_dense({name: 0.7 * value.double() + 0.3 for name, value in start.items()})
+
+
+def context_of(model: Model) -> Context:
+    """A graph of ENTITIES with two numbers each, some of them missing, for a model that looks at such things."""
+    random = torch.Generator().manual_seed(5)
+    edges = torch.tensor([0, 1, 2, 3, 5, 0]), torch.tensor([0, 1, 1, 0, 0, 1]), torch.tensor([1, 2, 0, 4, 3, 5])
+    numbers = torch.randn(ENTITIES, 2, generator=random, dtype=torch.float64)
+    present = torch.rand(ENTITIES, 2, generator=random) > 0.3
+    asked = {"edges": edges} if "edges" in model.wants else {}
+    asked |= {"numbers": numbers, "present": present} if "numbers" in model.wants else {}
+    return Context(**asked)
 
 
 @pytest.fixture
@@ -49,16 +74,21 @@ def rows(model: Model) -> Callable[..., Tensor]:
 
     def draw(*shape: int, relation: bool = False) -> Tensor:
         width = model.relation_width(DIM) if relation else model.entity_width(DIM)
-        return torch.randn(*shape, width, generator=random, dtype=torch.float64)
+        found = torch.randn(*shape, width, generator=random, dtype=torch.float64)
+        columns = model.context.columns()
+        if relation or columns is None:
+            return found
+        which = torch.randint(ENTITIES, shape, generator=random)
+        return torch.cat([found, columns[which]], dim=-1)
 
     return draw
 
 
-def one_by_one(model: Model, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+def one_by_one(model: Model, head: Tensor, relation: Tensor, tail: Tensor, side: Side = "tail") -> Tensor:
     """Scores of single triples, each scored alone; the rows may have any common shape."""
     shape = head.shape[:-1]
     triples = zip(*(part.reshape(-1, 1, part.shape[-1]) for part in (head, relation, tail)), strict=True)
-    return torch.cat([model.score(*triple) for triple in triples]).reshape(shape)
+    return torch.cat([model.score(*triple, side) for triple in triples]).reshape(shape)
 
 
 def test_score_gives_one_number_a_triple(model: Model, rows: Callable[..., Tensor]) -> None:
@@ -68,24 +98,24 @@ def test_score_gives_one_number_a_triple(model: Model, rows: Callable[..., Tenso
     torch.testing.assert_close(scores, one_by_one(model, head, relation, tail))
 
 
-def test_head_query_scores_like_tail_query(model: Model, rows: Callable[..., Tensor]) -> None:
+def test_asking_for_the_head_scores_like_asking_for_the_tail(model: Model, rows: Callable[..., Tensor]) -> None:
     head, relation, tail = rows(BATCH), rows(BATCH, relation=True), rows(BATCH)
-    of_head = model.query(tail, relation, "head")
-    assert of_head.shape == model.query(head, relation, "tail").shape == head.shape
-    from_head = model.finish(model.compare(of_head, model.candidates(head, relation)))
-    torch.testing.assert_close(from_head, model.score(head, relation, tail))
+    assert model.query(tail, relation, "head").shape == model.query(head, relation, "tail").shape
+    of_tail, of_head = (model.score(head, relation, tail, side) for side in ("tail", "head"))
+    if model.sided:
+        assert not torch.allclose(of_head, of_tail)
+    else:
+        torch.testing.assert_close(of_head, of_tail)
 
 
-@pytest.mark.parametrize("queries", [1, 2])
-def test_own_others_agree_with_single_triples(model: Model, rows: Callable[..., Tensor], queries: int) -> None:
-    head, relation, tail, others = rows(BATCH), rows(BATCH, relation=True), rows(BATCH), rows(BATCH, OWN)
-    asked = torch.stack([model.query(head, relation, "tail"), model.query(tail, relation, "head")], 1)[:, :queries]
-    scores = model.own(asked, relation, others)
-    assert scores.shape == (BATCH, queries, OWN)
-    kinds = relation[:, None].expand(-1, OWN, -1)
-    torch.testing.assert_close(scores[:, 0], one_by_one(model, head[:, None].expand_as(others), kinds, others))
-    if queries == 2:
-        torch.testing.assert_close(scores[:, 1], one_by_one(model, others, kinds, tail[:, None].expand_as(others)))
+@pytest.mark.parametrize("side", ["head", "tail"])
+def test_own_others_agree_with_single_triples(model: Model, rows: Callable[..., Tensor], side: Side) -> None:
+    known, relation, others = rows(BATCH), rows(BATCH, relation=True), rows(BATCH, OWN)
+    scores = model.own(model.query(known, relation, side), relation, others, side)
+    assert scores.shape == (BATCH, OWN)
+    given, kinds = known[:, None].expand_as(others), relation[:, None].expand(-1, OWN, -1)
+    head, tail = (given, others) if side == "tail" else (others, given)
+    torch.testing.assert_close(scores, one_by_one(model, head, kinds, tail, side))
 
 
 @pytest.mark.parametrize("batch", [1, BATCH, POOL])  # as long as the pool too: lengths must not decide what is meant
@@ -94,57 +124,72 @@ def test_shared_pool_agrees_with_single_triples(
     model: Model, rows: Callable[..., Tensor], side: Side, batch: int
 ) -> None:
     known, relation, pool = rows(batch), rows(batch, relation=True), rows(POOL)
-    scores = model.shared(model.query(known, relation, side), relation, pool)
+    scores = model.shared(model.query(known, relation, side), relation, pool, side)
     assert scores.shape == (batch, POOL)
     given, others = known[:, None].expand(-1, POOL, -1), pool[None].expand(batch, -1, -1)
     head, tail = (given, others) if side == "tail" else (others, given)
-    torch.testing.assert_close(scores, one_by_one(model, head, relation[:, None].expand(-1, POOL, -1), tail))
+    torch.testing.assert_close(scores, one_by_one(model, head, relation[:, None].expand(-1, POOL, -1), tail, side))
 
 
 @pytest.mark.parametrize("side", ["head", "tail"])
-def test_every_entity_agrees_with_single_triples(model: Model, rows: Callable[..., Tensor], side: Side) -> None:
-    engine = ReferenceEngine(model, rows(6), rows(2, relation=True), dense=model.dense)
+def test_every_entity_agrees_with_single_triples(model: Model, side: Side) -> None:
+    random = torch.Generator().manual_seed(9)
+    widths = {ENTITIES: model.entity_width(DIM), 2: model.relation_width(DIM)}
+    tables = [torch.randn(*shape, generator=random, dtype=torch.float64) for shape in widths.items()]
+    engine = ReferenceEngine(model, *tables, dense=model.dense)
     known, relation = torch.tensor([0, 3, 5, 3]), torch.tensor([0, 1, 1, 0])
     scores = engine.score_all(known, relation, side)
-    assert scores.shape == (4, 6)
+    assert scores.shape == (4, ENTITIES)
     for place, (given, kind) in enumerate(zip(known.tolist(), relation.tolist(), strict=True)):
-        for other in range(6):
+        for other in range(ENTITIES):
             head, tail = (given, other) if side == "tail" else (other, given)
-            alone = engine.score(torch.tensor([head]), torch.tensor([kind]), torch.tensor([tail]))
+            ends = (engine.rows("entity", torch.tensor([end])) for end in (head, tail))
+            h, t = ends
+            alone = model.score(h, engine.rows("relation", torch.tensor([kind])), t, side)
             torch.testing.assert_close(scores[place, other], alone[0])
 
 
 def test_gradients_match_finite_differences(model: Model, rows: Callable[..., Tensor]) -> None:
     head, relation, tail = rows(2), rows(2, relation=True), rows(2)
-    queries, others, pool = rows(2, 2), rows(2, 3), rows(3)
-    for part in (head, relation, tail, queries, others, pool):
+    others, pool = rows(2, 3), rows(3)
+    for part in (head, relation, tail, others, pool):
         part.requires_grad_()
-    assert gradcheck(model.score, (head, relation, tail))
-    assert gradcheck(model.own, (queries, relation, others))
     for side in ("head", "tail"):
-        assert gradcheck(lambda k, r, p, side=side: model.shared(model.query(k, r, side), r, p), (head, relation, pool))
+        assert gradcheck(lambda h, r, t, side=side: model.score(h, r, t, side), (head, relation, tail))
+        for use, rivals in ((model.own, others), (model.shared, pool)):
+            assert gradcheck(
+                lambda k, r, p, side=side, use=use: use(model.query(k, r, side), r, p, side), (head, relation, rivals)
+            )
 
 
 def test_gradients_of_dense_tensors_match_finite_differences(model: Model, rows: Callable[..., Tensor]) -> None:
     """Each of them bears on every use, and is reached by `with_dense` alone."""
-    head, relation, tail, queries, others = rows(2), rows(2, relation=True), rows(2), rows(2, 2), rows(2, 3)
+    head, relation, tail, others = rows(2), rows(2, relation=True), rows(2), rows(2, 3)
+    start = model.dense_start(DIM, torch.Generator().manual_seed(3))
+    assert set(start) == set(model.dense)
     for name, value in model.dense.items():
         assert name not in ("entity", "relation")
-        assert value.shape == model.dense_start()[name].shape
+        assert value.shape == start[name].shape
+        if name in model.kept:
+            continue
         leaf = value.clone().requires_grad_()
+
+        def bound(x: Tensor, name: str = name) -> Model:
+            return model.with_dense({**model.dense, name: x})
+
         for use in (
-            lambda bound: bound.score(head, relation, tail),
-            lambda bound: bound.own(queries, relation, others),
-            lambda bound: bound.shared(head, relation, tail),
+            lambda m: m.score(head, relation, tail),
+            lambda m: m.own(m.query(head, relation, "tail"), relation, others, "tail"),
+            lambda m: m.shared(m.query(head, relation, "tail"), relation, tail, "tail"),
         ):
-            scores = use(model.with_dense({**model.dense, name: leaf}))
-            assert torch.autograd.grad(scores.sum(), leaf)[0].abs().min() > 0
-            assert gradcheck(lambda x, use=use, name=name: use(model.with_dense({**model.dense, name: x})), (leaf,))
+            assert torch.autograd.grad(use(bound(leaf)).sum(), leaf)[0].abs().max() > 0
+            assert gradcheck(lambda x, use=use, bound=bound: use(bound(x)), (leaf,))
 
 
 def test_a_pool_is_compared_then_finished_number_by_number(model: Model, rows: Callable[..., Tensor]) -> None:
-    query, relation, pool = rows(BATCH), rows(BATCH, relation=True), rows(POOL)
-    compared, scores = model.pooled(query, relation, pool), model.shared(query, relation, pool)
+    known, relation, pool = rows(BATCH), rows(BATCH, relation=True), rows(POOL)
+    query = model.query(known, relation, "tail")
+    compared, scores = model.pooled(query, relation, pool, "tail"), model.shared(query, relation, pool, "tail")
     alone = torch.stack([model.finish(cell) for cell in compared.flatten()]).reshape(BATCH, POOL)
     torch.testing.assert_close(scores, alone, rtol=0, atol=0)
 
@@ -164,11 +209,13 @@ def test_a_confidence_lies_in_the_unit_interval_and_rises_with_the_score(model: 
 
 def test_gradients_stay_finite_where_rows_coincide(model: Model) -> None:
     """Zero rows: a distance of 0 has a kink, which must not become NaN in any use."""
-    entity = torch.zeros(3, model.entity_width(DIM), requires_grad=True)
-    relation = torch.zeros(3, model.relation_width(DIM), requires_grad=True)
-    query = model.query(entity, relation, "tail")
-    total = model.score(entity, relation, entity).sum() + model.shared(query, relation, entity).sum()
-    total = total + model.own(query[:, None], relation, entity[:, None]).sum()
+    entity = torch.zeros(3, model.entity_width(DIM), dtype=torch.float64, requires_grad=True)
+    relation = torch.zeros(3, model.relation_width(DIM), dtype=torch.float64, requires_grad=True)
+    columns = model.context.columns()
+    rows = entity if columns is None else torch.cat([entity, torch.zeros_like(columns[:3])], dim=1)
+    query = model.query(rows, relation, "tail")
+    total = model.score(rows, relation, rows).sum() + model.shared(query, relation, rows, "tail").sum()
+    total = total + model.own(query, relation, rows[:, None], "tail").sum()
     total.backward()
     for part in (entity, relation):
         assert part.grad is not None
@@ -180,10 +227,23 @@ def test_wrong_lengths_raise(model: Model, rows: Callable[..., Tensor]) -> None:
     for head, relation, tail in ((one, kinds, two), (two, kinds[:1], two), (two, kinds, one)):
         with pytest.raises(ValueError, match="different lengths"):
             model.score(head, relation, tail)
+    query = model.query(two, kinds, "tail")
     with pytest.raises(ValueError, match="different lengths"):
-        model.own(two[:, None], kinds, rows(1, 4))
+        model.own(query, kinds, rows(1, 4), "tail")
     with pytest.raises(ValueError, match="different lengths"):
-        model.shared(two, kinds[:1], rows(4))
+        model.shared(query, kinds[:1], rows(4), "tail")
+
+
+def test_numbers_have_sizes(model: Model, rows: Callable[..., Tensor]) -> None:
+    """What a penalty on moduli sees: with every part of a row turned or mirrored it stays the same."""
+    if model.parts == 1:
+        return
+    found = torch.randn(2, model.entity_width(DIM), dtype=torch.float64)
+    sizes = model.moduli("entity", found)
+    assert sizes.shape == (2, model.entity_width(DIM) // model.parts)
+    torch.testing.assert_close(sizes.square().sum(), found.square().sum())
+    first, *others = found.chunk(model.parts, -1)
+    torch.testing.assert_close(model.moduli("entity", torch.cat([-others[0], first, *others[1:]], -1)), sizes)
 
 
 @pytest.mark.parametrize("name", MODELS)

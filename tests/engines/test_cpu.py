@@ -35,7 +35,7 @@ class Case:
         self.tables = {
             "entity": torch.randn(entities, self.model.entity_width(width), generator=random) * 0.5,
             "relation": torch.randn(4, self.model.relation_width(width), generator=random) * 0.5,
-            **self.model.dense_start(),
+            **self.model.dense_start(1, torch.Generator()),
         }
         self.optimiser = make_optimiser(optimiser, self.tables, 1e-2)
         ids = [torch.randint(size, (rows,), generator=random) for size in (entities, 4, entities)]
@@ -282,8 +282,8 @@ def test_a_model_of_its_own_way_is_left_to_the_reference() -> None:
         def query(self, known: Tensor, relation: Tensor, side: str) -> Tensor:  # type: ignore[override]
             return 2 * known * relation
 
-    assert not Doubled.plain()
-    assert DistMult.plain()
+    assert not Doubled().plain()
+    assert DistMult().plain()
     tables = {"entity": torch.randn(5, 4), "relation": torch.randn(2, 4)}
     optimiser = make_optimiser("row-adam", tables, 1e-2)
     assert type(make_engine("auto", Doubled(), tables, optimiser)) is ReferenceEngine

@@ -47,7 +47,7 @@ def known_model(scale: float = 1.0, shift: float = 0.0, name: str = "distmult") 
     rows = [[int(name[1:]) for name in names] for names in (graph.entities, graph.relations)]
     tables = (torch.tensor(values[order]).float() for values, order in zip((entity, kind), rows, strict=True))
     model = MODELS[name]()
-    return ReferenceEngine(model, *tables, dense=model.dense_start()), graph
+    return ReferenceEngine(model, *tables, dense=model.dense_start(1, torch.Generator())), graph
 
 
 def weigher_of(scale: float = 1.0, shift: float = 0.0, name: str = "distmult", valid: float = 0.1) -> Weigher:

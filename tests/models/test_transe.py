@@ -34,7 +34,7 @@ def test_scores_are_never_above_zero(seed: int, size: float) -> None:
     rows = torch.from_numpy(np.random.default_rng(seed).normal(scale=size, size=(4, 3, 2)).astype(np.float32))
     for kind in NORMS:
         assert (kind().score(rows[0], rows[1], rows[2]) <= 0).all()
-        assert (kind().shared(kind().query(rows[0], rows[1], "head"), rows[1], rows[3]) <= 0).all()
+        assert (kind().shared(kind().query(rows[0], rows[1], "head"), rows[1], rows[3], "head") <= 0).all()
 
 
 def test_close_rows_keep_their_digits() -> None:
@@ -43,5 +43,5 @@ def test_close_rows_keep_their_digits() -> None:
     near[:, 0] += torch.arange(30) * 1e-3
     expected = -np.abs(near[:, 0].double().numpy() - 1000.0)
     for kind in NORMS:
-        scores = kind().shared(query, torch.zeros(1, 4), near)
+        scores = kind().shared(query, torch.zeros(1, 4), near, "tail")
         np.testing.assert_allclose(scores[0], expected, rtol=1e-6)

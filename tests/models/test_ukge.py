@@ -65,14 +65,14 @@ def test_ranks_go_by_the_score_and_know_no_ties_at_the_bounds(name: str) -> None
 
 
 def test_dense_tensors_are_each_models_own() -> None:
-    first = UkgeLogi().dense_start()
+    first = UkgeLogi().dense_start(1, torch.Generator())
     first["scale"] += 7
-    assert UkgeLogi().dense_start()["scale"].tolist() == [1.0, 0.0]
+    assert UkgeLogi().dense_start(1, torch.Generator())["scale"].tolist() == [1.0, 0.0]
     plain = UkgeLogi()
     bound = plain.with_dense(SCALE)
     assert bound.dense is SCALE
     assert plain.dense["scale"].tolist() == UkgeLogi.dense["scale"].tolist() == [1.0, 0.0]
-    assert DistMult().dense_start() == {}
+    assert DistMult().dense_start(1, torch.Generator()) == {}
 
 
 def test_other_models_have_no_confidence() -> None:

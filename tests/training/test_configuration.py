@@ -35,7 +35,7 @@ def test_a_run_is_trained_again_from_its_run_toml(small, tmp_path):
     [
         ("dim = 8\nlr = = 3\n", r"bad\.toml, line 2: "),
         ("dim = [1, 2", r"bad\.toml, (line 1|at its end): "),
-        ("dimm = 8\n", r"bad\.toml: unknown setting 'dimm' \(did you mean dim\?\): choose from model, dim"),
+        ("dimm = 8\n", r"bad\.toml: unknown setting 'dimm' \(did you mean dim\?\): choose from model, reciprocal, dim"),
         ("dim = 0\n", r"bad\.toml: dim 0: give a whole number"),
         ("dim = '8'\n", r"bad\.toml: dim '8': give a whole number"),
         ("[settings]\ndimm = 8\n", r"bad\.toml: unknown setting 'dimm'"),

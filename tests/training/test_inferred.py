@@ -265,10 +265,10 @@ class TestHints:
         """The hints that reached each step, as rows (head, tail, confidence)."""
         steps, step = [], ReferenceEngine.step
 
-        def spy(self, batch, corruptions, objective, beta, penalty, scale, hints):
+        def spy(self, batch, corruptions, objective, beta, penalty, scale, hints, key):
             columns = () if hints is None else (hints.batch.head, hints.batch.tail, hints.batch.weight)
             steps.append(list(zip(*(column.tolist() for column in columns), strict=True)))
-            return step(self, batch, corruptions, objective, beta, penalty, scale, hints)
+            return step(self, batch, corruptions, objective, beta, penalty, scale, hints, key)
 
         monkeypatch.setattr(ReferenceEngine, "step", spy)
         return steps, focuse.train(

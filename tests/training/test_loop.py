@@ -139,13 +139,13 @@ class TestSeeds:
 
     def test_first_embeddings_are_xavier_normal(self):
         settings = Settings(model="complex", dim=100, seed=3)
-        tables = initial_tables(settings, 3000, 5)
+        tables = initial_tables(settings, settings.make_model(), 3000, 5)
         assert {name: tuple(table.shape) for name, table in tables.items()} == {
             "entity": (3000, 200),
             "relation": (5, 200),
         }
         assert tables["entity"].std().item() == pytest.approx((2 / 3200) ** 0.5, rel=0.01)
-        other = initial_tables(replace(settings, seed=4), 3000, 5)
+        other = initial_tables(replace(settings, seed=4), settings.make_model(), 3000, 5)
         assert not torch.equal(tables["entity"], other["entity"])
 
 
@@ -278,7 +278,7 @@ def test_the_objective_is_the_settings(small):
 
 def test_first_tables_of_ukge():
     settings = Settings.of(model="ukge-logi", seed=3)
-    tables = initial_tables(settings, 3000, 50)
+    tables = initial_tables(settings, settings.make_model(), 3000, 50)
     assert {name: tuple(table.shape) for name, table in tables.items()} == {
         "entity": (3000, 128),
         "relation": (50, 128),
@@ -288,4 +288,4 @@ def test_first_tables_of_ukge():
         assert tables[name].std().item() == pytest.approx(0.3, rel=0.02)
     assert tables["scale"].tolist() == [1.0, 0.0]
     tables["scale"].zero_()
-    assert initial_tables(settings, 30, 5)["scale"].tolist() == [1.0, 0.0]
+    assert initial_tables(settings, settings.make_model(), 30, 5)["scale"].tolist() == [1.0, 0.0]

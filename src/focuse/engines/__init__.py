@@ -25,7 +25,7 @@ def make_engine(name: str, model: Model, tables: dict[str, Tensor], optimiser: T
     if name == "fused" and lacking:
         raise FocuseError(f"engine 'fused': {lacking}; use the engine 'auto'")
     kind = ReferenceEngine if name == "reference" or lacking else fused
-    dense = {name: tables[name] for name in model.dense}
+    dense = {name: table for name, table in tables.items() if name not in ("entity", "relation")}
     engine: ReferenceEngine = kind(model, tables["entity"], tables["relation"], optimiser, dense)  # type: ignore[arg-type]
     engine.instead = lacking if name == "auto" else ""
     return engine

@@ -143,6 +143,9 @@ class Penalty(Protocol):
     @property
     def strength(self) -> float: ...
 
+    @property
+    def moduli(self) -> bool: ...
+
     def __call__(self, parts: Iterable[Tensor]) -> Tensor | float: ...
 
 

@@ -95,19 +95,21 @@ class CpuEngine(ReferenceEngine):
         penalty: Penalty | None = None,
         scale: float = 1.0,
         hints: Hints | None = None,
+        key: int = 0,
     ) -> float:
         """As the reference's."""
         recipe = recipe_of(objective)
         own = [group for group in corruptions if group.side == "both"]
         unknown = hints is not None and (recipe is None or recipe.loss != "squared-error")
-        if recipe is None or unknown or len(own) not in (0, len(corruptions)) or len(own) > 1:
-            return super().step(batch, corruptions, objective, beta, penalty, scale, hints)
+        complex_sizes = penalty is not None and penalty.moduli and self.model.parts > 1
+        if recipe is None or complex_sizes or unknown or len(own) not in (0, len(corruptions)) or len(own) > 1:
+            return super().step(batch, corruptions, objective, beta, penalty, scale, hints, key)
         step = _Step(self, batch, recipe, float(beta), penalty, scale, hints, len(corruptions))
         if own:
             step.own(own[0])
         else:
             step.pools(corruptions)
-        self._known_twins = None
+        self.changed()
         return step.update()
 
     def room(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -79,15 +79,17 @@ class GpuEngine(ReferenceEngine):
         penalty: Penalty | None = None,
         scale: float = 1.0,
         hints: Hints | None = None,
+        key: int = 0,
     ) -> Tensor:
         """As the reference's, but the loss comes as a tensor [] and is not looked at."""
-        self._known_twins = None
+        self.changed()
         recipe = recipe_of(objective)
         # Known facts are pairs, and how many there are is known only when they were counted: no graph can hold that.
         self.recordable = all(group.facts is None for group in corruptions)
-        if recipe is None or not _served(recipe, corruptions, objective, hints):
+        complex_sizes = penalty is not None and penalty.moduli and self.model.parts > 1
+        if recipe is None or complex_sizes or not _served(recipe, corruptions, objective, hints):
             self.recordable = False
-            value = super().step(batch, corruptions, objective, beta, penalty, scale, hints)
+            value = super().step(batch, corruptions, objective, beta, penalty, scale, hints, key)
             return torch.tensor(value, dtype=torch.float64, device=self.device)
         from focuse.engines.triton.pools import pool_step
         from focuse.engines.triton.step import Task, Tuning, own_step
@@ -148,7 +150,7 @@ class _Replayed:
             self.beta.fill_(beta)
             self.last_beta = beta
         self.keys[: len(keys)] = torch.tensor(keys, dtype=torch.int64)
-        self.engine._known_twins = None
+        self.engine.changed()
         loss = torch.zeros((), dtype=torch.float64, device=self.beta.device)
         start = 0
         for size, some in itertools.groupby(rows, len):  # an epoch's last batch is smaller

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -31,10 +32,14 @@ class ReferenceEngine:
         optimiser: TableOptimiser | None = None,
         dense: Mapping[str, Tensor] | None = None,
     ) -> None:
-        dense = dict(model.dense_start() if dense is None else dense)
+        if dense is None:  # their first values, where those are the same in every dimension
+            dense = model.dense_start(entity.shape[1], torch.Generator().manual_seed(0))
+        dense = dict(dense)
         self.model = model.with_dense(dense)  # it is trained in place, so the model always sees it as it is
         self.tables = {"entity": entity, "relation": relation, **dense}
         self.optimiser = optimiser
+        self._columns = model.context.columns()
+        self._finished: dict[str, Tensor] | None = None
         self._known_twins: tuple[Tensor | None] | None = None
 
     @property
@@ -42,19 +47,41 @@ class ReferenceEngine:
         return self.tables["entity"].device
 
     def rows(self, table: str, ids: Tensor) -> Tensor:
-        """Embeddings of `ids`: [...] -> [..., d]."""
-        return F.embedding(ids, self.tables[table])
+        """Embeddings of `ids`, as the model takes them: [...] -> [..., d]."""
+        return F.embedding(ids, self.finished()[table])
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
         """The entity table in pieces, (first id, rows); here in one."""
-        yield 0, self.tables["entity"]
+        yield 0, self.finished()["entity"]
+
+    @torch.no_grad()
+    def finished(self) -> dict[str, Tensor]:
+        """Both tables as the model takes them, encoded and with the numbers of entities; made anew after a step."""
+        if self._columns is None and not self.model.encodes:
+            return self.tables
+        if self._finished is None:
+            entity, relation = self._encoded(self.model, self.tables["entity"], self.tables["relation"])
+            self._finished = {"entity": entity, "relation": relation}
+        return self._finished
+
+    def _encoded(self, model: Model, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        if self._columns is not None:
+            entity = torch.cat([entity, self._columns], dim=1)
+        return model.encode(entity, relation) if model.encodes else (entity, relation)
+
+    def changed(self) -> None:
+        """Forget what was computed from tables as they were."""
+        self._finished = self._known_twins = None
 
     # ---- scoring, without gradients -------------------------------------------------------------------------------
 
     @torch.no_grad()
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """One score a triple: ids [B] -> [B]."""
-        return self.model.score(self.rows("entity", head), self.rows("relation", relation), self.rows("entity", tail))
+        """One score a triple: ids [B] -> [B]; the mean of both, where asking for head and tail are not the same."""
+        rows = self.rows("entity", head), self.rows("relation", relation), self.rows("entity", tail)
+        if not self.model.sided:
+            return self.model.score(*rows)
+        return (self.model.score(*rows, "tail") + self.model.score(*rows, "head")) / 2
 
     @torch.no_grad()
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
@@ -64,14 +91,14 @@ class ReferenceEngine:
         tied = self._distances(query)
         if tied is not None:
             return self.model.finish(tied)
-        scores = _beside([self.model.shared(query, kind, block) for _, block in self.blocks()])
+        scores = _beside([self.model.shared(query, kind, block, side) for _, block in self.blocks()])
         # A matrix product rounds its last columns in another order, so entities with equal rows would not tie.
         twins = self._twins()
         return scores if twins is None else scores[:, twins]
 
     def _distances(self, query: Tensor) -> Tensor | None:
         """The model's comparisons by kernels whose ties are exact, if it measures distances: [B, d] -> [B, E]."""
-        if not type(self.model).plain() or self.model.form == "dot":
+        if not self.model.compares_plainly() or self.model.form == "dot":
             return None
         found = [distances(query, block, self.model.form, sign=-1.0) for _, block in self.blocks()]
         return None if any(part is None for part in found) else _beside([part for part in found if part is not None])
@@ -79,7 +106,7 @@ class ReferenceEngine:
     def _twins(self) -> Tensor | None:
         """Which entities have equal rows; looked for once between two training steps."""
         if self._known_twins is None:
-            self._known_twins = (_twins(self.tables["entity"]),)
+            self._known_twins = (_twins(self.finished()["entity"]),)
         return self._known_twins[0]
 
     # ---- one training step ----------------------------------------------------------------------------------------
@@ -93,24 +120,34 @@ class ReferenceEngine:
         penalty: Penalty | None = None,
         scale: float = 1.0,
         hints: Hints | None = None,
+        key: int = 0,
     ) -> float:
-        """Score, focus, loss, gradients, update. Minimises loss · `scale` + penalty; returns the loss alone."""
+        """Score, focus, loss, gradients, update. Minimises loss · `scale` + penalty; returns the loss alone.
+
+        What the model draws is a pure function of `key`.
+        """
         if self.optimiser is None:
             raise ValueError("an engine without optimiser cannot train")
-        places = {name: _Place(table) for name, table in self.tables.items()}
-        if self.optimiser.rows_only:
+        places = {name: _Place(table) for name, table in self.tables.items() if name not in self.model.kept}
+        if self.optimiser.rows_only and not self.model.encodes:
             places["entity"].restrict(_entities_of(batch, corruptions, hints))
             places["relation"].restrict(_relations_of(batch, hints))
         entity, relation = places["entity"], places["relation"]
-        model = self.model.with_dense({name: places[name].leaf for name in self.model.dense})
-        head, kind, tail = entity.rows(batch.head), relation.rows(batch.relation), entity.rows(batch.tail)
-        positive = model.score(head, kind, tail)
+        dense = {name: places[name].leaf if name in places else self.tables[name] for name in self.model.dense}
+        model = self.model.with_dense(dense).in_training(key)
+        if model.encodes:
+            entity.values, relation.values = self._encoded(model, entity.leaf, relation.leaf)
+        elif self._columns is not None:
+            columns = self._columns if entity.ids is None else F.embedding(entity.ids, self._columns)
+            entity.values = torch.cat([entity.leaf, columns], dim=1)
+        ends = head, kind, tail = entity.rows(batch.head), relation.rows(batch.relation), entity.rows(batch.tail)
+        positive = _positives(model, *ends)
         parts = []
-        for group in corruptions:
+        for group in _one_sided(corruptions) if model.sided else corruptions:
+            side: Side = "head" if group.side == "head" else "tail"
             negative = _negatives(model, head, kind, tail, group, entity)
-            parts.append(
-                objective(positive, negative, batch.weight, group.counted(len(self.tables["entity"])), beta).sum()
-            )
+            mask = group.counted(len(self.tables["entity"]))
+            parts.append(objective(positive[side], negative, batch.weight, mask, beta).sum())
         if hints is not None:
             more = hints.batch
             score = model.score(entity.rows(more.head), relation.rows(more.relation), entity.rows(more.tail))
@@ -120,13 +157,13 @@ class ReferenceEngine:
         if penalty is not None:
             # A leaf holds the rows that the step touches, or the whole table for an optimiser of whole tables.
             each = penalty.scope != "rows"
-            total = total + penalty([entity.leaf, relation.leaf] if each else [head, kind, tail])
+            total = total + penalty(_sizes(model, penalty, [entity.leaf, relation.leaf] if each else list(ends)))
         value, minimised = torch.stack([loss, total]).tolist()
         if not math.isfinite(minimised):
             raise FloatingPointError(f"the loss is {minimised}")
         total.backward()  # type: ignore[no-untyped-call]
         self.optimiser.update({name: (place.ids, place.gradient()) for name, place in places.items()})
-        self._known_twins = None
+        self.changed()
         return float(value)
 
     def prepare(self, compute: Step) -> Steps:
@@ -138,36 +175,66 @@ class ReferenceEngine:
         return steps
 
 
+def _positives(model: Model, head: Tensor, kind: Tensor, tail: Tensor) -> dict[Side, Tensor]:
+    """Scores of the positives [B] as who asks for each side finds them; one and the same for most models."""
+    of_tail = model.score(head, kind, tail)
+    return {"tail": of_tail, "head": model.score(head, kind, tail, "head") if model.sided else of_tail}
+
+
+def _sizes(model: Model, penalty: Penalty, parts: list[Tensor]) -> list[Tensor]:
+    """What is penalised of tables (entity, relation) or of rows (head, relation, tail)."""
+    if not penalty.moduli:
+        return parts
+    return [model.moduli("relation" if place == 1 else "entity", part) for place, part in enumerate(parts)]
+
+
+def _one_sided(corruptions: list[Corruptions]) -> list[Corruptions]:
+    """Corruptions of both sides taken apart: a model with two scores a triple holds each against its own."""
+    found = []
+    for group in corruptions:
+        if group.side != "both" or group.tails is None:
+            found.append(group)
+            continue
+        for side, mine in (("tail", group.tails), ("head", ~group.tails)):
+            mask = mine if group.mask is None else mine & group.mask
+            found.append(replace(group, side=side, tails=None, mask=mask))  # type: ignore[arg-type]
+    return found
+
+
 def _negatives(model: Model, head: Tensor, kind: Tensor, tail: Tensor, group: Corruptions, entity: _Place) -> Tensor:
     """Scores of one group of corruptions, [B, N]."""
     if group.side == "both":
         if group.entities is None or group.tails is None:
             raise ValueError("corruptions of both sides need their entities and sides")
-        queries = torch.stack([model.query(head, kind, "tail"), model.query(tail, kind, "head")], dim=1)
-        of_tail, of_head = model.own(queries, kind, entity.rows(group.entities)).unbind(1)
+        rows = entity.rows(group.entities)
+        of_tail = model.own(model.query(head, kind, "tail"), kind, rows, "tail")
+        of_head = model.own(model.query(tail, kind, "head"), kind, rows, "head")
         return torch.where(group.tails, of_tail, of_head)
-    known = head if group.side == "tail" else tail
-    pool = entity.leaf if group.entities is None else entity.rows(group.entities)
-    return model.shared(model.query(known, kind, group.side), kind, pool)
+    query = model.query(head if group.side == "tail" else tail, kind, group.side)
+    pool = entity.values if group.entities is None else entity.rows(group.entities)
+    return model.own(query, kind, pool, group.side) if pool.dim() == 3 else model.shared(query, kind, pool, group.side)
 
 
 class _Place:
-    """A table as one step sees it: all of it, or only the rows that the batch needs."""
+    """A table as one step sees it: all of it, or only the rows that the batch needs.
+
+    Gradients are asked of `leaf`; a model takes `values`, which are the same unless something was made of them.
+    """
 
     def __init__(self, table: Tensor) -> None:
         self.table = table
         self.ids: Tensor | None = None
-        self.leaf = table.detach().requires_grad_()
+        self.leaf = self.values = table.detach().requires_grad_()
 
     def restrict(self, ids: Tensor | None) -> None:
         """Keep to these ids (None: every row is needed)."""
         if ids is not None:
             self.ids = torch.unique(ids)
-            self.leaf = F.embedding(self.ids, self.table).requires_grad_()
+            self.leaf = self.values = F.embedding(self.ids, self.table).requires_grad_()
 
     def rows(self, ids: Tensor) -> Tensor:
         place = ids if self.ids is None else torch.searchsorted(self.ids, ids)
-        return F.embedding(place, self.leaf)
+        return F.embedding(place, self.values)
 
     def gradient(self) -> Tensor:
         return self.leaf.grad if self.leaf.grad is not None else torch.zeros_like(self.leaf)

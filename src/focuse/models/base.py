@@ -5,40 +5,84 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
+from focuse.errors import FocuseError
+
 Side = Literal["head", "tail"]
 Form = Literal["dot", "l1", "l2", "other"]
 Turn = Literal["product", "complex", "sum", "other"]
+COMPARING = ("candidates", "compare", "score", "own", "shared", "pooled", "product", "encode")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is fixed about a graph that some models look at.
+
+    `edges`: heads, relations and tails of train, int64 [m] each. `numbers`: float [E, A], numbers of entities, and
+    `present`: bool [E, A], which of them are known; an engine appends both to every entity's row (as 2A columns).
+    """
+
+    edges: tuple[Tensor, Tensor, Tensor] | None = None
+    numbers: Tensor | None = None
+    present: Tensor | None = None
+
+    def columns(self) -> Tensor | None:
+        """What is appended to the rows of entities: [E, 2A], missing numbers as 0."""
+        if self.numbers is None or self.present is None:
+            return None
+        return torch.cat([self.numbers.masked_fill(~self.present, 0.0), self.present.to(self.numbers.dtype)], dim=1)
 
 
 class Model(ABC):
-    """A scoring function over rows of embeddings; it never sees a table, a weight or a loss.
+    """A scoring function over rows of embeddings; it never sees a weight or a loss.
 
     A subclass says what a query is; this class derives from it the four uses: one triple (`score`), each
     positive's own others (`own`), one pool for all (`shared`) and, the pool being the entity table, every
     entity at once. `form` says what kind of comparison it is and `turn` what a query does with known ∘ relation,
-    so that engines can be fast; a class that overrides `query` says its own `turn` or has none.
+    so that engines can be fast; a class that overrides `query` says its own `turn` or has none. A model is `sided`
+    where asking for the head and asking for the tail are two functions: a triple then has two scores.
 
-    What is neither an entity's nor a relation's is `dense`: a class gives such tensors' first values, an engine
-    owns and trains them, and `with_dense` hands them in. A model whose scores mean a probability is `confident`;
-    `curve` names what `trained` does where it is one of focus.py's non-linearities.
-    `defaults` are settings that suit it better than the general ones, `largest_batch` bounds the batches that are
-    chosen for it, `spread` is its first embeddings' deviation (None: Xavier's).
+    What is neither an entity's nor a relation's is `dense`: `dense_start` gives such tensors' first values, an engine
+    owns and trains them (all but those that are `kept`), and `with_dense` hands them in. `wants` names what of a
+    `Context` it needs; a model that `encodes` makes whole tables of whole tables before any row is taken. In training
+    an engine hands out `in_training` copies, with a key for whatever they draw.
+
+    A model whose scores mean a probability is `confident`; `curve` names what `trained` does where it is one of
+    focus.py's non-linearities. `defaults` are settings that suit it better than the general ones, `largest_batch`
+    bounds the batches that are chosen for it, `spread` is its first embeddings' deviation (None: Xavier's), `parts`
+    how many real numbers make one of its numbers (2: complex ones), `multiple` what must divide its dimension. To rank
+    against every entity takes a `dear` model too long.
     """
 
     name: ClassVar[str]
     form: ClassVar[Form]
     turn: ClassVar[Turn] = "other"
+    sided: ClassVar[bool] = False
     confident: ClassVar[bool] = False
     curve: ClassVar[str] = "other"
     spread: ClassVar[float | None] = None
+    parts: ClassVar[int] = 1
+    multiple: ClassVar[int] = 1
+    dear: ClassVar[bool] = False
+    encodes: ClassVar[bool] = False
+    wants: ClassVar[frozenset[str]] = frozenset()
+    kept: ClassVar[frozenset[str]] = frozenset()
     largest_batch: ClassVar[int] = 8192
     defaults: ClassVar[Mapping[str, Any]] = {}
     dense: Mapping[str, Tensor] = {}
+    context: Context = Context()
+    key: int | None = None  # of a training step; None while ranking
+
+    def check(self, dim: int) -> None:
+        """Raise a FocuseError where it cannot have this dimension."""
+        if dim % self.multiple:
+            near = max(self.multiple, round(dim / self.multiple) * self.multiple)
+            raise FocuseError(f"model {self.name!r} needs a dim that {self.multiple} divides, not {dim}; try {near}")
 
     def entity_width(self, dim: int) -> int:
         """Numbers an entity's row holds."""
@@ -48,15 +92,42 @@ class Model(ABC):
         """Numbers a relation's row holds."""
         return dim
 
-    def dense_start(self) -> dict[str, Tensor]:
+    def dense_start(self, dim: int, random: torch.Generator) -> dict[str, Tensor]:
         """First values of the tensors that all triples share; most models have none."""
         return {name: value.clone() for name, value in type(self).dense.items()}
+
+    def table_start(self, table: str, values: Tensor) -> Tensor:
+        """First values of the table 'entity' or 'relation', from normal ones [rows, width]."""
+        return values
 
     def with_dense(self, dense: Mapping[str, Tensor]) -> Self:
         """The same model over these dense tensors."""
         bound = copy.copy(self)
         bound.dense = dense
         return bound
+
+    def with_context(self, context: Context) -> Self:
+        """The same model in this graph."""
+        bound = copy.copy(self)
+        bound.context = context
+        return bound
+
+    def in_training(self, key: int) -> Self:
+        """The same model for one step; what it draws is a pure function of `key`."""
+        bound = copy.copy(self)
+        bound.key = key
+        return bound
+
+    def encode(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        """Tables made of tables, [E, d], [R, r] -> [E, d'], [R, r']; only asked of a model that `encodes`."""
+        return entity, relation
+
+    def moduli(self, table: str, rows: Tensor) -> Tensor:
+        """Sizes of the numbers in rows of the table 'entity' or 'relation': [..., d] -> [..., d / parts]."""
+        if self.parts == 1:
+            return rows
+        sizes: Tensor = torch.stack(rows.chunk(self.parts, -1)).norm(dim=0)
+        return sizes
 
     def finish(self, product: Tensor) -> Tensor:
         """From a comparison to a score, number by number; the identity for most."""
@@ -70,28 +141,29 @@ class Model(ABC):
         """The probability that a score means, in [0, 1]; only for a `confident` model."""
         raise NotImplementedError(f"{self.name}: its scores mean no probability")
 
-    @classmethod
-    def plain(cls) -> bool:
+    def compares_plainly(self) -> bool:
+        """Whether `form` and at most a dense `scale` say all about a comparison: rows are compared as they are."""
+        kind = type(self)
+        untouched = all(getattr(kind, name) is getattr(Model, name) for name in COMPARING)
+        ends = next(base for base in kind.__mro__ if "finish" in vars(base))
+        scaled = ends is Model or vars(ends).get("scales", False)
+        return bool(untouched and scaled and self.form != "other" and "numbers" not in self.wants)
+
+    def plain(self) -> bool:
         """Whether `form`, `turn` and at most a dense `scale` say all about the score: no method goes its own way."""
-        asks = next(kind for kind in cls.__mro__ if "query" in vars(kind))
-        ends = next(kind for kind in cls.__mro__ if "finish" in vars(kind))
-        untouched = all(
-            getattr(cls, name) is getattr(Model, name)
-            for name in ("candidates", "compare", "score", "own", "shared", "pooled", "product")
-        )
-        scaled = ends is Model or "scale" in vars(ends).get("dense", {})
-        return untouched and scaled and cls.form != "other" and vars(asks).get("turn", "other") != "other"
+        asks = next(base for base in type(self).__mro__ if "query" in vars(base))
+        return self.compares_plainly() and not self.sided and vars(asks).get("turn", "other") != "other"
 
     @abstractmethod
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
-        """What to look for on `side`, given the other side's rows: [B, d], [B, r] -> [B, d]."""
+        """What to look for on `side`, given the other side's rows: [B, d], [B, r] -> [B, q]."""
 
-    def candidates(self, rows: Tensor, relation: Tensor) -> Tensor:
-        """Rows made comparable with a query; the identity for most. [..., d], [..., r] -> [..., d], broadcast."""
+    def candidates(self, rows: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Rows made comparable with a query; the identity for most. [..., d], [..., r] -> [..., q], broadcast."""
         return rows
 
-    def compare(self, query: Tensor, candidates: Tensor) -> Tensor:
-        """The score of queries against candidates, row by row: [..., d], [..., d] -> [...]."""
+    def compare(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
+        """The score of queries against candidates, row by row: [..., q], [..., q] -> [...]."""
         if self.form == "dot":
             return (query * candidates).sum(-1)
         if self.form == "l1":
@@ -101,30 +173,33 @@ class Model(ABC):
             return -distance
         raise NotImplementedError(f"{self.name}: a model of another form says how it compares")
 
-    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """One score a triple: [B, d], [B, r], [B, d] -> [B]."""
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor, side: Side = "tail") -> Tensor:
+        """One score a triple, asked for `side`: [B, d], [B, r], [B, d] -> [B]."""
         _same_length(head, relation, tail)
-        return self.finish(self.compare(self.query(head, relation, "tail"), self.candidates(tail, relation)))
+        known, other = (head, tail) if side == "tail" else (tail, head)
+        query = self.query(known, relation, side)
+        return self.finish(self.compare(query, self.candidates(other, relation, side), side))
 
-    def own(self, queries: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
-        """Each positive's S queries against its own N others: [B, S, d], [B, r], [B, N, d] -> [B, S, N]."""
-        _same_length(queries, relation, rows)
-        return self.finish(self.product(queries, self.candidates(rows, relation[:, None])))
+    def own(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
+        """Each query against its own N others: [B, q], [B, r], [B, N, d] -> [B, N]."""
+        _same_length(query, relation, rows)
+        others = self.candidates(rows, relation[:, None], side)
+        return self.finish(self.product(query[:, None], others, side)[:, 0])
 
-    def shared(self, query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
-        """Every query against one pool of P rows: [B, d], [B, r], [P, d] -> [B, P]."""
-        return self.finish(self.pooled(query, relation, rows))
+    def shared(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
+        """Every query against one pool of P rows: [B, q], [B, r], [P, d] -> [B, P]."""
+        return self.finish(self.pooled(query, relation, rows, side))
 
-    def pooled(self, query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
+    def pooled(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
         """The comparisons behind `shared`, not finished."""
         _same_length(query, relation)
-        others = self.candidates(rows[None], relation[:, None])
+        others = self.candidates(rows[None], relation[:, None], side)
         if len(others) == 1:
-            return self.product(query, others.squeeze(0))
-        return self.product(query[:, None], others)[:, 0]  # they depend on the relation: no longer one pool
+            return self.product(query, others.squeeze(0), side)
+        return self.product(query[:, None], others, side)[:, 0]  # they depend on the relation: no longer one pool
 
-    def product(self, query: Tensor, candidates: Tensor) -> Tensor:
-        """All queries against all candidates as one matrix product: [..., S, d], [..., N, d] -> [..., S, N]."""
+    def product(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
+        """All queries against all candidates as one matrix product: [..., S, q], [..., N, q] -> [..., S, N]."""
         if self.form == "dot" and query.dim() == 2:
             return query @ candidates.mT
         if self.form == "dot":
@@ -134,7 +209,26 @@ class Model(ABC):
         if self.form == "l2":
             # The matrix-product shortcut loses digits where two rows are close: just where ranks are decided.
             return -torch.cdist(query, candidates, p=2.0, compute_mode="donot_use_mm_for_euclid_dist")
-        return self.compare(query.unsqueeze(-2), candidates.unsqueeze(-3))
+        return self.compare(query.unsqueeze(-2), candidates.unsqueeze(-3), side)
+
+
+class TripleModel(Model):
+    """A model without queries: a subclass says what `triple` scores, for rows that broadcast."""
+
+    form: ClassVar[Form] = "other"
+
+    @abstractmethod
+    def triple(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Scores of triples: [..., d], [..., r], [..., d] -> [...], leading sizes broadcast."""
+
+    def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        return torch.cat([known, relation], dim=-1)
+
+    def compare(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
+        width = candidates.shape[-1]
+        known, relation = query[..., :width], query[..., width:]
+        head, tail = (known, candidates) if side == "tail" else (candidates, known)
+        return self.triple(head, relation, tail)
 
 
 def _same_length(*parts: Tensor) -> None:

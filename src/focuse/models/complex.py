@@ -19,6 +19,7 @@ class ComplEx(Model):
     name = "complex"
     form = "dot"
     turn = "complex"
+    parts = 2
 
     def entity_width(self, dim: int) -> int:
         return 2 * dim

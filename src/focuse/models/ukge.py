@@ -27,6 +27,7 @@ class UkgeLogi(DistMult):
     spread = 0.3
     largest_batch = 512
     dense: Mapping[str, Tensor] = {"scale": torch.tensor([1.0, 0.0])}  # w, b
+    scales = True  # `finish` is w·f + b and no more
     defaults: ClassVar[Mapping[str, Any]] = {
         "dim": 128, "epochs": 100, "sampling": "independent", "negatives": 20, "focus": "off", "loss": "squared-error",
         "optimizer": "adam", "regularizer": "none", "normalize": "none",

@@ -40,7 +40,7 @@ from focuse.graph.splits import Splits
 from focuse.graph.vocabulary import Vocabulary
 from focuse.graph.weights import Normaliser, stored_normaliser
 from focuse.graph.writing import replacing
-from focuse.models import make_model
+from focuse.models import Model
 from focuse.training.settings import Settings
 from focuse.training.toml import to_toml
 
@@ -381,13 +381,13 @@ def _columns(merger: Merger | None, values: Any) -> Columns | None:
     return None if merger is None or values is None else Columns(merger.names, values, merger.lower)
 
 
-def check_tables(tables: Tables, settings: Settings, train: Graph, folder: Path) -> None:
+def check_tables(tables: Tables, settings: Settings, model: Model, train: Graph, folder: Path) -> None:
     """Tables must fit the settings and the names of their run."""
-    model = make_model(settings.model)
+    dense = model.dense_start(settings.dim, torch.Generator())
     expected = {
         "entity": (len(train.entities), model.entity_width(settings.dim)),
         "relation": (len(train.relations), model.relation_width(settings.dim)),
-        **{name: tuple(value.shape) for name, value in model.dense_start().items()},
+        **{name: tuple(value.shape) for name, value in dense.items()},
     }
     for name, shape in expected.items():
         found = tuple(tables[name].shape) if name in tables else None

@@ -21,7 +21,7 @@ from focuse.graph.columns import Mask, combine
 from focuse.graph.graph import Graph, Weights
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
-from focuse.models import MODELS
+from focuse.models import kind_of
 from focuse.training.settings import Settings
 from focuse.training.specs import parse_named
 
@@ -71,7 +71,7 @@ class TrainingRows:
         train, false = splits.train, splits.false
         weight = normaliser.transform(train.weight, train.relation).astype(np.float32)
         evidence = np.empty(0) if false is None else false.weight
-        mark = 0.0 if MODELS[settings.model].confident else FALSE
+        mark = 0.0 if kind_of(settings.model).confident else FALSE
         weight = np.concatenate([weight, np.full(len(evidence), mark, np.float32)])
         graph = train if false is None else join([train, false])
         return cls(graph, weight, evidence, settings.seed, _decays(settings, splits))

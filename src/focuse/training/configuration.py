@@ -11,7 +11,7 @@ from typing import Any
 
 from focuse.errors import FocuseError
 from focuse.focus import default_nonlinearity
-from focuse.models import MODELS, make_model
+from focuse.models import kind_of
 from focuse.training.optimisers import LEARNING_RATES
 from focuse.training.settings import OWN_NEGATIVES, SHARED_POOL, Settings, means_the_papers_layer
 
@@ -68,12 +68,12 @@ def merged(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
 
 def _followed(settings: Settings) -> dict[str, tuple[str, Any]]:
     """What follows from which setting, and the value that it has then; leaders before those who follow them."""
-    usual = {**asdict(Settings()), **MODELS[settings.model].defaults}
+    usual = {**asdict(Settings()), **kind_of(settings.model).defaults}
     own = usual["negatives"] or OWN_NEGATIVES
     return {
         "sampling": ("model", usual["sampling"]),
         "optimizer": ("model", usual["optimizer"]),
-        "nonlinearity": ("model", default_nonlinearity(make_model(settings.model).form)),
+        "nonlinearity": ("model", default_nonlinearity(kind_of(settings.model).form)),
         "lr": ("optimizer", LEARNING_RATES[settings.optimizer]),
         "regularize": ("optimizer", replace(settings, regularize=None).scope),
         "negatives": ("sampling", SHARED_POOL if settings.sampling == "shared" else own),

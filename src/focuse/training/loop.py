@@ -25,7 +25,7 @@ from focuse.focus import Focus, Label
 from focuse.graph.graph import Graph
 from focuse.graph.splits import Splits, hold
 from focuse.graph.weights import Normaliser
-from focuse.models import make_model
+from focuse.models import Context, Model
 from focuse.training.checkpoints import Checkpoint, Progress, Store
 from focuse.training.columns import TrainingRows
 from focuse.training.interrupts import interruptible
@@ -64,12 +64,13 @@ class Trainer:
         self.progress = checkpoint.progress if checkpoint else Progress()
         self.history: list[dict[str, Any]] = list(checkpoint.history) if checkpoint else []
         entities, relations = len(train.entities), len(train.relations)
-        tables = checkpoint.tables if checkpoint else initial_tables(settings, entities, relations)
+        model = model_in(settings, splits)
+        tables = checkpoint.tables if checkpoint else initial_tables(settings, model, entities, relations)
         tables = {name: table.to(settings.device) for name, table in tables.items()}
         optimiser = make_optimiser(settings.optimizer, tables, settings.learning_rate)
         if checkpoint:
             optimiser.load({name: value.to(settings.device) for name, value in checkpoint.optimiser.items()})
-        self.engine = make_engine(settings.engine, make_model(settings.model), tables, optimiser)
+        self.engine = make_engine(settings.engine, model, tables, optimiser)
         known = known_facts([train], settings.device) if settings.filter_negatives else None
         self.sampler = Sampler(settings.sampling, settings.negatives or 1, entities, known)
         self.focus, label = settings.make_focus(), label_of(settings, splits)
@@ -176,7 +177,8 @@ class Trainer:
         batch = self.data.take(rows)
         scale = 1.0 / len(batch) if self.settings.reduction == "mean" else 1.0
         hints = self._hints(place)
-        return self.engine.step(batch, self.sampler(batch, place), self.objective, beta, self.penalty, scale, hints)
+        corruptions, key = self.sampler(batch, place), place if isinstance(place, int) else 0
+        return self.engine.step(batch, corruptions, self.objective, beta, self.penalty, scale, hints, key)
 
     def _hints(self, place: Place) -> Hints | None:
         """Some of what rules infer, drawn for this batch."""
@@ -261,7 +263,7 @@ def make_objective(
         return SoftLabel(missing)
     if settings.loss != SQUARED_ERROR:
         return Objective(make_loss(settings.loss), focus)
-    model = make_model(settings.model)
+    model = settings.make_model()
     return SquaredError(model.trained, settings.soft_logic_weight, model.curve)
 
 
@@ -276,9 +278,18 @@ def missing_rivals(settings: Settings, label: Label, entities: int) -> float:
     return math.log(sides * (entities - 1) / settings.negatives)
 
 
-def initial_tables(settings: Settings, entities: int, relations: int) -> dict[str, torch.Tensor]:
+def model_in(settings: Settings, splits: Splits) -> Model:
+    """The model of the settings, in the graph that it is trained on if it looks at that."""
+    model = settings.make_model()
+    edges = ids_of(splits.train) if "edges" in model.wants else None
+    if edges is not None:
+        edges = edges[0].to(settings.device), edges[1].to(settings.device), edges[2].to(settings.device)
+    return model.with_context(Context(edges)) if model.wants else model
+
+
+def initial_tables(settings: Settings, model: Model, entities: int, relations: int) -> dict[str, torch.Tensor]:
     """Normal, of the settings' or the model's deviation, else Xavier's √(2 / (rows + width)) as in the paper's code."""
-    model, random = make_model(settings.model), generator(settings.seed, 0, INITIAL)
+    random = generator(settings.seed, 0, INITIAL)
     shapes = {
         "entity": (entities, model.entity_width(settings.dim)),
         "relation": (relations, model.relation_width(settings.dim)),
@@ -286,5 +297,6 @@ def initial_tables(settings: Settings, entities: int, relations: int) -> dict[st
     tables = {}
     for name, shape in shapes.items():
         xavier = (2.0 / sum(shape)) ** 0.5
-        tables[name] = torch.randn(shape, generator=random) * (settings.spread or model.spread or xavier)
-    return tables | model.dense_start()
+        values = torch.randn(shape, generator=random) * (settings.spread or model.spread or xavier)
+        tables[name] = model.table_start(name, values)
+    return tables | model.dense_start(settings.dim, random)

@@ -13,7 +13,7 @@ from focuse.errors import FocuseError, choose, nearest
 from focuse.focus import NONLINEARITIES, Focus, Label, default_nonlinearity, make_nonlinearity
 from focuse.graph.graph import DUPLICATE_POLICIES, Graph
 from focuse.graph.weights import NORMALISERS, default_normaliser
-from focuse.models import MODELS, make_model
+from focuse.models import MODELS, Model, kind_of, make_model
 from focuse.training.losses import make_loss
 from focuse.training.negatives import SAMPLINGS
 from focuse.training.optimisers import LEARNING_RATES, OPTIMISERS
@@ -40,6 +40,7 @@ class Settings:
     """What a training does. None and 'auto' are filled in by `resolve`; a run stores the resolved form."""
 
     model: str = "complex"
+    reciprocal: bool = False
     dim: int = 100
     epochs: int = 50
     batch_size: int | None = None
@@ -89,8 +90,7 @@ class Settings:
         if isinstance(given.get("checkpoint_every"), int):
             given["checkpoint_every"] = str(given["checkpoint_every"])
         given |= {name: worded(given[name]) for name in ("lower_is_better", "importance", "decays") if name in given}
-        model = choose("model", _plain("model", given.get("model", cls.model), "str"), MODELS)
-        usual = dict(MODELS[model].defaults)
+        usual = dict(kind_of(_plain("model", given.get("model", cls.model), "str")).defaults)
         if "sampling" in given:  # a number of negatives is for its own kind of them
             usual.pop("negatives", None)
         if means_the_papers_layer(given):
@@ -102,7 +102,7 @@ class Settings:
 
     def check(self) -> None:
         """Raise on the first setting that makes no sense."""
-        choose("model", self.model, MODELS)
+        kind_of(self.model)
         choose("sampling", self.sampling, SAMPLINGS)
         choose("focus", self.focus, FOCUSES)
         choose("reduction", self.reduction, REDUCTIONS)
@@ -132,6 +132,7 @@ class Settings:
             )
         for name in ("dim", "epochs", "check_every", "patience", "soft_logic_size"):
             _at_least(name, getattr(self, name), 1)
+        self.make_model().check(self.dim)
         for name in ("batch_size", "negatives", "decay", "burn_in", "seed"):
             value = getattr(self, name)
             if value is not None:
@@ -172,7 +173,7 @@ class Settings:
 
     def _check_confidence(self) -> None:
         """Models of a confidence learn the weight itself; all others rank, and focus says by weight on what."""
-        confident = MODELS[self.model].confident
+        confident = kind_of(self.model).confident
         if not confident and self.loss != SQUARED_ERROR:
             make_loss(self.loss)
         if confident and self.loss != SQUARED_ERROR:
@@ -183,6 +184,10 @@ class Settings:
             asked = f"loss {self.loss!r}" if self.loss == SQUARED_ERROR else f"judge {self.judge!r}"
             names = " or ".join(name for name, kind in MODELS.items() if kind.confident)
             raise FocuseError(f"{asked} needs a model whose score is a confidence: {names}, not {self.model!r}")
+
+    def make_model(self) -> Model:
+        """The model, on wish with reciprocal relations."""
+        return make_model(self.model, self.reciprocal)
 
     @property
     def rows_only(self) -> bool:
@@ -207,13 +212,13 @@ class Settings:
             negatives=self.negatives or (SHARED_POOL if self.sampling == "shared" else OWN_NEGATIVES),
             decay=decay,
             nonlinearity=(
-                default_nonlinearity(make_model(self.model).form) if self.nonlinearity == "auto" else self.nonlinearity
+                default_nonlinearity(kind_of(self.model).form) if self.nonlinearity == "auto" else self.nonlinearity
             ),
             regularize=self.scope,
             lr=self.learning_rate,
             normalize=self.normalize or default_normaliser(train),
             burn_in=self._burn_in(decay) if self.burn_in is None else self.burn_in,
-            judge=self.judge if self.judge != "auto" else "mse" if MODELS[self.model].confident else "mrr",
+            judge=self.judge if self.judge != "auto" else "mse" if kind_of(self.model).confident else "mrr",
             device=device,
         )
 
@@ -222,7 +227,7 @@ class Settings:
         return 0 if self.focus == "label" else decay // 2
 
     def _batch_size(self, rows: int, entities: int) -> int:
-        return min(default_batch_size(rows, entities, self.sampling), MODELS[self.model].largest_batch)
+        return min(default_batch_size(rows, entities, self.sampling), kind_of(self.model).largest_batch)
 
     def make_focus(self) -> Focus | None:
         """The layer of resolved settings, None if it is off."""

@@ -83,7 +83,7 @@ def test_what_is_remembered_makes_the_same_settings():
 @pytest.mark.parametrize(
     ("search", "fixed", "says"),
     [
-        ({"dimm": [1]}, {}, r"unknown setting 'dimm' \(did you mean dim\?\): choose from model, dim, epochs"),
+        ({"dimm": [1]}, {}, r"unknown setting 'dimm' \(did you mean dim\?\): choose from model, reciprocal, dim"),
         ({}, {"lrr": 1}, r"unknown setting 'lrr' \(did you mean lr\?\)"),
         ({"dim": [8, 0]}, {}, "dim 0: give a whole number of at least 1"),
         ({"loss": ["nll", "nil"]}, {}, "unknown loss 'nil'"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from focuse.errors import FocuseError
-from focuse.models import MODELS
+from focuse.models import kind_of
 from focuse.training.configuration import assignments, read_toml, value_of
 from focuse.training.settings import Settings
 
@@ -103,8 +103,8 @@ def make_space(search: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any], de
     usual, held = _defaults(search, fixed) if defaults else ({}, {})
     if fixed.get("judge", "mrr") not in ("mrr", "auto"):
         raise FocuseError(f"judge {fixed['judge']!r}: trials are compared by validation MRR; leave it out")
-    tried = [fixed.get("model", Settings.model), *search.get("model", ())]
-    judged = {"judge": "mrr"} if any(MODELS[name].confident for name in tried if name in MODELS) else {}
+    tried = [fixed.get("model", Settings.model), *_checked("model", search.get("model", [Settings.model]), {})]
+    judged = {"judge": "mrr"} if any(kind_of(name).confident for name in tried) else {}
     held = {**held, **fixed, **judged}
     wanted = {**{name: values for name, values in usual.items() if name not in fixed}, **search}
     return Space({name: _checked(name, values, held) for name, values in wanted.items()}, held)
@@ -115,7 +115,7 @@ def _defaults(
 ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
     """The values to search and to hold where the user has not said otherwise."""
     given = {*search, *fixed}
-    if MODELS[fixed.get("model", Settings.model)].confident:
+    if kind_of(fixed.get("model", Settings.model)).confident:
         usual = _suited({name: values for name, values in CONFIDENT.items() if name not in given}, search, fixed)
         held = {"regularize": "rows", "epochs": CONFIDENT_EPOCHS, "burn_in": 0}
         return usual, {name: value for name, value in held.items() if name not in given}
