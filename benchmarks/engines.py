@@ -140,7 +140,7 @@ class Training:
         if self.confident:
             self.objective: Objective | SquaredError = SquaredError(self.model.trained, 0.2, self.model.curve)
         else:
-            self.objective = Objective(make_loss("multiclass-nll"), Focus(default_nonlinearity(self.model.form)))
+            self.objective = Objective(make_loss("multiclass-nll"), Focus(default_nonlinearity(self.model)))
         self.penalty = None if self.confident else Regulariser(3, 1e-3)
         count = {"independent": 20 if self.confident else NEGATIVES, "shared": 512, "all": 1}[kind]
         self.sampler = Sampler(kind, count, self.entities)

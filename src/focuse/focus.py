@@ -28,6 +28,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from focuse.errors import FocuseError, choose
+from focuse.models import Model
 
 # The authors' experiment code computes ln(1 + 9999·eˣ), that is softplus(x + ln 9999): a hidden margin of 9.2.
 # Scores of distance models are ≤ 0, where a plain softplus never exceeds ln 2; they need it.
@@ -147,6 +148,11 @@ class Label:
         return torch.where(weight < 0, weight, weight.clamp(min=0.0) ** self.sharpness)
 
 
-def default_nonlinearity(form: str) -> str:
-    """The paper's softplus, or the authors' shifted one for distance models (scores ≤ 0)."""
-    return "shifted-softplus" if form in ("l1", "l2") else "softplus"
+def default_nonlinearity(model: Model | type[Model]) -> str:
+    """The paper's softplus, or the authors' shifted one for models of distances (scores ≤ 0).
+
+    >>> from focuse.models import kind_of
+    >>> default_nonlinearity(kind_of("complex")), default_nonlinearity(kind_of("rotate"))
+    ('softplus', 'shifted-softplus')
+    """
+    return "shifted-softplus" if model.distance or model.form in ("l1", "l2") else "softplus"

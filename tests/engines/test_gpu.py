@@ -164,7 +164,7 @@ def covering(kinds: tuple[str, ...], counts: tuple[int, ...], number: int) -> li
                 kind=kinds[(i + i // 6) % len(kinds)],
                 count=counts[i % len(counts)],
                 loss=loss,
-                nonlinearity=(*NONLINEARITIES, None, default_nonlinearity(make_model(model).form))[i % 7],
+                nonlinearity=(*NONLINEARITIES, None, default_nonlinearity(make_model(model)))[i % 7],
                 optimizer=optimizer,
                 penalty=penalty_of(i, optimizer),
                 filtered=i % 4 == 3,

@@ -5,12 +5,25 @@ from __future__ import annotations
 from focuse.errors import choose
 from focuse.models.base import Context, Form, Model, Side, TripleModel
 from focuse.models.complex import ComplEx
+from focuse.models.cp import CP
 from focuse.models.distmult import DistMult
+from focuse.models.hole import HolE
+from focuse.models.pairre import PairRE
+from focuse.models.quate import QuatE
 from focuse.models.reciprocal import Reciprocal
+from focuse.models.rescal import Rescal
+from focuse.models.rotate import RotatE
+from focuse.models.simple import SimplE
 from focuse.models.transe import TransE, TransEL2
+from focuse.models.tucker import TuckER
 from focuse.models.ukge import UkgeLogi, UkgeRect
 
-MODELS: dict[str, type[Model]] = {kind.name: kind for kind in (TransE, TransEL2, DistMult, ComplEx, UkgeRect, UkgeLogi)}
+KINDS: tuple[type[Model], ...] = (
+    *(TransE, TransEL2, RotatE, PairRE),
+    *(DistMult, ComplEx, QuatE, HolE, SimplE, CP, Rescal, TuckER),
+    *(UkgeRect, UkgeLogi),
+)
+MODELS: dict[str, type[Model]] = {kind.name: kind for kind in KINDS}
 
 
 def kind_of(name: str) -> type[Model]:
@@ -33,17 +46,25 @@ def make_model(name: str, reciprocal: bool = False) -> Model:
 
 
 __all__ = [
+    "CP",
     "MODELS",
     "ComplEx",
     "Context",
     "DistMult",
     "Form",
+    "HolE",
     "Model",
+    "PairRE",
+    "QuatE",
     "Reciprocal",
+    "Rescal",
+    "RotatE",
     "Side",
+    "SimplE",
     "TransE",
     "TransEL2",
     "TripleModel",
+    "TuckER",
     "UkgeLogi",
     "UkgeRect",
     "kind_of",

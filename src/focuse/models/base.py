@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from focuse.errors import FocuseError
+from focuse.models.pieces import in_pieces
 
 Side = Literal["head", "tail"]
 Form = Literal["dot", "l1", "l2", "other"]
@@ -52,6 +53,7 @@ class Model(ABC):
     `Context` it needs; a model that `encodes` makes whole tables of whole tables before any row is taken. In training
     an engine hands out `in_training` copies, with a key for whatever they draw.
 
+    A model of an own form whose scores are distances with a minus, never above 0, says so (`distance`).
     A model whose scores mean a probability is `confident`; `curve` names what `trained` does where it is one of
     focus.py's non-linearities. `defaults` are settings that suit it better than the general ones, `largest_batch`
     bounds the batches that are chosen for it, `spread` is its first embeddings' deviation (None: Xavier's), `parts`
@@ -63,6 +65,7 @@ class Model(ABC):
     form: ClassVar[Form]
     turn: ClassVar[Turn] = "other"
     sided: ClassVar[bool] = False
+    distance: ClassVar[bool] = False
     confident: ClassVar[bool] = False
     curve: ClassVar[str] = "other"
     spread: ClassVar[float | None] = None
@@ -183,8 +186,13 @@ class Model(ABC):
     def own(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
         """Each query against its own N others: [B, q], [B, r], [B, N, d] -> [B, N]."""
         _same_length(query, relation, rows)
-        others = self.candidates(rows, relation[:, None], side)
-        return self.finish(self.product(query[:, None], others, side)[:, 0])
+
+        def compared(query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
+            return self.product(query[:, None], self.candidates(rows, relation[:, None], side), side)[:, 0]
+
+        if self.form != "other":  # nothing larger than the rows, which are there already
+            return self.finish(compared(query, relation, rows))
+        return self.finish(in_pieces(compared, query, relation, rows, rows.shape[-1]))
 
     def shared(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
         """Every query against one pool of P rows: [B, q], [B, r], [P, d] -> [B, P]."""
@@ -193,10 +201,17 @@ class Model(ABC):
     def pooled(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
         """The comparisons behind `shared`, not finished."""
         _same_length(query, relation)
-        others = self.candidates(rows[None], relation[:, None], side)
-        if len(others) == 1:
-            return self.product(query, others.squeeze(0), side)
-        return self.product(query[:, None], others, side)[:, 0]  # they depend on the relation: no longer one pool
+        few = self.candidates(rows[None, :1], relation[:2, None], side)
+        alike = len(few) == 1  # else they depend on the relation: no longer one pool
+
+        def compared(query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
+            if alike:
+                return self.product(query, self.candidates(rows[None], relation[:1, None], side)[0], side)
+            return self.product(query[:, None], self.candidates(rows[None], relation[:, None], side), side)[:, 0]
+
+        if alike and self.form != "other":
+            return compared(query, relation, rows)
+        return in_pieces(compared, query, relation, rows, few.shape[-1])
 
     def product(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
         """All queries against all candidates as one matrix product: [..., S, q], [..., N, q] -> [..., S, N]."""

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from focuse.models.base import Context, Model, Side
 
-SAME = ("name", "form", "confident", "curve", "spread", "parts", "dear", "encodes", "wants", "kept", "largest_batch")
+SAME = ("name", "form", "distance", "confident", "curve", "spread", "parts")
+SAME += ("dear", "encodes", "wants", "kept", "largest_batch")
 
 
 class Reciprocal(Model):

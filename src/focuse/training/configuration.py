@@ -73,7 +73,7 @@ def _followed(settings: Settings) -> dict[str, tuple[str, Any]]:
     return {
         "sampling": ("model", usual["sampling"]),
         "optimizer": ("model", usual["optimizer"]),
-        "nonlinearity": ("model", default_nonlinearity(kind_of(settings.model).form)),
+        "nonlinearity": ("model", default_nonlinearity(kind_of(settings.model))),
         "lr": ("optimizer", LEARNING_RATES[settings.optimizer]),
         "regularize": ("optimizer", replace(settings, regularize=None).scope),
         "negatives": ("sampling", SHARED_POOL if settings.sampling == "shared" else own),

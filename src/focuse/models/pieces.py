@@ -1,0 +1,44 @@
+"""Comparisons a piece at a time: what is larger than its result never stands in memory as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import repeat
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+# Numbers of one tensor in between: 4 MB of float32 stay in a core's caches, 64 MB keep a GPU busy.
+ON_CPU, ON_GPU = 1 << 20, 1 << 24
+
+
+def in_pieces(
+    compare: Callable[[Tensor, Tensor, Tensor], Tensor], query: Tensor, relation: Tensor, rows: Tensor, width: int
+) -> Tensor:
+    """`compare(query, relation, rows)`, some queries and some rows at once.
+
+    [B, q], [B, r] and a pool [P, d] or own rows [B, P, d] -> [B, P], where one comparison holds `width` numbers in
+    between. Where gradients are asked for, these are computed again on the way back, which costs less than to keep them.
+
+    >>> query, rows = torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [5.0]])
+    >>> in_pieces(lambda q, r, x: (q[:, None] - x).abs().sum(-1), query, query, rows, width=1 << 24).tolist()
+    [[0.0, 4.0], [1.0, 3.0]]
+    """
+    most = ON_GPU if query.is_cuda else ON_CPU
+    columns = min(max(1, most // max(width, 1)), max(1, rows.shape[-2]))
+    size = max(1, most // (max(width, 1) * columns))
+    if len(query) <= size and rows.shape[-2] <= columns:
+        return compare(query, relation, rows)
+    own = rows.split(size) if rows.dim() == 3 else repeat(rows)
+    parts = list(zip(query.split(size), relation.split(size), own, strict=False))
+    if torch.is_grad_enabled():
+        again = {"use_reentrant": False, "preserve_rng_state": False}
+        found = [[checkpoint(compare, q, r, x, **again) for x in each.split(columns, -2)] for q, r, each in parts]
+        return torch.cat([torch.cat(row, 1) for row in found])
+    # Results written side by side: kept apart they would lie between the pieces' memory, and none be used again.
+    scores = query.new_empty(len(query), rows.shape[-2])
+    for (q, r, each), target in zip(parts, scores.split(size), strict=True):
+        for x, place in zip(each.split(columns, -2), target.split(columns, 1), strict=True):
+            place.copy_(compare(q, r, x))
+    return scores

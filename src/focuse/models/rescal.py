@@ -1,0 +1,28 @@
+"""RESCAL (Nickel et al., 2011): a relation is a whole matrix, every coordinate of the head meets every one of the tail.
+
+    f(h, r, t) = hᵀ Wᵣ t = Σ hᵢ Wᵣᵢⱼ tⱼ
+
+A relation's row holds its matrix of k × k numbers, row by row.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from focuse.models.base import Model, Side
+
+
+class Rescal(Model):
+    """f = hᵀ W t."""
+
+    name = "rescal"
+    form = "dot"
+
+    def relation_width(self, dim: int) -> int:
+        return dim * dim
+
+    def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        matrix = relation.unflatten(-1, (known.shape[-1], -1))
+        if side == "tail":
+            return (known.unsqueeze(-2) @ matrix).squeeze(-2)
+        return (matrix @ known.unsqueeze(-1)).squeeze(-1)
