@@ -1,0 +1,64 @@
+"""Comparisons a piece at a time: the same scores and gradients, within bounds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from focuse.models import PairRE, RotatE, Side, make_model, pieces
+
+BATCH, POOL, OWN, DIM = 5, 11, 3, 4
+
+
+def asked(name: str, use: str, side: Side) -> list[Tensor]:
+    """Scores and gradients of a use."""
+    model, random = make_model(name), torch.Generator().manual_seed(1)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random, dtype=torch.float64).requires_grad_()
+
+    known, relation = draw(BATCH, model.entity_width(DIM)), draw(BATCH, model.relation_width(DIM))
+    rows = draw(*((BATCH, OWN) if use == "own" else (POOL,)), model.entity_width(DIM))
+    scores = getattr(model, use)(model.query(known, relation, side), relation, rows, side)
+    weight = torch.linspace(1, 2, scores.numel(), dtype=torch.float64).reshape(scores.shape)
+    (scores * weight).sum().backward()
+    found = [scores.detach(), *(part.grad for part in (known, relation, rows) if part.grad is not None)]
+    with torch.no_grad():
+        assert torch.equal(getattr(model, use)(model.query(known, relation, side), relation, rows, side), scores)
+    return found
+
+
+@pytest.mark.parametrize("most", [1, 8, 40, 100])  # one comparison at once; some rows; one query; some queries
+@pytest.mark.parametrize("use", ["own", "shared"])
+@pytest.mark.parametrize("name", ["rotate", "pairre"])
+def test_pieces_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch, name: str, use: str, most: int) -> None:
+    for side in ("head", "tail"):
+        whole = asked(name, use, side)
+        with monkeypatch.context() as patched:
+            patched.setattr(pieces, "ON_CPU", most)
+            parts = asked(name, use, side)
+        for one, other in zip(whole, parts, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("model", [RotatE(), PairRE()], ids=lambda model: model.name)
+def test_nothing_larger_than_a_piece_is_made(monkeypatch: pytest.MonkeyPatch, model: RotatE | PairRE) -> None:
+    """Neither forth nor back."""
+    made: list[int] = []
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            found = function(*args, **(kwargs or {}))
+            if isinstance(found, Tensor):
+                made.append(found.numel())
+            return found
+
+    monkeypatch.setattr(pieces, "ON_CPU", 512)
+    known, relation = torch.randn(30, model.entity_width(DIM)), torch.randn(30, model.relation_width(DIM))
+    pool = torch.randn(300, model.entity_width(DIM), requires_grad=True)
+    with Watch():
+        scores = model.shared(model.query(known, relation, "tail"), relation, pool, "tail")
+        made = [size for size in made if size != scores.numel()]
+        scores.sum().backward()
+    assert max(made) <= pool.numel()  # the pool itself; all comparisons at once would be 30 times as much

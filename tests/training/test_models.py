@@ -1,0 +1,71 @@
+"""Every model trains: with each kind of negatives, each focus, to the same bits, and predicts the same once stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import focuse
+from focuse.models import MODELS, kind_of
+from focuse.run import Run
+from focuse.training.settings import Settings
+
+# Each kind of negatives and each focus once: nine trainings a model would tell no more than three.
+PAIRS = [("independent", "paper"), ("shared", "label"), ("all", "off")]
+QUICK: dict[str, Any] = {"dim": 8, "epochs": 3, "batch_size": 64, "check_every": 3, "engine": "reference", "seed": 4}
+# A graph without numbers of entities cannot train a model that is about them.
+NAMES = [name for name, kind in MODELS.items() if "numbers" not in kind.wants]
+
+
+def train(graph: focuse.Graph, name: str, sampling: str, focus: str, **more: Any) -> Run:
+    given = {**QUICK, "model": name, "sampling": sampling, **more}
+    if not kind_of(name).confident:  # such a model learns the weights themselves: its focus is off
+        # A slow decay: the objective stays nearly the same, so that losses compare.
+        own: dict[str, dict[str, Any]] = {"off": {}, "label": {"sharpness": 1.0}, "paper": {"decay": 1000}}
+        given |= {"focus": focus, **own[focus], **more}
+    if "adam" in Settings.of(model=name).optimizer:
+        given["lr"] = 1e-2  # the usual rate is for thousands of steps, here are two dozen
+    return focuse.train(graph, progress=False, **given)
+
+
+def same(one: Run, other: Run) -> bool:
+    tables, others = one.engine.tables, other.engine.tables
+    return set(tables) == set(others) and all(torch.equal(tables[name], others[name]) for name in tables)
+
+
+@pytest.mark.parametrize(("sampling", "focus"), PAIRS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loss_falls(small: focuse.Graph, name: str, sampling: str, focus: str) -> None:
+    run = train(small, name, sampling, focus)
+    losses = [row["loss"] for row in run.history]
+    assert np.isfinite(losses).all()
+    assert losses[-1] < losses[0]
+    assert run.settings.sampling == sampling
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_seed_gives_the_same_bits_and_a_stored_run_predicts_the_same(
+    small: focuse.Graph, name: str, tmp_path: Path
+) -> None:
+    run, again, other = (train(small, name, "shared", "off", seed=seed, epochs=1) for seed in (1, 1, 2))
+    assert same(run, again)
+    assert not same(run, other)
+    run.save(tmp_path / "run")
+    stored = focuse.load(tmp_path / "run")
+    assert same(stored, run)
+    for asked in ({"head": "e1"}, {"tail": "e1"}):
+        found = run.predict(relation="r1", top=5, **asked)
+        assert str(stored.predict(relation="r1", top=5, **asked)) == str(found)
+    assert stored.evaluate().to_dict() == run.evaluate().to_dict()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not MODELS[name].confident])
+def test_weights_bear_on_every_model(small: focuse.Graph, name: str) -> None:
+    """The same training, but for the focus, ends elsewhere."""
+    given = {"off": {}, "label": {}, "paper": {"beta": 0.5}}
+    runs = [train(small, name, "shared", focus, epochs=1, **more) for focus, more in given.items()]
+    assert not any(same(one, other) for one, other in zip(runs, runs[1:] + runs[:1], strict=True))
