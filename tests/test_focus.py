@@ -15,6 +15,7 @@ from torch.autograd import gradcheck
 import focuse
 from focuse.errors import FocuseError
 from focuse.focus import NONLINEARITIES, Focus, Label, default_nonlinearity, make_nonlinearity
+from focuse.models import kind_of, make_model
 
 FORMULAS = {
     "softplus": lambda x: np.logaddexp(0.0, x),
@@ -192,8 +193,15 @@ def test_shapes_are_asserted(positive: tuple[int, ...], negative: tuple[int, ...
 
 
 def test_distance_models_get_the_shifted_softplus() -> None:
-    chosen = {form: default_nonlinearity(form) for form in ("dot", "l1", "l2", "other")}
-    assert chosen == {"dot": "softplus", "l1": "shifted-softplus", "l2": "shifted-softplus", "other": "softplus"}
+    """Also those that measure a distance in their own way, and through the settings."""
+    for name in ("transe", "transe-l2", "rotate", "pairre"):
+        assert default_nonlinearity(kind_of(name)) == "shifted-softplus"
+        assert default_nonlinearity(make_model(name, reciprocal=True)) == "shifted-softplus"
+        run = focuse.train([("a", "r", "b", 1.0), ("b", "r", "c", 0.5)], model=name, dim=2, epochs=1, focus="paper",
+                           valid_share=0.0, test_share=0.0, progress=False)  # fmt: skip
+        assert run.settings.nonlinearity == "shifted-softplus"
+    for name in ("complex", "quate", "hole", "simple", "cp", "rescal", "tucker"):
+        assert default_nonlinearity(kind_of(name)) == "softplus"
 
 
 @pytest.mark.parametrize("margin", ["24", "9.5", "-1", "0"])

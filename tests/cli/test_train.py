@@ -13,6 +13,7 @@ from dataclasses import asdict
 import pytest
 
 from focuse import Settings
+from focuse.models import MODELS
 
 QUICK = ["--dim", "4", "--epochs", "2"]
 
@@ -172,6 +173,16 @@ class TestRefused:
     )
     def test_one_line(self, refused, arguments, says):
         assert says in refused("train", *arguments.split())
+
+
+def test_list_shows_every_model_and_its_equation(command):
+    shown = command("train", "--model", "list", check=True).stdout.splitlines()
+    assert [line.split()[0] for line in shown] == list(MODELS)
+    assert all(len(line.split()) > 2 for line in shown)
+    said = " ".join(command("train", "--help", check=True).stdout.split())
+    examples = re.search(r"Scoring function, like ([^;]*); list shows them all", said)
+    assert examples is not None
+    assert set(re.split(r", | or ", examples[1])) <= set(MODELS)
 
 
 def test_help_states_the_real_defaults(command, small):

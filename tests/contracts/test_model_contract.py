@@ -25,6 +25,7 @@ class Projected(Model):
 
     name = "projected"
     form: Form = "other"
+    distance = True
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         return known * relation
@@ -207,6 +208,15 @@ def test_a_confidence_lies_in_the_unit_interval_and_rises_with_the_score(model: 
     assert torch.equal(found, learnt.clamp(0, 1))
 
 
+def test_a_distance_is_never_above_zero(model: Model, rows: Callable[..., Tensor]) -> None:
+    """Who says so gets the shifted softplus, as the forms l1 and l2 do."""
+    if not model.distance and model.form not in ("l1", "l2"):
+        return
+    head, relation, tail = rows(50), rows(50, relation=True), rows(50)
+    assert (model.score(head, relation, tail) <= 0).all()
+    assert (model.shared(model.query(head, relation, "head"), relation, tail, "head") <= 0).all()
+
+
 def test_gradients_stay_finite_where_rows_coincide(model: Model) -> None:
     """Zero rows: a distance of 0 has a kink, which must not become NaN in any use."""
     entity = torch.zeros(3, model.entity_width(DIM), dtype=torch.float64, requires_grad=True)
@@ -244,6 +254,19 @@ def test_numbers_have_sizes(model: Model, rows: Callable[..., Tensor]) -> None:
     torch.testing.assert_close(sizes.square().sum(), found.square().sum())
     first, *others = found.chunk(model.parts, -1)
     torch.testing.assert_close(model.moduli("entity", torch.cat([-others[0], first, *others[1:]], -1)), sizes)
+
+
+@pytest.mark.parametrize(("multiple", "dim", "near"), [(2, 7, 8), (4, 1, 4), (4, 50, 48), (4, 99, 100)])
+def test_a_dimension_that_does_not_divide_is_one_line_with_a_way_out(multiple: int, dim: int, near: int) -> None:
+    class Divided(Projected):
+        pass
+
+    Divided.multiple = multiple
+    for model in (Divided(), Reciprocal(Divided())):
+        model.check(near)
+        with pytest.raises(FocuseError) as error:
+            model.check(dim)
+        assert str(error.value) == f"model 'projected' needs a dim that {multiple} divides, not {dim}; try {near}"
 
 
 @pytest.mark.parametrize("name", MODELS)

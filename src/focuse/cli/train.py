@@ -49,7 +49,11 @@ def command(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="transe, transe-l2, distmult, complex, ukge-rect or ukge-logi [default: complex]."),
+        typer.Option(
+            callback=lambda value: _listed(value),
+            is_eager=True,
+            help="Scoring function, like complex, distmult, rotate or transe; list shows them all [default: complex].",
+        ),
     ] = None,
     dim: Annotated[int | None, typer.Option(help="Size k of the embeddings [default: 100].")] = None,
     spread: Annotated[
@@ -213,6 +217,18 @@ def command(
         run, folder = _train(graph, out, context.params, given, quiet)
     data = _summary(run, folder)
     emit(data, _text(data), as_json)
+
+
+def _listed(model: str | None) -> str | None:
+    """'list' prints every model with its equation and ends; other words are handed on."""
+    if model != "list":
+        return model
+    from focuse.models import MODELS
+
+    width = max(map(len, MODELS))
+    for name, kind in MODELS.items():
+        typer.echo(f"{name:{width}}  {(kind.__doc__ or '').splitlines()[0]}")
+    raise typer.Exit
 
 
 def _typed(context: typer.Context, name: str) -> bool:

@@ -1,12 +1,15 @@
-"""CP (Hitchcock, 1927; as a model of knowledge graphs Lacroix et al., 2018): an entity is one thing as head, one as tail.
+"""CP (Hitchcock, 1927; of knowledge graphs Lacroix et al., 2018): as a head an entity is not what it is as a tail.
 
     f(h, r, t) = Σ hᵢ rᵢ t′ᵢ
 
-An entity's row holds what it is as a head (h) and then as a tail (h′). The two learn nothing from each other, but for
-reciprocal relations, with which the model is best known (`reciprocal`).
+An entity's row holds what it is as a head (h) and then as a tail (h′). The two learn nothing from each other unless
+relations are reciprocal, as Lacroix et al. have them; so they are by default.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -18,6 +21,7 @@ class CP(Model):
 
     name = "cp"
     form = "dot"
+    defaults: ClassVar[Mapping[str, Any]] = {"reciprocal": True}
 
     def entity_width(self, dim: int) -> int:
         return 2 * dim
