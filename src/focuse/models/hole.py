@@ -22,4 +22,5 @@ class HolE(Model):
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         waves, kinds = torch.fft.rfft(known), torch.fft.rfft(relation)
-        return torch.fft.irfft(waves * (kinds if side == "tail" else kinds.conj()), n=known.shape[-1])
+        query: Tensor = torch.fft.irfft(waves * (kinds if side == "tail" else kinds.conj()), n=known.shape[-1])
+        return query

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import repeat
 
 import torch
@@ -19,7 +20,7 @@ def in_pieces(
     """`compare(query, relation, rows)`, some queries and some rows at once.
 
     [B, q], [B, r] and a pool [P, d] or own rows [B, P, d] -> [B, P], where one comparison holds `width` numbers in
-    between. Where gradients are asked for, these are computed again on the way back, which costs less than to keep them.
+    between. Where gradients are asked for, these are computed again on the way back instead of kept.
 
     >>> query, rows = torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [5.0]])
     >>> in_pieces(lambda q, r, x: (q[:, None] - x).abs().sum(-1), query, query, rows, width=1 << 24).tolist()
@@ -30,15 +31,15 @@ def in_pieces(
     size = max(1, most // (max(width, 1) * columns))
     if len(query) <= size and rows.shape[-2] <= columns:
         return compare(query, relation, rows)
-    own = rows.split(size) if rows.dim() == 3 else repeat(rows)
-    parts = list(zip(query.split(size), relation.split(size), own, strict=False))
+    own = torch.split(rows, size) if rows.dim() == 3 else repeat(rows)
+    parts = list(zip(torch.split(query, size), torch.split(relation, size), own, strict=False))
     if torch.is_grad_enabled():
-        again = {"use_reentrant": False, "preserve_rng_state": False}
-        found = [[checkpoint(compare, q, r, x, **again) for x in each.split(columns, -2)] for q, r, each in parts]
+        again = partial(checkpoint, compare, use_reentrant=False, preserve_rng_state=False)
+        found = [[again(q, r, x) for x in torch.split(each, columns, -2)] for q, r, each in parts]
         return torch.cat([torch.cat(row, 1) for row in found])
     # Results written side by side: kept apart they would lie between the pieces' memory, and none be used again.
     scores = query.new_empty(len(query), rows.shape[-2])
-    for (q, r, each), target in zip(parts, scores.split(size), strict=True):
-        for x, place in zip(each.split(columns, -2), target.split(columns, 1), strict=True):
+    for (q, r, each), target in zip(parts, torch.split(scores, size), strict=True):
+        for x, place in zip(torch.split(each, columns, -2), torch.split(target, columns, 1), strict=True):
             place.copy_(compare(q, r, x))
     return scores

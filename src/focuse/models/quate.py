@@ -29,7 +29,7 @@ class QuatE(Model):
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         a, b, c, d = known.chunk(4, -1)
-        p, q, u, v = normalize(relation.unflatten(-1, (4, -1)), dim=-2).unbind(-2)
+        p, q, u, v = normalize(torch.stack(relation.chunk(4, -1)), dim=0)
         if side == "head":  # (h ⊗ r) · t = h · (t ⊗ r̄): the head's query turns back
             q, u, v = -q, -u, -v
         turned = (

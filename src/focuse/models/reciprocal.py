@@ -15,8 +15,10 @@ from torch import Tensor
 
 from focuse.models.base import Context, Model, Side
 
-SAME = ("name", "form", "distance", "confident", "curve", "spread", "parts")
-SAME += ("dear", "encodes", "wants", "kept", "largest_batch")
+SAME = (
+    "name", "form", "distance", "confident", "curve", "spread", "parts", "dear", "encodes", "wants", "kept",
+    "largest_batch",
+)  # fmt: skip
 
 
 class Reciprocal(Model):

@@ -22,7 +22,8 @@ class Rescal(Model):
         return dim * dim
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
-        matrix = relation.unflatten(-1, (known.shape[-1], -1))
-        if side == "tail":
-            return (known.unsqueeze(-2) @ matrix).squeeze(-2)
-        return (matrix @ known.unsqueeze(-1)).squeeze(-1)
+        matrix = relation.reshape(*known.shape, known.shape[-1])
+        if side == "head":
+            matrix = matrix.mT
+        query: Tensor = known.unsqueeze(-2) @ matrix
+        return query.squeeze(-2)

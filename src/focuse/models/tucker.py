@@ -27,8 +27,8 @@ class TuckER(Model):
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         core = self.dense["core"]
         # The relation first: [B, k] × [k, k²] is one large matrix product.
-        of_relation = relation @ core.transpose(0, 1).flatten(1)
-        matrix = of_relation.unflatten(-1, (known.shape[-1], -1))
-        if side == "tail":
-            return (known.unsqueeze(-2) @ matrix).squeeze(-2)
-        return (matrix @ known.unsqueeze(-1)).squeeze(-1)
+        matrix = (relation @ core.transpose(0, 1).flatten(1)).reshape(*known.shape, known.shape[-1])
+        if side == "head":
+            matrix = matrix.mT
+        query: Tensor = known.unsqueeze(-2) @ matrix
+        return query.squeeze(-2)

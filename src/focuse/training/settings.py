@@ -211,7 +211,9 @@ class Settings:
             batch_size=self.batch_size or self._batch_size(len(train), len(train.entities)),
             negatives=self.negatives or (SHARED_POOL if self.sampling == "shared" else OWN_NEGATIVES),
             decay=decay,
-            nonlinearity=default_nonlinearity(kind_of(self.model)) if self.nonlinearity == "auto" else self.nonlinearity,
+            nonlinearity=default_nonlinearity(kind_of(self.model))
+            if self.nonlinearity == "auto"
+            else self.nonlinearity,
             regularize=self.scope,
             lr=self.learning_rate,
             normalize=self.normalize or default_normaliser(train),
