@@ -59,10 +59,14 @@ def test_no_file_and_no_text(tmp_path):
         read_settings(tmp_path / "image.toml")
 
 
-def test_a_run_s_settings_with_one_changed_are_those_of_a_new_run(small):
+@pytest.mark.parametrize("model", ["complex", "rotate", "cp"])  # usual defaults, own ones, reciprocal relations
+def test_a_run_s_settings_with_one_changed_are_those_of_a_new_run(small, model):
     """Whatever the model, the optimizer, the sampling or the epochs become."""
-    run = Settings.of(dim=9).resolve(small, "cpu").to_dict() | {"batch_size": None}
+    run = Settings.of(model=model, dim=9).resolve(small, "cpu").to_dict() | {"batch_size": None}
     for change in (
+        {"model": "complex"},
+        {"model": "pairre"},
+        {"model": "cp"},
         {"model": "transe"},
         {"optimizer": "adam"},
         {"sampling": "independent"},
@@ -70,7 +74,7 @@ def test_a_run_s_settings_with_one_changed_are_those_of_a_new_run(small):
         {"decay": 4},
     ):
         again = Settings.of(**merged(run, change)).resolve(small, "cpu")
-        fresh = Settings.of(**{"dim": 9, **change}).resolve(small, "cpu")
+        fresh = Settings.of(**{"model": model, "dim": 9, **change}).resolve(small, "cpu")
         assert replace(again, batch_size=None) == replace(fresh, batch_size=None), change
 
 

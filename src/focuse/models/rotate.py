@@ -26,7 +26,7 @@ class RotatE(Model):
     form = "other"
     distance = True
     parts = 2
-    defaults: ClassVar[Mapping[str, Any]] = {"sampling": "independent", "optimizer": "row-adam"}
+    defaults: ClassVar[Mapping[str, Any]] = {"sampling": "independent", "optimizer": "row-adam", "lr": 1e-2}
 
     def entity_width(self, dim: int) -> int:
         return 2 * dim

@@ -70,11 +70,13 @@ def _followed(settings: Settings) -> dict[str, tuple[str, Any]]:
     """What follows from which setting, and the value that it has then; leaders before those who follow them."""
     usual = {**asdict(Settings()), **kind_of(settings.model).defaults}
     own = usual["negatives"] or OWN_NEGATIVES
+    rate = usual["lr"] if settings.optimizer == usual["optimizer"] else None
     return {
+        "reciprocal": ("model", usual["reciprocal"]),
         "sampling": ("model", usual["sampling"]),
         "optimizer": ("model", usual["optimizer"]),
         "nonlinearity": ("model", default_nonlinearity(kind_of(settings.model))),
-        "lr": ("optimizer", LEARNING_RATES[settings.optimizer]),
+        "lr": ("optimizer", rate or LEARNING_RATES[settings.optimizer]),
         "regularize": ("optimizer", replace(settings, regularize=None).scope),
         "negatives": ("sampling", SHARED_POOL if settings.sampling == "shared" else own),
         "decay": ("epochs", settings.epochs),

@@ -93,6 +93,8 @@ class Settings:
         usual = dict(kind_of(_plain("model", given.get("model", cls.model), "str")).defaults)
         if "sampling" in given:  # a number of negatives is for its own kind of them
             usual.pop("negatives", None)
+        if "optimizer" in given:  # and so is a learning rate
+            usual.pop("lr", None)
         if means_the_papers_layer(given):
             usual.setdefault("focus", "paper")
         given = {**usual, **given}
