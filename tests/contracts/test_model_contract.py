@@ -166,8 +166,29 @@ def test_gradients_match_finite_differences(model: Model, rows: Callable[..., Te
 def test_gradients_of_dense_tensors_match_finite_differences(model: Model, rows: Callable[..., Tensor]) -> None:
     """Each of them bears on every use, and is reached by `with_dense` alone."""
     head, relation, tail, others = rows(2), rows(2, relation=True), rows(2), rows(2, 3)
+    entities, relations = rows(ENTITIES), rows(2, relation=True)
     start = model.dense_start(DIM, torch.Generator().manual_seed(3))
     assert set(start) == set(model.dense)
+
+    def ends(m: Model) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Rows of triples and of other entities; of encoded tables, where that is what dense tensors are for."""
+        if not m.encodes:
+            return head, relation, tail, others
+        made, steps = m.encode(entities, relations)
+        return made[[0, 1]], steps, made[[2, 4]], made[[[1, 3, 5], [0, 2, 3]]]
+
+    def score(m: Model) -> Tensor:
+        h, r, t, _ = ends(m)
+        return m.score(h, r, t)
+
+    def own(m: Model) -> Tensor:
+        h, r, _, o = ends(m)
+        return m.own(m.query(h, r, "tail"), r, o, "tail")
+
+    def shared(m: Model) -> Tensor:
+        h, r, t, _ = ends(m)
+        return m.shared(m.query(h, r, "tail"), r, t, "tail")
+
     for name, value in model.dense.items():
         assert name not in ("entity", "relation")
         assert value.shape == start[name].shape
@@ -178,11 +199,7 @@ def test_gradients_of_dense_tensors_match_finite_differences(model: Model, rows:
         def bound(x: Tensor, name: str = name) -> Model:
             return model.with_dense({**model.dense, name: x})
 
-        for use in (
-            lambda m: m.score(head, relation, tail),
-            lambda m: m.own(m.query(head, relation, "tail"), relation, others, "tail"),
-            lambda m: m.shared(m.query(head, relation, "tail"), relation, tail, "tail"),
-        ):
+        for use in (score, own, shared):
             assert torch.autograd.grad(use(bound(leaf)).sum(), leaf)[0].abs().max() > 0
             assert gradcheck(lambda x, use=use, bound=bound: use(bound(x)), (leaf,))
 

@@ -141,11 +141,12 @@ class ReferenceEngine:
             columns = self._columns if entity.ids is None else F.embedding(entity.ids, self._columns)
             entity.values = torch.cat([entity.leaf, columns], dim=1)
         ends = head, kind, tail = entity.rows(batch.head), relation.rows(batch.relation), entity.rows(batch.tail)
-        positive = _positives(model, *ends)
+        queries = _queries(model, *ends) if model.sided else {}
+        positive = _positives(model, *ends, queries)
         parts = []
         for group in _one_sided(corruptions) if model.sided else corruptions:
             side: Side = "head" if group.side == "head" else "tail"
-            negative = _negatives(model, head, kind, tail, group, entity)
+            negative = _negatives(model, *ends, group, entity, queries)
             mask = group.counted(len(self.tables["entity"]))
             parts.append(objective(positive[side], negative, batch.weight, mask, beta).sum())
         if hints is not None:
@@ -175,10 +176,20 @@ class ReferenceEngine:
         return steps
 
 
-def _positives(model: Model, head: Tensor, kind: Tensor, tail: Tensor) -> dict[Side, Tensor]:
+def _queries(model: Model, head: Tensor, kind: Tensor, tail: Tensor) -> dict[Side, Tensor]:
+    """What a batch asks on each side [B, q]: once for its positives and its corruptions, as it may be dear."""
+    return {"tail": model.query(head, kind, "tail"), "head": model.query(tail, kind, "head")}
+
+
+def _positives(
+    model: Model, head: Tensor, kind: Tensor, tail: Tensor, queries: dict[Side, Tensor]
+) -> dict[Side, Tensor]:
     """Scores of the positives [B] as who asks for each side finds them; one and the same for most models."""
-    of_tail = model.score(head, kind, tail)
-    return {"tail": of_tail, "head": model.score(head, kind, tail, "head") if model.sided else of_tail}
+    if queries:
+        others: dict[Side, Tensor] = {"tail": tail, "head": head}
+        return {side: model.answer(query, kind, others[side], side) for side, query in queries.items()}
+    found = model.score(head, kind, tail)
+    return {"tail": found, "head": found}
 
 
 def _sizes(model: Model, penalty: Penalty, parts: list[Tensor]) -> list[Tensor]:
@@ -201,7 +212,15 @@ def _one_sided(corruptions: list[Corruptions]) -> list[Corruptions]:
     return found
 
 
-def _negatives(model: Model, head: Tensor, kind: Tensor, tail: Tensor, group: Corruptions, entity: _Place) -> Tensor:
+def _negatives(
+    model: Model,
+    head: Tensor,
+    kind: Tensor,
+    tail: Tensor,
+    group: Corruptions,
+    entity: _Place,
+    queries: dict[Side, Tensor],
+) -> Tensor:
     """Scores of one group of corruptions, [B, N]."""
     if group.side == "both":
         if group.entities is None or group.tails is None:
@@ -210,7 +229,8 @@ def _negatives(model: Model, head: Tensor, kind: Tensor, tail: Tensor, group: Co
         of_tail = model.own(model.query(head, kind, "tail"), kind, rows, "tail")
         of_head = model.own(model.query(tail, kind, "head"), kind, rows, "head")
         return torch.where(group.tails, of_tail, of_head)
-    query = model.query(head if group.side == "tail" else tail, kind, group.side)
+    known = head if group.side == "tail" else tail
+    query = queries[group.side] if queries else model.query(known, kind, group.side)
     pool = entity.values if group.entities is None else entity.rows(group.entities)
     return model.own(query, kind, pool, group.side) if pool.dim() == 3 else model.shared(query, kind, pool, group.side)
 

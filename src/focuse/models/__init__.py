@@ -5,9 +5,12 @@ from __future__ import annotations
 from focuse.errors import choose
 from focuse.models.base import Context, Form, Model, Side, TripleModel
 from focuse.models.complex import ComplEx
+from focuse.models.conve import ConvE
+from focuse.models.convkb import ConvKB
 from focuse.models.cp import CP
 from focuse.models.distmult import DistMult
 from focuse.models.hole import HolE
+from focuse.models.kbgat import KBGAT
 from focuse.models.pairre import PairRE
 from focuse.models.quate import QuatE
 from focuse.models.reciprocal import Reciprocal
@@ -21,6 +24,7 @@ from focuse.models.ukge import UkgeLogi, UkgeRect
 KINDS: tuple[type[Model], ...] = (
     *(TransE, TransEL2, RotatE, PairRE),
     *(DistMult, ComplEx, QuatE, HolE, SimplE, CP, Rescal, TuckER),
+    *(ConvE, ConvKB, KBGAT),
     *(UkgeRect, UkgeLogi),
 )
 MODELS: dict[str, type[Model]] = {kind.name: kind for kind in KINDS}
@@ -47,9 +51,12 @@ def make_model(name: str, reciprocal: bool = False) -> Model:
 
 __all__ = [
     "CP",
+    "KBGAT",
     "MODELS",
     "ComplEx",
     "Context",
+    "ConvE",
+    "ConvKB",
     "DistMult",
     "Form",
     "HolE",

@@ -17,7 +17,7 @@ from focuse.models.pieces import in_pieces
 Side = Literal["head", "tail"]
 Form = Literal["dot", "l1", "l2", "other"]
 Turn = Literal["product", "complex", "sum", "other"]
-COMPARING = ("candidates", "compare", "score", "own", "shared", "pooled", "product", "encode")
+COMPARING = ("candidates", "compare", "score", "answer", "own", "shared", "pooled", "product", "encode")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class Model(ABC):
     focus.py's non-linearities. `defaults` are settings that suit it better than the general ones, `largest_batch`
     bounds the batches that are chosen for it, `spread` is its first embeddings' deviation (None: Xavier's), `parts`
     how many real numbers make one of its numbers (2: complex ones), `multiple` what must divide its dimension. To rank
-    against every entity takes a `dear` model too long.
+    against every entity takes a `dear` model too long. One that is `one_way` asks for tails only: it needs reciprocal
+    relations.
     """
 
     name: ClassVar[str]
@@ -72,6 +73,7 @@ class Model(ABC):
     parts: ClassVar[int] = 1
     multiple: ClassVar[int] = 1
     dear: ClassVar[bool] = False
+    one_way: ClassVar[bool] = False
     encodes: ClassVar[bool] = False
     wants: ClassVar[frozenset[str]] = frozenset()
     kept: ClassVar[frozenset[str]] = frozenset()
@@ -180,8 +182,14 @@ class Model(ABC):
         """One score a triple, asked for `side`: [B, d], [B, r], [B, d] -> [B]."""
         _same_length(head, relation, tail)
         known, other = (head, tail) if side == "tail" else (tail, head)
-        query = self.query(known, relation, side)
-        return self.finish(self.compare(query, self.candidates(other, relation, side), side))
+        return self.answer(self.query(known, relation, side), relation, other, side)
+
+    def answer(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
+        """Each query against one row, or several: [B, q], [B, r], [B, d] -> [B]; with [B, 1, …] and [B, N, d] [B, N].
+
+        Row by row: equal rows have equal scores to the last bit.
+        """
+        return self.finish(self.compare(query, self.candidates(rows, relation, side), side))
 
     def own(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
         """Each query against its own N others: [B, q], [B, r], [B, N, d] -> [B, N]."""

@@ -96,6 +96,9 @@ class Reciprocal(Model):
         known, other = (head, tail) if side == "tail" else (tail, head)
         return self.inner.score(known, _half(relation, side), other)
 
+    def answer(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
+        return self.inner.answer(query, _half(relation, side), rows, "tail")
+
     def own(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
         return self.inner.own(query, _half(relation, side), rows, "tail")
 

@@ -134,6 +134,8 @@ class Settings:
             )
         for name in ("dim", "epochs", "check_every", "patience", "soft_logic_size"):
             _at_least(name, getattr(self, name), 1)
+        if kind_of(self.model).one_way and not self.reciprocal:
+            raise FocuseError(f"model {self.model!r} asks for tails only and needs reciprocal relations; keep them on")
         self.make_model().check(self.dim)
         for name in ("batch_size", "negatives", "decay", "burn_in", "seed"):
             value = getattr(self, name)
