@@ -62,18 +62,26 @@ class Run(WeightMethods):
         return self.splits.train
 
     def evaluate(
-        self, test: Any = None, *, ties: str = "worst", protocol: str = "sides", filtered: bool = True
+        self,
+        test: Any = None,
+        *,
+        ties: str = "worst",
+        protocol: str = "sides",
+        filtered: bool = True,
+        candidates: int | None = None,
     ) -> Evaluation:
         """Rank the held-out test triples, or those of another graph or file.
 
         `ties`: worst, mean or best. `protocol`: each side by itself ('sides') or both as one list ('joint').
+        `candidates`: rank against so many sampled entities a side, not against all; a dear model's usual is 500.
         """
         aligned = self.splits.test if test is None else held_out(test, self.settings, self.splits)
         if test is None and not len(aligned.graph) and not aligned.unseen.rows:
             raise FocuseError("the run has no test split; give a test graph (focuse evaluate RUN TEST)")
         graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph, aligned.graph]
         known = known_facts(graphs, self.engine.device)
-        return evaluate(self.engine, aligned, self.graph, known, ties, protocol, filtered, self.splits.valid.graph)
+        valid = self.splits.valid.graph
+        return evaluate(self.engine, aligned, self.graph, known, ties, protocol, filtered, valid, candidates)
 
     def predict(
         self,
@@ -90,6 +98,12 @@ class Run(WeightMethods):
         """
         graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph]
         return predict(self.engine, graphs, head, relation, tail, top, new_only, self.weigher(full=True))
+
+    def place(self) -> Path:
+        """The folder that it is in."""
+        if self.folder is None:
+            raise FocuseError("this run is in no folder yet; save it first: run.save(FOLDER)")
+        return self.folder
 
     def report(self, path: str | Path, test: Any = None) -> Path:
         """Write one self-contained HTML page on the run, judged by its own test split or by another; its path."""
@@ -134,12 +148,15 @@ def train(
     the training split. `false` are triples known to be false. With `out` the run is written there while it trains and
     can be resumed.
     `deadline` is a time (of time.monotonic) at which it stops and saves, as on Ctrl-C.
+    `start` is a run, or its folder, whose embeddings are the first ones (matched by name).
     Every other keyword is one of `Settings`: model, dim, epochs, sampling, focus, decay, loss, lr, seed, …
 
     >>> run = train([("a", "r", str(i), i) for i in range(20)], epochs=1, dim=4, progress=False)
     >>> run.settings.model
     'complex'
     """
+    if isinstance(settings.get("start"), Run):
+        settings["start"] = settings["start"].place()
     chosen = Settings.of(**settings)
     reporter = make_reporter(progress)
     if out is not None:  # before a long file is read, and short trainings are made
@@ -159,6 +176,8 @@ def train(
         trainer = Trainer(resolved, splits, normaliser, reporter, deadline=deadline)
         if out is not None:  # only now: settings too large for this machine must leave nothing behind
             trainer.store = Store.create(Path(out), resolved, splits, normaliser)
+            if resolved.start is not None:  # that run may be gone when this one is resumed
+                trainer.store.save(trainer.checkpoint())
             write_choice(Path(out), choice)
         return replace(_finish(trainer, splits, normaliser, reporter), choice=choice)
 

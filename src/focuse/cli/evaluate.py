@@ -23,6 +23,10 @@ def command(
         str, typer.Option(help="sides: each side ranked by itself; joint: both sides as one list.")
     ] = "sides",
     raw: Annotated[bool, typer.Option("--raw", help="Do not leave known facts out of the rivals.")] = False,
+    candidates: Annotated[
+        int | None,
+        typer.Option(help="Rank against so many sampled entities a side [default: all; of convkb 500]."),
+    ] = None,
     weights: Annotated[
         bool, typer.Option("--weights", help="How well weights are predicted, instead of ranks.")
     ] = False,
@@ -73,7 +77,7 @@ def command(
     _check(
         weights=weights,
         probabilities=probabilities,
-        ranks=(ties, protocol, raw) != ("worst", "sides", False),
+        ranks=(ties, protocol, raw, candidates) != ("worst", "sides", False, None),
         about_weights=(queries, threshold, coverage) != (None, None, None),
         negatives=negatives is not None,
         plot=plot is not None,
@@ -103,7 +107,7 @@ def command(
         texts = [str(judged), *(f"column {name}\n\n{one}" for name, one in apart.items())]
         emit(data, "\n\n".join(texts), as_json)
         return
-    result = loaded.evaluate(graph, ties=ties, protocol=protocol, filtered=not raw)
+    result = loaded.evaluate(graph, ties=ties, protocol=protocol, filtered=not raw, candidates=candidates)
     emit(result.to_dict(), str(result), as_json)
 
 
@@ -120,7 +124,7 @@ def _check(
     if plot and not probabilities:
         raise FocuseError("--plot goes with --probabilities")
     if (weights or probabilities) and ranks:
-        raise FocuseError("--ties, --protocol and --raw are about ranks; leave them out here")
+        raise FocuseError("--ties, --protocol, --raw and --candidates are about ranks; leave them out here")
 
 
 def _write(path: Path, text: str) -> None:

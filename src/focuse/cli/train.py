@@ -189,6 +189,10 @@ def command(
     checkpoint_every: Annotated[
         str | None, typer.Option(help="Epochs (10) or seconds (60s) between checkpoints, 0: never [default: 60s].")
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(help="Begin with the embeddings of this run, matched by name [default: random ones]."),
+    ] = None,
     resume: Annotated[
         Path | None, typer.Option(help="Go on with this run; --epochs may raise its epochs, --device move it.")
     ] = None,

@@ -46,6 +46,11 @@ class ReferenceEngine:
     def device(self) -> torch.device:
         return self.tables["entity"].device
 
+    @property
+    def dear(self) -> bool:
+        """Whether ranking against every entity takes too long."""
+        return self.model.dear
+
     def rows(self, table: str, ids: Tensor) -> Tensor:
         """Embeddings of `ids`, as the model takes them: [...] -> [..., d]."""
         return F.embedding(ids, self.finished()[table])
@@ -96,6 +101,13 @@ class ReferenceEngine:
         twins = self._twins()
         return scores if twins is None else scores[:, twins]
 
+    @torch.no_grad()
+    def score_some(self, known: Tensor, relation: Tensor, entities: Tensor, side: Side) -> Tensor:
+        """Some entities on `side`, each query's own: ids [B], [B], [B, N] -> [B, N]."""
+        kind = self.rows("relation", relation)
+        query = self.model.query(self.rows("entity", known), kind, side)
+        return self.model.answer(query[:, None], kind[:, None], self.rows("entity", entities), side)
+
     def _distances(self, query: Tensor) -> Tensor | None:
         """The model's comparisons by kernels whose ties are exact, if it measures distances: [B, d] -> [B, E]."""
         if not self.model.compares_plainly() or self.model.form == "dot":
@@ -140,7 +152,7 @@ class ReferenceEngine:
         elif self._columns is not None:
             columns = self._columns if entity.ids is None else F.embedding(entity.ids, self._columns)
             entity.values = torch.cat([entity.leaf, columns], dim=1)
-        ends = head, kind, tail = entity.rows(batch.head), relation.rows(batch.relation), entity.rows(batch.tail)
+        ends = entity.rows(batch.head), relation.rows(batch.relation), entity.rows(batch.tail)
         queries = _queries(model, *ends) if model.sided else {}
         positive = _positives(model, *ends, queries)
         parts = []

@@ -14,6 +14,7 @@ from focuse.evaluation.known import Known
 from focuse.evaluation.metrics import HITS, Figures, decile_size, deciles, figures, weighted_median
 from focuse.evaluation.order import Order, order_of
 from focuse.evaluation.ranking import Ranking, Scorer, rank
+from focuse.evaluation.sampled import SomeScorer, rank_sampled, sample_size
 from focuse.evaluation.suggestions import Suggestions, suggestions_of
 from focuse.graph.graph import Aligned, Graph
 from focuse.graph.weights import strength
@@ -78,17 +79,19 @@ def evaluate(
     protocol: str = "sides",
     filtered: bool = True,
     valid: Graph | None = None,
+    candidates: int | None = None,
 ) -> Evaluation:
     """Rank every triple of `test` (in train's ids) and sum up.
 
     `known` holds test's own facts and those of train and `valid`. Ranks are filtered by them unless `filtered` is
     False. Deciles look at the weights as they are if all lie in [0, 1], else at global min–max; where lower is better
-    in train, the top one has the smallest.
+    in train, the top one has the smallest. With `candidates`, and for a dear model without, ranks are among a sample
+    of entities; then nothing is said of suggestions.
     """
     graph = test.graph
     if not len(graph):
         raise FocuseError(f"{graph.source}: no test triple has all its names in train; {str(test) or 'it is empty'}")
-    ranking = rank_graph(scorer, graph, known)
+    ranking, sample = rank_graph(scorer, graph, known, candidates), sample_size(scorer, candidates, known.entities)
     ranks = (ranking.filtered if filtered else ranking.raw).ranks(ties, protocol)
     weight = strength(graph, train)
     bottom_share, top_share = deciles(weight)
@@ -106,16 +109,30 @@ def evaluate(
         weighted=figures(ranks, weight),
         delta_mrr=top.mrr - bottom.mrr,
         delta_median=abs(medians[0] - medians[1]),
-        settings={"ranks": "filtered" if filtered else "raw", "ties": ties, "protocol": protocol},
-        notes=tuple(_notes(test, int(in_train.sum()))),
+        settings={"ranks": "filtered" if filtered else "raw", "ties": ties, "protocol": protocol, **_told(sample)},
+        notes=(*_notes(test, int(in_train.sum())), *_warning(sample, known.entities)),
         unseen_rows=test.unseen.rows,
         rows_in_train=int(in_train.sum()),
         scores=ranking.score,
         top_share=top_share,
         bottom_share=bottom_share,
         order=order,
-        suggestions=suggestions,
+        suggestions=suggestions if sample is None else None,
     )
+
+
+def _told(sample: int | None) -> dict[str, str]:
+    return {} if sample is None else {"candidates": str(sample)}
+
+
+def _warning(sample: int | None, entities: int) -> list[str]:
+    """What no reader of sampled figures may miss."""
+    if sample is None:
+        return []
+    return [
+        f"ranked against {sample:,} sampled entities a side, not all {entities:,}: not comparable with full ranks, "
+        "which are larger"
+    ]
 
 
 def _by_weight(
@@ -150,9 +167,14 @@ def _notes(test: Aligned, in_train: int) -> list[str]:
     return notes
 
 
-def rank_graph(scorer: Scorer, graph: Graph, known: Known) -> Ranking:
-    """Rank all edges of a graph in train's ids."""
-    return rank(scorer, *ids_of(graph), known)
+def rank_graph(scorer: Scorer, graph: Graph, known: Known, candidates: int | None = None) -> Ranking:
+    """Rank all edges of a graph in train's ids, against all or `candidates` sampled entities (dear models: 500)."""
+    sample = sample_size(scorer, candidates, known.entities)
+    if sample is None:
+        return rank(scorer, *ids_of(graph), known)
+    if not isinstance(scorer, SomeScorer):
+        raise TypeError("ranking against a sample needs a scorer with 'score_some'")
+    return rank_sampled(scorer, *ids_of(graph), known, sample)
 
 
 def ids_of(graph: Graph) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -23,7 +23,7 @@ from torch import Tensor
 from focuse.errors import FocuseError, choose
 from focuse.evaluation.baselines import Floats, Trivial
 from focuse.evaluation.confidence import finite_or_none
-from focuse.evaluation.ranking import SCORES_AT_ONCE, TIES, Rivals, Scorer
+from focuse.evaluation.ranking import DIVERGED, SCORES_AT_ONCE, TIES, Rivals, Scorer
 from focuse.evaluation.weighing import join
 from focuse.graph.graph import Graph
 from focuse.graph.weights import strength
@@ -127,7 +127,7 @@ def _ranks(
 def _rivals(scores: Tensor, tails: Tensor) -> Rivals:
     """How many entities score higher than, and the same as, each of `tails` [Q, m] by `scores` [Q, E]; [Q, m]."""
     if not torch.isfinite(scores).all():
-        raise FocuseError("the model gives scores that are not finite: training diverged; lower the learning rate")
+        raise FocuseError(DIVERGED)
     own = scores.gather(1, tails)
     ascending = scores.sort(dim=1).values
     below = torch.searchsorted(ascending, own)

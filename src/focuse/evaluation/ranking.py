@@ -30,6 +30,7 @@ PROTOCOLS = ("sides", "joint")
 SCORES_AT_ONCE = 1 << 25
 # Of one thread on a CPU; so few, 8 MB, stay in its caches.
 SCORES_IN_CACHE = 1 << 21
+DIVERGED = "the model gives scores that are not finite: training diverged; lower the learning rate"
 Map = Callable[..., Iterator[None]]
 
 
@@ -104,7 +105,7 @@ def rank(
             side.count(size, mapped)
     table = torch.stack([side.counts for side in sides], dim=1).cpu().numpy()  # [n, sides, 4]
     if (table < 0).any():
-        raise FocuseError("the model gives scores that are not finite: training diverged; lower the learning rate")
+        raise FocuseError(DIVERGED)
     raw, filtered = (Rivals(table[..., i], table[..., i + 1]) for i in (0, 2))
     return Ranking(raw, filtered, *(side.score.cpu().numpy() for side in sides))
 

@@ -43,4 +43,5 @@ class ConvKB(TripleModel):
         of_head, of_relation, of_tail = self.dense["filters"]
         given = head[..., None] * of_head + self.dense["offsets"]
         seen = (given + relation[..., None] * of_relation) + tail[..., None] * of_tail
-        return seen.relu().flatten(-2) @ self.dense["weights"].flatten()
+        score: Tensor = seen.relu().flatten(-2) @ self.dense["weights"].flatten()
+        return score

@@ -1,6 +1,6 @@
 """KBGAT (Nathani et al., 2019): a step from head to tail, between entities that attend to the facts around them.
 
-f(h, r, t) = −‖h″ + r′ − t″‖₁                  h″ = W^E h + h′, r′ = W^R r
+f(h, r, t) = −‖h″ + r′ − t″‖₁                  h″ = W^E h + h′ at length 1, r′ = W^R r
 
 h′ is graph attention over the facts that lead to an entity: two heads side by side, then one layer over what they heard
 (`attend` has the equations). The facts are those of train alone. Paths of several steps, which the paper adds as
@@ -26,7 +26,6 @@ class KBGAT(TransE):
     """TransE over tables that attention makes of tables; every step encodes the whole graph, so batches are large."""
 
     name = "kbgat"
-    turn = "other"
     encodes = True
     multiple = 2
     wants = frozenset({"edges"})
@@ -51,8 +50,8 @@ class KBGAT(TransE):
     def encode(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         dense, heads = self.dense, zip(self.dense["mix"], self.dense["look"], strict=True)
         heard = [attend(entity, relation, self.facts, *head, self._drop(place)) for place, head in enumerate(heads)]
-        steps = relation @ dense["relations"]
-        last = attend(F.elu(torch.cat(heard, 1)), steps, self.facts, dense["last_mix"], dense["last_look"], self._drop(2))
+        both, steps = F.elu(torch.cat(heard, 1)), relation @ dense["relations"]
+        last = attend(both, steps, self.facts, dense["last_mix"], dense["last_look"], self._drop(2))
         return F.normalize(entity @ dense["entities"] + F.elu(last)), steps
 
     def _drop(self, place: int) -> partial[Tensor]:

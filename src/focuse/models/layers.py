@@ -107,7 +107,7 @@ def in_pieces(function: Callable[..., Tensor], rows: Sequence[Tensor], size: int
 
     At most NUMBERS_AT_ONCE of them are held, a cell's at least: gradients compute each piece once more.
     """
-    shape = torch.broadcast_shapes(*(part.shape[:-1] for part in rows))
+    shape = torch.broadcast_shapes(*(part.shape[:-1] for part in rows))  # type: ignore[no-untyped-call]
     rows = [part.reshape(*[1] * (len(shape) + 1 - part.dim()), *part.shape) for part in rows]
     if prod(shape) * size <= NUMBERS_AT_ONCE or prod(shape) <= 1:
         if not torch.is_grad_enabled():

@@ -35,6 +35,7 @@ from focuse.training.optimisers import make_optimiser
 from focuse.training.progress import Reporter
 from focuse.training.regularisers import make_regulariser
 from focuse.training.settings import SQUARED_ERROR, Settings, checkpoint_interval
+from focuse.training.starting import started
 from focuse.training.stopping import Best, Judge, confidence_judge, make_judge
 
 # Places of the random streams: shuffles and first embeddings must not coincide with negatives.
@@ -63,9 +64,9 @@ class Trainer:
         self.inferred = _as_batch(hints, hints.weight, settings.device) if hints is not None and len(hints) else None
         self.progress = checkpoint.progress if checkpoint else Progress()
         self.history: list[dict[str, Any]] = list(checkpoint.history) if checkpoint else []
-        entities, relations = len(train.entities), len(train.relations)
+        entities = len(train.entities)
         model = model_in(settings, splits)
-        tables = checkpoint.tables if checkpoint else initial_tables(settings, model, entities, relations)
+        tables = checkpoint.tables if checkpoint else self._first_tables(model, train)
         tables = {name: table.to(settings.device) for name, table in tables.items()}
         optimiser = make_optimiser(settings.optimizer, tables, settings.learning_rate)
         if checkpoint:
@@ -89,6 +90,11 @@ class Trainer:
             self.progress.checks_since_best,
             checkpoint.best if checkpoint else None,
         )
+
+    def _first_tables(self, model: Model, train: Graph) -> dict[str, torch.Tensor]:
+        """By chance, or from the run that the settings start with."""
+        chance = initial_tables(self.settings, model, len(train.entities), len(train.relations))
+        return started(chance, self.settings.start, train, model_in)
 
     def _make_judge(self, splits: Splits, normaliser: Normaliser) -> Judge | None:
         settings = self.settings

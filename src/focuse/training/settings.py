@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any
 
 from focuse.engines import ENGINES
@@ -79,6 +80,7 @@ class Settings:
     device: str = "auto"
     engine: str = "auto"
     checkpoint_every: str = "60s"
+    start: str | None = None
 
     @classmethod
     def of(cls, **given: Any) -> Settings:
@@ -89,6 +91,8 @@ class Settings:
                 raise FocuseError(f"unknown setting {name!r}{nearest(name, kinds)}: choose from {', '.join(kinds)}")
         if isinstance(given.get("checkpoint_every"), int):
             given["checkpoint_every"] = str(given["checkpoint_every"])
+        if isinstance(given.get("start"), PathLike):
+            given["start"] = str(given["start"])
         given |= {name: worded(given[name]) for name in ("lower_is_better", "importance", "decays") if name in given}
         usual = dict(kind_of(_plain("model", given.get("model", cls.model), "str")).defaults)
         if "sampling" in given:  # a number of negatives is for its own kind of them

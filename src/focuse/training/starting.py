@@ -1,0 +1,65 @@
+"""A training that begins where another run ended: its embeddings become the first ones, matched by name.
+
+Of a model that encodes its tables these are the encoded ones. So one model prepares another: TransE for ConvKB, and
+KBGAT's attention for ConvKB, its decoder. What all triples share (filters, matrices) begins by chance as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from focuse.engines import ReferenceEngine
+from focuse.errors import FocuseError
+from focuse.graph.graph import Graph
+from focuse.graph.splits import Splits
+from focuse.graph.vocabulary import Vocabulary
+from focuse.models import Model
+from focuse.training.checkpoints import Store, Tables, check_tables
+from focuse.training.settings import Settings
+
+
+def started(tables: Tables, folder: str | None, train: Graph, model_in: Callable[[Settings, Splits], Model]) -> Tables:
+    """First `tables` of a training on `train`, with the rows that the run in `folder` has for the same names.
+
+    Names that it does not know keep their first values. `model_in` puts a run's model in its graph. Without a folder
+    nothing changes.
+    """
+    if folder is None:
+        return tables
+    store = Store.open(Path(folder))
+    settings, splits, _ = store.fixed()
+    found = store.model("cpu")[0]
+    model = model_in(settings, splits)
+    check_tables(found, settings, model, splits.train, Path(folder))
+    if model.encodes:
+        dense = {name: table for name, table in found.items() if name not in ("entity", "relation")}
+        found = ReferenceEngine(model, found["entity"], found["relation"], dense=dense).finished()
+    names = {
+        "entity": (train.entities, splits.train.entities),
+        "relation": (train.relations, splits.train.relations),
+    }
+    made = dict(tables)
+    for name, (wanted, known) in names.items():
+        _check_widths(name, tables[name], found[name], folder, settings)
+        made[name] = _matched(tables[name], wanted, found[name], known)
+    return made
+
+
+def _check_widths(name: str, table: torch.Tensor, found: torch.Tensor, folder: str, other: Settings) -> None:
+    if table.shape[1] != found.shape[1]:
+        raise FocuseError(
+            f"start {folder}: a row of its {name} table ({other.model}, dim {other.dim}) holds {found.shape[1]} "
+            f"numbers, this training's {table.shape[1]}; choose a dim and a model with rows as wide"
+        )
+
+
+def _matched(table: torch.Tensor, wanted: Vocabulary, found: torch.Tensor, known: Vocabulary) -> torch.Tensor:
+    """`table` [n, d] with the rows of `found` [m, d] whose names are wanted."""
+    place = torch.from_numpy(known.ids(wanted.column)).long()
+    there = place >= 0
+    made = table.clone()
+    made[there] = found[place[there]].to(table)
+    return made
