@@ -25,7 +25,7 @@ def dropped(values: Tensor, share: float, key: int | None, place: int, rank: int
     """
     if key is None:
         return values
-    random = torch.Generator(values.device).manual_seed((key + (place << 56)) % (1 << 63))
+    random = torch.Generator(values.device).manual_seed((key + place * 0x9E3779B1) % (1 << 63))  # 32 bits of it count
     shape = values.shape if rank is None else (*values.shape[:rank], *[1] * (values.dim() - rank))
     kept = torch.rand(shape, generator=random, device=values.device, dtype=torch.float32) >= share
     return values * kept / (1.0 - share)

@@ -1,0 +1,139 @@
+"""A training that begins with another run's embeddings."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import focuse
+from focuse.errors import FocuseError
+from focuse.training.loop import Trainer
+from focuse.training.preparing import normaliser_of
+from focuse.training.progress import Silent
+
+ASKED = {"dim": 8, "sharpness": 1.0, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def teacher(small: focuse.Graph, tmp_path_factory: pytest.TempPathFactory) -> focuse.Run:
+    """KBGAT on 500 of the 600 edges."""
+    folder = tmp_path_factory.mktemp("teacher") / "run"
+    return focuse.train(small.select(np.arange(500)), model="kbgat", epochs=2, out=folder, **ASKED)
+
+
+def first_tables(run: focuse.Run) -> dict[str, torch.Tensor]:
+    """What a training of the run's settings begins with."""
+    normaliser = normaliser_of(run.settings, run.splits)
+    return Trainer(run.settings, run.splits, normaliser, Silent()).engine.tables
+
+
+def named(names: focuse.graph.vocabulary.Vocabulary, table: torch.Tensor) -> dict[str, list[float]]:
+    return dict(zip(names, table.tolist(), strict=True))
+
+
+def test_encoded_tables_pass_on_by_name(small: focuse.Graph, teacher: focuse.Run) -> None:
+    reader = focuse.read([*((h, r, t, w) for h, r, t, w in _rows(small)), ("new", "r0", "e1", 0.5)])
+    run = focuse.train(reader, model="convkb", epochs=1, start=teacher, valid_share=0.0, test_share=0.0, **ASKED)
+    tables = first_tables(run)
+    made = teacher.engine.finished()
+    assert not torch.equal(made["entity"], teacher.engine.tables["entity"])
+    for table, mine, theirs in (
+        ("entity", run.graph.entities, teacher.graph.entities),
+        ("relation", run.graph.relations, teacher.graph.relations),
+    ):
+        known = named(theirs, made[table])
+        for name, row in named(mine, tables[table]).items():
+            assert (row == known[name]) if name in known else (name == "new" and any(row))
+    unstarted = focuse.train(reader, model="convkb", epochs=1, valid_share=0.0, test_share=0.0, **ASKED)
+    chance = first_tables(unstarted)
+    at = run.graph.entities.id("new")
+    assert torch.equal(tables["entity"][at], chance["entity"][at])
+    assert torch.equal(tables["filters"], chance["filters"])
+    assert not torch.equal(tables["entity"], chance["entity"])
+
+
+def _rows(graph: focuse.Graph) -> list[tuple[str, str, str, float]]:
+    ends = (graph.entities.take(graph.head), graph.relations.take(graph.relation), graph.entities.take(graph.tail))
+    return list(zip(*(column.to_pylist() for column in ends), graph.weight.tolist(), strict=True))
+
+
+def test_tables_of_other_models_pass_on_as_they_are(small: focuse.Graph, tmp_path: Path) -> None:
+    first = focuse.train(small, model="transe", epochs=1, out=tmp_path / "first", **ASKED)
+    second = focuse.train(small, model="distmult", epochs=1, start=tmp_path / "first", **ASKED)
+    assert second.settings.start == str(tmp_path / "first")
+    assert torch.equal(first_tables(second)["entity"], first.engine.tables["entity"])
+
+
+def test_resuming_needs_the_other_run_no_longer(small: focuse.Graph, teacher: focuse.Run, tmp_path: Path) -> None:
+    """Killed before its first checkpoint was due, and with the run that it began with gone: the same bits."""
+    shutil.copytree(teacher.place(), tmp_path / "teacher")
+    asked = {"model": "convkb", "epochs": 2, "start": tmp_path / "teacher", "checkpoint_every": "0", **ASKED}
+    focuse.train(small, out=tmp_path / "whole", **asked)
+
+    class Killed(BaseException): ...
+
+    class Kill(Silent):
+        def step(self, epoch: int, share: float) -> None:
+            raise Killed
+
+    with pytest.raises(Killed):
+        focuse.train(small, out=tmp_path / "part", **{**asked, "progress": Kill()})
+    shutil.rmtree(tmp_path / "teacher")
+    focuse.resume(tmp_path / "part", progress=False)
+    whole, part = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "part"))
+    assert whole.keys() == part.keys()
+    assert all(torch.equal(whole[name], part[name]) for name in whole)
+
+
+@pytest.mark.parametrize("name", ["conve", "convkb", "kbgat"])
+def test_neural_runs_resume_to_the_same_bits(small: focuse.Graph, name: str, tmp_path: Path) -> None:
+    """Dropout, running statistics and all."""
+    asked = {"model": name, "epochs": 3, "batch_size": 64, "checkpoint_every": "0", "check_every": 2, **ASKED}
+    focuse.train(small, out=tmp_path / "whole", **asked)
+    reached = []
+
+    class Late(Silent):
+        def step(self, epoch: int, share: float) -> None:
+            reached.append((epoch, share))
+
+    class Clock:
+        """After eleven batches time is up."""
+
+        def __lt__(self, now: float) -> bool:
+            return len(reached) >= 11
+
+    with pytest.raises(focuse.errors.Stopped):
+        focuse.train(small, out=tmp_path / "part", **{**asked, "progress": Late()}, deadline=Clock())
+    assert reached[-1][0] == 1  # in the second epoch
+    focuse.resume(tmp_path / "part", progress=False)
+    whole, part = (load_file(tmp_path / folder / "checkpoint.safetensors") for folder in ("whole", "part"))
+    assert whole.keys() == part.keys()
+    assert all(torch.equal(whole[key], part[key]) for key in whole)
+
+
+class TestFaults:
+    def test_other_widths(self, small: focuse.Graph, teacher: focuse.Run, tmp_path: Path) -> None:
+        for model, dim, width in (("convkb", 6, 6), ("complex", 8, 16)):
+            expected = rf"its entity table \(kbgat, dim 8\) holds 8 numbers, this training's {width}; choose a dim"
+            with pytest.raises(FocuseError, match=expected):
+                focuse.train(small, model=model, start=teacher, out=tmp_path / "out", **{**ASKED, "dim": dim})
+        assert not (tmp_path / "out").exists()
+
+    def test_no_run(self, small: focuse.Graph, tmp_path: Path) -> None:
+        with pytest.raises(FocuseError, match="not a run"):
+            focuse.train(small, start=tmp_path, out=tmp_path / "out", **ASKED)
+        assert not (tmp_path / "out").exists()
+
+    def test_a_run_in_no_folder(self, small: focuse.Graph) -> None:
+        run = focuse.train(small, epochs=1, **ASKED)
+        with pytest.raises(FocuseError, match="save it first"):
+            focuse.train(small, start=run, **ASKED)
+
+    def test_what_is_no_folder(self, small: focuse.Graph) -> None:
+        with pytest.raises(FocuseError, match="start 3: give a word"):
+            focuse.train(small, start=3, **ASKED)
