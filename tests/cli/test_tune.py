@@ -176,7 +176,7 @@ class TestRefused:
         ("arguments", "says"),
         [
             ("g.tsv --out s --search dim=8,x", "dim 'x': give a whole number"),
-            ("g.tsv --out s --search dimm=8", "unknown setting 'dimm' (did you mean dim?): choose from model, reciprocal, dim,"),
+            ("g.tsv --out s --search dimm=8", "unknown setting 'dimm' (did you mean dim?): choose from model"),
             ("g.tsv --out s --set lr=0", "lr 0: give a number above 0"),
             ("g.tsv --out s --model complx", "unknown model 'complx' (did you mean complex?)"),
             ("g.tsv --out s --space bad.toml", "bad.toml: unknown setting 'dimm'"),
