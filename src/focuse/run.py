@@ -149,7 +149,8 @@ def train(
     can be resumed.
     `deadline` is a time (of time.monotonic) at which it stops and saves, as on Ctrl-C.
     `start` is a run, or its folder, whose embeddings are the first ones (matched by name).
-    Every other keyword is one of `Settings`: model, dim, epochs, sampling, focus, decay, loss, lr, seed, …
+    Every other keyword is one of `Settings`: model, dim, epochs, sampling, focus, decay, loss, lr, seed, … The model is
+    a name, 'package.module:Class', or a class of your own.
 
     >>> run = train([("a", "r", str(i), i) for i in range(20)], epochs=1, dim=4, progress=False)
     >>> run.settings.model
@@ -187,15 +188,17 @@ def resume(
     *,
     epochs: int | None = None,
     device: str | None = None,
+    model: object = None,
     progress: bool | Reporter = True,
     deadline: float = math.inf,
 ) -> Run:
     """Go on with a run from its newest checkpoint, to the same bits as if it had never stopped.
 
-    `epochs` may raise the number of epochs of the run, `device` move it to another machine's (with other bits).
+    `epochs` may raise the number of epochs of the run, `device` move it to another machine's (with other bits);
+    `model` as of `load`.
     """
     store = Store.open(Path(folder))
-    settings, splits, normaliser = store.fixed()
+    settings, splits, normaliser = store.fixed(model)
     settings = replace(settings, device=choose_device(device or settings.device))
     checkpoint = store.checkpoint()
     if checkpoint is not None:
@@ -218,21 +221,24 @@ def resume(
         at.finished = ""  # it was killed while it was being extended
     if checkpoint is not None and checkpoint.progress.finished:
         reporter.note(f"{folder}: already finished after {checkpoint.progress.epoch} epochs")
-        return load(folder)
+        return load(folder, model=model)
     store.rewind(checkpoint.history if checkpoint else [])
     with _enough_memory():
         trainer = Trainer(settings, splits, normaliser, reporter, store, checkpoint, deadline)
         return replace(_finish(trainer, splits, normaliser, reporter), choice=read_choice(Path(folder)))
 
 
-def load(folder: str | Path, device: str = "auto") -> Run:
-    """A run from its folder, ready to evaluate and predict."""
+def load(folder: str | Path, device: str = "auto", *, model: object = None) -> Run:
+    """A run from its folder, ready to evaluate and predict.
+
+    `model` is the class of its model, where that is one of your own which cannot be imported here.
+    """
     store = Store.open(Path(folder))
-    settings, splits, normaliser = store.fixed()
+    settings, splits, normaliser = store.fixed(model)
     tables, history = store.model(choose_device(device))
-    model = model_in(replace(settings, device=choose_device(device)), splits)
-    check_tables(tables, settings, model, splits.train, Path(folder))
-    engine, found = make_scorer(model, tables), fingerprint(Path(folder))
+    made = model_in(replace(settings, device=choose_device(device)), splits)
+    check_tables(tables, settings, made, splits.train, Path(folder))
+    engine, found = make_scorer(made, tables), fingerprint(Path(folder))
     choice = read_choice(Path(folder))
     return Run(settings, splits, normaliser, engine, history, folder=Path(folder), choice=choice, tables=found)
 

@@ -52,7 +52,8 @@ def command(
         typer.Option(
             callback=lambda value: _listed(value),
             is_eager=True,
-            help="Scoring function, like complex, distmult, rotate or transe; list shows them all [default: complex].",
+            help="Scoring function, like complex, distmult, rotate or transe; list shows them all; a plug-in's; or "
+            "package.module:Class [default: complex].",
         ),
     ] = None,
     dim: Annotated[int | None, typer.Option(help="Size k of the embeddings [default: 100].")] = None,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from focuse.errors import choose
 from focuse.models.base import Context, Form, Model, Side, TripleModel
+from focuse.models.checking import check_model
 from focuse.models.complex import ComplEx
 from focuse.models.conve import ConvE
 from focuse.models.convkb import ConvKB
@@ -14,6 +14,7 @@ from focuse.models.kbgat import KBGAT
 from focuse.models.pairre import PairRE
 from focuse.models.quate import QuatE
 from focuse.models.reciprocal import Reciprocal
+from focuse.models.registry import find, remember
 from focuse.models.rescal import Rescal
 from focuse.models.rotate import RotatE
 from focuse.models.simple import SimplE
@@ -31,12 +32,23 @@ MODELS: dict[str, type[Model]] = {kind.name: kind for kind in KINDS}
 
 
 def kind_of(name: str) -> type[Model]:
-    """The class of the model called `name`.
+    """The class of the model called `name`: built in, a plug-in's, or 'package.module:Class'.
 
     >>> kind_of("complex").form
     'dot'
     """
-    return MODELS[choose("model", name, MODELS)]
+    if name in MODELS:
+        return MODELS[name]
+    return find(name, MODELS)
+
+
+def name_of(model: object) -> str:
+    """The word for a model in settings and runs: itself, or of a class the name that `kind_of` finds it by.
+
+    >>> name_of("transe"), name_of(ComplEx)
+    ('transe', 'complex')
+    """
+    return model if isinstance(model, str) else remember(model, MODELS)
 
 
 def make_model(name: str, reciprocal: bool = False) -> Model:
@@ -74,6 +86,8 @@ __all__ = [
     "TuckER",
     "UkgeLogi",
     "UkgeRect",
+    "check_model",
     "kind_of",
     "make_model",
+    "name_of",
 ]

@@ -40,7 +40,8 @@ from focuse.graph.splits import Splits
 from focuse.graph.vocabulary import Vocabulary
 from focuse.graph.weights import Normaliser, stored_normaliser
 from focuse.graph.writing import replacing
-from focuse.models import Model
+from focuse.models import MODELS, Model
+from focuse.training.configuration import with_model
 from focuse.training.settings import Settings
 from focuse.training.toml import to_toml
 
@@ -123,8 +124,8 @@ class Store:
             raise FocuseError(f"{folder}: not a run (no run.toml); give a folder that 'focuse train --out' made")
         return cls(folder)
 
-    def fixed(self) -> tuple[Settings, Splits, Normaliser]:
-        """Settings, splits and normaliser as they were when the run began."""
+    def fixed(self, model: object = None) -> tuple[Settings, Splits, Normaliser]:
+        """Settings, splits and normaliser as they were when the run began; `model` is a class to take for its own."""
         with _reading(self.folder / "run.toml") as path:
             config = tomllib.loads(path.read_text(encoding="utf-8"))
             version = config["format"]
@@ -132,6 +133,7 @@ class Store:
             newer = isinstance(version, int) and version > FORMAT
             advice = "update focuse" if newer else f"train it again: focuse train GRAPH --config {path} --out NEW"
             raise FocuseError(f"{path}: run format {version}, this focuse {__version__} reads {FORMAT}; {advice}")
+        config = with_model(config, model, self.folder)
         with _reading(path):
             # Runs from before validation had parts were stopped by all of it.
             settings = Settings.of(**{"stopping_share": 1.0, **config["settings"]})
@@ -392,4 +394,5 @@ def check_tables(tables: Tables, settings: Settings, model: Model, train: Graph,
     for name, shape in expected.items():
         found = tuple(tables[name].shape) if name in tables else None
         if found != shape:
-            raise FocuseError(f"{folder}: damaged run: table {name!r} is {found} instead of {shape}")
+            fault = "damaged run" if settings.model in MODELS else f"damaged run, or not of {settings.model}"
+            raise FocuseError(f"{folder}: {fault}: table {name!r} is {found} instead of {shape}")

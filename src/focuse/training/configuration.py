@@ -11,7 +11,7 @@ from typing import Any
 
 from focuse.errors import FocuseError
 from focuse.focus import default_nonlinearity
-from focuse.models import kind_of
+from focuse.models import MODELS, kind_of, name_of
 from focuse.training.optimisers import LEARNING_RATES
 from focuse.training.settings import OWN_NEGATIVES, SHARED_POOL, Settings, means_the_papers_layer
 
@@ -83,6 +83,24 @@ def _followed(settings: Settings) -> dict[str, tuple[str, Any]]:
         "burn_in": ("focus", 0) if settings.focus == "label" else ("decay", settings.epochs // 2),
         "sharpness": ("focus", settings.sharpness),
     }
+
+
+def with_model(config: Mapping[str, Any], model: object, folder: Path) -> dict[str, Any]:
+    """A run's file with its model as it is called here: like the class that is given, else as it was called there."""
+    stored = config.get("settings")
+    name = stored.get("model") if isinstance(stored, dict) else None
+    if not isinstance(stored, dict) or not isinstance(name, str):
+        return dict(config)  # damaged: whoever reads it on says so
+    if model is not None:
+        if name in MODELS and name_of(model) != name:
+            raise FocuseError(f"{folder}: its model {name!r} is built in; leave model= out")
+        name = name_of(model)
+    try:
+        kind_of(name)
+    except FocuseError as error:
+        advice = f"or hand its class over: focuse.load({str(folder)!r}, model=MyModel)"
+        raise FocuseError(f"{folder / 'run.toml'}: {error}; {advice}") from None
+    return {**config, "settings": {**stored, "model": name}}
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from focuse.errors import FocuseError, choose, nearest
 from focuse.focus import NONLINEARITIES, Focus, Label, default_nonlinearity, make_nonlinearity
 from focuse.graph.graph import DUPLICATE_POLICIES, Graph
 from focuse.graph.weights import NORMALISERS, default_normaliser
-from focuse.models import MODELS, Model, kind_of, make_model
+from focuse.models import MODELS, Model, kind_of, make_model, name_of
 from focuse.training.losses import make_loss
 from focuse.training.negatives import SAMPLINGS
 from focuse.training.optimisers import LEARNING_RATES, OPTIMISERS
@@ -84,7 +84,7 @@ class Settings:
 
     @classmethod
     def of(cls, **given: Any) -> Settings:
-        """Settings from keywords; an unknown one is an error that offers the nearest."""
+        """Settings from keywords; an unknown one is an error that offers the nearest. `model` may be a class."""
         kinds = {field.name: str(field.type) for field in fields(cls)}
         for name in given:
             if name not in kinds:
@@ -94,7 +94,10 @@ class Settings:
         if isinstance(given.get("start"), PathLike):
             given["start"] = str(given["start"])
         given |= {name: worded(given[name]) for name in ("lower_is_better", "importance", "decays") if name in given}
-        usual = dict(kind_of(_plain("model", given.get("model", cls.model), "str")).defaults)
+        given |= {"model": name_of(given["model"])} if "model" in given else {}
+        usual = dict(kind_of(given.get("model", cls.model)).defaults)
+        for name in set(usual) - set(kinds):
+            raise FocuseError(f"model {given['model']!r}: its defaults name no setting: {name!r}{nearest(name, kinds)}")
         if "sampling" in given:  # a number of negatives is for its own kind of them
             usual.pop("negatives", None)
         if "optimizer" in given:  # and so is a learning rate

@@ -99,7 +99,9 @@ def make_space(search: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any], de
     both = sorted(set(search) & set(fixed))
     if both:
         raise FocuseError(f"{', '.join(both)}: both searched and fixed; choose one")
-    Settings.of(**fixed)
+    checked = Settings.of(**fixed)
+    if "model" in fixed:
+        fixed = {**fixed, "model": checked.model}  # of a class, the name that it is remembered by
     usual, held = _defaults(search, fixed) if defaults else ({}, {})
     if fixed.get("judge", "mrr") not in ("mrr", "auto"):
         raise FocuseError(f"judge {fixed['judge']!r}: trials are compared by validation MRR; leave it out")

@@ -1,0 +1,157 @@
+"""Models from elsewhere: of plug-ins, by the place of their class, or handed over as a class.
+
+A package offers models by entry points of the group `focuse.models`; they are looked at when a name is not built in.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import get_args
+
+from focuse.errors import FocuseError, choose, nearest
+from focuse.models.base import Form, Model
+
+GROUP = "focuse.models"
+BuiltIn = Mapping[str, type[Model]]
+_HANDED: dict[str, type[Model]] = {}  # classes that no import finds again, by the name they are remembered by
+_LOADED: dict[str, type[Model]] = {}  # of plug-ins
+
+
+def find(name: str, built_in: BuiltIn) -> type[Model]:
+    """The class of a model that is not built in: 'package.module:Class', or the name that a plug-in gives it."""
+    if name in _HANDED:
+        return _HANDED[name]
+    if ":" in name:
+        return checked(_imported(name), f"model {name!r}", built_in)
+    if name not in _LOADED:
+        _LOADED[name] = _loaded(name, built_in)
+    return _LOADED[name]
+
+
+def remember(kind: object, built_in: BuiltIn) -> str:
+    """The name of a class that someone hands over: a built-in's own, else 'module:Class'.
+
+    Where an import of that name would not find it again, as of a class in a notebook, it is known to this process only.
+    """
+    if isinstance(kind, Model):
+        raise FocuseError(f"model: hand over the class {type(kind).__name__}, not one made of it")
+    if not isinstance(kind, type):
+        raise FocuseError(f"model {kind!r}: give a word")
+    model = checked(kind, f"model {kind.__name__}", built_in)
+    if model.name in built_in:
+        return model.name
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    _HANDED.pop(name, None)
+    try:
+        found = _imported(name)
+    except FocuseError:
+        found = None
+    if found is not model:
+        _HANDED[name] = model
+    return name
+
+
+def checked(kind: object, what: str, built_in: BuiltIn) -> type[Model]:
+    """`kind` if it is a model; else one line that says what it lacks."""
+    if not (isinstance(kind, type) and issubclass(kind, Model)):
+        raise FocuseError(f"{what}: {kind!r} is no subclass of focuse.models.Model; derive it from that")
+    name, forms = getattr(kind, "name", None), get_args(Form)
+    if not isinstance(name, str) or not name:
+        raise FocuseError(f"{what}: it has no name; write in the class: name = {kind.__name__.lower()!r}")
+    if built_in.get(name, kind) is not kind:
+        raise FocuseError(f"{what}: its name {name!r} is that of a built-in model; give it another")
+    if getattr(kind, "form", None) not in forms:
+        raise FocuseError(f"{what}: it has no form; write in the class: form = {' or '.join(map(repr, forms))}")
+    if inspect.isabstract(kind):
+        raise FocuseError(f"{what}: it does not say {', '.join(sorted(kind.__abstractmethods__))}; define that in it")
+    try:
+        kind()
+    except Exception as error:
+        raise FocuseError(f"{what}: cannot be made without arguments: {_told(error)}") from None
+    return kind
+
+
+def plug_ins() -> dict[str, list[EntryPoint]]:
+    """What installed packages offer, by name; none of it is loaded."""
+    found: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=GROUP):
+        found.setdefault(point.name, []).append(point)
+    return found
+
+
+def _loaded(name: str, built_in: BuiltIn) -> type[Model]:
+    offered = plug_ins()
+    points = offered[choose("model", name, [*built_in, *sorted(set(offered) - set(built_in))])]
+    places = sorted({point.value for point in points})
+    if len(places) > 1:
+        raise FocuseError(f"model {name!r}: several plug-ins offer it; say which one: {' or '.join(places)}")
+    package = points[0].dist.name if points[0].dist is not None else places[0]
+    try:
+        kind = points[0].load()
+    except (Exception, SystemExit) as error:
+        raise FocuseError(
+            f"model {name!r}: the plug-in {package} ({places[0]}) does not load: {_told(error)}; mend or uninstall it"
+        ) from None
+    return checked(kind, f"model {name!r} of the plug-in {package}", built_in)
+
+
+def _imported(name: str) -> object:
+    """What 'package.module:Class' names."""
+    module, _, path = name.partition(":")
+    place: object = sys.modules["__main__"] if module == "__main__" else None
+    for part in path.split("."):
+        if part == "<locals>" or (module == "__main__" and not hasattr(place, part)):
+            raise FocuseError(
+                f"model {name!r}: its class stands in a function, a notebook or a script, where no import finds it; "
+                "move it to a module"
+            )
+        if place is None:
+            place = _module(module, name)
+        if not hasattr(place, part):
+            near = nearest(path, _models_in(place))
+            raise FocuseError(f"model {name!r}: {module} has no class {path!r}{near}")
+        place = getattr(place, part)
+    return place
+
+
+def _module(module: str, name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise FocuseError(f"model {name!r}: write it like package.module:Class")
+    try:
+        with _this_folder():
+            return import_module(module)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            raise FocuseError(
+                f"model {name!r}: there is no module {error.name!r}; install its package or go to its folder"
+            ) from None
+        raise FocuseError(f"model {name!r}: importing {module} fails: {_told(error)}") from None
+
+
+@contextmanager
+def _this_folder() -> Iterator[None]:
+    """Modules in the working folder are found too, after all others: an installed command does not look there."""
+    folder = os.getcwd()
+    sys.path.append(folder)
+    try:
+        yield
+    finally:
+        for place in reversed(range(len(sys.path))):
+            if sys.path[place] == folder:
+                del sys.path[place]
+                break
+
+
+def _models_in(place: object) -> list[str]:
+    return [name for name, value in vars(place).items() if isinstance(value, type) and issubclass(value, Model)]
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,362 @@
+"""Models that are not built in: of plug-ins, by the place of their class, handed over."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import torch
+from torch import Tensor
+
+import focuse
+from focuse.errors import FocuseError
+from focuse.experiments.search.space import make_space
+from focuse.models import MODELS, ComplEx, Model, TripleModel, check_model, kind_of, make_model, name_of, registry
+from focuse.training.settings import Settings
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+TRIPLES = [(f"a{i % 6}", "r" if i % 2 else "q", f"b{i % 7}", float(i % 5)) for i in range(60)]
+
+
+class Nested:
+    """A model need not stand at the top of its module."""
+
+    class Far(TripleModel):
+        name = "far"
+
+        def triple(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+            return -(head + relation - tail).square().sum(-1)
+
+
+def local() -> type[Model]:
+    class Local(Nested.Far):
+        name = "local"
+
+    return Local
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> Iterator[None]:
+    """Each test begins and ends as a new process does."""
+    before = dict(registry._HANDED), dict(registry._LOADED)
+    registry._HANDED.clear(), registry._LOADED.clear()
+    yield
+    registry._HANDED.clear(), registry._LOADED.clear()
+    registry._HANDED.update(before[0]), registry._LOADED.update(before[1])
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on the path for packages that a test writes."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def write_plug_in(site: Path, package: str, module: str, text: str, *points: str) -> None:
+    (site / f"{module}.py").write_text(dedent(text))
+    about = site / f"{package}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[focuse.models]\n" + "\n".join(points) + "\n")
+
+
+FAR = """
+    from focuse.models import TripleModel
+    class Far(TripleModel):
+        name = "far-away"
+        def triple(self, head, relation, tail):
+            return -(head + relation - tail).square().sum(-1)
+"""
+
+
+# ---- as a class ------------------------------------------------------------------------------------------------------
+
+
+def test_a_class_is_known_by_its_place() -> None:
+    name = name_of(Nested.Far)
+    assert name == f"{__name__}:Nested.Far"
+    assert kind_of(name) is Nested.Far
+    assert name_of(ComplEx) == "complex"
+    settings = Settings.of(model=Nested.Far)
+    assert settings.model == name
+    assert settings == Settings.of(model=name)
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    assert type(settings.make_model()) is Nested.Far
+    assert make_model(name, reciprocal=True).relation_width(4) == 8
+
+
+@pytest.mark.parametrize("focus", ["label", "paper", "off"])
+def test_a_class_trains_like_any_model(focus: str, tmp_path: Path) -> None:
+    """One that no import finds trains too; who loads its run hands it over."""
+    kind = local()
+    asked = {"sharpness": 1.0} if focus == "label" else {}
+    run = focuse.train(TRIPLES, model=kind, dim=4, epochs=2, focus=focus, progress=False, **asked)
+    assert type(run.engine.model) is kind
+    run.save(tmp_path / "run")
+    again = focuse.load(tmp_path / "run")  # the same process still knows it
+    registry._HANDED.clear()
+    with pytest.raises(FocuseError, match=r"run\.toml: .*no import finds it.* focuse\.load\(.*model=MyModel\)"):
+        focuse.load(tmp_path / "run")
+    handed = focuse.load(tmp_path / "run", model=kind)
+    for one in (again, handed):
+        assert one.evaluate().all.mrr == run.evaluate().all.mrr
+
+
+def test_a_run_goes_on_with_the_class_to_the_same_bits(tmp_path: Path) -> None:
+    whole = focuse.train(TRIPLES, model=local(), dim=4, epochs=4, focus="paper", decay=4, progress=False)
+    focuse.train(
+        TRIPLES, model=local(), dim=4, epochs=2, focus="paper", decay=4, burn_in=2, out=tmp_path / "run", progress=False
+    )
+    registry._HANDED.clear()
+    with pytest.raises(FocuseError, match="model=MyModel"):
+        focuse.resume(tmp_path / "run", epochs=4, progress=False)
+    run = focuse.resume(tmp_path / "run", epochs=4, model=local(), progress=False)
+    assert torch.equal(run.engine.tables["entity"], whole.engine.tables["entity"])
+    assert focuse.resume(tmp_path / "run", model=local(), progress=False).settings.epochs == 4  # finished: loads it
+
+
+def test_a_class_of_another_shape_is_told_from_a_damaged_run(tmp_path: Path) -> None:
+    class Wide(Nested.Far):
+        def entity_width(self, dim: int) -> int:
+            return 2 * dim
+
+    focuse.train(TRIPLES, model=Nested.Far, dim=4, epochs=1, focus="off", progress=False).save(tmp_path / "run")
+    with pytest.raises(FocuseError, match=r"damaged run, or not of .*Wide: table 'entity' is"):
+        focuse.load(tmp_path / "run", model=Wide)
+    focuse.train(TRIPLES, model="complex", dim=4, epochs=1, focus="off", progress=False).save(tmp_path / "plain")
+    with pytest.raises(FocuseError, match="its model 'complex' is built in; leave model= out"):
+        focuse.load(tmp_path / "plain", model=Wide)
+    assert focuse.load(tmp_path / "plain", model=ComplEx).settings.model == "complex"
+
+
+def test_a_search_takes_classes() -> None:
+    space = make_space({"model": ["transe", Nested.Far]}, {"dim": 4, "epochs": 1}, defaults=False)
+    assert space.searched["model"] == ["transe", name_of(Nested.Far)]
+    held = make_space({"dim": [2, 4]}, {"model": Nested.Far, "epochs": 1}, defaults=False)
+    assert held.about()["model"] == name_of(Nested.Far)
+
+
+def test_of_two_classes_of_one_name_the_last_counts() -> None:
+    first, second = local(), local()
+    assert name_of(first) == name_of(second)
+    assert kind_of(name_of(first)) is first
+    assert kind_of(name_of(second)) is second
+
+
+class Nameless(Nested.Far):
+    name = ""
+
+
+class Clash(Nested.Far):
+    name = "complex"
+
+
+class Formless(Model):
+    name = "formless"
+
+    def query(self, known: Tensor, relation: Tensor, side: str) -> Tensor:
+        return known
+
+
+class Silent(TripleModel):
+    name = "silent"
+
+
+class Needy(Nested.Far):
+    name = "needy"
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class Lost(Nested.Far):
+    name = "lost"
+    defaults = {"optimiser": "adam"}  # noqa: RUF012
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (int, "model int: <class 'int'> is no subclass of focuse.models.Model"),
+        (Nested.Far(), "hand over the class Far, not one made of it"),
+        (3, "model 3: give a word"),
+        (Nameless, "model Nameless: it has no name; write in the class: name = 'nameless'"),
+        (Clash, "model Clash: its name 'complex' is that of a built-in model"),
+        (Formless, "model Formless: it has no form; write in the class: form = 'dot' or 'l1' or 'l2' or 'other'"),
+        (Silent, "model Silent: it does not say triple"),
+        (Needy, "model Needy: cannot be made without arguments: TypeError"),
+        (Lost, "its defaults name no setting: 'optimiser' (did you mean optimizer?)"),
+    ],
+)
+def test_what_is_no_model_is_refused_in_one_line(wrong: object, says: str) -> None:
+    with pytest.raises(FocuseError) as error:
+        focuse.train(TRIPLES, model=wrong, progress=False)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# ---- by place --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nowhere.models:Far", "there is no module 'nowhere'; install its package or go to its folder"),
+        ("far_module.more:Far", "there is no module 'far_module.more'"),
+        ("far_module:Fra", "far_module has no class 'Fra' (did you mean Far?)"),
+        ("far_module:", "far_module has no class ''"),
+        ("far_module:TripleModel", "it has no name"),
+        ("far_module:os", "is no subclass of focuse.models.Model"),
+        ("broken_module:Far", "importing broken_module fails: ModuleNotFoundError: No module named 'missing_thing'"),
+        ("ends_at_once:Far", "importing ends_at_once fails: SystemExit: 1"),
+        ("../far:Far", "write it like package.module:Class"),
+        ("__main__:Absent", "no import finds it; move it to a module"),
+    ],
+)
+def test_a_place_without_a_model_is_refused_in_one_line(site: Path, name: str, says: str) -> None:
+    (site / "far_module.py").write_text("import os\n" + dedent(FAR))
+    (site / "broken_module.py").write_text("import missing_thing\n")
+    (site / "ends_at_once.py").write_text("raise SystemExit(1)\n")
+    with pytest.raises(FocuseError) as error:
+        kind_of(name)
+    assert f"model {name!r}: " in str(error.value)
+    assert says in str(error.value)
+
+
+def test_a_module_in_the_working_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lies_here.py").write_text(dedent(FAR))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
+    before = list(sys.path)
+    assert kind_of("lies_here:Far").name == "far-away"
+    assert sys.path == before
+
+
+# ---- plug-ins --------------------------------------------------------------------------------------------------------
+
+
+def test_a_plug_in_is_found_by_its_name(site: Path) -> None:
+    write_plug_in(site, "far-package", "far_plug", FAR, "far-away = far_plug:Far")
+    assert kind_of("far-away").__module__ == "far_plug"
+    with pytest.raises(FocuseError, match=r"unknown model 'far_away' \(did you mean far-away\?\).*complex.*, far-away"):
+        kind_of("far_away")
+
+
+def test_built_in_names_look_at_no_plug_in(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(**_: object) -> None:
+        raise AssertionError("looked at plug-ins")
+
+    monkeypatch.setattr(registry, "entry_points", forbidden)
+    for name in MODELS:
+        assert kind_of(name) is MODELS[name]
+    Settings.of(model="transe")
+    with pytest.raises(AssertionError, match="looked"):
+        kind_of("far-away")
+
+
+def test_a_broken_plug_in_is_named_in_one_line_and_harms_no_other(site: Path) -> None:
+    write_plug_in(site, "far-package", "far_plug", FAR, "far-away = far_plug:Far")
+    write_plug_in(site, "bad-package", "bad_plug", "import missing_thing\n", "bad = bad_plug:Bad")
+    write_plug_in(site, "odd-package", "odd_plug", "thing = 3\n", "odd = odd_plug:thing")
+    assert kind_of("far-away").name == "far-away"
+    says = r"model 'bad': the plug-in bad-package \(bad_plug:Bad\) does not load: ModuleNotFoundError: .*missing_thing"
+    for _ in range(2):  # a second time too
+        with pytest.raises(FocuseError, match=says):
+            kind_of("bad")
+    with pytest.raises(FocuseError, match=r"model 'odd' of the plug-in odd-package: 3 is no subclass"):
+        kind_of("odd")
+
+
+def test_a_name_that_two_plug_ins_offer_must_be_said_in_full(site: Path) -> None:
+    write_plug_in(site, "far-package", "far_plug", FAR, "far-away = far_plug:Far")
+    write_plug_in(site, "other-package", "other_plug", FAR, "far-away = other_plug:Far")
+    with pytest.raises(FocuseError, match="several plug-ins offer it; say which one: far_plug:Far or other_plug:Far"):
+        kind_of("far-away")
+
+
+# ---- in processes of their own ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example package as pip installs it."""
+    folder = tmp_path_factory.mktemp("installed")
+    shutil.copytree(EXAMPLES / "own_model_package", folder / "source")  # pip leaves files beside what it builds
+    target = folder / "site"
+    command = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run([sys.executable, *command, "--no-index", "--target", str(target), str(folder / "source")])
+    assert done.returncode == 0
+    return target
+
+
+def run(arguments: list[str], folder: Path, *places: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([*map(str, places), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=240
+    )
+
+
+SHORT = ["--dim", "4", "--epochs", "2", "--sharpness", "1", "--quiet"]
+
+
+def test_the_example_package_works_by_name_in_another_process(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "graph.tsv").write_text("\n".join("\t".join(map(str, row)) for row in TRIPLES))
+    command = ["-m", "focuse", "train", "graph.tsv", *SHORT, "--model"]
+    done = run([*command, "stretch", "--out", "named"], tmp_path, installed)
+    assert done.returncode == 0, done.stderr
+    assert 'model = "stretch"' in (tmp_path / "named" / "run.toml").read_text()
+    assert run([*command, "stretch_model:Stretch", "--out", "placed"], tmp_path, installed).returncode == 0
+    both = "import focuse; print(*(focuse.load(f).evaluate().all.mrr for f in ('named', 'placed')))"
+    one, other = run(["-c", both], tmp_path, installed).stdout.split()
+    assert one == other
+    without = run(["-m", "focuse", "evaluate", "named"], tmp_path)
+    assert without.returncode == 2
+    assert "unknown model 'stretch'" in without.stderr
+    assert "Traceback" not in without.stderr
+
+
+def test_a_scripts_own_class_in_another_process(tmp_path: Path) -> None:
+    """What `__main__` trains, another process loads with the class, and the same script without."""
+    script = dedent(FAR) + dedent(
+        f"""
+        import sys, focuse
+        if sys.argv[1] == "train":
+            focuse.train({TRIPLES[:30]}, model=Far, dim=4, epochs=1, focus="off", progress=False, out="run")
+        print(focuse.load("run").settings.model)
+        """
+    )
+    (tmp_path / "mine.py").write_text(script)
+    assert run(["mine.py", "train"], tmp_path).stdout == "__main__:Far\n"
+    assert run(["mine.py", "again"], tmp_path).stdout == "__main__:Far\n"
+    shell = run(["-m", "focuse", "evaluate", "run"], tmp_path)
+    assert shell.returncode == 2
+    assert "run/run.toml: model '__main__:Far'" in shell.stderr
+    assert "focuse.load('run', model=MyModel)" in shell.stderr
+    assert "Traceback" not in shell.stderr
+
+
+def test_the_example_and_its_package_score_alike(installed: Path, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ways to write one model: as a triple, and as query and candidates."""
+    monkeypatch.syspath_prepend(str(installed))
+    shutil.copy(EXAMPLES / "own_model.py", site / "own_model_example.py")
+    short, fast = kind_of("own_model_example:Stretch"), kind_of("stretch")
+    for kind in (short, fast):
+        check_model(kind)
+    draw = torch.Generator().manual_seed(1)
+    head, relation, tail = (torch.randn(5, width, generator=draw) for width in (6, 12, 6))
+    scale, step = relation.numpy()[:, :6], relation.numpy()[:, 6:]
+    expected = -abs((1 + scale) * (head.numpy() + step - tail.numpy())).sum(1)
+    for kind in (short, fast):
+        torch.testing.assert_close(kind().score(head, relation, tail), torch.from_numpy(expected))
+    assert replace(Settings.of(model=fast), model="") == replace(Settings.of(model=short), model="")
