@@ -229,10 +229,14 @@ def _listed(model: str | None) -> str | None:
     if model != "list":
         return model
     from focuse.models import MODELS
+    from focuse.models.registry import plug_ins
 
-    width = max(map(len, MODELS))
+    offered = {name: points[0].value for name, points in sorted(plug_ins().items()) if name not in MODELS}
+    width = max(map(len, [*MODELS, *offered]))
     for name, kind in MODELS.items():
         typer.echo(f"{name:{width}}  {(kind.__doc__ or '').splitlines()[0]}")
+    for name, place in offered.items():
+        typer.echo(f"{name:{width}}  of a plug-in: {place}")
     raise typer.Exit
 
 

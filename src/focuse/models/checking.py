@@ -32,7 +32,7 @@ def check_model(kind: type[Model], dim: int | None = None) -> None:
     from focuse.models import kind_of, name_of
 
     kind = kind_of(name_of(kind))
-    trial = _Trial.of(kind, dim)
+    trial = Trial.of(kind, dim)
     for check in (_shapes, _sides, _uses, _turn, _repeats, _gradients, _zeros, _dense, _confidence):
         try:
             check(trial)
@@ -44,7 +44,7 @@ def check_model(kind: type[Model], dim: int | None = None) -> None:
 
 
 @dataclass(frozen=True)
-class _Trial:
+class Trial:
     """A model in a small graph, with dense tensors off their first values, and float64 tables.
 
     `entity` [ENTITIES, d] and `relation` [RELATIONS, r] are `tables` as the model takes them.
@@ -58,7 +58,7 @@ class _Trial:
     relation: Tensor
 
     @classmethod
-    def of(cls, kind: type[Model], dim: int | None) -> _Trial:
+    def of(cls, kind: type[Model], dim: int | None) -> Trial:
         model = Reciprocal(kind()) if kind.defaults.get("reciprocal") else kind()
         dim = _first_dim(model) if dim is None else dim
         model.check(dim)
@@ -126,7 +126,7 @@ def _context(model: Model) -> Context:
     )
 
 
-def _shapes(trial: _Trial) -> None:
+def _shapes(trial: Trial) -> None:
     """Its scores have the shape and the kind of number of its rows."""
     head, relation, tail = trial.entities(BATCH), trial.relations(BATCH), trial.entities(BATCH, seed=1)
     for side in SIDES:
@@ -143,7 +143,7 @@ def _shapes(trial: _Trial) -> None:
             trial.fail(f"`score` of float32 rows is {single.dtype}; make no tensor of another dtype in it")
 
 
-def _sides(trial: _Trial) -> None:
+def _sides(trial: Trial) -> None:
     """Asking for the head and asking for the tail give a triple one score, or the model is sided."""
     rows = trial.entities(BATCH), trial.relations(BATCH), trial.entities(BATCH, seed=1)
     if not trial.model.sided:
@@ -151,7 +151,7 @@ def _sides(trial: _Trial) -> None:
         trial.same(of_head, of_tail, "asked for the head, a triple has another score (if that is meant: sided = True)")
 
 
-def _uses(trial: _Trial) -> None:
+def _uses(trial: Trial) -> None:
     """The uses agree with single triples."""
     for side in SIDES:
         known, relation, others = trial.entities(BATCH), trial.relations(BATCH), trial.entities(BATCH, OWN, seed=1)
@@ -176,7 +176,7 @@ def _one_by_one(model: Model, known: Tensor, relation: Tensor, others: Tensor, s
     return scores
 
 
-def _turn(trial: _Trial) -> None:
+def _turn(trial: Trial) -> None:
     """What `turn` says of the query is what `query` does: the same as a built-in model's of that turn."""
     from focuse.models import MODELS
 
@@ -191,14 +191,14 @@ def _turn(trial: _Trial) -> None:
         trial.same(found, expected, fault)
 
 
-def _repeats(trial: _Trial) -> None:
+def _repeats(trial: Trial) -> None:
     """The same step twice gives the same scores."""
     rows = trial.entities(BATCH), trial.relations(BATCH), trial.entities(BATCH, seed=1)
     for model, when in ((trial.model, "ranked twice"), (trial.model.in_training(11), "trained twice with one key")):
         trial.same(model.score(*rows), model.score(*rows), f"{when}, a triple has two scores; draw by `key` alone")
 
 
-def _gradients(trial: _Trial) -> None:
+def _gradients(trial: Trial) -> None:
     """Its gradients are those of finite differences."""
     model = trial.model
     head, relation, tail, others = (
@@ -216,12 +216,12 @@ def _gradients(trial: _Trial) -> None:
             )  # fmt: skip
 
 
-def _differ(trial: _Trial, what: str, scores: Callable[..., Tensor], *rows: Tensor) -> None:
+def _differ(trial: Trial, what: str, scores: Callable[..., Tensor], *rows: Tensor) -> None:
     if not gradcheck(scores, rows, raise_exception=False):
         trial.fail(f"the gradient of {what} is not that of finite differences; is part of it detached, or rounded?")
 
 
-def _zeros(trial: _Trial) -> None:
+def _zeros(trial: Trial) -> None:
     """Its gradients are finite where all rows are 0."""
     model, zero = trial.model, torch.zeros
     entity = zero(RELATIONS, model.entity_width(trial.dim), dtype=torch.float64, requires_grad=True)
@@ -238,7 +238,7 @@ def _zeros(trial: _Trial) -> None:
             trial.fail("rows of zeros have a gradient that is not finite: a root or a norm of 0, or a division by it")
 
 
-def _dense(trial: _Trial) -> None:
+def _dense(trial: Trial) -> None:
     """Every dense tensor bears on the scores, with the right gradient, and starts by its generator alone."""
     model = trial.model
     again = [model.dense_start(trial.dim, torch.Generator().manual_seed(3)) for _ in range(2)]
@@ -258,7 +258,7 @@ def _dense(trial: _Trial) -> None:
         _differ(trial, f"`score` by the dense tensor {name!r}", score, leaf)
 
 
-def _confidence(trial: _Trial) -> None:
+def _confidence(trial: Trial) -> None:
     """A confidence lies in [0, 1] and rises with the score."""
     if not trial.model.confident:
         return
