@@ -119,11 +119,8 @@ def train(path: Path, models: Iterable[str], data: Iterable[str], workers: int) 
         for row in pool.imap_unordered(trained, wanted):
             with path.open("a", encoding="utf-8") as file:
                 print(json.dumps(row, ensure_ascii=False), file=file)
-            print(
-                *(row[name] for name in ("model", "data", "focus")),
-                *_figures(row),
-                row.get("seconds", row.get("failed")),
-            )
+            told = row.get("failed") or f"{row['seconds']} s ({row['cpu_seconds']} s of CPU)"
+            print(row["model"], row["data"], row["focus"], *_figures(row), told, flush=True)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -252,9 +249,9 @@ def _opening() -> str:
 
         The budget is the same for all, so that a column can be read downwards; it is far from what a model reaches when
         it is trained to the end (see [reproduction](reproduction.md) and [focus](focus.md)). k = {DIM}, or the next
-        that a model can have; {BUDGET["epochs"]} epochs; {BUDGET["negatives"]} own corruptions a positive; one seed; the
-        model's own defaults otherwise. FocusE is the paper's layer, labels have the sharpness {SHARPNESS:g}. Models of
-        confidence learn the weights in their own way, for {CONFIDENT["epochs"]} epochs. MRR is filtered, over {TEST:,}
+        that a model can have; {BUDGET["epochs"]} epochs; {BUDGET["negatives"]} own corruptions a positive; one seed;
+        the model's own defaults otherwise. FocusE is the paper's layer, labels have the sharpness {SHARPNESS:g}.
+        Models of confidence learn the weights in their own way, for {CONFIDENT["epochs"]} epochs. MRR is filtered, over {TEST:,}
         test triples and both sides, ties at their worst. A model that is too dear to be ranked against all entities
         meets {SAMPLE} drawn ones (“sampled”), which makes its figures higher: compare them with no other's. Seconds are
         those of one core, for all cells of a line together.
@@ -270,8 +267,8 @@ def _filled(text: str) -> str:
 def _overview(facts: dict[str, dict[str, Any]], known: dict[tuple[str, str, str], dict[str, Any]]) -> str:
     heads = ["model", "an entity", "a relation", "shared", "a candidate", "fused", *DATA.values()]
     about = """Numbers that an entity, a relation and all triples together hold; operations that one more candidate
-        costs at that k, and how they grow; engines that train it in fused steps; top-10 % MRR / ΔMRR with labels (models of
-        confidence: in their own way)."""
+        costs at that k, and how they grow; engines that train it in fused steps; top-10 % MRR / ΔMRR with labels
+        (models of confidence: in their own way)."""
     lines = [_filled(about), "", f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for name, fact in facts.items():
         focus = "off" if MODELS[name].confident else "label"
