@@ -197,10 +197,10 @@ def test_help_states_the_real_defaults(command, small):
     described = {
         "batch_size": ("by the graph's size", 38),
         "epochs": ("50; UKGE: 100", 50),
-        "sampling": ("shared; TransE and UKGE: independent", "shared"),
+        "sampling": ("shared; distances and UKGE: independent", "shared"),
         "negatives": ("256, or 30; UKGE: 20", 256),
-        "optimizer": ("row-adagrad; TransE: row-adam; UKGE: adam", "row-adagrad"),
-        "lr": ("0.1 for adagrad, 0.01 for sgd, else 0.001", 0.1),
+        "optimizer": ("row-adagrad; distances: row-adam; UKGE: adam", "row-adagrad"),
+        "lr": ("0.1 for adagrad, 0.01 for sgd and rotate, else 0.001", 0.1),
         "decay": ("all epochs", settings["epochs"]),
         "burn_in": ("0; of the paper's focus half of decay", 0),
         "sharpness": ("chosen on validation", None),

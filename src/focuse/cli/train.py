@@ -70,7 +70,7 @@ def command(
         str | None,
         typer.Option(
             help="shared (a pool), independent (each positive's own) or all "
-            "[default: shared; TransE and UKGE: independent]."
+            "[default: shared; distances and UKGE: independent]."
         ),
     ] = None,
     filter_negatives: Annotated[
@@ -117,11 +117,12 @@ def command(
     optimizer: Annotated[
         str | None,
         typer.Option(
-            help="adam, adagrad, sgd, row-adam or row-adagrad [default: row-adagrad; TransE: row-adam; UKGE: adam]."
+            help="adam, adagrad, sgd, row-adam or row-adagrad [default: row-adagrad; distances: row-adam; UKGE: adam]."
         ),
     ] = None,
     lr: Annotated[
-        float | None, typer.Option(help="Learning rate [default: 0.1 for adagrad, 0.01 for sgd, else 0.001].")
+        float | None,
+        typer.Option(help="Learning rate [default: 0.1 for adagrad, 0.01 for sgd and rotate, else 0.001]."),
     ] = None,
     normalize: Annotated[
         str | None,
