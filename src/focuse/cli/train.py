@@ -107,7 +107,9 @@ def command(
         ),
     ] = None,
     reduction: Annotated[str | None, typer.Option(help="sum or mean over the batch [default: sum].")] = None,
-    regularizer: Annotated[str | None, typer.Option(help="none, l1:γ, l2:γ or l3:γ [default: l3:1e-3].")] = None,
+    regularizer: Annotated[
+        str | None, typer.Option(help="none, l1:γ, l2:γ or l3:γ [default: l3:1e-3; rotate, pairre: none].")
+    ] = None,
     regularize: Annotated[
         str | None,
         typer.Option(
@@ -122,7 +124,7 @@ def command(
     ] = None,
     lr: Annotated[
         float | None,
-        typer.Option(help="Learning rate [default: 0.1 for adagrad, 0.01 for sgd and rotate, else 0.001]."),
+        typer.Option(help="Learning rate [default: 0.1 for adagrad, 0.01 for sgd, rotate, pairre, else 0.001]."),
     ] = None,
     normalize: Annotated[
         str | None,

@@ -26,7 +26,10 @@ class RotatE(Model):
     form = "other"
     distance = True
     parts = 2
-    defaults: ClassVar[Mapping[str, Any]] = {"sampling": "independent", "optimizer": "row-adam", "lr": 1e-2}
+    # No regulariser: it would pull angles to 0 as if that were small.
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "sampling": "independent", "optimizer": "row-adam", "lr": 1e-2, "regularizer": "none",
+    }  # fmt: skip
 
     def entity_width(self, dim: int) -> int:
         return 2 * dim

@@ -75,6 +75,7 @@ def _followed(settings: Settings) -> dict[str, tuple[str, Any]]:
         "reciprocal": ("model", usual["reciprocal"]),
         "sampling": ("model", usual["sampling"]),
         "optimizer": ("model", usual["optimizer"]),
+        "regularizer": ("model", usual["regularizer"]),
         "nonlinearity": ("model", default_nonlinearity(kind_of(settings.model))),
         "lr": ("optimizer", rate or LEARNING_RATES[settings.optimizer]),
         "regularize": ("optimizer", replace(settings, regularize=None).scope),
