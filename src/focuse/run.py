@@ -162,6 +162,8 @@ def train(
     reporter = make_reporter(progress)
     if out is not None:  # before a long file is read, and short trainings are made
         Store.free(Path(out))
+    if chosen.start is not None:
+        Store.open(Path(chosen.start))
     whole = read(graph)
     if not len(whole):
         raise FocuseError(f"{whole.source}: no edges to train on")

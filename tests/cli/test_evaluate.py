@@ -39,6 +39,13 @@ def test_text_and_options(command, trained, tmp_path):
     assert "1 of 3 rows name 1 entity ('stranger') not in train" in done.stdout
 
 
+def test_against_a_sample(command, trained):
+    data = json.loads(command("evaluate", trained.folder, "--candidates", "10", "--json", check=True).stdout)
+    assert data["settings"] == {"ranks": "filtered", "ties": "worst", "protocol": "sides", "candidates": "10"}
+    assert data["suggestions"] is None
+    assert data["all"]["mr"] <= 11
+
+
 @pytest.mark.parametrize(
     ("test", "options", "says"),
     [
@@ -103,6 +110,8 @@ class TestWeights:
             (["--weights", "--probabilities"], "give one of --weights and --probabilities"),
             (["--weights", "--coverage", "1"], "coverage 1.0: give a share above 0 and below 1"),
             (["--probabilities", "--raw"], "are about ranks"),
+            (["--weights", "--candidates", "5"], "are about ranks"),
+            (["--candidates", "0"], "candidates 0: give at least 1"),
             (["--weights", "--threshold", "1.5"], "threshold 1.5: give a weight in [0, 1]"),
             (["--weights", "--negatives", "nowhere.tsv"], "nowhere.tsv"),
         ],

@@ -167,6 +167,8 @@ class TestRefused:
             ("g.tsv", "focuse train GRAPH --out RUN"),
             ("--out run", "focuse train GRAPH --out RUN"),
             ("--resume nowhere", "nowhere: not a run"),
+            ("g.tsv --out run --start taken", "taken: not a run"),
+            ("g.tsv --out run --model conve --dim 7", "model 'conve' needs a dim that makes a rectangle, not 7; try 8"),
             ("--resume taken --lr 0.1 --valid-share 0.2 --test g.tsv", "leave out lr, test, valid-share"),
             ("g.tsv --resume taken --out run", "leave out graph, out"),
         ],
@@ -213,6 +215,7 @@ def test_help_states_the_real_defaults(command, small):
         "spread": ("Xavier's", None),
         "importance": ("learned from the graph", None),
         "decays": ("decay", None),
+        "start": ("random ones", None),
     }
     resolved = asdict(Settings().resolve(small, "cpu"))
     for name, (words, value) in described.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import focuse
+from focuse.cli.main import app
 from focuse.errors import FocuseError
 from focuse.training.loop import Trainer
 from focuse.training.preparing import normaliser_of
@@ -137,3 +139,13 @@ class TestFaults:
     def test_what_is_no_folder(self, small: focuse.Graph) -> None:
         with pytest.raises(FocuseError, match="start 3: give a word"):
             focuse.train(small, start=3, **ASKED)
+
+
+def test_the_command_starts_with_a_run(small: focuse.Graph, teacher: focuse.Run, tmp_path: Path, capsys) -> None:
+    small.write(tmp_path / "small.tsv")
+    options = f"--model convkb --dim 8 --epochs 1 --sharpness 1 --start {teacher.place()} --quiet --json".split()
+    app(["train", str(tmp_path / "small.tsv"), "--out", str(tmp_path / "run"), *options], standalone_mode=False)
+    told = json.loads(capsys.readouterr().out)
+    assert told["settings"]["start"] == str(teacher.place())
+    run = focuse.load(tmp_path / "run")
+    assert torch.equal(first_tables(run)["relation"], teacher.engine.finished()["relation"])

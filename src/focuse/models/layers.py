@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from focuse.errors import FocuseError
 from focuse.models.base import Model
 
-NUMBERS_AT_ONCE = 1 << 22  # 16 MB of float32: what lies in a piece stays in the caches
+NUMBERS_AT_ONCE = 1 << 20  # 4 MB of float32: what lies in a piece stays in the caches
 Edges = tuple[Tensor, Tensor, Tensor]
 
 
