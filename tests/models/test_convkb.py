@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from focuse.models import ConvKB, layers
+from focuse.models import ConvKB, pieces
 
 
 def test_score_is_the_weighted_sum_of_all_filters() -> None:
@@ -44,7 +44,7 @@ def test_a_pool_never_holds_more_than_a_piece(monkeypatch: pytest.MonkeyPatch, s
     monkeypatch.setattr(ConvKB, "_all_filters", watched)
     whole = model.shared(model.query(rows[0], rows[1], side), rows[1], rows[2], side)
     wanted = torch.autograd.grad(whole.square().sum(), rows)
-    monkeypatch.setattr(layers, "NUMBERS_AT_ONCE", 1000)
+    monkeypatch.setattr(pieces, "ON_CPU", 1000)
     sizes.clear()
     found = model.shared(model.query(rows[0], rows[1], side), rows[1], rows[2], side)
     torch.testing.assert_close(found, whole)

@@ -9,8 +9,8 @@ from torch.autograd import gradcheck
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.models import ConvE, layers
-from focuse.models.layers import attend, check_rectangle, dropped, height_of, in_pieces, normalised, softmax_within
+from focuse.models import ConvE
+from focuse.models.layers import attend, check_rectangle, dropped, height_of, normalised, softmax_within
 
 NEURAL = {"conve": {"dim": 8}, "convkb": {"dim": 4}, "kbgat": {"dim": 8}}
 
@@ -57,32 +57,6 @@ def test_gradients_of_attention_match_finite_differences() -> None:
 
     assert gradcheck(heard, parts)
     assert torch.equal(heard(*parts)[[2, 4]], torch.zeros(2, 4))  # nothing leads there
-
-
-@pytest.mark.parametrize("shapes", [[(7, 1, 4), (7, 1, 4), (1, 9, 4)], [(6, 4), (6, 4), (6, 4)], [(5, 1, 4), (1, 4)]])
-def test_pieces_are_the_whole(monkeypatch: pytest.MonkeyPatch, shapes: list[tuple[int, ...]]) -> None:
-    random = torch.Generator().manual_seed(2)
-    parts = [torch.randn(shape, generator=random, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    largest = []
-
-    def product(*rows: torch.Tensor) -> torch.Tensor:
-        largest.append(torch.broadcast_shapes(*(part.shape[:-1] for part in rows)).numel())
-        found = rows[0]
-        for other in rows[1:]:
-            found = (found * other).tanh()
-        return found.sum(-1)
-
-    expected = product(*parts)
-    wanted = torch.autograd.grad(expected.square().sum(), parts)
-    monkeypatch.setattr(layers, "NUMBERS_AT_ONCE", 12)
-    largest.clear()
-    found = in_pieces(product, parts, 4)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(torch.autograd.grad(found.square().sum(), parts), wanted)
-    assert max(largest) <= 3
-    assert sum(largest) == 2 * expected.numel()  # all of it, and once more for the gradient
-    with torch.no_grad():
-        torch.testing.assert_close(in_pieces(product, parts, 400), expected.detach())
 
 
 def test_rectangles() -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from focuse.models import PairRE, RotatE, Side, make_model, pieces
+from focuse.models.pieces import broadcast_in_pieces
 
 BATCH, POOL, OWN, DIM = 5, 11, 3, 4
 
@@ -62,3 +63,29 @@ def test_nothing_larger_than_a_piece_is_made(monkeypatch: pytest.MonkeyPatch, mo
         made = [size for size in made if size != scores.numel()]
         scores.sum().backward()
     assert max(made) <= pool.numel()  # the pool itself; all comparisons at once would be 30 times as much
+
+
+@pytest.mark.parametrize("shapes", [[(7, 1, 4), (7, 1, 4), (1, 9, 4)], [(6, 4), (6, 4), (6, 4)], [(5, 1, 4), (1, 4)]])
+def test_broadcast_pieces_are_the_whole(monkeypatch: pytest.MonkeyPatch, shapes: list[tuple[int, ...]]) -> None:
+    random = torch.Generator().manual_seed(2)
+    parts = [torch.randn(shape, generator=random, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    largest = []
+
+    def product(*rows: torch.Tensor) -> torch.Tensor:
+        largest.append(torch.broadcast_shapes(*(part.shape[:-1] for part in rows)).numel())
+        found = rows[0]
+        for other in rows[1:]:
+            found = (found * other).tanh()
+        return found.sum(-1)
+
+    expected = product(*parts)
+    wanted = torch.autograd.grad(expected.square().sum(), parts)
+    monkeypatch.setattr(pieces, "ON_CPU", 12)
+    largest.clear()
+    found = broadcast_in_pieces(product, parts, 4)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found.square().sum(), parts), wanted)
+    assert max(largest) <= 3
+    assert sum(largest) == 2 * expected.numel()  # all of it, and once more for the gradient
+    with torch.no_grad():
+        torch.testing.assert_close(broadcast_in_pieces(product, parts, 400), expected.detach())

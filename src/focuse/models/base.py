@@ -59,7 +59,7 @@ class Model(ABC):
     bounds the batches that are chosen for it, `spread` is its first embeddings' deviation (None: Xavier's), `parts`
     how many real numbers make one of its numbers (2: complex ones), `multiple` what must divide its dimension. To rank
     against every entity takes a `dear` model too long. One that is `one_way` asks for tails only: it needs reciprocal
-    relations.
+    relations. One that is `parted` bounds its memory itself.
     """
 
     name: ClassVar[str]
@@ -73,6 +73,7 @@ class Model(ABC):
     parts: ClassVar[int] = 1
     multiple: ClassVar[int] = 1
     dear: ClassVar[bool] = False
+    parted: ClassVar[bool] = False
     one_way: ClassVar[bool] = False
     encodes: ClassVar[bool] = False
     wants: ClassVar[frozenset[str]] = frozenset()
@@ -198,7 +199,7 @@ class Model(ABC):
         def compared(query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
             return self.product(query[:, None], self.candidates(rows, relation[:, None], side), side)[:, 0]
 
-        if self.form != "other":  # nothing larger than the rows, which are there already
+        if self.parted or self.form != "other":  # nothing larger than the rows, which are there already
             return self.finish(compared(query, relation, rows))
         return self.finish(in_pieces(compared, query, relation, rows, rows.shape[-1]))
 
@@ -217,7 +218,7 @@ class Model(ABC):
                 return self.product(query, self.candidates(rows[None], relation[:1, None], side)[0], side)
             return self.product(query[:, None], self.candidates(rows[None], relation[:, None], side), side)[:, 0]
 
-        if alike and self.form != "other":
+        if self.parted or (alike and self.form != "other"):
             return compared(query, relation, rows)
         return in_pieces(compared, query, relation, rows, few.shape[-1])
 

@@ -30,7 +30,7 @@ class ConvE(Model):
     largest_batch = 512
     kept = frozenset({"seen_input", "seen_maps", "seen_hidden"})
     defaults: ClassVar[Mapping[str, Any]] = {
-        "reciprocal": True, "sampling": "all", "optimizer": "adam", "regularizer": "none",
+        "reciprocal": True, "negatives": 512, "optimizer": "adam", "lr": 3e-3, "regularizer": "none",
     }  # fmt: skip
 
     def check(self, dim: int) -> None:

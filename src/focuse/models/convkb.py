@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from focuse.models.base import TripleModel
-from focuse.models.layers import in_pieces
+from focuse.models.pieces import broadcast_in_pieces
 
 FILTERS = 50
 
@@ -24,6 +24,7 @@ class ConvKB(TripleModel):
 
     name = "convkb"
     dear = True
+    parted = True
     largest_batch = 512
     defaults: ClassVar[Mapping[str, Any]] = {
         "sampling": "independent", "negatives": 10, "optimizer": "adam", "regularizer": "none",
@@ -36,7 +37,7 @@ class ConvKB(TripleModel):
         return {"filters": filters, "offsets": torch.zeros(FILTERS), "weights": weights}
 
     def triple(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        return in_pieces(self._all_filters, (head, relation, tail), self.dense["weights"].numel())
+        return broadcast_in_pieces(self._all_filters, (head, relation, tail), self.dense["weights"].numel())
 
     def _all_filters(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Scores of one piece: [..., d] each -> [...]."""

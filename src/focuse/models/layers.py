@@ -1,19 +1,17 @@
-"""Pieces of neural models: dropout by a key, attention along edges, and scoring in pieces of bounded memory."""
+"""Layers of neural models: dropout by a key, batch normalisation, attention along edges."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import isqrt, prod
+from collections.abc import Callable
+from math import isqrt
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from focuse.errors import FocuseError
 from focuse.models.base import Model
 
-NUMBERS_AT_ONCE = 1 << 20  # 4 MB of float32: what lies in a piece stays in the caches
 Edges = tuple[Tensor, Tensor, Tensor]
 
 
@@ -100,25 +98,3 @@ def softmax_within(logit: Tensor, group: Tensor, groups: int) -> Tensor:
     share = (logit - most.index_select(0, group)).exp()
     total = share.new_zeros(groups).index_add(0, group, share)
     return share / total.index_select(0, group)
-
-
-def in_pieces(function: Callable[..., Tensor], rows: Sequence[Tensor], size: int) -> Tensor:
-    """function(*rows), [..., d] each -> [...], where leading sizes broadcast and a cell takes `size` numbers.
-
-    At most NUMBERS_AT_ONCE of them are held, a cell's at least: gradients compute each piece once more.
-    """
-    shape = torch.broadcast_shapes(*(part.shape[:-1] for part in rows))  # type: ignore[no-untyped-call]
-    rows = [part.reshape(*[1] * (len(shape) + 1 - part.dim()), *part.shape) for part in rows]
-    if prod(shape) * size <= NUMBERS_AT_ONCE or prod(shape) <= 1:
-        if not torch.is_grad_enabled():
-            return function(*rows)
-        found: Tensor = checkpoint(function, *rows, use_reentrant=False, preserve_rng_state=False)
-        return found
-    axis = max(range(len(shape)), key=lambda place: shape[place])
-    half = shape[axis] // 2
-    parts = ([_part(part, axis, begin, end) for part in rows] for begin, end in ((0, half), (half, shape[axis])))
-    return torch.cat([in_pieces(function, part, size) for part in parts], dim=axis)
-
-
-def _part(rows: Tensor, axis: int, begin: int, end: int) -> Tensor:
-    return rows if rows.shape[axis] == 1 else rows.narrow(axis, begin, end - begin)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
+from math import prod
 
 import torch
 from torch import Tensor
@@ -43,3 +44,25 @@ def in_pieces(
         for x, place in zip(torch.split(each, columns, -2), torch.split(target, columns, 1), strict=True):
             place.copy_(compare(q, r, x))
     return scores
+
+
+def broadcast_in_pieces(function: Callable[..., Tensor], rows: Sequence[Tensor], width: int) -> Tensor:
+    """`function(*rows)`, [..., d] each -> [...], where leading sizes broadcast and one cell holds `width` numbers.
+
+    For models that hold more than rows in between, whatever they are used for; `in_pieces` does not part them again.
+    """
+    shape = torch.broadcast_shapes(*(part.shape[:-1] for part in rows))  # type: ignore[no-untyped-call]
+    rows = [part.reshape(*[1] * (len(shape) + 1 - part.dim()), *part.shape) for part in rows]
+    if prod(shape) * width <= (ON_GPU if rows[0].is_cuda else ON_CPU) or prod(shape) <= 1:
+        if not torch.is_grad_enabled():
+            return function(*rows)
+        found: Tensor = checkpoint(function, *rows, use_reentrant=False, preserve_rng_state=False)
+        return found
+    axis = max(range(len(shape)), key=lambda place: shape[place])
+    half = shape[axis] // 2
+    parts = ([_part(part, axis, begin, end) for part in rows] for begin, end in ((0, half), (half, shape[axis])))
+    return torch.cat([broadcast_in_pieces(function, part, width) for part in parts], dim=axis)
+
+
+def _part(rows: Tensor, axis: int, begin: int, end: int) -> Tensor:
+    return rows if rows.shape[axis] == 1 else rows.narrow(axis, begin, end - begin)
