@@ -60,7 +60,7 @@ def model(request: pytest.FixtureRequest) -> Model:
 def context_of(model: Model) -> Context:
     """A graph of ENTITIES with two numbers each, some of them missing, for a model that looks at such things."""
     random = torch.Generator().manual_seed(5)
-    edges = torch.tensor([0, 1, 2, 3, 5, 0]), torch.tensor([0, 1, 1, 0, 0, 1]), torch.tensor([1, 2, 0, 4, 3, 5])
+    edges = torch.tensor([[0, 1, 2, 3, 5, 0, 4], [0, 1, 1, 0, 0, 1, 1], [1, 2, 0, 4, 3, 5, 1]]).unbind()
     numbers = torch.randn(ENTITIES, 2, generator=random, dtype=torch.float64)
     present = torch.rand(ENTITIES, 2, generator=random) > 0.3
     asked = {"edges": edges} if "edges" in model.wants else {}

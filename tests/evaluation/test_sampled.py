@@ -157,7 +157,7 @@ class TestEvaluation:
         assert full.all.mrr < found.all.mrr
 
     def test_a_dear_model_is_never_asked_for_every_entity(
-        self, run: focuse.Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, read_page: Any
+        self, run: focuse.Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, read_page: Any, listen: Any
     ) -> None:
         monkeypatch.setattr("focuse.evaluation.sampled.USUAL", 15)
         asked = []
@@ -171,7 +171,9 @@ class TestEvaluation:
         assert "no nDCG of convkb" in str(weighed)
         run.calibrate()
         run.probabilities()
-        again = focuse.train(run.graph, model="convkb", dim=4, epochs=1, focus="off", progress=False)  # judged
+        listener = listen()
+        again = focuse.train(run.graph, model="convkb", dim=4, epochs=1, focus="off")  # judged
+        assert "validation ranks against 15 sampled entities a side, not all" in listener.notes
         assert again.history[-1]["valid_mrr"] > 0
         assert asked == []
         texts = " ".join(read_page(run.report(tmp_path / "page.html").read_text(encoding="utf-8")).texts)

@@ -101,6 +101,18 @@ def test_ranking_draws_nothing(small: focuse.Graph) -> None:
     torch.testing.assert_close(scores[2:3], run.engine.score_all(known[2:3], relation[2:3], "tail"))
 
 
+def test_many_queries_are_looked_at_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, random = ConvE().with_dense(dense_of(8)), torch.Generator().manual_seed(6)
+    known, relation = (torch.randn(50, width, generator=random, dtype=torch.float64) for width in (9, 8))
+    whole, sizes, seen = model.query(known, relation, "tail"), [], ConvE._seen
+    monkeypatch.setattr("focuse.models.layers.ROWS_AT_ONCE", 20)
+    monkeypatch.setattr(ConvE, "_seen", lambda self, *rows: sizes.append(len(rows[0])) or seen(self, *rows))
+    torch.testing.assert_close(model.query(known, relation, "tail"), whole)
+    assert sizes == [20, 20, 10]
+    model.in_training(1).query(known, relation, "tail")
+    assert sizes[3:] == [50]  # in training the whole batch has one mean
+
+
 def test_it_needs_reciprocal_relations_and_a_rectangle(small: focuse.Graph) -> None:
     with pytest.raises(FocuseError, match="'conve' asks for tails only and needs reciprocal relations"):
         focuse.train(small, model="conve", reciprocal=False, dim=8)

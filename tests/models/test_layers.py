@@ -63,9 +63,9 @@ def test_rectangles() -> None:
     assert [height_of(dim) for dim in (8, 64, 100, 200, 210)] == [2, 8, 10, 10, 14]
     for dim, near in ((7, 8), (4, 6), (1, 6), (101, 102)):
         with pytest.raises(FocuseError, match=rf"'conve' needs a dim that makes a rectangle, not {dim}; try {near}$"):
-            check_rectangle("conve", dim)
+            check_rectangle(ConvE(), dim)
     for dim in (6, 8, 9, 64, 100, 200):
-        check_rectangle("conve", dim)
+        check_rectangle(ConvE(), dim)
 
 
 def test_batch_normalisation_learns_the_mean_and_ranks_by_it() -> None:

@@ -16,25 +16,22 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from focuse.models.base import Form, Model, Side
-from focuse.models.layers import check_rectangle, dropped, height_of, norm_start, normalised
-
-FILTERS = 32
+from focuse.models.layers import by_rows, check_rectangle, dropped, height_of, norm_start, normalised
 
 
 class ConvE(Model):
-    """It knows tails only: reciprocal relations ask for heads."""
+    """f = relu(W vec(relu([h̄ ; r̄] ∗ ω))) · t + b_t. It knows tails only: reciprocal relations ask for heads."""
 
     name = "conve"
     form: ClassVar[Form] = "dot"
-    one_way = True
+    one_way, filters = True, 32
     largest_batch = 512
     kept = frozenset({"seen_input", "seen_maps", "seen_hidden"})
     defaults: ClassVar[Mapping[str, Any]] = {
         "reciprocal": True, "negatives": 512, "optimizer": "adam", "lr": 3e-3, "regularizer": "none",
     }  # fmt: skip
 
-    def check(self, dim: int) -> None:
-        check_rectangle(self.name, dim)
+    check = check_rectangle
 
     def entity_width(self, dim: int) -> int:
         return dim + 1
@@ -43,14 +40,17 @@ class ConvE(Model):
         return F.pad(values[:, :-1], (0, 1)) if table == "entity" else values  # no bias at first
 
     def dense_start(self, dim: int, random: torch.Generator) -> dict[str, Tensor]:
-        cells = FILTERS * (2 * height_of(dim) - 2) * (dim // height_of(dim) - 2)
-        filters = torch.randn(FILTERS, 1, 3, 3, generator=random) / 3
+        cells = self.filters * (2 * height_of(dim) - 2) * (dim // height_of(dim) - 2)
+        filters = torch.randn(self.filters, 1, 3, 3, generator=random) / 3
         weights = torch.randn(cells, dim, generator=random) * (2 / (cells + dim)) ** 0.5
-        return {"filters": filters, "weights": weights} | norm_start(input=1, maps=FILTERS, hidden=dim)
+        return {"filters": filters, "weights": weights} | norm_start(input=1, maps=self.filters, hidden=dim)
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         if side == "head":
             raise NotImplementedError(f"{self.name} asks for tails only; use reciprocal relations")
+        return self._seen(known, relation) if self.key is not None else by_rows(self._seen, known, relation)
+
+    def _seen(self, known: Tensor, relation: Tensor) -> Tensor:
         picture = torch.stack([known[:, :-1], relation], 1).reshape(len(known), 1, 2 * height_of(relation.shape[1]), -1)
         maps = F.conv2d(dropped(normalised(self, "input", picture), 0.2, self.key, 0), self.dense["filters"])
         maps = dropped(F.relu(normalised(self, "maps", maps)), 0.2, self.key, 1, rank=2)  # a filter's whole map

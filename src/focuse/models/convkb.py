@@ -20,7 +20,7 @@ FILTERS = 50
 
 
 class ConvKB(TripleModel):
-    """Every triple by itself passes all filters: to rank against every entity is dear."""
+    """f = Σᵢ Σ_f w_fi relu(ω_f · (hᵢ, rᵢ, tᵢ) + b_f). To rank against every entity is dear."""
 
     name = "convkb"
     dear = True

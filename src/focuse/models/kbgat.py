@@ -23,7 +23,7 @@ from focuse.models.transe import TransE
 
 
 class KBGAT(TransE):
-    """TransE over tables that attention makes of tables; every step encodes the whole graph, so batches are large."""
+    """f = −‖h″ + r′ − t″‖₁, made by attention to train's facts. A step encodes the whole graph: batches are large."""
 
     name = "kbgat"
     encodes = True

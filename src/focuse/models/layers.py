@@ -12,6 +12,7 @@ from torch import Tensor
 from focuse.errors import FocuseError
 from focuse.models.base import Model
 
+ROWS_AT_ONCE = 2048
 Edges = tuple[Tensor, Tensor, Tensor]
 
 
@@ -57,11 +58,17 @@ def height_of(dim: int) -> int:
     return next(size for size in range(isqrt(dim), 0, -1) if dim % size == 0)
 
 
-def check_rectangle(name: str, dim: int) -> None:
+def check_rectangle(model: Model, dim: int) -> None:
     """Raise unless two rectangles, one above the other, have room for a filter of 3 × 3."""
     if dim < 6 or height_of(dim) == 1:
         near = next(size for size in range(max(dim, 6), 2 * dim + 7) if height_of(size) > 1)
-        raise FocuseError(f"model {name!r} needs a dim that makes a rectangle, not {dim}; try {near}")
+        raise FocuseError(f"model {model.name!r} needs a dim that makes a rectangle, not {dim}; try {near}")
+
+
+def by_rows(function: Callable[[Tensor, Tensor], Tensor], first: Tensor, second: Tensor) -> Tensor:
+    """function(first, second), [B, …] each -> [B, q], a few rows at once: what lies in between is far larger."""
+    parts = zip(torch.split(first, ROWS_AT_ONCE), torch.split(second, ROWS_AT_ONCE), strict=True)
+    return torch.cat([function(*part) for part in parts])
 
 
 def attend(

@@ -21,6 +21,7 @@ import torch
 from focuse.engines import Batch, Hints, make_engine
 from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.evaluate import ids_of, known_facts
+from focuse.evaluation.sampled import sample_size
 from focuse.focus import Focus, Label
 from focuse.graph.graph import Graph
 from focuse.graph.splits import Splits, hold
@@ -36,7 +37,7 @@ from focuse.training.progress import Reporter
 from focuse.training.regularisers import make_regulariser
 from focuse.training.settings import SQUARED_ERROR, Settings, checkpoint_interval
 from focuse.training.starting import started
-from focuse.training.stopping import Best, Judge, confidence_judge, make_judge
+from focuse.training.stopping import Best, Judge, RankJudge, confidence_judge, make_judge
 
 # Places of the random streams: shuffles and first embeddings must not coincide with negatives.
 SHUFFLE, INITIAL = 1 << 40, 1 << 41
@@ -113,6 +114,9 @@ class Trainer:
             self.reporter.note(
                 f"training by the reference engine, which is slow; the fused one says: {self.engine.instead}"
             )
+        sample = sample_size(self.engine, None, len(self.engine.tables["entity"]))
+        if sample is not None and isinstance(self.judge, RankJudge):
+            self.reporter.note(f"validation ranks against {sample:,} sampled entities a side, not all")
         self.reporter.start(self.settings, self.progress.epoch)
         try:
             with interruptible(self.store is not None) as interrupted:
