@@ -56,6 +56,13 @@ def command(
             "package.module:Class [default: complex].",
         ),
     ] = None,
+    reciprocal: Annotated[
+        bool | None,
+        typer.Option(
+            "--reciprocal/--no-reciprocal",
+            help="A second embedding of each relation, for asking it backwards [default: no-reciprocal].",
+        ),
+    ] = None,
     dim: Annotated[int | None, typer.Option(help="Size k of the embeddings [default: 100].")] = None,
     spread: Annotated[
         float | None, typer.Option(help="Deviation of the first embeddings; UKGE's is 0.3 [default: Xavier's].")
@@ -71,6 +78,20 @@ def command(
         typer.Option(
             help="shared (a pool), independent (each positive's own) or all "
             "[default: shared; distances and UKGE: independent]."
+        ),
+    ] = None,
+    corrupt: Annotated[
+        str | None,
+        typer.Option(
+            help="Entities of negatives: uniform, type (seen on that side of the relation; independent ones only) or "
+            "degree (by edges^¾) [default: uniform]."
+        ),
+    ] = None,
+    coin: Annotated[
+        str | None,
+        typer.Option(
+            help="Side of independent negatives: fair, or bernoulli (of many tails a head rather the head, and vice "
+            "versa) [default: fair]."
         ),
     ] = None,
     filter_negatives: Annotated[
@@ -108,7 +129,10 @@ def command(
     ] = None,
     reduction: Annotated[str | None, typer.Option(help="sum or mean over the batch [default: sum].")] = None,
     regularizer: Annotated[
-        str | None, typer.Option(help="none, l1:γ, l2:γ or l3:γ [default: l3:1e-3; rotate, pairre: none].")
+        str | None,
+        typer.Option(
+            help="none, l1:γ, l2:γ, l3:γ or n3:γ (of complex moduli) [default: l3:1e-3; rotate, pairre: none]."
+        ),
     ] = None,
     regularize: Annotated[
         str | None,

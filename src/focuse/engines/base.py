@@ -35,6 +35,10 @@ class Batch:
             return Batch(*take(columns, rows))
         return Batch(*(column.index_select(0, rows) for column in columns))
 
+    def first(self, count: int) -> Batch:
+        """The first rows of it."""
+        return Batch(self.head[:count], self.relation[:count], self.tail[:count], self.weight[:count])
+
 
 @cache
 def has_kernels(device: torch.device) -> bool:

@@ -27,6 +27,7 @@ from focuse.graph.graph import Graph
 from focuse.graph.splits import Splits, hold
 from focuse.graph.weights import Normaliser
 from focuse.models import Context, Model
+from focuse.training.chances import make_chances
 from focuse.training.checkpoints import Checkpoint, Progress, Store
 from focuse.training.columns import TrainingRows
 from focuse.training.interrupts import interruptible
@@ -74,11 +75,13 @@ class Trainer:
             optimiser.load({name: value.to(settings.device) for name, value in checkpoint.optimiser.items()})
         self.engine = make_engine(settings.engine, model, tables, optimiser)
         known = known_facts([train], settings.device) if settings.filter_negatives else None
-        self.sampler = Sampler(settings.sampling, settings.negatives or 1, entities, known)
+        facts = self.data.first(len(train))
+        chances = make_chances(settings.corrupt, settings.coin, facts, entities, relations)
+        self.sampler = Sampler(settings.sampling, settings.negatives or 1, entities, known, chances)
         self.focus, label = settings.make_focus(), label_of(settings, splits)
         if label is not None:
             self.data = replace(self.data, weight=label(self.data.weight))
-        missing = None if label is None else missing_rivals(settings, label, entities)
+        missing = None if label is None else missing_rivals(settings, label, self.sampler, facts)
         self.objective = make_objective(settings, self.focus, missing)
         self.penalty = make_regulariser(settings.regularizer, settings.regularize or "tables")
         self.compute = self.engine.prepare(self._compute)
@@ -277,15 +280,19 @@ def make_objective(
     return SquaredError(model.trained, settings.soft_logic_weight, model.curve)
 
 
-def missing_rivals(settings: Settings, label: Label, entities: int) -> float:
+def missing_rivals(settings: Settings, label: Label, sampler: Sampler, facts: Batch) -> float:
     """ln of how many more rivals there are than corruptions of a positive: E − 1 a side, and own ones are of both.
 
+    By type only entities of that type are rivals, and the mean of ln over `facts` serves all. By degree and with an
+    unfair coin there are as many as ever, each counted by how often it is drawn, 1 on average.
     A plain model has always taken its corruptions for all there is, and at a sharpness of 0 this is one.
     """
-    if settings.sampling == "all" or settings.negatives is None or entities < 2 or label.sharpness == 0:
+    if settings.sampling == "all" or settings.negatives is None or sampler.entities < 2 or label.sharpness == 0:
         return 0.0
+    if sampler.chances is not None and settings.corrupt == "type":
+        return float(sampler.chances.types.rivals(facts).double().log().mean()) - math.log(settings.negatives)
     sides = 2 if settings.sampling == "independent" else 1
-    return math.log(sides * (entities - 1) / settings.negatives)
+    return math.log(sides * (sampler.entities - 1) / settings.negatives)
 
 
 def model_in(settings: Settings, splits: Splits) -> Model:

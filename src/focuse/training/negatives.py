@@ -1,7 +1,8 @@
 """Corruptions: what a positive is compared with.
 
 Negatives are a pure function of (seed, epoch, batch): engines can be compared, and a resumed run meets the
-same ones. Three kinds: each positive's own (the paper's), one pool for the whole batch, every entity.
+same ones. Three kinds: each positive's own (the paper's), one pool for the whole batch, every entity. Entities are
+drawn uniformly and sides by a fair coin, or by the chances of chances.py.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from focuse.engines.native import address, library
 from focuse.errors import FocuseError, choose
 from focuse.evaluation.known import Known
 from focuse.models import Side
+from focuse.training.chances import RANGE, Chances, check_chances
 
 SAMPLINGS = ("independent", "shared", "all")
 # (seed, epoch, batch number), or the key that stands for it, also as an int64 tensor [].
@@ -73,18 +75,22 @@ class Sampler:
     """Draws the corruptions of a batch.
 
     `kind` is one of SAMPLINGS, `count` the negatives a positive (or the size of the pool), `known` the facts of
-    train that are left out of the negatives (None: false negatives stay in, as in the paper).
+    train that are left out of the negatives (None: false negatives stay in, as in the paper). `chances` say who
+    is drawn and on which side (None: a uniform entity, a fair coin).
     """
 
     kind: str
     count: int
     entities: int
     known: Known | None = None
+    chances: Chances | None = None
 
     def __post_init__(self) -> None:
         choose("sampling", self.kind, SAMPLINGS)
         if self.count < 1:
             raise FocuseError(f"negatives {self.count}: give at least 1")
+        if self.chances is not None:
+            check_chances(self.kind, self.chances.corrupt, self.chances.coin)
 
     def __call__(self, batch: Batch, place: Place) -> list[Corruptions]:
         """The corruptions of `batch` at `place`."""
@@ -96,9 +102,13 @@ class Sampler:
         return corrupt(batch, place)
 
     def _independent(self, batch: Batch, place: Place) -> list[Corruptions]:
-        """A fair coin for the side, then a uniform entity; [B, N]."""
-        shape = (len(batch), self.count)
-        entities, tails = _entities_and_sides(place, shape, self.entities, batch.head.device)
+        """A coin for the side, then an entity; [B, N]."""
+        shape, device = (len(batch), self.count), batch.head.device
+        if self.chances is None:
+            entities, tails = _entities_and_sides(place, shape, self.entities, device)
+        else:
+            coins, bits = draw(place, (2, *shape), 1 << RANGE, device).unbind()
+            entities, tails = self.chances.own(coins, bits, batch)
         mask = None
         if self.known is not None:
             head = torch.where(tails, batch.head[:, None], entities)
@@ -108,7 +118,9 @@ class Sampler:
 
     def _shared(self, batch: Batch, place: Place) -> list[Corruptions]:
         """One pool [P] for both sides of every positive; the positive itself does not count where it was drawn."""
-        pool = draw(place, (self.count,), self.entities, batch.head.device)
+        below = self.entities if self.chances is None else 1 << RANGE
+        pool = draw(place, (self.count,), below, batch.head.device)
+        pool = pool if self.chances is None else self.chances.pool(pool)
         shape = (len(batch), self.count)
         result = []
         for side, given, target in _sides(batch):

@@ -15,6 +15,7 @@ from focuse.focus import NONLINEARITIES, Focus, Label, default_nonlinearity, mak
 from focuse.graph.graph import DUPLICATE_POLICIES, Graph
 from focuse.graph.weights import NORMALISERS, default_normaliser
 from focuse.models import MODELS, Model, kind_of, make_model, name_of
+from focuse.training.chances import check_chances
 from focuse.training.losses import make_loss
 from focuse.training.negatives import SAMPLINGS
 from focuse.training.optimisers import LEARNING_RATES, OPTIMISERS
@@ -47,6 +48,8 @@ class Settings:
     batch_size: int | None = None
     negatives: int | None = None
     sampling: str = "shared"
+    corrupt: str = "uniform"
+    coin: str = "fair"
     filter_negatives: bool = False
     focus: str = "label"
     sharpness: float | None = None
@@ -113,6 +116,7 @@ class Settings:
         """Raise on the first setting that makes no sense."""
         kind_of(self.model)
         choose("sampling", self.sampling, SAMPLINGS)
+        check_chances(self.sampling, self.corrupt, self.coin)
         choose("focus", self.focus, FOCUSES)
         choose("reduction", self.reduction, REDUCTIONS)
         choose("optimizer", self.optimizer, OPTIMISERS)
