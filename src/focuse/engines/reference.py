@@ -51,6 +51,11 @@ class ReferenceEngine:
         """Whether ranking against every entity takes too long."""
         return self.model.dear
 
+    @property
+    def sided(self) -> bool:
+        """Whether a triple has two scores, one as an answer on each side."""
+        return self.model.sided
+
     def rows(self, table: str, ids: Tensor) -> Tensor:
         """Embeddings of `ids`, as the model takes them: [...] -> [..., d]."""
         return F.embedding(ids, self.finished()[table])
@@ -156,15 +161,14 @@ class ReferenceEngine:
         queries = _queries(model, *ends) if model.sided else {}
         positive = _positives(model, *ends, queries)
         parts = []
-        for group in _one_sided(corruptions) if model.sided else corruptions:
+        groups = _one_sided(corruptions) if model.sided else corruptions
+        for group in groups:
             side: Side = "head" if group.side == "head" else "tail"
             negative = _negatives(model, *ends, group, entity, queries)
             mask = group.counted(len(self.tables["entity"]))
             parts.append(objective(positive[side], negative, batch.weight, mask, beta).sum())
         if hints is not None:
-            more = hints.batch
-            score = model.score(entity.rows(more.head), relation.rows(more.relation), entity.rows(more.tail))
-            parts.append(hints.loss(score, more.weight) * (len(batch) * len(corruptions)))
+            parts.append(_inferred(model, entity, relation, hints, groups) * len(batch))
         loss = torch.stack(parts).sum()
         total = loss * scale
         if penalty is not None:
@@ -202,6 +206,16 @@ def _positives(
         return {side: model.answer(query, kind, others[side], side) for side, query in queries.items()}
     found = model.score(head, kind, tail)
     return {"tail": found, "head": found}
+
+
+def _inferred(model: Model, entity: _Place, relation: _Place, hints: Hints, groups: list[Corruptions]) -> Tensor:
+    """The loss of what rules infer, once a group of corruptions and as who asks for that group's side finds it; []."""
+    more = hints.batch
+    rows = entity.rows(more.head), relation.rows(more.relation), entity.rows(more.tail)
+    if not model.sided:
+        return hints.loss(model.score(*rows), more.weight) * len(groups)
+    found = _positives(model, *rows, _queries(model, *rows))
+    return torch.stack([hints.loss(found["head" if g.side == "head" else "tail"], more.weight) for g in groups]).sum()
 
 
 def _sizes(model: Model, penalty: Penalty, parts: list[Tensor]) -> list[Tensor]:

@@ -144,7 +144,8 @@ def _by_weight(
     """
     rows = np.lexsort((-weight, graph.keys))
     rows = rows[np.diff(graph.keys[rows], prepend=-1) != 0]
-    order = order_of(graph.select(rows), weight[rows], ranking.score[rows], ranking.head_score[rows])
+    scores = (part[rows] for part in (ranking.tail_score, ranking.head_score, ranking.score))
+    order = order_of(graph.select(rows), weight[rows], *scores)
     new = rows[~elsewhere[rows]]
     return order, suggestions_of(graph.select(new), weight[new], ranking.select(new))
 

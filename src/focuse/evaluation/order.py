@@ -77,18 +77,22 @@ def number(value: float) -> str:
     return f"{value:.3f}" if math.isfinite(value) else "–"
 
 
-def order_of(facts: Graph, weight: Floats, tail_score: Floats, head_score: Floats) -> Order:
+def order_of(
+    facts: Graph, weight: Floats, tail_score: Floats, head_score: Floats, score: Floats | None = None
+) -> Order:
     """How scores order `facts` (distinct, in train's ids) by `weight` [n].
 
     `tail_score` and `head_score` [n] are the facts' scores as answers to (head, relation, ?) and (?, relation, tail):
-    the same but for rounding, so that ties within a query are ties.
+    of most models the same but for rounding, so that ties within a query are ties. Beyond a query a fact has the one
+    `score` [n] (None: its `tail_score`).
     """
+    score = tail_score if score is None else score
     sides = [(query_keys(facts, "tail"), tail_score), (query_keys(facts, "head"), head_score)]
     ndcg, chance = _gains(sides, weight)
     return Order(
-        relation=concordance(tail_score, weight, facts.relation),
-        query=_pooled([concordance(score, weight, keys) for keys, score in sides]),
-        every=concordance(tail_score, weight),
+        relation=concordance(score, weight, facts.relation),
+        query=_pooled([concordance(own, weight, keys) for keys, own in sides]),
+        every=concordance(score, weight),
         ndcg=ndcg,
         chance=chance,
     )

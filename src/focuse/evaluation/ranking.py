@@ -35,7 +35,7 @@ Map = Callable[..., Iterator[None]]
 
 
 class Scorer(Protocol):
-    """What ranking needs of an engine."""
+    """What ranking needs of an engine; one whose `score_all` of the two sides differ says that it is `sided`."""
 
     @property
     def device(self) -> torch.device: ...
@@ -68,18 +68,26 @@ class Rivals:
 class Ranking:
     """Rivals of n triples, raw and filtered, and the triples' own scores [n].
 
-    `head_score` are the same scores out of the product with all heads: what a tie on that side is seen by.
+    `tail_score` and `head_score` come out of the products with all tails and with all heads: what a tie on that side is
+    seen by. Of most models they are the same but for rounding; of a `sided` one they are two scores, and ranks on a
+    side follow from that side's.
     """
 
     raw: Rivals
     filtered: Rivals
-    score: npt.NDArray[np.float32]
+    tail_score: npt.NDArray[np.float32]
     head_score: npt.NDArray[np.float32]
+    sided: bool = False
+
+    @property
+    def score(self) -> npt.NDArray[np.float32]:
+        """One score a triple [n], as an engine gives it: the mean of both of a sided model."""
+        return (self.tail_score + self.head_score) / np.float32(2) if self.sided else self.tail_score
 
     def select(self, rows: npt.NDArray[Any]) -> Ranking:
         """Those of `rows` (indices or a mask) alone."""
         raw, filtered = (Rivals(part.higher[rows], part.same[rows]) for part in (self.raw, self.filtered))
-        return Ranking(raw, filtered, self.score[rows], self.head_score[rows])
+        return Ranking(raw, filtered, self.tail_score[rows], self.head_score[rows], self.sided)
 
 
 @torch.no_grad()
@@ -107,7 +115,8 @@ def rank(
     if (table < 0).any():
         raise FocuseError(DIVERGED)
     raw, filtered = (Rivals(table[..., i], table[..., i + 1]) for i in (0, 2))
-    return Ranking(raw, filtered, *(side.score.cpu().numpy() for side in sides))
+    of_tail, of_head = (side.score.cpu().numpy() for side in sides)
+    return Ranking(raw, filtered, of_tail, of_head, getattr(scorer, "sided", False))
 
 
 class _Side:

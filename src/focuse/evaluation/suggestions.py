@@ -77,7 +77,7 @@ def suggestions_of(facts: Graph, weight: Floats, ranking: Ranking, first: tuple[
     # The queries of the second side are numbered behind those of the first.
     query = np.unique(np.concatenate([asked[0], asked[1] + asked[0].max(initial=-1) + 1]), return_inverse=True)[1]
     queries = int(query.max(initial=-1)) + 1
-    score, weights = np.concatenate([ranking.score, ranking.head_score]), np.concatenate([weight, weight])
+    score, weights = np.concatenate([ranking.tail_score, ranking.head_score]), np.concatenate([weight, weight])
     lightness = codes(-weights)
     place = (
         before(query, codes(-score), lightness.max(initial=0) - lightness) + ranking.filtered.ranks("worst").T.ravel()

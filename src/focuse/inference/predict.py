@@ -16,7 +16,7 @@ from focuse.inference.weigh import Weigher
 
 @dataclass(frozen=True)
 class Prediction:
-    """One triple, its score and rank; `known` facts carry the weight they have in the graph.
+    """One triple, its score as an answer to the question, and rank; `known` facts carry the weight in the graph.
 
     `expected_weight` is what it would weigh if it is a fact (in the graph's units), with a 90 % interval from `low` to
     `high`; `probability` that it is a fact, and `confidence`, the weight it is expected to have as a share in [0, 1] if
@@ -128,6 +128,8 @@ def _weights(
     columns = weigher.tell(head, relation, tail)
     told = {name: _or_none(columns[name]) for name in ("low", "high", "probability")}
     told["expected_weight"] = _or_none(columns["expected"])
+    if weigher.engine.sided:  # maps from scores were fitted to the mean of both sides', not to the asked one's
+        score = weigher.score(head, relation, tail)
     if weigher.calibration is not None or weigher.engine.model.confident:
         told["confidence"] = weigher.confidence(score.astype(np.float64), relation).tolist()
     return told

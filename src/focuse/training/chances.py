@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
@@ -57,32 +59,62 @@ def scaled(bits: Tensor, below: Tensor | int) -> Tensor:
 
 @dataclass(frozen=True)
 class Degrees:
-    """Entities by degree^¾: entity e has the random numbers from where e − 1 ends up to below `ends[e]`, int64 [E]."""
+    """Entities by degree^¾, as an alias table (Walker, 1977): two look-ups a draw, however many entities there are.
 
-    ends: Tensor
+    A random number falls into one of E columns: below `own[e]` of 2³¹ it stands for entity e, else for `alias[e]`;
+    int64 [E] each.
+    """
+
+    own: Tensor
+    alias: Tensor
 
     @classmethod
     def of(cls, facts: Batch, entities: int) -> Degrees:
         """By the edges of train; an entity without any is never drawn."""
         degree = torch.bincount(torch.cat([facts.head, facts.tail]).cpu(), minlength=entities).double()
-        share = (degree**POWER).cumsum(0)
-        ends = (share * (2**RANGE / share[-1])).round().long()
-        return cls(ends.to(facts.head.device))
+        device = facts.head.device
+        own, alias = _alias_table(degree.numpy() ** POWER)
+        return cls(torch.from_numpy(own).to(device), torch.from_numpy(alias).to(device))
 
     def __call__(self, bits: Tensor) -> Tensor:
         """Entities for random bits: [...] -> [...]."""
-        return torch.searchsorted(self.ends, bits, right=True)
+        spread = bits * len(self.own)
+        column = spread >> RANGE
+        return torch.where(spread & ((1 << RANGE) - 1) < self.own[column], column, self.alias[column])
+
+
+def _alias_table(weight: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """What each column of 2³¹ keeps for its own entity, and who has the rest of it: float [E] -> int64 [E], [E].
+
+    What light entities lack and what heavy ones have to give are laid side by side along one line. A light one is
+    filled by the heavy one at which its part begins; one that gives too much by this is filled by the next.
+    """
+    size, full = len(weight), 1 << RANGE
+    share = np.cumsum(weight)
+    # All there is goes up to the last that has any, to the unit.
+    share = np.where(share < share[-1], np.round(share * (size * full / share[-1])), size * full).astype(np.int64)
+    own, alias = np.diff(share, prepend=0), np.arange(size)
+    light, heavy = np.flatnonzero(own < full), np.flatnonzero(own >= full)
+    lacks, gives = np.cumsum(full - own[light]), np.cumsum(own[heavy] - full)
+    begins = np.append(0, lacks)
+    alias[light] = heavy[np.searchsorted(gives, begins[:-1], side="right")]
+    served = np.searchsorted(begins[:-1], gives, side="left")  # light ones that begin before a heavy one ends
+    own[heavy] = full - np.maximum(begins[served] - gives, 0)
+    alias[heavy[:-1]] = heavy[1:]
+    return own, alias
 
 
 @dataclass(frozen=True)
 class Types:
     """The entities that train has on each side of each relation.
 
-    `keys` are the distinct numbers (group · E + entity), ascending, int64 [m], and `starts` int64 [2R + 1] where each
-    group begins in them; relation r's heads are group r, its tails group R + r.
+    `keys` are the distinct numbers (group · E + entity), ascending, int64 [m], `members` the entities alone and one
+    more place, [m + 1], and `starts` int64 [2R + 1] where each group begins; relation r's heads are group r, its tails
+    group R + r.
     """
 
     keys: Tensor
+    members: Tensor
     starts: Tensor
     entities: int
 
@@ -91,7 +123,8 @@ class Types:
         head, relation, tail = (column.cpu() for column in (facts.head, facts.relation, facts.tail))
         keys = torch.unique(torch.cat([relation * entities + head, (relations + relation) * entities + tail]))
         starts = torch.searchsorted(keys, torch.arange(2 * relations + 1) * entities)
-        return cls(keys.to(facts.head.device), starts.to(facts.head.device), entities)
+        device = facts.head.device
+        return cls(keys.to(device), F.pad(keys % entities, (0, 1)).to(device), starts.to(device), entities)
 
     @property
     def relations(self) -> int:
@@ -118,7 +151,7 @@ class Types:
         """
         first, behind, key = self.starts[group], self.starts[group + 1], group * self.entities + target
         place = torch.searchsorted(self.keys, key)
-        there = (place < behind) & (F.pad(self.keys, (0, 1), value=-1)[place] == key)
+        there = (place < behind) & (self.members[place] == target)
         return first, behind - first - there.long(), torch.where(there, place, len(self.keys))
 
     def __call__(self, bits: Tensor, tails: Tensor, batch: Batch) -> Tensor:
@@ -131,8 +164,7 @@ class Types:
         first, count, own = (torch.where(tails, e[:, None], h[:, None]) for h, e in zip(heads, ends, strict=True))
         place = first + scaled(bits, count)
         place += place >= own  # passes over the entity that stands there in truth
-        found = self.keys[place.clamp(max=len(self.keys) - 1)] % self.entities
-        return torch.where(count > 0, found, scaled(bits, self.entities))
+        return torch.where(count > 0, self.members[place], scaled(bits, self.entities))
 
     def rivals(self, batch: Batch) -> Tensor:
         """How many corruptions of both sides there are of each triple: int64 [B]."""
