@@ -163,6 +163,8 @@ class TestRefused:
             ("g.tsv --out run --model complx", "unknown model 'complx' (did you mean complex?)"),
             ("g.tsv --out run --device banana", "device 'banana' is not available"),
             ("g.tsv --out run --valid missing.tsv", "missing.tsv: No such file"),
+            ("g.tsv --out run --corrupt type", "corrupt 'type' is by relation, and the pool of sampling 'shared'"),
+            ("g.tsv --out run --sampling all --coin bernoulli", "use sampling 'independent'"),
             ("g.tsv --out taken", "taken: exists and is not empty; choose another --out"),
             ("g.tsv", "focuse train GRAPH --out RUN"),
             ("--out run", "focuse train GRAPH --out RUN"),
@@ -226,10 +228,25 @@ def test_help_states_the_real_defaults(command, small):
         "beta",
         "filter_negatives",
         "lower_is_better",
+        "reciprocal",
     }  # off unless given
     for name, text in plain.items():
         value = settings[name]
         assert text == value if isinstance(value, str) else float(text) == value, name
+
+
+def test_reciprocal_relations_and_corruptions_reach_the_training(command, graph_file, tmp_path):
+    asked = "--reciprocal --sampling independent --corrupt type --coin bernoulli --regularizer n3:1e-2".split()
+    told = command("train", graph_file, "--out", tmp_path / "run", *QUICK, *asked, "--json", check=True).stdout
+    settings = json.loads(told)["settings"]
+    names = ("reciprocal", "corrupt", "coin", "regularizer")
+    assert [settings[name] for name in names] == [True, "type", "bernoulli", "n3:1e-2"]
+    figures = json.loads(command("evaluate", tmp_path / "run", "--json", check=True).stdout)
+    assert 0 < figures["all"]["mrr"] <= 1
+    answers = json.loads(
+        command("predict", tmp_path / "run", "--tail", "e1", "--relation", "r0", "--json", check=True).stdout
+    )
+    assert len(answers["predictions"]) == 10
 
 
 def test_relation_weights_and_given_files_reach_the_training(command, graph_file, tmp_path):

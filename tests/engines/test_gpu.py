@@ -15,6 +15,7 @@ from focuse.engines.reference import ReferenceEngine
 from focuse.evaluation.known import Known
 from focuse.focus import Focus, default_nonlinearity
 from focuse.models import MODELS, make_model
+from focuse.training.chances import make_chances
 from focuse.training.losses import LOSSES, Objective, SoftLabel, SquaredError, make_loss
 from focuse.training.negatives import Sampler, draw, key_of
 from focuse.training.optimisers import make_optimiser
@@ -293,7 +294,7 @@ def test_random_numbers_are_those_of_every_device() -> None:
     from focuse.engines.triton import draw as kernels
 
     device, key = torch.device(DEVICE), key_of(3, 1, 2)
-    for size, below in ((1, 5), (2049, 4999), (70, 2**31 - 1)):
+    for size, below in ((1, 5), (2049, 4999), (70, 2**31 - 1), (70, 2**31)):
         expected = draw(key, (size,), below, torch.device("cpu"))
         assert torch.equal(kernels.draw(key, size, below, device).cpu(), expected)
         held = torch.tensor(key, device=device)
@@ -306,6 +307,22 @@ def test_random_numbers_are_those_of_every_device() -> None:
     batch = Case().batch(0, 64)
     columns = (batch.head, batch.relation, batch.tail, batch.weight)
     assert all(torch.equal(a, b[rows]) for a, b in zip(kernels.take(columns, rows), columns, strict=True))
+
+
+@needs_gpu
+@pytest.mark.parametrize(("corrupt", "coin"), [("type", "fair"), ("degree", "fair"), ("uniform", "bernoulli")])
+def test_chances_are_those_of_every_device(corrupt: str, coin: str) -> None:
+    batch = Case().batch(0, 64)
+    here = Batch(*(part.cpu() for part in (batch.head, batch.relation, batch.tail, batch.weight)))
+    found = []
+    for facts in (batch, here):
+        chances = make_chances(corrupt, coin, facts, ENTITIES, RELATIONS)
+        (group,) = Sampler("independent", 30, ENTITIES, chances=chances)(facts, (3, 1, 4))
+        assert group.entities is not None
+        assert group.tails is not None
+        assert group.entities.device == facts.head.device
+        found.append((group.entities.cpu(), group.tails.cpu()))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 def test_what_it_lacks() -> None:

@@ -168,6 +168,22 @@ def test_penalty_of_tables_or_of_the_positives_rows(scope: str, power: int) -> N
     assert loss == plain  # what is reported is the loss alone
 
 
+@pytest.mark.parametrize("model", ["complex", "distmult"])
+@pytest.mark.parametrize("scope", ["tables", "rows"])
+def test_n3_is_of_complex_sizes(model: str, scope: str) -> None:
+    """γ Σ|z|³, of the rows of the batch's triples as Lacroix et al. (2018) take it; without complex numbers l3."""
+    groups = corrupt("independent")
+    without = sgd_gradient(model, groups)[1]
+    gradient = sgd_gradient(model, groups, Regulariser(3, 0.07, scope, moduli=True))[1]
+    ids = {"entity": HEADS + TAILS, "relation": KINDS}
+    for name, table in make_tables(model).items():
+        parts = table.numpy().reshape(len(table), -1, DIM)  # [rows, real and imaginary, DIM]
+        slope = 0.07 * 3 * np.sqrt((parts**2).sum(1, keepdims=True)) * parts
+        often = np.ones(len(table)) if scope == "tables" else np.bincount(ids[name], minlength=len(table))
+        expected = often[:, None] * slope.reshape(table.shape)
+        np.testing.assert_allclose(gradient[name] - without[name], expected, rtol=1e-7, atol=1e-10)
+
+
 def test_penalty_is_not_scaled() -> None:
     groups, penalty = corrupt("independent"), Regulariser(3, 0.07)
     without = sgd_gradient("complex", groups)[1]

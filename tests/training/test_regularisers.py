@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from torch.autograd import gradcheck
 
 from focuse.errors import FocuseError
+from focuse.models import make_model
 from focuse.training.regularisers import Regulariser, make_regulariser
 
 
@@ -40,7 +43,32 @@ def test_gradient_at_zero_is_zero(power: int) -> None:
     assert (rows.grad == 0).all()
 
 
+def test_n3_is_the_sum_of_cubed_moduli() -> None:
+    """γ Σ|a + bi|³ of the sizes that a model with complex numbers gives; of any other model it is l3."""
+    rows, made = parts()[1], penalty("n3:0.02")
+    assert made.moduli
+    assert not penalty("l3:0.02").moduli
+    array = rows.detach().numpy()
+    expected = 0.02 * (np.abs(array[:, :3] + 1j * array[:, 3:]) ** 3).sum()
+
+    def of(model: str) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda rows: torch.as_tensor(made([make_model(model).moduli("entity", rows)]))
+
+    assert of("complex")(rows).item() == pytest.approx(expected, rel=1e-12)
+    assert gradcheck(of("complex"), rows)
+    for model in ("distmult", "transe"):
+        assert of(model)(rows).item() == torch.as_tensor(penalty("l3:0.02")([rows])).item()
+
+
+def test_n3_of_a_complex_zero_has_no_gradient() -> None:
+    rows = torch.zeros(2, 6, requires_grad=True)
+    torch.as_tensor(penalty("n3:1")([make_model("complex").moduli("entity", rows)])).backward()
+    assert rows.grad is not None
+    assert (rows.grad == 0).all()
+
+
 def test_spec_sets_power_strength_and_scope() -> None:
+    assert make_regulariser("n3:1e-2", "rows") == Regulariser(3, 1e-2, "rows", moduli=True)
     assert make_regulariser("l3:1e-3") == Regulariser(3, 1e-3, "tables")
     assert make_regulariser("l2:0.5", "rows") == Regulariser(2, 0.5, "rows")
     assert make_regulariser("none") is None

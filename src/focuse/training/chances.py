@@ -93,7 +93,8 @@ def _alias_table(weight: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64]
     share = np.cumsum(weight)
     # All there is goes up to the last that has any, to the unit.
     share = np.where(share < share[-1], np.round(share * (size * full / share[-1])), size * full).astype(np.int64)
-    own, alias = np.diff(share, prepend=0), np.arange(size)
+    own: npt.NDArray[np.int64] = np.diff(share, prepend=0)
+    alias = np.arange(size, dtype=np.int64)
     light, heavy = np.flatnonzero(own < full), np.flatnonzero(own >= full)
     lacks, gives = np.cumsum(full - own[light]), np.cumsum(own[heavy] - full)
     begins = np.append(0, lacks)
