@@ -236,7 +236,8 @@ def test_help_states_the_real_defaults(command, small):
 
 
 def test_reciprocal_relations_and_corruptions_reach_the_training(command, graph_file, tmp_path):
-    asked = "--reciprocal --sampling independent --corrupt type --coin bernoulli --regularizer n3:1e-2".split()
+    asked = ["--reciprocal", "--sampling", "independent", "--corrupt", "type", "--coin", "bernoulli"]
+    asked += ["--regularizer", "n3:1e-2"]
     told = command("train", graph_file, "--out", tmp_path / "run", *QUICK, *asked, "--json", check=True).stdout
     settings = json.loads(told)["settings"]
     names = ("reciprocal", "corrupt", "coin", "regularizer")

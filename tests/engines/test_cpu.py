@@ -104,6 +104,13 @@ def test_steps_of_the_reference(model: str, loss: str) -> None:
         compare(model, optimiser, objective, sampling=sampling, filtered=filtered, scope=scope)
 
 
+@pytest.mark.parametrize("scope", ["rows", "touched"])
+@pytest.mark.parametrize("model", ["complex", "distmult"])
+def test_n3(model: str, scope: str) -> None:
+    """Of complex numbers and of others, for which it is l3."""
+    compare(model, "row-adagrad", objective_of("multiclass-nll", None), penalty="n3:1e-2", scope=scope)
+
+
 @pytest.mark.parametrize("missing", [0.0, 3.0])
 @pytest.mark.parametrize("model", MODELS)
 def test_labels(model: str, missing: float) -> None:

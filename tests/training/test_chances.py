@@ -143,6 +143,7 @@ def test_degrees_have_their_share_of_all_random_numbers() -> None:
     facts = Batch(*(torch.from_numpy(ends[part::3]) for part in range(3)), torch.ones(100_000))
     chances = make_chances("degree", "fair", facts, 1_000_000, 1)
     assert chances is not None
+    assert chances.degrees is not None
     degree = np.bincount(np.concatenate([ends[0::3], ends[2::3]]), minlength=1_000_000)
     exact = 1e6 * 2.0**RANGE * degree**0.75 / (degree**0.75).sum()
     mass = masses(chances.degrees.own.tolist(), chances.degrees.alias.tolist())

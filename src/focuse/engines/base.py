@@ -11,6 +11,8 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from focuse.models import Model, Reciprocal
+
 Gradients = Mapping[str, tuple[Tensor | None, Tensor]]
 
 
@@ -125,6 +127,12 @@ def recipe_of(objective: object) -> Recipe | None:
     if not isinstance(recipe, Recipe) or recipe.loss not in LOSS_CODES:
         return None
     return recipe if recipe.nonlinearity in NONLINEARITY_CODES else None
+
+
+def unlike(model: Model) -> str:
+    """What a fused engine says of a model that it does not know."""
+    reciprocal = " with reciprocal relations" if isinstance(model, Reciprocal) else ""
+    return f"it cannot compare as {model.name}{reciprocal} does"
 
 
 # positive [B], negative [B, N], weight [B], mask [B, N] or None, β -> [B]

@@ -30,6 +30,7 @@ from focuse.engines.base import (
     Recipe,
     TableOptimiser,
     recipe_of,
+    unlike,
 )
 from focuse.engines.native import SWITCH, address, library
 from focuse.engines.native.layout import (
@@ -81,7 +82,7 @@ class CpuEngine(ReferenceEngine):
         if library() is None:
             return f"its loops were not built (install a C++ compiler, then focuse again), or {SWITCH} is off"
         if not model.plain():
-            return f"it cannot compare as {model.name} does"
+            return unlike(model)
         return (
             "" if isinstance(optimiser, OpenOptimiser) else "it needs the optimizer 'row-adam', 'adam' or 'row-adagrad'"
         )

@@ -29,6 +29,7 @@ from focuse.engines.base import (
     Steps,
     TableOptimiser,
     recipe_of,
+    unlike,
 )
 from focuse.engines.reference import ReferenceEngine
 from focuse.models import Model
@@ -67,7 +68,7 @@ class GpuEngine(ReferenceEngine):
         if find_spec("triton") is None:
             return "it needs the package triton"
         if not model.plain():
-            return f"it cannot compare as {model.name} does"
+            return unlike(model)
         return "" if isinstance(optimiser, OpenOptimiser) else "it needs the optimizer adam, row-adam or row-adagrad"
 
     def step(  # type: ignore[override]  # a tensor that nobody waits for

@@ -90,11 +90,10 @@ def _alias_table(weight: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64]
     filled by the heavy one at which its part begins; one that gives too much by this is filled by the next.
     """
     size, full = len(weight), 1 << RANGE
-    share = np.cumsum(weight)
+    total = np.cumsum(weight)
     # All there is goes up to the last that has any, to the unit.
-    share = np.where(share < share[-1], np.round(share * (size * full / share[-1])), size * full).astype(np.int64)
-    own: npt.NDArray[np.int64] = np.diff(share, prepend=0)
-    alias = np.arange(size, dtype=np.int64)
+    share = np.where(total < total[-1], np.round(total * (size * full / total[-1])), size * full).astype(np.int64)
+    own, alias = np.diff(share, prepend=0), np.arange(size, dtype=np.int64)
     light, heavy = np.flatnonzero(own < full), np.flatnonzero(own >= full)
     lacks, gives = np.cumsum(full - own[light]), np.cumsum(own[heavy] - full)
     begins = np.append(0, lacks)
@@ -176,32 +175,38 @@ class Types:
 
 @dataclass(frozen=True)
 class Chances:
-    """Who is drawn, `corrupt` of CORRUPTS, and on which side, `coin` of COINS; made by `make_chances`."""
+    """Who is drawn, `corrupt` of CORRUPTS, and on which side, `coin` of COINS; made by `make_chances`.
+
+    `degrees` and `types` are there where one of the two needs them.
+    """
 
     corrupt: str
     coin: str
     entities: int
-    degrees: Degrees
-    types: Types
+    degrees: Degrees | None = None
+    types: Types | None = None
 
     def own(self, coins: Tensor, bits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Entities int64 [B, N], and whether each replaces the tail, bool, for random bits [B, N] of both."""
-        tails = scaled(coins, 2) > 0 if self.coin == "fair" else self.types.sides(coins, batch.relation)
-        return self.types(bits, tails, batch) if self.corrupt == "type" else self.pool(bits), tails
+        unfair = self.types if self.coin == "bernoulli" else None
+        tails = scaled(coins, 2) > 0 if unfair is None else unfair.sides(coins, batch.relation)
+        seen = self.types if self.corrupt == "type" else None
+        return self.pool(bits) if seen is None else seen(bits, tails, batch), tails
 
     def pool(self, bits: Tensor) -> Tensor:
         """Entities for random bits, whatever they replace: [...] -> [...]."""
-        return self.degrees(bits) if self.corrupt == "degree" else scaled(bits, self.entities)
+        return scaled(bits, self.entities) if self.degrees is None else self.degrees(bits)
 
 
 def make_chances(corrupt: str, coin: str, facts: Batch, entities: int, relations: int) -> Chances | None:
     """The chances by the `facts` of train; None for a uniform entity and a fair coin, which need none.
 
     >>> facts = Batch(*torch.tensor([[0, 0, 0], [0, 0, 0], [1, 2, 3]]), torch.ones(3))
-    >>> chances = make_chances("type", "bernoulli", facts, 9, 1)
-    >>> chances.types.sizes(torch.tensor([0]))
+    >>> make_chances("type", "bernoulli", facts, 9, 1).types.sizes(torch.tensor([0]))
     (tensor([1]), tensor([3]))
     """
     if (corrupt, coin) == (CORRUPTS[0], COINS[0]):
         return None
-    return Chances(corrupt, coin, entities, Degrees.of(facts, entities), Types.of(facts, entities, relations))
+    degrees = Degrees.of(facts, entities) if corrupt == "degree" else None
+    types = Types.of(facts, entities, relations) if corrupt == "type" or coin == "bernoulli" else None
+    return Chances(corrupt, coin, entities, degrees, types)

@@ -289,8 +289,9 @@ def missing_rivals(settings: Settings, label: Label, sampler: Sampler, facts: Ba
     """
     if settings.sampling == "all" or settings.negatives is None or sampler.entities < 2 or label.sharpness == 0:
         return 0.0
-    if sampler.chances is not None and settings.corrupt == "type":
-        return float(sampler.chances.types.rivals(facts).double().log().mean()) - math.log(settings.negatives)
+    chances = sampler.chances
+    if chances is not None and chances.corrupt == "type" and chances.types is not None:
+        return float(chances.types.rivals(facts).cpu().double().log().mean()) - math.log(settings.negatives)
     sides = 2 if settings.sampling == "independent" else 1
     return math.log(sides * (sampler.entities - 1) / settings.negatives)
 
