@@ -27,6 +27,7 @@ from focuse.models import MODELS, Model, kind_of
 from focuse.reports.report import write_report
 from focuse.training.checkpoints import Checkpoint, Store, check_tables
 from focuse.training.loop import Trainer, model_in
+from focuse.training.numbers import check_numbers, with_numbers
 from focuse.training.preparing import held_out, make_splits, normaliser_of
 from focuse.training.progress import Reporter, make_reporter
 from focuse.training.settings import Settings
@@ -135,6 +136,7 @@ def train(
     soft_logic: Any = None,
     rules: Any = None,
     false: Any = None,
+    numbers: Any = None,
     out: str | Path | None = None,
     progress: bool | Reporter = True,
     deadline: float = math.inf,
@@ -145,8 +147,9 @@ def train(
     `graph`, `valid` and `test` are graphs or whatever `focuse.read` takes. Without `valid` and `test`, shares of
     the graph are held out by chance. A model of confidence (ukge-rect, ukge-logi) also learns from triples that
     rules infer: `soft_logic` holds such triples with their confidences, `rules` (a file, or rules) are grounded over
-    the training split. `false` are triples known to be false. With `out` the run is written there while it trains and
-    can be resumed.
+    the training split. `false` are triples known to be false. `numbers` are those of entities, rows of entity,
+    attribute and value, for models that look at them (literale-complex, literale-distmult, transea, kblrn). With `out`
+    the run is written there while it trains and can be resumed.
     `deadline` is a time (of time.monotonic) at which it stops and saves, as on Ctrl-C.
     `start` is a run, or its folder, whose embeddings are the first ones (matched by name).
     Every other keyword is one of `Settings`: model, dim, epochs, sampling, focus, decay, loss, lr, seed, … The model is
@@ -159,6 +162,7 @@ def train(
     if isinstance(settings.get("start"), Run):
         settings["start"] = settings["start"].place()
     chosen = Settings.of(**settings)
+    check_numbers(chosen, numbers is not None)
     reporter = make_reporter(progress)
     if out is not None:  # before a long file is read, and short trainings are made
         Store.free(Path(out))
@@ -168,6 +172,7 @@ def train(
     if not len(whole):
         raise FocuseError(f"{whole.source}: no edges to train on")
     splits = make_splits(whole, valid, test, valid_share, test_share, chosen, reporter, false)
+    splits = with_numbers(splits, numbers, reporter)
     resolved = chosen.resolve(splits.train, choose_device(chosen.device))
     normaliser = normaliser_of(resolved, splits)
     if kind_of(resolved.model).confident:

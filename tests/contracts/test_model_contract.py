@@ -77,7 +77,7 @@ def rows(model: Model) -> Callable[..., Tensor]:
         width = model.relation_width(DIM) if relation else model.entity_width(DIM)
         found = torch.randn(*shape, width, generator=random, dtype=torch.float64)
         columns = model.context.columns()
-        if relation or columns is None:
+        if relation or columns is None or model.encodes:  # those are rows that it has made already
             return found
         which = torch.randint(ENTITIES, shape, generator=random)
         return torch.cat([found, columns[which]], dim=-1)
@@ -163,31 +163,37 @@ def test_gradients_match_finite_differences(model: Model, rows: Callable[..., Te
             )
 
 
-def test_gradients_of_dense_tensors_match_finite_differences(model: Model, rows: Callable[..., Tensor]) -> None:
-    """Each of them bears on every use, and is reached by `with_dense` alone."""
-    head, relation, tail, others = rows(2), rows(2, relation=True), rows(2), rows(2, 3)
-    entities, relations = rows(ENTITIES), rows(2, relation=True)
+def taken(model: Model, seed: int = 11) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rows of 2 triples and of 3 others for each, as an engine takes them from tables that the model has encoded."""
+    random = torch.Generator().manual_seed(seed)
+    widths = {ENTITIES: model.entity_width(DIM), 2: model.relation_width(DIM)}
+    entity, relation = (torch.randn(*shape, generator=random, dtype=torch.float64) for shape in widths.items())
+    columns = model.context.columns()
+    entity = entity if columns is None else torch.cat([entity, columns], dim=1)
+    entity, relation = model.encode(entity, relation) if model.encodes else (entity, relation)
+    head, tail, others = torch.tensor([0, 3]), torch.tensor([5, 1]), torch.tensor([[1, 2, 4], [0, 4, 2]])
+    return entity[head], relation, entity[tail], entity[others]
+
+
+def test_gradients_of_dense_tensors_match_finite_differences(model: Model) -> None:
+    """Each of them bears on every use, or on a loss of the model's own, and is reached by `with_dense` alone."""
     start = model.dense_start(DIM, torch.Generator().manual_seed(3))
     assert set(start) == set(model.dense)
 
-    def ends(m: Model) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Rows of triples and of other entities; of encoded tables, where that is what dense tensors are for."""
-        if not m.encodes:
-            return head, relation, tail, others
-        made, steps = m.encode(entities, relations)
-        return made[[0, 1]], steps, made[[2, 4]], made[torch.tensor([[1, 3, 5], [0, 2, 3]])]
-
     def score(m: Model) -> Tensor:
-        h, r, t, _ = ends(m)
-        return m.score(h, r, t)
+        return m.score(*taken(m)[:3])
 
     def own(m: Model) -> Tensor:
-        h, r, _, o = ends(m)
-        return m.own(m.query(h, r, "tail"), r, o, "tail")
+        head, relation, _, others = taken(m)
+        return m.own(m.query(head, relation, "tail"), relation, others, "tail")
 
     def shared(m: Model) -> Tensor:
-        h, r, t, _ = ends(m)
-        return m.shared(m.query(h, r, "tail"), r, t, "tail")
+        head, relation, tail, _ = taken(m)
+        return m.shared(m.query(head, relation, "tail"), relation, tail, "tail")
+
+    def extra(m: Model) -> Tensor:
+        found = m.extra(*taken(m)[:3])
+        return torch.zeros(2) if found is None else found
 
     for name, value in model.dense.items():
         assert name not in ("entity", "relation")
@@ -199,10 +205,24 @@ def test_gradients_of_dense_tensors_match_finite_differences(model: Model, rows:
         def bound(x: Tensor, name: str = name) -> Model:
             return model.with_dense({**model.dense, name: x})
 
-        for use in (score, own, shared):
+        aside = extra(bound(leaf)).requires_grad
+        for use in (extra,) if aside else (score, own, shared):
             assert torch.autograd.grad(use(bound(leaf)).sum(), leaf)[0].abs().max() > 0
             many = leaf.numel() > 200  # then along a random direction, not number by number
             assert gradcheck(lambda x, use=use, bound=bound: use(bound(x)), (leaf,), fast_mode=many)
+
+
+def test_an_encoder_of_rows_looks_at_one_at_a_time(model: Model) -> None:
+    if not model.rowwise:
+        return
+    assert model.encodes
+    columns = model.context.columns()
+    table = torch.randn(ENTITIES, model.entity_width(DIM), dtype=torch.float64)
+    table = table if columns is None else torch.cat([table, columns], dim=1)
+    kinds, some = torch.randn(3, model.relation_width(DIM), dtype=torch.float64), torch.tensor([4, 1])
+    (entity, relation), (rows, chosen) = model.encode(table, kinds), model.encode(table[some], kinds[1:2])
+    torch.testing.assert_close(rows, entity[some])
+    torch.testing.assert_close(chosen, relation[1:2])
 
 
 def test_a_pool_is_compared_then_finished_number_by_number(model: Model, rows: Callable[..., Tensor]) -> None:
@@ -240,7 +260,7 @@ def test_gradients_stay_finite_where_rows_coincide(model: Model) -> None:
     entity = torch.zeros(3, model.entity_width(DIM), dtype=torch.float64, requires_grad=True)
     relation = torch.zeros(3, model.relation_width(DIM), dtype=torch.float64, requires_grad=True)
     columns = model.context.columns()
-    rows = entity if columns is None else torch.cat([entity, torch.zeros_like(columns[:3])], dim=1)
+    rows = entity if columns is None or model.encodes else torch.cat([entity, torch.zeros_like(columns[:3])], dim=1)
     query = model.query(rows, relation, "tail")
     total = model.score(rows, relation, rows).sum() + model.shared(query, relation, rows, "tail").sum()
     total = total + model.own(query, relation, rows[:, None], "tail").sum()

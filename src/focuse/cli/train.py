@@ -15,7 +15,7 @@ NAME = "train"
 SHORT = "Learn a graph and write a run."
 NOT_SETTINGS = {"graph", "valid", "test", "valid_share", "test_share", "columns", "delimiter", "header"}
 NOT_SETTINGS |= {"relation_weights", "out", "config", "resume", "as_json", "quiet", "soft_logic", "rules"}
-NOT_SETTINGS |= {"weight_columns", "lower_columns", "lower_is_better", "false"}
+NOT_SETTINGS |= {"weight_columns", "lower_columns", "lower_is_better", "false", "numbers"}
 
 
 def command(
@@ -184,6 +184,12 @@ def command(
     false: Annotated[
         Path | None, typer.Option(help="Triples known to be false: head, relation, tail[, strength of evidence].")
     ] = None,
+    numbers: Annotated[
+        Path | None, typer.Option(help="Numbers of entities, for models that look at them: entity, attribute, value.")
+    ] = None,
+    attribute_share: Annotated[
+        float | None, typer.Option(help="TransEA: α, share of the entities' numbers in the loss [default: 0.3].")
+    ] = None,
     soft_logic: Annotated[
         Path | None, typer.Option(help="UKGE: triples that rules inferred, with their confidences.")
     ] = None,
@@ -278,6 +284,7 @@ def _train(graph: Path | None, out: Path | None, options: dict[str, Any], given:
         raise FocuseError("train needs a GRAPH and a folder: focuse train GRAPH --out RUN (or --resume RUN)")
     from focuse.run import train
     from focuse.training.configuration import merged, read_settings, read_toml
+    from focuse.training.numbers import check_numbers
     from focuse.training.settings import Settings
 
     if options["config"] is not None:
@@ -291,12 +298,12 @@ def _train(graph: Path | None, out: Path | None, options: dict[str, Any], given:
         taken = given.get("negative_weights") == "against" or given.get("zero_weights") == "negatives"
         if "false" in read_toml(options["config"]).get("sources", {}) and not (options["false"] or taken):
             raise FocuseError(f"{options['config']}: that run learnt from false triples; give --false again")
-    Settings.of(**given)  # before a long file is read
+    check_numbers(Settings.of(**given), options["numbers"] is not None)  # before a long file is read
     layout = Layout(*(options[name] for name in ("columns", "delimiter", "header", "weight_columns")))
     weights = options["relation_weights"]
     valid, test = (None if options[name] is None else layout.read(options[name], weights) for name in ("valid", "test"))
     whole = layout.read(graph, weights)
-    more = {name: options[name] for name in ("valid_share", "test_share", "soft_logic", "rules", "false")}
+    more = {name: options[name] for name in ("valid_share", "test_share", "soft_logic", "rules", "false", "numbers")}
     return train(whole, valid=valid, test=test, **more, out=out, progress=not quiet, **given), out
 
 
@@ -315,6 +322,7 @@ def _summary(run: Any, folder: Path) -> dict[str, Any]:
         "valid_rows": len(run.splits.valid.graph),
         "test_rows": len(run.splits.test.graph),
         "false_rows": 0 if run.splits.false is None else len(run.splits.false),
+        "numbers": None if run.splits.numbers is None else list(run.splits.numbers.names),
         "columns": None if run.splits.merger is None else run.splits.merger.to_dict(),
         "settings": run.settings.to_dict(),
     }

@@ -74,9 +74,13 @@ class ReferenceEngine:
             self._finished = {"entity": entity, "relation": relation}
         return self._finished
 
-    def _encoded(self, model: Model, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+    def _encoded(
+        self, model: Model, entity: Tensor, relation: Tensor, ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Rows of both tables as the model takes them; `entity` holds those of `ids`, or all."""
         if self._columns is not None:
-            entity = torch.cat([entity, self._columns], dim=1)
+            columns = self._columns if ids is None else F.embedding(ids, self._columns)
+            entity = torch.cat([entity, columns], dim=1)
         return model.encode(entity, relation) if model.encodes else (entity, relation)
 
     def changed(self) -> None:
@@ -146,17 +150,14 @@ class ReferenceEngine:
         if self.optimiser is None:
             raise ValueError("an engine without optimiser cannot train")
         places = {name: _Place(table) for name, table in self.tables.items() if name not in self.model.kept}
-        if self.optimiser.rows_only and not self.model.encodes:
+        if self.optimiser.rows_only and (self.model.rowwise or not self.model.encodes):
             places["entity"].restrict(_entities_of(batch, corruptions, hints))
             places["relation"].restrict(_relations_of(batch, hints))
         entity, relation = places["entity"], places["relation"]
         dense = {name: places[name].leaf if name in places else self.tables[name] for name in self.model.dense}
         model = self.model.with_dense(dense).in_training(key)
-        if model.encodes:
-            entity.values, relation.values = self._encoded(model, entity.leaf, relation.leaf)
-        elif self._columns is not None:
-            columns = self._columns if entity.ids is None else F.embedding(entity.ids, self._columns)
-            entity.values = torch.cat([entity.leaf, columns], dim=1)
+        if model.encodes or self._columns is not None:
+            entity.values, relation.values = self._encoded(model, entity.leaf, relation.leaf, entity.ids)
         ends = entity.rows(batch.head), relation.rows(batch.relation), entity.rows(batch.tail)
         queries = _queries(model, *ends) if model.sided else {}
         positive = _positives(model, *ends, queries)
@@ -169,7 +170,9 @@ class ReferenceEngine:
             parts.append(objective(positive[side], negative, batch.weight, mask, beta).sum())
         if hints is not None:
             parts.append(_inferred(model, entity, relation, hints, groups) * len(batch))
-        loss = torch.stack(parts).sum()
+        loss, extra = torch.stack(parts).sum(), model.extra(*ends)
+        if extra is not None:
+            loss = (1 - model.share) * loss + model.share * extra.sum()
         total = loss * scale
         if penalty is not None:
             # A leaf holds the rows that the step touches, or the whole table for an optimiser of whole tables.

@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from focuse.errors import FocuseError
 from focuse.graph.columns import ALL_MISSING
-from focuse.graph.layout import ROLES, Layout, quoting
+from focuse.graph.layout import ROLES, Layout, listed, quoting
 
 NOT_A_NUMBER = "is not a number; mend it"
 # What Arrow reads; Python's float would also take 1_000, other scripts' digits and odd spaces.
 PLAIN = re.compile(r"[ \t]*[-+.eE0-9]+[ \t]*")
 DECIMAL_COMMA = re.compile(r"[ \t]*[-+]?[0-9.]+,[0-9]+[ \t]*")
 MISSING = ("", "nan", "NaN", "NAN")  # of one of several weights
+HEADER = ", or say that line 1 is a header (--header) or which columns to use (--columns)"
 SHOWN = 60  # letters of a faulty weight that a message shows
 
 
@@ -37,7 +38,7 @@ def first_fault(stream: BinaryIO, layout: Layout, where: str) -> FocuseError | N
             if row and line > layout.skip:
                 fault = row_fault(row, layout)
                 if fault and line == 1 and fault.endswith(NOT_A_NUMBER):
-                    fault += ", or say that line 1 is a header (--header) or which columns to use (--columns)"
+                    fault += HEADER if layout.roles == ROLES else f", or head the columns {', '.join(layout.roles)}"
                 if fault:
                     return FocuseError(f"{where}, line {line}: {fault}")
             line = rows.line_num + 1
@@ -49,14 +50,15 @@ def first_fault(stream: BinaryIO, layout: Layout, where: str) -> FocuseError | N
 def row_fault(row: list[str], layout: Layout) -> str:
     """What is wrong with one row, and what to do; empty if nothing is."""
     if len(row) != layout.width:
-        return f"{len(row)} columns instead of {layout.width}; give every line head, relation, tail and weight"
+        return f"{len(row)} columns instead of {layout.width}; give every line {listed(layout.roles)}"
     several = len(layout.names) > 1
-    for role, place in zip([*ROLES, *["weight"] * len(layout.names)], layout.places, strict=False):
+    number = layout.roles[-1]
+    for role, place in zip([*layout.roles, *[number] * len(layout.names)], layout.places, strict=False):
         field = row[place]
         if not field.isascii() and any("\udc80" <= letter <= "\udcff" for letter in field):
             return f"the {role} is not UTF-8 text; save the file as UTF-8"
-        if role == "weight":
-            fault = "" if several and is_missing(field) else weight_fault(field)
+        if role == number:
+            fault = "" if layout.may_miss and is_missing(field) else weight_fault(field, number)
             if fault:
                 return fault
         elif not field:
@@ -69,20 +71,20 @@ def is_missing(field: str) -> bool:
     return field in MISSING
 
 
-def weight_fault(field: object) -> str:
-    """What is wrong with one weight; empty if it is a finite number."""
+def weight_fault(field: object, role: str = "weight") -> str:
+    """What is wrong with one weight, or what else is to be a number; empty if it is a finite one."""
     text = str(field)
     shown = repr(text[:SHOWN])
     if text == "":
-        return "the weight is empty; give it a number or remove the line"
+        return f"the {role} is empty; give it a number or remove the line"
     try:
         value = float(text)
     except ValueError:
         if DECIMAL_COMMA.fullmatch(text):
-            return f"the weight {shown} has a decimal comma; write it with a point"
-        return f"the weight {shown} {NOT_A_NUMBER}"
+            return f"the {role} {shown} has a decimal comma; write it with a point"
+        return f"the {role} {shown} {NOT_A_NUMBER}"
     if math.isfinite(value) and not PLAIN.fullmatch(text):
-        return f"the weight {shown} {NOT_A_NUMBER}"
+        return f"the {role} {shown} {NOT_A_NUMBER}"
     if not math.isfinite(value):
-        return f"the weight {shown} is not finite; give it a number or remove the line"
+        return f"the {role} {shown} is not finite; give it a number or remove the line"
     return ""

@@ -28,7 +28,8 @@ HEADINGS = {
 class Layout:
     """How a text file is to be read: `places` are the columns of head, relation, tail and perhaps weights.
 
-    `skip` counts the lines up to the end of the header; 0 without one. `names` are those of several weights.
+    `skip` counts the lines up to the end of the header; 0 without one. `names` are those of several weights. Other
+    files than graphs have other `roles`: the last one is a number, the others are names.
     """
 
     delimiter: str
@@ -36,6 +37,12 @@ class Layout:
     width: int
     places: tuple[int, ...]
     names: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ROLES
+
+    @property
+    def may_miss(self) -> bool:
+        """Whether a number may be missing."""
+        return bool(self.names) or self.roles != ROLES
 
     @property
     def quoted(self) -> bool:
@@ -56,21 +63,37 @@ def detect(
     weights: Sequence[str | int] | None = None,
 ) -> Layout:
     """The layout of a text that begins with `sample` (whole lines)."""
+    first, delimiter, end = first_row(sample, where, delimiter)
+    is_header = _is_header(first, [*(columns or ()), *(weights or ())]) if header is None else header
+    places = choose_places(first, is_header, columns, f"{where}, line 1", weights)
+    names = weight_names(first, is_header, places)
+    return Layout(delimiter, end if is_header else 0, len(first), places, names)
+
+
+def first_row(
+    sample: str, where: str, delimiter: str | None = None, roles: Sequence[str] = ROLES
+) -> tuple[list[str], str, int]:
+    """The first line that is not blank in fields, what separates them, and how many lines there are up to its end."""
     # Not str.splitlines: a name may hold U+2028 and other letters that it takes for line ends.
     lines = list(io.StringIO(sample, newline=""))
     blank = next((number for number, line in enumerate(lines) if line.strip("\r\n")), None)
     if blank is None:
-        raise FocuseError(f"{where}: the file is empty; expected lines of head, relation, tail and weight")
+        raise FocuseError(f"{where}: the file is empty; expected lines of {listed(roles)}")
     lines = lines[blank : blank + 50]
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
         raise FocuseError(f"delimiter {delimiter!r} is not a single letter such as a tab, ',' or ';'")
-    delimiter = delimiter or _delimiter(lines, where)
+    delimiter = delimiter or _delimiter(lines, where, roles)
     rows = csv.reader(lines, delimiter=delimiter, quoting=quoting(delimiter))
-    first = next(rows)
-    is_header = _is_header(first, [*(columns or ()), *(weights or ())]) if header is None else header
-    places = choose_places(first, is_header, columns, f"{where}, line 1", weights)
-    names = weight_names(first, is_header, places)
-    return Layout(delimiter, blank + rows.line_num if is_header else 0, len(first), places, names)
+    return next(rows), delimiter, blank + rows.line_num
+
+
+def listed(roles: Sequence[str]) -> str:
+    """Roles in words.
+
+    >>> listed(ROLES)
+    'head, relation, tail and weight'
+    """
+    return f"{', '.join(roles[:-1])} and {roles[-1]}"
 
 
 def weight_names(first: list[str], header: bool, places: Sequence[int]) -> tuple[str, ...]:
@@ -81,7 +104,7 @@ def weight_names(first: list[str], header: bool, places: Sequence[int]) -> tuple
     return tuple(first[place].strip() if header else name for place, name in zip(places[3:], numbered, strict=True))
 
 
-def _delimiter(lines: list[str], where: str) -> str:
+def _delimiter(lines: list[str], where: str, roles: Sequence[str] = ROLES) -> str:
     """The separator that cuts most of the first lines into as many fields (3 or more) as the very first."""
     best, most = "", 0
     for candidate in DELIMITERS:
@@ -91,8 +114,9 @@ def _delimiter(lines: list[str], where: str) -> str:
             best, most = candidate, agree
     if not best:
         raise FocuseError(
-            f"{where}, line 1: found no tab, comma, semicolon, bar or space that cuts it into 3 or 4 columns: "
-            f"{lines[0].rstrip()[:60]!r}; expected head, relation, tail, weight"
+            f"{where}, line 1: found no tab, comma, semicolon, bar or space that cuts it into "
+            f"{'3 or 4' if len(roles) == 4 else len(roles)} columns: {lines[0].rstrip()[:60]!r}; expected "
+            f"{', '.join(roles)}"
         )
     return best
 
@@ -164,7 +188,7 @@ def _given(first: list[str], header: bool, columns: Sequence[str | int], where: 
         raise FocuseError(
             f"columns: {len(columns)} given, expected 3 or 4 (head, relation, tail, weight) or more weights"
         )
-    return _found(first, header, columns, where)
+    return find_columns(first, header, columns, where)
 
 
 def _beside(
@@ -176,8 +200,8 @@ def _beside(
     if columns is not None:
         if len(columns) != 3:
             raise FocuseError(f"columns: {len(columns)} given beside weights, expected 3 (head, relation, tail)")
-        return _found(first, header, [*columns, *weights], where)
-    numbers = _found(first, header, weights, where)
+        return find_columns(first, header, [*columns, *weights], where)
+    numbers = find_columns(first, header, weights, where)
     named = {role: place for role, place in (_named(first) if header else {}).items() if role != "weight"}
     named = {role: place for role, place in named.items() if place not in numbers}
     rest = [place for place in range(len(first)) if place not in {*named.values(), *numbers}]
@@ -191,7 +215,8 @@ def _beside(
     return (*(places[role] for role in ROLES[:3]), *numbers)
 
 
-def _found(first: list[str], header: bool, columns: Sequence[str | int], where: str) -> tuple[int, ...]:
+def find_columns(first: list[str], header: bool, columns: Sequence[str | int], where: str) -> tuple[int, ...]:
+    """Where columns stand that are named by heading or counted from 1."""
     places: list[int] = []
     headings = [field.strip() for field in first] if header else []
     for column in columns:

@@ -61,7 +61,7 @@ def read(
     elif hasattr(source, "edges") and hasattr(source, "is_directed"):
         graph = from_networkx(source, weights)
     elif hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
-        graph = from_table(_to_arrow(source), columns, "frame", weights)
+        graph = from_table(to_arrow(source), columns, "frame", weights)
     elif isinstance(source, Iterable):
         table = _rows_to_arrow(cast(Iterable[Sequence[Any]], source))
         if columns is None and weights is None and table.num_columns > 4:
@@ -75,6 +75,18 @@ def read(
 
 
 def _read_file(path: Path, chosen: Chosen, delimiter: str | None, header: bool | None, cache: bool) -> Graph:
+    parquet, packed, size = look_at(path)
+
+    def fresh() -> Graph:
+        return _read_parquet(path, chosen) if parquet else _read_text(path, chosen, delimiter, header)
+
+    if not cache or size < (CACHED_BYTES // 4 if packed else CACHED_BYTES):
+        return fresh()
+    return remember(path, (parquet, *chosen, delimiter, header), fresh)
+
+
+def look_at(path: Path) -> tuple[bool, bool, int]:
+    """Whether a file is Parquet, whether it is packed, and its size in bytes; an error if it cannot be read."""
     where = str(path)
     try:
         where.encode("utf-8")
@@ -94,41 +106,36 @@ def _read_file(path: Path, chosen: Chosen, delimiter: str | None, header: bool |
         raise FocuseError(f"{where}: {reason}; give the path of a readable file") from None
     # Text may begin with PAR1 as well: it is the name of a protein.
     parquet = start == b"PAR1" and (end == b"PAR1" or path.suffix == ".parquet")
-
-    def fresh() -> Graph:
-        return _read_parquet(path, chosen) if parquet else _read_text(path, chosen, delimiter, header)
-
-    packed = parquet or start.startswith(tuple(MAGIC))
-    if not cache or size < (CACHED_BYTES // 4 if packed else CACHED_BYTES):
-        return fresh()
-    return remember(path, (parquet, *chosen, delimiter, header), fresh)
+    return parquet, parquet or start.startswith(tuple(MAGIC)), size
 
 
 def _read_parquet(path: Path, chosen: Chosen) -> Graph:
     columns, weights = chosen
+    return from_table(parquet_table(path), columns, str(path), weights)
+
+
+def parquet_table(path: Path) -> pa.Table:
+    """What a Parquet file holds."""
     try:
-        return from_table(pq.read_table(path), columns, str(path), weights)
+        return pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
         raise FocuseError(f"{path}: not a readable Parquet file: {_one_line(error)}") from None
 
 
 def _read_text(path: Path, chosen: Chosen, delimiter: str | None, header: bool | None) -> Graph:
     where = str(path)
-    layout = detect(_sample(path), where, delimiter, header, *chosen)
-    try:
-        table = _parse(path, layout)
-    except (pa.ArrowException, OSError, EOFError) as error:
-        raise _explain(path, layout, _one_line(error)) from None
+    layout = detect(first_lines(path), where, delimiter, header, *chosen)
+    table = parse_text(path, layout)
     weight = join(table.column(3).chunks) if len(layout.places) == 4 and len(table) else None
     if weight is not None and not np.isfinite(weight).all():
-        raise _explain(path, layout, "a weight is not finite")
+        raise explain(path, layout, "a weight is not finite")
     columns = _several(table, layout) if layout.names and len(table) else None
     if columns is not None and (np.isinf(columns.values).any() or not columns.present.any(axis=1).all()):
-        raise _explain(path, layout, "a weight is not finite, or all of an edge are missing")
+        raise explain(path, layout, "a weight is not finite, or all of an edge are missing")
     head, relation, tail = table.columns[:3]
     graph = from_columns(head, relation, tail, weight, where, columns)
     if any(_has_empty(names) for names in (graph.entities, graph.relations)):
-        raise _explain(path, layout, "a name is empty")
+        raise explain(path, layout, "a name is empty")
     return graph
 
 
@@ -138,8 +145,16 @@ def _several(table: pa.Table, layout: Layout) -> Columns:
     return Columns(layout.names, np.stack([join(column.chunks) for column in each], axis=1))
 
 
+def parse_text(path: Path, layout: Layout) -> pa.Table:
+    """The columns in the order of the layout's places; names dictionary-encoded while parsing."""
+    try:
+        return _parse(path, layout)
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise explain(path, layout, _one_line(error)) from None
+
+
 def _parse(path: Path, layout: Layout) -> pa.Table:
-    """The columns in the order head, relation, tail, weights; names dictionary-encoded while parsing."""
+    texts = len(layout.roles) - 1
     named = [f"c{place}" for place in range(layout.width)]
     wanted = [named[place] for place in layout.places]
     name_type = pa.dictionary(pa.int32(), pa.string())
@@ -153,9 +168,11 @@ def _parse(path: Path, layout: Layout) -> pa.Table:
                 newlines_in_values=layout.quoted,
             ),
             convert_options=arrow_csv.ConvertOptions(
-                column_types=dict(zip(wanted, [name_type] * 3 + [pa.float64()] * (len(wanted) - 3), strict=True)),
+                column_types=dict(
+                    zip(wanted, [name_type] * texts + [pa.float64()] * (len(wanted) - texts), strict=True)
+                ),
                 include_columns=wanted,
-                null_values=list(MISSING) if layout.names else [],
+                null_values=list(MISSING) if layout.may_miss else [],
                 strings_can_be_null=False,
             ),
         )
@@ -169,7 +186,7 @@ def open_bytes(path: Path) -> Any:
     return pa.input_stream(str(path), compression=kind)
 
 
-def _sample(path: Path) -> str:
+def first_lines(path: Path) -> str:
     """The first whole lines of a file."""
     try:
         with open_bytes(path) as stream:
@@ -187,7 +204,8 @@ def _has_empty(names: Vocabulary) -> bool:
     return bool(pc.min(pc.binary_length(names.column)).as_py() == 0)
 
 
-def _explain(path: Path, layout: Layout, problem: str) -> FocuseError:
+def explain(path: Path, layout: Layout, problem: str) -> FocuseError:
+    """The error that names the first faulty line."""
     with open_bytes(path) as stream:
         fault = first_fault(cast(BinaryIO, stream), layout, str(path))
     return fault or FocuseError(f"{path}: {problem}")
@@ -197,7 +215,8 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _to_arrow(frame: Any) -> pa.Table:
+def to_arrow(frame: Any) -> pa.Table:
+    """A pandas or polars frame, or an Arrow table, as such."""
     try:
         if hasattr(frame, "__arrow_c_stream__"):
             return pa.table(frame)

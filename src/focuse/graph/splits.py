@@ -10,6 +10,7 @@ import numpy.typing as npt
 from focuse.errors import FocuseError
 from focuse.graph.graph import Aligned, Graph
 from focuse.graph.merging import Merger
+from focuse.graph.numbers import Numbers
 
 # A random hold-out needs no more rows than this for figures stable to the third digit.
 MOST_HELD_OUT = 20_000
@@ -22,7 +23,7 @@ class Splits:
 
     `inferred` holds triples that rules infer from train, their weights being confidences in [0, 1]. `false` holds
     triples known to be false: they are facts nowhere, and their weights say how strong the evidence is, in (0, 1].
-    `merger` made the weights where edges have several columns of them.
+    `merger` made the weights where edges have several columns of them. `numbers` are those of the entities.
     """
 
     train: Graph
@@ -31,6 +32,7 @@ class Splits:
     inferred: Graph | None = None
     false: Graph | None = None
     merger: Merger | None = None
+    numbers: Numbers | None = None
 
     def warnings(self) -> list[str]:
         """What of valid and test had to be left out, one line each."""

@@ -14,21 +14,18 @@ from focuse.errors import FocuseError
 from focuse.graph.columns import ALL_MISSING, Columns
 from focuse.graph.diagnosis import is_missing, weight_fault
 from focuse.graph.graph import Graph, from_columns
-from focuse.graph.layout import ROLES, choose_places, weight_names
+from focuse.graph.layout import ROLES, choose_places, listed, weight_names
 
 
 def from_table(
     table: pa.Table, columns: Sequence[str | int] | None, where: str, weights: Sequence[str | int] | None = None
 ) -> Graph:
     """A graph from a table's columns, chosen by heading as in a file with a header."""
-    # The index that pandas stores beside a frame's own columns.
-    table = table.drop_columns([name for name in table.column_names if name.startswith("__index_level_")])
-    if table.num_columns == 0 or table.num_rows == 0:
-        raise FocuseError(f"{where}: the table is empty; expected columns head, relation, tail and weight")
+    table = own_columns(table, where)
     headings = list(table.column_names)
     places = choose_places(headings, True, columns, where, weights)
-    names = [_names(table.column(place), role, where) for role, place in zip(ROLES[:3], places, strict=False)]
-    weight = _weights(table.column(places[3]), where) if len(places) == 4 else None
+    names = [names_in(table.column(place), role, where) for role, place in zip(ROLES[:3], places, strict=False)]
+    weight = numbers_in(table.column(places[3]), where) if len(places) == 4 else None
     several = None
     if len(places) > 4:
         chosen = [table.column(place) for place in places[3:]]
@@ -37,9 +34,17 @@ def from_table(
     return from_columns(head, relation, tail, weight, where, several)
 
 
+def own_columns(table: pa.Table, where: str, roles: Sequence[str] = ROLES) -> pa.Table:
+    """A table without the index that pandas stores beside a frame's own columns; an error if it is empty."""
+    table = table.drop_columns([name for name in table.column_names if name.startswith("__index_level_")])
+    if table.num_columns == 0 or table.num_rows == 0:
+        raise FocuseError(f"{where}: the table is empty; expected columns {listed(roles)}")
+    return table
+
+
 def _several(names: Sequence[str], columns: Sequence[pa.ChunkedArray], where: str) -> Columns:
     """Weight columns in which a number may be missing, though not all of an edge."""
-    values = np.stack([_weights(column, where, may_miss=True) for column in columns], axis=1)
+    values = np.stack([numbers_in(column, where, may_miss=True) for column in columns], axis=1)
     found = Columns(tuple(names), values)
     empty = ~found.present.any(axis=1)
     if empty.any():
@@ -47,7 +52,8 @@ def _several(names: Sequence[str], columns: Sequence[pa.ChunkedArray], where: st
     return found
 
 
-def _names(column: pa.ChunkedArray, role: str, where: str) -> pa.ChunkedArray:
+def names_in(column: pa.ChunkedArray, role: str, where: str) -> pa.ChunkedArray:
+    """Names [n] of a column, none of them empty."""
     try:
         text = _cast(column, pa.string())
     except pa.ArrowException:
@@ -59,7 +65,9 @@ def _names(column: pa.ChunkedArray, role: str, where: str) -> pa.ChunkedArray:
     return text
 
 
-def _weights(column: pa.ChunkedArray, where: str, may_miss: bool = False) -> npt.NDArray[np.float64]:
+def numbers_in(
+    column: pa.ChunkedArray, where: str, may_miss: bool = False, role: str = "weight"
+) -> npt.NDArray[np.float64]:
     """Numbers [n] of a column of any kind; with `may_miss`, empty ones and NaN are NaN."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
@@ -78,7 +86,7 @@ def _weights(column: pa.ChunkedArray, where: str, may_miss: bool = False) -> npt
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         value = column[row].as_py()
-        raise FocuseError(f"{where}, row {row + 1}: {weight_fault('' if value is None else value)}")
+        raise FocuseError(f"{where}, row {row + 1}: {weight_fault('' if value is None else value, role)}")
     return numbers
 
 
@@ -135,11 +143,11 @@ def from_networkx(graph: Any, weights: Sequence[str | int] | None = None) -> Gra
         elif weights is not None:
             raise FocuseError(f"NetworkX graph: no edge has {name!r} in its data")
     alone = len(wanted) == 1 and wanted[0] in columns
-    weight = _weights(columns[wanted[0]], "NetworkX graph") if alone else None
+    weight = numbers_in(columns[wanted[0]], "NetworkX graph") if alone else None
     several = _several(wanted, list(columns.values()), "NetworkX graph") if len(wanted) > 1 else None
     names = []
     for role, values in zip(ROLES, ([edge[0] for edge in edges], relations, [edge[1] for edge in edges]), strict=False):
         column = pa.chunked_array([to_column([str(value) for value in values], "NetworkX graph")])
-        names.append(_names(column, role, "NetworkX graph"))
+        names.append(names_in(column, role, "NetworkX graph"))
     head, relation, tail = names
     return from_columns(head, relation, tail, weight, "NetworkX graph", several)

@@ -11,6 +11,8 @@ from focuse.models.cp import CP
 from focuse.models.distmult import DistMult
 from focuse.models.hole import HolE
 from focuse.models.kbgat import KBGAT
+from focuse.models.kblrn import KBLRN
+from focuse.models.literale import LiteralEComplEx, LiteralEDistMult
 from focuse.models.pairre import PairRE
 from focuse.models.quate import QuatE
 from focuse.models.reciprocal import Reciprocal
@@ -19,6 +21,7 @@ from focuse.models.rescal import Rescal
 from focuse.models.rotate import RotatE
 from focuse.models.simple import SimplE
 from focuse.models.transe import TransE, TransEL2
+from focuse.models.transea import TransEA
 from focuse.models.tucker import TuckER
 from focuse.models.ukge import UkgeLogi, UkgeRect
 
@@ -26,6 +29,7 @@ KINDS: tuple[type[Model], ...] = (
     *(TransE, TransEL2, RotatE, PairRE),
     *(DistMult, ComplEx, QuatE, HolE, SimplE, CP, Rescal, TuckER),
     *(ConvE, ConvKB, KBGAT),
+    *(LiteralEDistMult, LiteralEComplEx, TransEA, KBLRN),
     *(UkgeRect, UkgeLogi),
 )
 MODELS: dict[str, type[Model]] = {kind.name: kind for kind in KINDS}

@@ -50,8 +50,10 @@ class Model(ABC):
 
     What is neither an entity's nor a relation's is `dense`: `dense_start` gives such tensors' first values, an engine
     owns and trains them (all but those that are `kept`), and `with_dense` hands them in. `wants` names what of a
-    `Context` it needs; a model that `encodes` makes whole tables of whole tables before any row is taken. In training
-    an engine hands out `in_training` copies, with a key for whatever they draw.
+    `Context` it needs; a model that `encodes` makes whole tables of whole tables before any row is taken, or, where it
+    looks at one row at a time (`rowwise`), rows of those that a step touches. In training an engine hands out
+    `in_training` copies, with a key for whatever they draw, and minimises (1 − `share`) · loss + `share` · `extra`
+    where a model has such a term of its own.
 
     A model of an own form whose scores are distances with a minus, never above 0, says so (`distance`).
     A model whose scores mean a probability is `confident`; `curve` names what `trained` does where it is one of
@@ -76,12 +78,14 @@ class Model(ABC):
     parted: ClassVar[bool] = False
     one_way: ClassVar[bool] = False
     encodes: ClassVar[bool] = False
+    rowwise: ClassVar[bool] = False
     wants: ClassVar[frozenset[str]] = frozenset()
     kept: ClassVar[frozenset[str]] = frozenset()
     largest_batch: ClassVar[int] = 8192
     defaults: ClassVar[Mapping[str, Any]] = {}
     dense: Mapping[str, Tensor] = {}
     context: Context = Context()
+    share: float = 0.0
     key: int | None = None  # of a training step; None while ranking
 
     def check(self, dim: int) -> None:
@@ -127,6 +131,10 @@ class Model(ABC):
     def encode(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """Tables made of tables, [E, d], [R, r] -> [E, d'], [R, r']; only asked of a model that `encodes`."""
         return entity, relation
+
+    def extra(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor | None:
+        """A loss of its own a positive, beside the objective: [B, d], [B, r], [B, d] -> [B]; None for most models."""
+        return None
 
     def moduli(self, table: str, rows: Tensor) -> Tensor:
         """Sizes of the numbers in rows of the table 'entity' or 'relation': [..., d] -> [..., d / parts]."""

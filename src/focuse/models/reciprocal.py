@@ -16,7 +16,8 @@ from torch import Tensor
 from focuse.models.base import Context, Model, Side
 
 SAME = (
-    "name", "form", "distance", "confident", "curve", "spread", "parts", "dear", "encodes", "wants", "kept",
+    "name", "form", "distance", "confident", "curve", "spread", "parts", "dear", "encodes", "rowwise", "wants", "kept",
+    "share",
     "largest_batch",
 )  # fmt: skip
 
@@ -65,6 +66,9 @@ class Reciprocal(Model):
     def encode(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         made, forth = self.inner.encode(entity, relation.chunk(2, -1)[0])
         return made, torch.cat([forth, relation.chunk(2, -1)[1]], dim=-1)
+
+    def extra(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor | None:
+        return self.inner.extra(head, _half(relation, "tail"), tail)
 
     def moduli(self, table: str, rows: Tensor) -> Tensor:
         if table == "entity":

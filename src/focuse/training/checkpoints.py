@@ -3,6 +3,7 @@
 run.toml                 every setting, resolved, with a format version
 entities.parquet         names; relations.parquet likewise
 splits.safetensors       encoded train, valid and test, what rules infer, and what is known to be false
+numbers.safetensors      numbers of entities, where there are some
 columns.safetensors      of several weight columns: their normalisers and importances
 normaliser.safetensors   arrays of the weight normaliser
 history.jsonl            one line an epoch
@@ -36,6 +37,7 @@ from focuse.errors import FocuseError
 from focuse.graph.columns import Columns
 from focuse.graph.graph import Aligned, Graph, Unseen
 from focuse.graph.merging import Merger
+from focuse.graph.numbers import Numbers
 from focuse.graph.splits import Splits
 from focuse.graph.vocabulary import Vocabulary
 from focuse.graph.weights import Normaliser, stored_normaliser
@@ -282,10 +284,8 @@ def _writing(path: Path) -> Iterator[None]:
 
 def _write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: Normaliser) -> None:
     parts = {"train": splits.train, "valid": splits.valid.graph, "test": splits.test.graph}
-    if splits.inferred is not None:
-        parts["inferred"] = splits.inferred
-    if splits.false is not None:
-        parts["false"] = splits.false
+    others = {"inferred": splits.inferred, "false": splits.false}
+    parts |= {name: graph for name, graph in others.items() if graph is not None}
     config: dict[str, Any] = {
         "format": FORMAT,
         "focuse": __version__,
@@ -300,6 +300,9 @@ def _write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: N
     if splits.merger is not None:
         config["columns"] = splits.merger.to_dict()
         arrays["columns"] = splits.merger.arrays()
+    if splits.numbers is not None:
+        config["numbers"] = splits.numbers.source
+        splits.numbers.write(folder / "numbers.safetensors")
     (folder / "run.toml").write_text(to_toml(config), encoding="utf-8")
     splits.train.entities.write(folder / "entities.parquet")
     splits.train.relations.write(folder / "relations.parquet")
@@ -350,7 +353,9 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
     if not all(isinstance(part.rows, int) for part in unseen.values()):
         raise ValueError("unseen rows that are no number")
     valid, test = (Aligned(parts[name], unseen[name]) for name in ("valid", "test"))
-    return Splits(parts["train"], valid, test, parts.get("inferred"), parts.get("false"), merger)
+    with _reading(folder / "numbers.safetensors") as path:
+        numbers = Numbers.read(path, len(entities)) if "numbers" in config else None
+    return Splits(parts["train"], valid, test, parts.get("inferred"), parts.get("false"), merger, numbers)
 
 
 def _check_columns(columns: dict[str, Any], entities: int, relations: int) -> None:

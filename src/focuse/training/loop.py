@@ -26,13 +26,14 @@ from focuse.focus import Focus, Label
 from focuse.graph.graph import Graph
 from focuse.graph.splits import Splits, hold
 from focuse.graph.weights import Normaliser
-from focuse.models import Context, Model
+from focuse.models import Model
 from focuse.training.chances import make_chances
 from focuse.training.checkpoints import Checkpoint, Progress, Store
 from focuse.training.columns import TrainingRows
 from focuse.training.interrupts import interruptible
 from focuse.training.losses import Objective, SoftLabel, SquaredError, make_loss
 from focuse.training.negatives import Place, Sampler, draw, generator, key_of
+from focuse.training.numbers import context_of
 from focuse.training.optimisers import make_optimiser
 from focuse.training.progress import Reporter
 from focuse.training.regularisers import make_regulariser
@@ -299,10 +300,9 @@ def missing_rivals(settings: Settings, label: Label, sampler: Sampler, facts: Ba
 def model_in(settings: Settings, splits: Splits) -> Model:
     """The model of the settings, in the graph that it is trained on if it looks at that."""
     model = settings.make_model()
-    edges = ids_of(splits.train) if "edges" in model.wants else None
-    if edges is not None:
-        edges = edges[0].to(settings.device), edges[1].to(settings.device), edges[2].to(settings.device)
-    return model.with_context(Context(edges)) if model.wants else model
+    if settings.attribute_share is not None:
+        model.share = settings.attribute_share
+    return model.with_context(context_of(model, splits, settings.device)) if model.wants else model
 
 
 def initial_tables(settings: Settings, model: Model, entities: int, relations: int) -> dict[str, torch.Tensor]:

@@ -73,6 +73,7 @@ class Settings:
     zero_weights: str = "light"
     soft_logic_weight: float = 0.2
     soft_logic_size: int = 64
+    attribute_share: float | None = None
     judge: str = "auto"
     check_every: int = 5
     patience: int = 8
@@ -162,6 +163,7 @@ class Settings:
             raise FocuseError(f"threshold {self.threshold:g}: give a weight in [0, 1]")
         if not 0 < self.stopping_share <= 1:
             raise FocuseError(f"stopping_share {self.stopping_share:g}: give a share above 0 and at most 1")
+        self._check_share()
         self._check_focus()
         Focus(decay=self.decay or 0, floor=self.beta_floor, fixed=self.beta)
         checkpoint_interval(self.checkpoint_every)
@@ -174,6 +176,15 @@ class Settings:
             Label(self.sharpness)
             if self.focus != "label":
                 raise FocuseError(f"sharpness is the dial of focus 'label', not of {self.focus!r}; leave it out")
+
+    def _check_share(self) -> None:
+        """Some models have a loss of their own beside the objective."""
+        share = self.attribute_share
+        if share is not None and not 0 <= share < 1:
+            raise FocuseError(f"attribute_share {share:g}: give a share of at least 0 and below 1")
+        if share is not None and kind_of(self.model).extra is Model.extra:
+            names = " or ".join(name for name, kind in MODELS.items() if kind.extra is not Model.extra)
+            raise FocuseError(f"attribute_share is for the model {names}, not {self.model!r}; leave it out")
 
     def _check_columns(self) -> None:
         """What is said of weight columns; whether there are such is known once a graph is read."""
