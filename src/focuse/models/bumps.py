@@ -9,14 +9,15 @@ from torch import Tensor
 
 from focuse.models.base import Context, Side
 
-BUMPS = 6  # K, of an attribute
+BUMPS = 8  # K, of an attribute
 MOST = 1 << 20  # edges looked at: quantiles of more tell no more
 
 
 def bumps_of(context: Context) -> tuple[Tensor, Tensor]:
-    """Centres and widths [A, K] of bumps that cover the differences head − tail along a graph's edges.
+    """Centres and widths [A, K] of bumps that cover the differences between the ends of a graph's edges, either way.
 
-    Centres are K quantiles of an attribute's differences, a width is how far a centre's neighbours lie from it.
+    Centres are K quantiles of an attribute's differences, a width is how far a centre's neighbours lie from it. Either
+    way, since reciprocal relations also look from tail to head.
     """
     if context.numbers is None or context.present is None or context.edges is None:
         return torch.zeros(0, BUMPS), torch.ones(0, BUMPS)
@@ -29,9 +30,10 @@ def bumps_of(context: Context) -> tuple[Tensor, Tensor]:
 
 
 def _bumps(differences: Tensor) -> tuple[Tensor, Tensor]:
-    """Centres and widths [K] for some differences [m]."""
+    """Centres and widths [K] for some differences [m], the same for their negatives."""
     if not len(differences):  # no edge shows any: spread as for two entities by chance
         differences = torch.linspace(-2.0, 2.0, BUMPS).to(differences)
+    differences = torch.cat([differences, -differences])
     place = (torch.arange(BUMPS, device=differences.device) + 0.5) / BUMPS * len(differences)
     centres = differences.sort().values[place.long()]
     steps = centres.diff()
@@ -47,7 +49,7 @@ def weighed_bumps(
     """Σ w exp(−((x − c) / σ)²) over what both have, x being head's number less tail's.
 
     `mine` are values, marks [..., A] and weights [..., A · K] of who asks for `side`, `theirs` values and marks of the
-    other side; leading sizes broadcast. One bump at a time: all at once would take A · K times the memory.
+    other side; leading sizes broadcast. One attribute at a time: all at once would take A times the memory.
     """
     values, known, weights = mine
     total = torch.zeros((), dtype=values.dtype, device=values.device)
@@ -55,7 +57,6 @@ def weighed_bumps(
         difference = values[..., place] - theirs[0][..., place]
         difference = difference if side == "tail" else -difference
         both = known[..., place] * theirs[1][..., place]
-        for bump in range(BUMPS):
-            height = torch.exp(-((difference - centres[place, bump]) / widths[place, bump]).square())
-            total = total + weights[..., place * BUMPS + bump] * both * height
+        heights = torch.exp(-((difference[..., None] - centres[place]) / widths[place]).square())  # [..., K]
+        total = total + both * (weights[..., place * BUMPS : (place + 1) * BUMPS] * heights).sum(-1)
     return total
