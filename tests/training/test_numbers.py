@@ -1,0 +1,236 @@
+"""Numbers of entities in trainings: who gets them, what a run keeps of them, and that they matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import focuse
+from focuse.engines import Batch, Corruptions, ReferenceEngine
+from focuse.errors import FocuseError
+from focuse.graph.splits import split
+from focuse.models import MODELS
+from focuse.training.loop import initial_tables, model_in
+from focuse.training.losses import Objective, make_loss
+from focuse.training.numbers import with_numbers
+from focuse.training.optimisers import make_optimiser
+from focuse.training.progress import Silent
+from focuse.training.settings import Settings
+
+NAMES = [name for name, kind in MODELS.items() if "numbers" in kind.wants]
+QUICK = {"dim": 4, "epochs": 3, "check_every": 1, "burn_in": 0, "batch_size": 64, "progress": False}
+Rows = list[tuple[str, str, float | None]]
+
+
+@pytest.fixture(scope="module")
+def numbers(small) -> Rows:
+    """Two attributes of conftest's small graph, a third of the values missing."""
+    draw = np.random.default_rng(1)
+    every = [(name, attribute, float(draw.normal())) for name in small.entities for attribute in ("x", "y")]
+    return [row for row in every if draw.random() < 0.67]
+
+
+def train(graph, name: str, numbers: Rows, **more) -> focuse.Run:
+    return focuse.train(graph, model=name, numbers=numbers, **{**QUICK, **more})
+
+
+def same(one: focuse.Run, other: focuse.Run) -> bool:
+    mine, theirs = one.engine.tables, other.engine.tables
+    return set(mine) == set(theirs) and all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestEveryModel:
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"focus": "paper", "sampling": "independent", "negatives": 3, "reciprocal": True},
+            {"focus": "paper", "sampling": "shared", "negatives": 8, "regularizer": "n3:1e-2", "regularize": "rows"},
+            {"focus": "label", "sharpness": 1.0, "sampling": "all", "reciprocal": True},
+            {
+                "focus": "label",
+                "sharpness": 2.0,
+                "sampling": "independent",
+                "negatives": 3,
+                "optimizer": "adam",
+                "lr": 0.05,
+            },
+        ],
+        ids=["paper-independent", "paper-shared", "label-all", "label-adam"],
+    )
+    def test_it_trains_with_focus_and_every_kind_of_negatives(self, small, numbers, name, settings):
+        run = train(small, name, numbers, **settings)
+        assert all(np.isfinite(row["loss"]) for row in run.history)
+        if run.settings.focus == "label":  # the paper's loss changes with β
+            assert run.history[-1]["loss"] < run.history[0]["loss"]
+        start = initial_tables(run.settings, model_in(run.settings, run.splits), len(small.entities), 3)
+        for table, value in run.engine.tables.items():
+            assert torch.equal(value, start[table]) == (table in MODELS[name].kept), table
+
+    def test_a_run_holds_all_that_predictions_need(self, small, numbers, name, tmp_path):
+        path = tmp_path / "numbers.tsv"
+        path.write_text("".join(f"{entity}\t{attribute}\t{value!r}\n" for entity, attribute, value in numbers))
+        run = train(small, name, path, out=tmp_path / "run")
+        path.unlink()
+        loaded = focuse.load(tmp_path / "run", device="cpu")
+        assert same(run, loaded)
+        assert loaded.splits.numbers.names == ("x", "y")
+        np.testing.assert_array_equal(loaded.splits.numbers.values, run.splits.numbers.values)
+        asked = {"head": small.entities[0], "relation": small.relations[0]}
+        assert loaded.predict(**asked).to_dict() == run.predict(**asked).to_dict()
+        assert loaded.evaluate().all == run.evaluate().all
+
+    def test_a_resumed_run_ends_in_the_same_bits(self, small, numbers, name, tmp_path):
+        whole = train(small, name, numbers, epochs=4)
+        train(small, name, numbers, epochs=2, out=tmp_path / "run")
+        assert same(whole, focuse.resume(tmp_path / "run", epochs=4, progress=False))
+
+    def test_without_numbers_it_says_so_before_anything_is_read(self, name):
+        with pytest.raises(FocuseError, match=f"model '{name}' needs numbers of entities: give a file.*--numbers"):
+            focuse.train("nowhere.tsv", model=name)
+
+
+def test_a_model_without_use_for_numbers_names_those_that_have_it(small, numbers):
+    with pytest.raises(FocuseError, match="model 'complex' has no use for numbers of entities") as error:
+        focuse.train("nowhere.tsv", numbers=numbers)
+    assert all(name in str(error.value) for name in NAMES)
+
+
+def test_notes_tell_what_was_read_and_left_out(small, numbers, listen):
+    heard = listen()
+    train(small, "kblrn", [*numbers, ("nobody", "x", 1.0), ("e0", "z", None)], progress=heard)
+    assert any("entities is not in the graph and left out: 'nobody'" in note for note in heard.notes)
+    assert any("no entity of the graph has 'z'" in note for note in heard.notes)
+    assert any("2 attributes (x, y) of" in note for note in heard.notes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "transea", "attribute_share": 1.0}, "attribute_share 1: give a share of at least 0 and below 1"),
+        ({"model": "transea", "attribute_share": -0.1}, "give a share"),
+        ({"model": "transea", "attribute_share": float("nan")}, "give a share"),
+        ({"model": "kblrn", "attribute_share": 0.5}, "attribute_share is for the model transea, not 'kblrn'"),
+    ],
+)
+def test_a_share_is_for_models_with_a_loss_of_their_own(settings, message):
+    with pytest.raises(FocuseError, match=message):
+        Settings.of(**settings)
+    assert Settings.of(model="transea").attribute_share == 0.3
+    assert Settings.of(model="transea", attribute_share=0.6).attribute_share == 0.6
+
+
+def test_a_share_bears_on_what_is_learnt(small, numbers):
+    one, other = (train(small, "transea", numbers, attribute_share=share) for share in (0.1, 0.8))
+    assert not same(one, other)
+    assert same(other, train(small, "transea", numbers, attribute_share=0.8))
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "other entities"])
+def test_a_damaged_file_of_numbers_is_one_line(small, numbers, tmp_path, damage):
+    train(small, "kblrn", numbers, out=tmp_path / "run")
+    path = tmp_path / "run" / "numbers.safetensors"
+    if damage == "gone":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(path.read_bytes()[:-8])
+    else:
+        splits = with_numbers(split(focuse.read([("e0", "r", "e1")]), 0, 0), numbers, Silent())
+        splits.numbers.write(path)
+    with pytest.raises(FocuseError, match=r"numbers\.safetensors: damaged file"):
+        focuse.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_of_a_batch_learn_as_the_whole_table_does(small, numbers, name):
+    """A step that encodes and joins numbers to the rows it touches gives those the gradient of a step over all."""
+    splits = with_numbers(split(small), numbers, Silent())
+    settings = Settings.of(model=name, dim=4, device="cpu", engine="reference")
+    model = model_in(settings, splits)
+    draw = torch.Generator().manual_seed(2)
+    head, relation, tail = (torch.randint(size, (5,), generator=draw) for size in (40, 3, 40))
+    batch = Batch(head, relation, tail, torch.rand(5, generator=draw))
+    corruptions = [
+        Corruptions("both", torch.randint(40, (5, 3), generator=draw), torch.rand(5, 3, generator=draw) > 0.5)
+    ]
+    moved = []
+    for rule in ("adagrad", "row-adagrad"):
+        tables = initial_tables(settings, model, 40, 3)
+        dense = {key: value for key, value in tables.items() if key not in ("entity", "relation")}
+        engine = ReferenceEngine(model, tables["entity"], tables["relation"], make_optimiser(rule, tables, 0.1), dense)
+        engine.step(batch, corruptions, Objective(make_loss("multiclass-nll"), None), 1.0)
+        moved.append(engine.tables)
+    for key in moved[0]:
+        torch.testing.assert_close(moved[0][key], moved[1][key], rtol=1e-4, atol=1e-5)
+
+
+# ---- numbers that carry the signal ----------------------------------------------------------------------------------
+
+
+def near(shift: float, entities: int = 300, seed: int = 0) -> tuple[list[tuple[str, str, str, float]], Rows]:
+    """A sparse graph in which h is linked to t only if t's number lies within 0.05 of h's plus `shift`."""
+    draw = np.random.default_rng(seed)
+    x = draw.uniform(-1, 1, size=entities)
+    edges = []
+    for h in range(entities):
+        found = np.flatnonzero(np.abs(x - x[h] - shift) < 0.05)
+        found = draw.permutation(found[found != h])[:2]
+        edges += [(f"e{h}", "r", f"e{t}", float(draw.random())) for t in found]
+    return edges, [(f"e{place}", "x", float(value)) for place, value in enumerate(x)]
+
+
+def dealt(numbers: Rows, seed: int = 1) -> Rows:
+    """The same numbers, each at another entity."""
+    values = np.random.default_rng(seed).permutation([value for *_, value in numbers])
+    return [(entity, name, float(value)) for (entity, name, _), value in zip(numbers, values, strict=True)]
+
+
+SIGNAL = {
+    "dim": 16, "epochs": 16, "check_every": 4, "burn_in": 0, "sampling": "all", "batch_size": 64, "threshold": 0.0,
+    "regularizer": "l3:1e-1", "valid_share": 0.15, "test_share": 0.2, "progress": False,
+}  # fmt: skip
+FOCUSED: dict[str, Callable[..., dict]] = {"off": dict, "paper": dict, "label": lambda: {"sharpness": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("name", "twin", "shift", "focus"),
+    [
+        ("kblrn", "distmult", 0.6, "off"),
+        ("kblrn", "distmult", 0.0, "paper"),
+        ("literale-distmult", "distmult", 0.0, "label"),
+        ("literale-complex", "complex", 0.0, "off"),
+        ("transea", "transe", 0.6, "off"),
+    ],
+)
+def test_numbers_that_decide_on_links_are_learnt_from(name, twin, shift, focus):
+    """Mean ranks: with numbers far better than without, and dealt out anew they lose most of that."""
+    edges, numbers = near(shift)
+    settings = {**SIGNAL, "focus": focus, **FOCUSED[focus]()}
+    if name == "transea":
+        settings |= {"lr": 0.02, "epochs": 30}
+    own = {"attribute_share": 0.7} if name == "transea" else {}
+    without = focuse.train(edges, model=twin, **settings).evaluate().all.mr
+    found, lost = (
+        focuse.train(edges, model=name, numbers=given, **own, **settings).evaluate().all.mr
+        for given in (numbers, dealt(numbers))
+    )
+    assert found < 0.85 * without
+    assert without - lost < 0.5 * (without - found)
+
+
+def test_transea_tells_numbers_that_it_has_not_seen():
+    """Held-out values are regressed from embeddings with less error than their mean has."""
+    edges, numbers = near(0.0, entities=150)
+    hidden = {entity for entity, *_ in numbers[::5]}
+    shown = [row for row in numbers if row[0] not in hidden]
+    run = focuse.train(edges, model="transea", numbers=shown, **{**SIGNAL, "focus": "off", "lr": 0.02, "epochs": 40})
+    names, scale = list(run.graph.entities), run.splits.numbers
+    told = scale.original(run.engine.model.regressed(run.engine.finished()["entity"]).numpy())[:, 0]
+    truth = {entity: value for entity, _, value in numbers}
+    held = [place for place, entity in enumerate(names) if entity in hidden]
+    errors = [(told[place] - truth[names[place]]) ** 2 for place in held]
+    around_mean = [(scale.mean[0] - truth[names[place]]) ** 2 for place in held]
+    assert np.mean(errors) < 0.7 * np.mean(around_mean)
