@@ -1,0 +1,78 @@
+"""`focuse train --numbers`: numbers of entities from a file, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+import focuse
+from focuse.cli.main import run as run_command
+
+TRAINING = "--dim 4 --epochs 2 --batch-size 64 --negatives 4 --check-every 1 --burn-in 0 --device cpu --quiet"
+
+
+@pytest.fixture
+def train_here(small, graph_file, tmp_path, monkeypatch, capsys):
+    """`train_here(…)` beside some files: in this process; its exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{name}\tage\t{place % 7}\n" for place, name in enumerate(small.entities) if place % 3]
+    (tmp_path / "numbers.tsv").write_text("entity\tattribute\tvalue\n" + "".join(lines))
+    (tmp_path / "broken.tsv").write_text("e1\tage\t1\ne2\tage\tx\n")
+    (tmp_path / "strange.tsv").write_text("E11\tage\t1\n")
+
+    def train(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [str(one) for one in ("focuse", "train", graph_file, *arguments)])
+        code = 0
+        try:
+            run_command()
+        except SystemExit as error:
+            code = int(error.code or 0)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return train
+
+
+def test_a_run_with_numbers_works_without_their_file(train_here, tmp_path):
+    given = "--model transea --numbers numbers.tsv --attribute-share 0.4 --json --out run"
+    code, shown, _ = train_here(*given.split(), *TRAINING.split(), "--sharpness", 1)
+    data = json.loads(shown)
+    assert code == 0
+    assert data["numbers"] == ["age"]
+    assert (data["settings"]["model"], data["settings"]["attribute_share"]) == ("transea", 0.4)
+    (tmp_path / "numbers.tsv").unlink()
+    run = focuse.load("run")
+    assert run.evaluate().all.mrr > 0
+    assert int(run.splits.numbers.present.sum()) == 26
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("--model kblrn", "model 'kblrn' needs numbers of entities"),
+        ("--numbers numbers.tsv", "model 'complex' has no use for numbers of entities; train one of literale-distmult"),
+        ("--model kblrn --numbers none.tsv", "none.tsv: No such file"),
+        ("--model kblrn --numbers broken.tsv", "broken.tsv, line 2: the value 'x' is not a number"),
+        (
+            "--model kblrn --numbers strange.tsv",
+            "the graph has none of its 1 entities, such as 'E11' (did you mean e11",
+        ),
+        ("--model complex --attribute-share 0.2", "attribute_share is for the model transea"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_and_writes_nothing(train_here, tmp_path, given, message):
+    code, shown, said = train_here("--out", "run", *given.split(), *TRAINING.split())
+    assert (code, shown) == (2, "")
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_of_such_a_run_ask_for_numbers_again(train_here):
+    given = "--model literale-distmult --numbers numbers.tsv --out run"
+    assert train_here(*given.split(), *TRAINING.split(), "--sharpness", 1)[0] == 0
+    again = ["--config", "run/run.toml", "--out", "again"]
+    assert "needs numbers of entities" in train_here(*again)[2]
+    assert train_here(*again, "--numbers", "numbers.tsv")[0] == 0
