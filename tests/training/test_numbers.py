@@ -21,7 +21,7 @@ from focuse.training.progress import Silent
 from focuse.training.settings import Settings
 
 NAMES = [name for name, kind in MODELS.items() if "numbers" in kind.wants]
-QUICK = {"dim": 4, "epochs": 3, "check_every": 1, "burn_in": 0, "batch_size": 64, "progress": False}
+QUICK = {"dim": 4, "epochs": 2, "check_every": 1, "burn_in": 0, "batch_size": 64, "focus": "off", "progress": False}
 Rows = list[tuple[str, str, float | None]]
 
 
@@ -79,14 +79,15 @@ class TestEveryModel:
         assert same(run, loaded)
         assert loaded.splits.numbers.names == ("x", "y")
         np.testing.assert_array_equal(loaded.splits.numbers.values, run.splits.numbers.values)
-        asked = {"head": small.entities[0], "relation": small.relations[0]}
-        assert loaded.predict(**asked).to_dict() == run.predict(**asked).to_dict()
         assert loaded.evaluate().all == run.evaluate().all
+        if name == "kblrn":
+            asked = {"head": small.entities[0], "relation": small.relations[0]}
+            assert loaded.predict(**asked).to_dict() == run.predict(**asked).to_dict()
 
     def test_a_resumed_run_ends_in_the_same_bits(self, small, numbers, name, tmp_path):
-        whole = train(small, name, numbers, epochs=4)
-        train(small, name, numbers, epochs=2, out=tmp_path / "run")
-        assert same(whole, focuse.resume(tmp_path / "run", epochs=4, progress=False))
+        whole = train(small, name, numbers, epochs=3)
+        train(small, name, numbers, epochs=1, out=tmp_path / "run")
+        assert same(whole, focuse.resume(tmp_path / "run", epochs=3, progress=False))
 
     def test_without_numbers_it_says_so_before_anything_is_read(self, name):
         with pytest.raises(FocuseError, match=f"model '{name}' needs numbers of entities: give a file.*--numbers"):
@@ -101,7 +102,7 @@ def test_a_model_without_use_for_numbers_names_those_that_have_it(small, numbers
 
 def test_notes_tell_what_was_read_and_left_out(small, numbers, listen):
     heard = listen()
-    train(small, "kblrn", [*numbers, ("nobody", "x", 1.0), ("e0", "z", None)], progress=heard)
+    train(small, "transea", [*numbers, ("nobody", "x", 1.0), ("e0", "z", None)], epochs=1, progress=heard)
     assert any("entities is not in the graph and left out: 'nobody'" in note for note in heard.notes)
     assert any("no entity of the graph has 'z'" in note for note in heard.notes)
     assert any("2 attributes (x, y) of" in note for note in heard.notes)
@@ -131,7 +132,7 @@ def test_a_share_bears_on_what_is_learnt(small, numbers):
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "other entities"])
 def test_a_damaged_file_of_numbers_is_one_line(small, numbers, tmp_path, damage):
-    train(small, "kblrn", numbers, out=tmp_path / "run")
+    train(small, "transea", numbers, epochs=1, out=tmp_path / "run")
     path = tmp_path / "run" / "numbers.safetensors"
     if damage == "gone":
         path.unlink()
@@ -170,7 +171,7 @@ def test_rows_of_a_batch_learn_as_the_whole_table_does(small, numbers, name):
 # ---- numbers that carry the signal ----------------------------------------------------------------------------------
 
 
-def near(shift: float, entities: int = 300, seed: int = 0) -> tuple[list[tuple[str, str, str, float]], Rows]:
+def near(shift: float, entities: int = 250, seed: int = 0) -> tuple[list[tuple[str, str, str, float]], Rows]:
     """A sparse graph in which h is linked to t only if t's number lies within 0.05 of h's plus `shift`."""
     draw = np.random.default_rng(seed)
     x = draw.uniform(-1, 1, size=entities)
@@ -189,7 +190,7 @@ def dealt(numbers: Rows, seed: int = 1) -> Rows:
 
 
 SIGNAL = {
-    "dim": 16, "epochs": 16, "check_every": 4, "burn_in": 0, "sampling": "all", "batch_size": 64, "threshold": 0.0,
+    "dim": 16, "epochs": 12, "check_every": 6, "burn_in": 0, "sampling": "all", "batch_size": 64, "threshold": 0.0,
     "regularizer": "l3:1e-1", "valid_share": 0.15, "test_share": 0.2, "progress": False,
 }  # fmt: skip
 FOCUSED: dict[str, Callable[..., dict]] = {"off": dict, "paper": dict, "label": lambda: {"sharpness": 1.0}}
@@ -210,7 +211,7 @@ def test_numbers_that_decide_on_links_are_learnt_from(name, twin, shift, focus):
     edges, numbers = near(shift)
     settings = {**SIGNAL, "focus": focus, **FOCUSED[focus]()}
     if name == "transea":
-        settings |= {"lr": 0.02, "epochs": 30}
+        settings |= {"lr": 0.03, "epochs": 20}
     own = {"attribute_share": 0.7} if name == "transea" else {}
     without = focuse.train(edges, model=twin, **settings).evaluate().all.mr
     found, lost = (
