@@ -71,7 +71,8 @@ def rank_sampled(
     sides = [_side(scorer, h, r, t, "tail", known, candidates), _side(scorer, t, r, h, "head", known, candidates)]
     table = np.stack([counts.cpu().numpy() for counts, _ in sides], axis=1)  # [n, sides, 4]
     raw, filtered = (Rivals(table[..., i], table[..., i + 1]) for i in (0, 2))
-    return Ranking(raw, filtered, *(score.cpu().numpy() for _, score in sides))
+    of_tail, of_head = (score.cpu().numpy() for _, score in sides)
+    return Ranking(raw, filtered, of_tail, of_head, getattr(scorer, "sided", False))
 
 
 def _side(

@@ -77,7 +77,7 @@ class Trainer:
         self.engine = make_engine(settings.engine, model, tables, optimiser)
         known = known_facts([train], settings.device) if settings.filter_negatives else None
         facts = self.data.first(len(train))
-        chances = make_chances(settings.corrupt, settings.coin, facts, entities, relations)
+        chances = make_chances(settings.corrupt, settings.coin, facts, entities, len(train.relations))
         self.sampler = Sampler(settings.sampling, settings.negatives or 1, entities, known, chances)
         self.focus, label = settings.make_focus(), label_of(settings, splits)
         if label is not None:
