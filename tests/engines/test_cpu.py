@@ -14,7 +14,7 @@ from focuse.engines.native import library
 from focuse.errors import FocuseError
 from focuse.evaluation.known import Known
 from focuse.focus import Focus
-from focuse.models import DistMult, make_model
+from focuse.models import DistMult, Model, make_model
 from focuse.training.losses import LOSSES, Objective, SoftLabel, SquaredError, make_loss
 from focuse.training.negatives import SAMPLINGS, Sampler, draw, key_of
 from focuse.training.optimisers import make_optimiser
@@ -29,13 +29,13 @@ OPTIMISERS = ("adam", "row-adam", "row-adagrad")
 class Case:
     """Three steps of one engine on a small random graph."""
 
-    def __init__(self, model: str, optimiser: str, width: int = 10, entities: int = 50, rows: int = 40) -> None:
-        self.model, self.entities = make_model(model), entities
+    def __init__(self, model: str | Model, optimiser: str, width: int = 10, entities: int = 50, rows: int = 40) -> None:
+        self.model, self.entities = make_model(model) if isinstance(model, str) else model, entities
         random = torch.Generator().manual_seed(1)
         self.tables = {
             "entity": torch.randn(entities, self.model.entity_width(width), generator=random) * 0.5,
             "relation": torch.randn(4, self.model.relation_width(width), generator=random) * 0.5,
-            **self.model.dense_start(1, torch.Generator()),
+            **self.model.dense_start(width, random),
         }
         self.optimiser = make_optimiser(optimiser, self.tables, 1e-2)
         ids = [torch.randint(size, (rows,), generator=random) for size in (entities, 4, entities)]
@@ -65,7 +65,7 @@ class Case:
             hints = Hints(few, objective.shortfall)
         shape = make_regulariser(penalty, scope)
         return [
-            float(engine.step(batch, sampler(batch, (0, 0, step)), objective, 0.3, shape, 0.5, hints))
+            float(engine.step(batch, sampler(batch, (0, 0, step)), objective, 0.3, shape, 0.5, hints, step))
             for step in range(steps)
         ]
 
@@ -80,7 +80,7 @@ def assert_same(one: Case, other: Case, losses: tuple[list[float], list[float]])
         torch.testing.assert_close(other.optimiser.state()[name].float(), moment.float(), rtol=2e-3, atol=2e-4)
 
 
-def compare(model: str, optimiser: str, objective: Objective | SoftLabel | SquaredError, **more: object) -> None:
+def compare(model: str | Model, optimiser: str, objective: Objective | SoftLabel | SquaredError, **more: object) -> None:
     size = {name: more.pop(name) for name in ("width", "entities", "rows") if name in more}
     one, other = (Case(model, optimiser, **size) for _ in range(2))  # type: ignore[arg-type]
     losses = one.train(ReferenceEngine, objective, **more), other.train(CpuEngine, objective, **more)  # type: ignore[arg-type]
@@ -285,20 +285,74 @@ def test_an_unknown_objective_goes_the_reference_s_way() -> None:
 
 
 def test_a_model_of_its_own_way_is_left_to_the_reference() -> None:
-    class Doubled(DistMult):
-        def query(self, known: Tensor, relation: Tensor, side: str) -> Tensor:  # type: ignore[override]
-            return 2 * known * relation
+    class Bent(DistMult):
+        def finish(self, product: Tensor) -> Tensor:
+            return product.tanh()
 
-    assert not Doubled().plain()
-    assert DistMult().plain()
+    class Encoded(DistMult):
+        encodes = True
+
     tables = {"entity": torch.randn(5, 4), "relation": torch.randn(2, 4)}
     optimiser = make_optimiser("row-adam", tables, 1e-2)
-    assert type(make_engine("auto", Doubled(), tables, optimiser)) is ReferenceEngine
     assert type(make_engine("auto", DistMult(), tables, optimiser)) is CpuEngine
-    with pytest.raises(FocuseError, match="engine 'fused': it cannot compare"):
-        make_engine("fused", Doubled(), tables, optimiser)
+    for model in (Bent(), Encoded()):
+        assert type(make_engine("auto", model, tables, optimiser)) is ReferenceEngine
+        with pytest.raises(FocuseError, match="engine 'fused': it cannot compare"):
+            make_engine("fused", model, tables, optimiser)
     with pytest.raises(FocuseError, match="optimizer"):
         make_engine("fused", DistMult(), tables, make_optimiser("sgd", tables, 1e-2))
+
+
+@pytest.mark.parametrize(("optimiser", "scope"), [("adam", "tables"), ("row-adam", "touched"), ("row-adagrad", "rows")])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("width", [1, 10, 37])
+def test_sizes_of_complex_numbers(
+    monkeypatch: pytest.MonkeyPatch, optimiser: str, scope: str, sampling: str, width: int
+) -> None:
+    """n3: a number's two parts lie in different blocks of columns, and both must be as they were before either moved."""
+    objective = objective_of("multiclass-nll", None)
+    more = {"sampling": sampling, "scope": scope, "penalty": "n3:3e-1", "width": width}
+    steps = fused_steps(monkeypatch)
+    compare("complex", optimiser, objective, **more)
+    compare(Quaternions(), optimiser, objective, **more)
+    assert len(steps) == 6
+
+
+class Quaternions(DistMult):
+    parts = 4
+
+    def entity_width(self, dim: int) -> int:
+        return 4 * dim
+
+    relation_width = entity_width
+
+
+def test_sizes_of_many_rows() -> None:
+    """More than a thread keeps sizes of at a time."""
+    compare("complex", "adam", objective_of("nll", None), penalty="n3:3e-1", scope="tables", entities=9000, width=2)
+
+
+def test_sizes_of_one_s_own_go_the_reference_s_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Halved(Quaternions):
+        def moduli(self, table: str, rows: Tensor) -> Tensor:
+            return rows / 2
+
+    steps = fused_steps(monkeypatch)
+    compare(Halved(), "adam", objective_of("nll", None), penalty="n3:3e-1")
+    assert not steps
+
+
+def fused_steps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Losses of the steps that the loops take from now on."""
+    losses: list[float] = []
+    update = cpu._Step.update
+
+    def counted(step: cpu._Step) -> float:
+        losses.append(update(step))
+        return losses[-1]
+
+    monkeypatch.setattr(cpu._Step, "update", counted)
+    return losses
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)

@@ -4,6 +4,9 @@ The same numbers as the reference up to rounding, and the same bits whenever the
 positive's own corruptions are scored, judged and sent back in one loop; a pool that a batch shares meets it in
 products of matrices, block by block. Gradients are gathered row by row and stepped on at once: there is no table of
 gradients, and an optimiser of rows touches the batch's rows alone.
+
+Of a model that is `plain()` the loops also make the queries. Any other that compares plainly is asked for its queries by
+torch, which takes their gradients back to the batch's rows and to dense tensors before anything moves.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from focuse.engines.base import (
 )
 from focuse.engines.native import SWITCH, address, library
 from focuse.engines.native.layout import (
+    LONG,
     ObjectiveLayout,
     OptimiserLayout,
     PoolLayout,
@@ -41,8 +45,9 @@ from focuse.engines.native.layout import (
     TableLayout,
     checked,
 )
+from focuse.engines.queries import Queries
 from focuse.engines.reference import ReferenceEngine
-from focuse.models import Model
+from focuse.models import Model, Reciprocal
 
 METHODS = {"adam": 0, "adagrad": 1}
 SCOPES = {"tables": 0, "touched": 1, "rows": 2}
@@ -55,6 +60,8 @@ PARTS = 64  # of a batch, as steps.cpp sums the gradients of few relations
 # What the second walk reads in random order comes in blocks of columns that fit into a core's own cache.
 CACHE = 5 << 18
 STRIPS = (48, 40, 32, 24, 16)  # columns of a block that steps.cpp knows
+GIVEN = 3  # the turn of queries that the loops do not make
+TABLES = ("entity", "relation")
 ALONE = 4096  # comparisons in a step below which a second thread costs more than it saves
 
 
@@ -72,6 +79,7 @@ class CpuEngine(ReferenceEngine):
         dense: Mapping[str, Tensor] | None = None,
     ) -> None:
         super().__init__(model, entity, relation, optimiser, dense)
+        self.turn = TURN_CODES[model.turn] if model.plain() else GIVEN
         self._room: dict[str, Tensor] = {}
 
     @staticmethod
@@ -81,7 +89,7 @@ class CpuEngine(ReferenceEngine):
             return "its loops are for a CPU"
         if library() is None:
             return f"its loops were not built (install a C++ compiler, then focuse again), or {SWITCH} is off"
-        if not model.plain():
+        if not model.compares_plainly() or model.encodes or _adds(model):
             return unlike(model)
         return (
             "" if isinstance(optimiser, OpenOptimiser) else "it needs the optimizer 'row-adam', 'adam' or 'row-adagrad'"
@@ -102,16 +110,25 @@ class CpuEngine(ReferenceEngine):
         recipe = recipe_of(objective)
         own = [group for group in corruptions if group.side == "both"]
         unknown = hints is not None and (recipe is None or recipe.loss != "squared-error")
-        complex_sizes = penalty is not None and penalty.moduli and self.model.parts > 1
-        if recipe is None or complex_sizes or unknown or len(own) not in (0, len(corruptions)) or len(own) > 1:
+        unknown |= any(self.numbers(penalty, table) is None for table in TABLES)
+        if recipe is None or unknown or len(own) not in (0, len(corruptions)) or len(own) > 1:
             return super().step(batch, corruptions, objective, beta, penalty, scale, hints, key)
-        step = _Step(self, batch, recipe, float(beta), penalty, scale, hints, len(corruptions))
+        step = _Step(self, batch, recipe, float(beta), penalty, scale, hints, len(corruptions), key)
         if own:
             step.own(own[0])
         else:
             step.pools(corruptions)
         self.changed()
         return step.update()
+
+    def numbers(self, penalty: Penalty | None, table: str) -> tuple[int, int] | None:
+        """How many columns make a number whose size is penalised, and spans of a row that hold such; None: otherwise."""
+        if penalty is None or not penalty.moduli:
+            return 1, 1
+        model = self.model.inner if isinstance(self.model, Reciprocal) else self.model
+        spans = 2 if model is not self.model and table == "relation" else 1
+        usual = type(model).moduli is Model.moduli and penalty.power == 3
+        return (model.parts, spans) if usual and self.tables[table].shape[1] % (model.parts * spans) == 0 else None
 
     def room(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Memory kept from step to step."""
@@ -137,13 +154,14 @@ class _Step:
         scale: float,
         hints: Hints | None,
         groups: int,
+        key: int = 0,
     ) -> None:
         self.engine, self.count = engine, len(batch)
         self.keep: list[Tensor] = []  # what the loops point at must outlive them
         further = len(hints.batch) if hints is not None else 0
         self.all = self.count + further
         layout = self.layout = StepLayout()
-        layout.entity, layout.relation = (self._table(name, penalty) for name in ("entity", "relation"))
+        layout.entity, layout.relation = (self._table(name, penalty) for name in TABLES)
         for name in ("head", "kind", "tail", "weight"):
             source = "relation" if name == "kind" else name
             values = getattr(batch, source)
@@ -152,20 +170,28 @@ class _Step:
             setattr(layout, name, self._held(values))
         layout.positives, layout.hints = self.count, further
         layout.hint_weight = recipe.share * self.count * groups / further if further else 0.0
-        layout.turn, layout.form = TURN_CODES[engine.model.turn], FORM_CODES[engine.model.form]
-        layout.objective = _objective(recipe, beta, scale, engine.model.dense.get("scale"))
+        layout.turn, layout.form, layout.sided = engine.turn, FORM_CODES[engine.model.form], engine.model.sided
+        self.scaled = _scaled(engine.model)
+        layout.objective = _objective(recipe, beta, scale, engine.model.dense["scale"] if self.scaled else None)
         layout.optimiser = _optimiser(engine.optimiser)
         width = self.width = engine.tables["entity"].shape[1]
         columns = layout.columns = _columns(width, 2 * self.all)
         self.blocks, room = -(-width // columns), engine.room
         self.loss = room("loss", self.all, dtype=torch.float64)
         layout.loss = address(self.loss)
-        layout.comparison = address(room("comparison", self.all))
-        layout.of_end = address(room("of_end", self.blocks, 2 * self.all, columns))
-        relations = len(engine.tables["relation"])
-        layout.summed = PARTS * relations < self.count
-        rows = PARTS * relations + further if layout.summed else self.all
-        layout.of_relation = address(room("of_relation", rows, width))
+        layout.comparison = address(room("comparison", 2, self.all))
+        self.queries = None if engine.turn != GIVEN else Queries(engine.model, engine.tables, batch, hints, key)
+        if self.queries is None:
+            layout.of_end = address(room("of_end", self.blocks, 2 * self.all, columns))
+            relations = len(engine.tables["relation"])
+            layout.summed = PARTS * relations < self.count
+            rows = PARTS * relations + further if layout.summed else self.all
+            layout.of_relation = address(room("of_relation", rows, width))
+        else:
+            layout.given = self._held(self.queries.values)
+            layout.of_query = address(room("of_query", 2, self.all, width))
+            # Blocks of columns are read of whole rows: what is read behind the last one counts for nothing.
+            layout.of_end = address(room("of_end", 2 * self.all * width + columns))
         layout.of_scale = address(room("of_scale", self.all, 2))
         layout.threads = torch.get_num_threads()
 
@@ -179,7 +205,9 @@ class _Step:
         power, scope, strength = (
             (0, 0, 0.0) if penalty is None else (penalty.power, SCOPES[penalty.scope], penalty.strength)
         )
-        return TableLayout(address(table), address(first), address(second), *table.shape, power, scope, strength)
+        parts, spans = self.engine.numbers(penalty, name) or (1, 1)
+        values = (address(part) for part in (table, first, second))
+        return TableLayout(*values, *table.shape, power, scope, parts, spans, strength)
 
     def _call(self, function: str, *more: object) -> None:
         checked()[function](ctypes.byref(self.layout), *more)
@@ -245,17 +273,38 @@ class _Step:
         entries = 2 * self.all + self.layout.pooled + (self.count * self.layout.count if self.layout.corruptions else 0)
         if entries >= 2**32:
             raise ValueError(f"{entries:,} corruptions in one batch are too many; lower the batch size")
+        dense = self._back()
         for counter in self.engine.optimiser.counters():
             counter += 1
         self.layout.optimiser = _optimiser(self.engine.optimiser)
         room = self.engine.room("sorted", 7 * entries + 6 * self.all, dtype=torch.int32)
         self.layout.sorted = address(room)
         self._call("update")
-        scale = self.engine.model.dense.get("scale")
-        if scale is not None:
-            first, second, _ = self.engine.optimiser.moments("scale")
-            self._call("update_dense", *(ctypes.c_void_p(address(part)) for part in (scale, first, second)))
+        for name, gradient in dense.items():
+            values = self.engine.tables[name]
+            held = [values, *self.engine.optimiser.moments(name)[:2], gradient]
+            self._call("update_dense", *(ctypes.c_void_p(address(part)) for part in held), LONG(values.numel()))
         return loss
+
+    def _back(self) -> dict[str, Tensor]:
+        """The way back to what queries were made of; gradients of dense tensors."""
+        engine, dense = self.engine, {}
+        if self.queries is not None:
+            shape = 2, self.all, self.width
+            of_ends = engine.room("of_end", 2 * self.all * self.width).view(shape)
+            of_relation, dense = self.queries.back(engine.room("of_query", *shape), of_ends)
+            self.layout.of_relation = self._held(of_relation)
+        if self.scaled:
+            total = dense.get("scale", torch.zeros_like(engine.tables["scale"])).contiguous()
+            self._call("add_scale", ctypes.c_void_p(address(total)))
+            dense["scale"] = total
+        return {name: gradient.contiguous() for name, gradient in dense.items()}
+
+
+def _scaled(model: Model) -> bool:
+    """Whether scores are comparisons times `scale`; of models that compare plainly, all others leave them as they are."""
+    probe = torch.zeros(1)
+    return model.finish(probe) is not probe
 
 
 def _columns(width: int, rows: int) -> int:

@@ -18,7 +18,7 @@
 enum Loss { MULTICLASS = 0, PAIRWISE, NLL, BCE, MARGIN, SELF_ADVERSARIAL, SQUARED, LABEL };
 enum Nonlinearity { LINEAR = 0, SOFTPLUS, SIGMOID, TANH };
 enum Form { DOT = 0, L1, L2 };
-enum Turn { PRODUCT = 0, COMPLEX, SUM };
+enum Turn { PRODUCT = 0, COMPLEX, SUM, GIVEN };  // given: queries come from outside
 
 constexpr float HIDDEN = -std::numeric_limits<float>::infinity();  // the score of a corruption that does not count
 

@@ -1,4 +1,4 @@
-"""The C++ loops' structures as ctypes knows them: the same fields in the same order as in steps.cpp."""
+"""The C++ loops' structures as ctypes knows them: the same fields in the same order as in step.hpp and pool.hpp."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _fields(**groups: str) -> list[tuple[str, type]]:
 
 
 class TableLayout(ctypes.Structure):
-    _fields_ = _fields(pointer="values first second", long="rows width", int="power scope", float="strength")
+    _fields_ = _fields(pointer="values first second", long="rows width", int="power scope parts spans", float="strength")
 
 
 class ObjectiveLayout(ctypes.Structure):
@@ -39,10 +39,10 @@ class StepLayout(ctypes.Structure):
             long2="count columns piece",
             pointer3="pool pool_gradient",
             long3="pooled",
-            pointer4="query comparison slope of_end of_relation loss of_scale sorted",
+            pointer4="query given of_query comparison slope of_end of_relation loss of_scale sorted",
         ),
         ("objective", ObjectiveLayout),
-        *_fields(float="hint_weight", int="turn form threads groups summed"),
+        *_fields(float="hint_weight", int="turn form threads groups summed sided"),
         ("optimiser", OptimiserLayout),
     ]
 

@@ -67,37 +67,57 @@ void pull_all(const Own& own, int64_t count, const float* slopes, float* gradien
     for (; j < width; ++j) pull_columns<form, float, 1>(own, count, slopes, j, gradients);
 }
 
+// Focus and loss over a positive and scores that become slopes; dL/dx of the positive's comparison.
+float judge(const Step& s, const Stages& stages, int64_t b, float positive, float* scores, int64_t count) {
+    Row row = stages.begin(s.objective, positive, s.weight[b]);
+    stages.judge(s.objective, row, scores, count);
+    const float of_positive = stages.finish(s.objective, row, positive, s.weight[b]);
+    s.loss[b] += row.loss;
+    s.of_scale[2 * b] += row.of_slope;
+    s.of_scale[2 * b + 1] += row.of_offset;
+    return of_positive;
+}
+
+// The slopes of a positive's corruptions, all against its one score or, if it has two, each side's against its own.
+void judge_sides(const Step& s, const Stages& stages, int64_t b, Room& room, float of_positive[2]) {
+    const int64_t count = s.count, all = s.positives + s.hints;
+    const uint8_t *tails = s.tails + b * count, *mask = s.mask ? s.mask + b * count : nullptr;
+    float *scores = room.scores.data(), *end = scores + room.scores.size(), *slope = s.slope + b * count;
+    std::fill_n(slope, count, 0.0f);
+    for (int side = 0; side <= s.sided; ++side) {
+        for (int64_t n = 0; n < count; ++n) {
+            const bool counts = (!s.sided || tails[n] != side) && (!mask || mask[n]);
+            scores[n] = counts ? room.comparisons[n] : HIDDEN;
+        }
+        std::fill(scores + count, end, HIDDEN);
+        of_positive[side] = judge(s, stages, b, s.comparison[side * all + b], scores, end - scores);
+        for (int64_t n = 0; n < count; ++n) slope[n] += scores[n];
+    }
+}
+
 template <int form>
 void own(const Step& s, const Stages& stages, int64_t b, Room& room) {
     const int64_t width = s.entity.width, count = s.count;
     const Triple at = triple(s, b);
     float *for_tails = room.queries.data(), *for_heads = for_tails + width;
-    make_query(s.turn, true, at.head, at.relation, for_tails, width);
-    make_query(s.turn, false, at.tail, at.relation, for_heads, width);
+    query_of(s, b, at, true, for_tails);
+    query_of(s, b, at, false, for_heads);
     keep(s, s.query, 2 * s.positives, b, for_tails);
     keep(s, s.query, 2 * s.positives, s.positives + b, for_heads);
     s.comparison[b] = compare<form>(for_tails, at.tail, width);
+    if (s.sided) s.comparison[s.positives + s.hints + b] = compare<form>(for_heads, at.head, width);
     const Own own{s, s.corruptions + b * count, s.tails + b * count, for_tails};
-    float *scores = room.scores.data(), *slope = s.slope + b * count;
-    const int64_t padded = room.scores.size();
-    std::fill(scores + count, scores + padded, HIDDEN);
-    compare_all<form>(own, count, scores);
-    if (form == L2) std::copy_n(scores, count, room.comparisons.data());
-    if (s.mask)
-        for (int64_t n = 0; n < count; ++n)
-            if (!s.mask[b * count + n]) scores[n] = HIDDEN;
-    Row row = stages.begin(s.objective, s.comparison[b], s.weight[b]);
-    stages.judge(s.objective, row, scores, padded);
-    const float of_positive = stages.finish(s.objective, row, s.comparison[b], s.weight[b]);
-    s.loss[b] = row.loss;
-    s.of_scale[2 * b] = row.of_slope;
-    s.of_scale[2 * b + 1] = row.of_offset;
+    compare_all<form>(own, count, room.comparisons.data());
+    s.loss[b] = 0.0;
+    s.of_scale[2 * b] = s.of_scale[2 * b + 1] = 0.0f;
+    float of_positive[2] = {}, *slope = s.slope + b * count;
+    judge_sides(s, stages, b, room, of_positive);
     if (form == L2)
-        for (int64_t n = 0; n < count; ++n) scores[n] = by_distance<form>(scores[n], room.comparisons[n]);
-    std::copy_n(scores, count, slope);
+        for (int64_t n = 0; n < count; ++n) slope[n] = by_distance<form>(slope[n], room.comparisons[n]);
     float* gradients = room.gradients.data();
     pull_all<form>(own, count, slope, gradients);
-    settle<form>(s, b, at, of_positive, for_tails, gradients, gradients + width, room.ends.data());
+    const Asked for_tail{for_tails, gradients, of_positive[0]}, for_head{for_heads, gradients + width, of_positive[1]};
+    settle<form>(s, b, at, for_tail, for_head, room.ends.data());
 }
 
 // A triple that rules infer with confidence s: its shortfall max(0, s − φ(f))², times `hint_weight`.
@@ -106,7 +126,7 @@ void hint(const Step& s, const Stages& stages, int64_t b, float* room) {
     const int64_t width = s.entity.width;
     float *query = room, *for_tail = room + width;
     const Triple at = triple(s, b);
-    make_query(s.turn, true, at.head, at.relation, query, width);
+    query_of(s, b, at, true, query);
     s.comparison[b] = compare<form>(query, at.tail, width);
     Row row = stages.begin(s.objective, s.comparison[b], 0.0f);
     const float lacking = std::max(s.weight[b] - row.positive, 0.0f);
@@ -115,7 +135,7 @@ void hint(const Step& s, const Stages& stages, int64_t b, float* room) {
     s.of_scale[2 * b] = bent * s.comparison[b];
     s.of_scale[2 * b + 1] = bent;
     std::fill_n(for_tail, width, 0.0f);
-    settle<form>(s, b, at, bent * s.objective.slope, query, for_tail, nullptr, room + 2 * width);
+    settle<form>(s, b, at, {query, for_tail, bent * s.objective.slope}, {}, room + 2 * width);
 }
 
 }  // namespace

@@ -68,12 +68,12 @@ void pack(const Step& s, const Pool& pool, const Packed& to, int64_t stride, int
 struct PoolRoom {
     float *scores, *distances, *queries, *gradients, *ends;
     std::vector<Row> states;
-    std::vector<float> of_positive;
+    std::vector<float> of_positive;  // for tails, then for heads
     PoolRoom(const Plan& plan, int form, float* at)
         : scores(at), distances(form == L2 ? scores + plan.rows * plan.columns : nullptr),
           queries(scores + plan.rows * plan.columns * (form == L2 ? 2 : 1)),
           gradients(queries + 2 * plan.rows * plan.stride), ends(gradients + 2 * plan.rows * plan.stride),
-          states(plan.rows), of_positive(plan.rows) {}
+          states(plan.rows), of_positive(2 * plan.rows) {}
 };
 
 // Positives [first, first + rows) against columns [from, from + columns) of a pool.
@@ -113,8 +113,8 @@ struct PoolBlock {
     const Pool& pool;
     const Packed& packed;
     PoolRoom& room;
-    const float* queries;
-    float *gradients, *of_pool;
+    const float *queries, *positives;  // positives: their comparisons, as this side finds them
+    float *gradients, *of_positive, *of_pool;
 
     void compare(const Piece& at) {
         const int64_t width = s.entity.width, row = plan.columns;
@@ -137,7 +137,7 @@ struct PoolBlock {
             Row& state = room.states[i];
             hide(pool, at, i, x);
             if (whole) {
-                state = stages.begin(s.objective, s.comparison[b], s.weight[b]);
+                state = stages.begin(s.objective, positives[b], s.weight[b]);
                 stages.judge(s.objective, state, x, at.columns);
             } else {
                 stages.slopes(s.objective, state, x, at.columns);
@@ -160,14 +160,14 @@ struct PoolBlock {
             const int64_t b = at.first + i;
             float* x = room.scores + i * plan.columns;
             hide(pool, at, i, x);
-            if (at.from == 0) room.states[i] = stages.begin(s.objective, s.comparison[b], s.weight[b]);
+            if (at.from == 0) room.states[i] = stages.begin(s.objective, positives[b], s.weight[b]);
             stages.measure(s.objective, room.states[i], x, at.columns);
         }
     }
 
     void finish(int64_t b, int64_t i) {
         Row& state = room.states[i];
-        room.of_positive[i] += stages.finish(s.objective, state, s.comparison[b], s.weight[b]);
+        of_positive[i] += stages.finish(s.objective, state, positives[b], s.weight[b]);
         s.loss[b] += state.loss;
         s.of_scale[2 * b] += state.of_slope;
         s.of_scale[2 * b + 1] += state.of_offset;
@@ -196,12 +196,14 @@ void ask(const Step& s, const Plan& plan, PoolRoom& room, int64_t first, int64_t
     for (int64_t i = 0; i < rows; ++i) {
         const int64_t b = first + i;
         const Triple at = triple(s, b);
-        float* for_tails = room.queries + i * stride;
-        make_query(s.turn, true, at.head, at.relation, for_tails, width);
-        make_query(s.turn, false, at.tail, at.relation, room.queries + (plan.rows + i) * stride, width);
+        float *for_tails = room.queries + i * stride, *for_heads = for_tails + plan.rows * stride;
+        query_of(s, b, at, true, for_tails);
+        query_of(s, b, at, false, for_heads);
         s.comparison[b] = compare<form>(for_tails, at.tail, width);
+        if (s.sided) s.comparison[s.positives + s.hints + b] = compare<form>(for_heads, at.head, width);
         s.loss[b] = 0.0;
-        room.of_positive[i] = s.of_scale[2 * b] = s.of_scale[2 * b + 1] = 0.0f;
+        s.of_scale[2 * b] = s.of_scale[2 * b + 1] = 0.0f;
+        room.of_positive[i] = room.of_positive[plan.rows + i] = 0.0f;
     }
 }
 
@@ -220,13 +222,18 @@ void walk_pools(const Step& s, const Pool* pools, int64_t count, const Plan& pla
         ask<form>(s, plan, room, first, rows);
         for (int64_t p = 0; p < count; ++p) {
             const int64_t side = pools[p].tails ? 0 : plan.rows * stride;
-            PoolBlock<form>{s, stages, plan, pools[p], packed[p], room, room.queries + side, room.gradients + side,
+            const bool other = s.sided && !pools[p].tails;  // held against the positive's other score
+            PoolBlock<form>{s, stages, plan, pools[p], packed[p], room, room.queries + side,
+                            s.comparison + (other ? s.positives + s.hints : 0), room.gradients + side,
+                            room.of_positive.data() + (other ? plan.rows : 0),
                             of_pools + (packed[p].rows - packed[0].rows)}
                 .run(first, rows);
         }
+        auto asked = [&](int64_t i) {
+            return Asked{room.queries + i * stride, room.gradients + i * stride, room.of_positive[i]};
+        };
         for (int64_t i = 0; i < rows; ++i)
-            settle<form>(s, first + i, triple(s, first + i), room.of_positive[i], room.queries + i * stride,
-                         room.gradients + i * stride, room.gradients + (plan.rows + i) * stride, room.ends);
+            settle<form>(s, first + i, triple(s, first + i), asked(i), asked(plan.rows + i), room.ends);
     }
 }
 

@@ -11,6 +11,7 @@ struct Table {
     float *values, *first, *second;  // embeddings, the optimiser's moments
     int64_t rows, width;
     int32_t power, scope;            // of the penalty, 0 for none
+    int32_t parts, spans;            // of the numbers whose sizes it is of, see `Sizes`
     float strength;
 };
 
@@ -28,8 +29,11 @@ struct Step {
     const float* pool_gradient;         // [pooled, width], or [entities, width] with pool null, or null
     int64_t pooled;
     float* query;                       // [2, positives, width] in blocks: own corruptions', for tails, for heads
-    float *comparison, *slope;          // [positives + hints]; [positives, count]
-    float *of_end, *of_relation;        // gradients of heads and tails, in blocks; [positives + hints, width]
+    const float* given;                 // [2, positives + hints, width]: queries from outside, for tails, for heads
+    float* of_query;                    // the same: their gradients
+    float *comparison, *slope;          // [2, positives + hints], for heads only if sided; [positives, count]
+    float *of_end, *of_relation;        // gradients of heads and tails, in blocks unless queries are given, then
+                                        // [2, positives + hints, width]; [positives + hints, width]
     double* loss;                       // [positives + hints]
     float* of_scale;                    // [positives + hints, 2]
     uint32_t* sorted;                   // 7 × entries and 6 × (positives + hints) of room
@@ -37,6 +41,7 @@ struct Step {
     float hint_weight;
     int32_t turn, form, threads, groups;  // groups of positives that sum a pool's gradient apart: at most PARTS
     int32_t summed;                       // whether of_relation is [PARTS, relations, width], then hints
+    int32_t sided;                        // whether a triple has two scores, one a side
     Optimiser optimiser;
 };
 
@@ -129,23 +134,58 @@ void clear_sums(const Step& s, int share, int shares) {
                   0.0f);
 }
 
-// From the gradients of both queries and of the positive's comparison to those of head, relation and tail; `room` for
-// two rows.
+// What to look for on a side of a triple.
+void query_of(const Step& s, int64_t b, const Triple& at, bool of_tail, float* query) {
+    const int64_t width = s.entity.width;
+    if (s.turn == GIVEN)
+        std::copy_n(s.given + (of_tail ? b : s.positives + s.hints + b) * width, width, query);
+    else
+        make_query(s.turn, of_tail, of_tail ? at.head : at.tail, at.relation, query, width);
+}
+
+// A side of a triple: its query, the gradient of that, and dL/dx of the triple's own comparison with it.
+struct Asked {
+    const float* query;
+    float* gradient;
+    float slope;
+};
+
+// Gradients of given queries, and of the ends that they were compared with: who made the queries goes on from there.
 template <int form>
-void settle(const Step& s, int64_t b, const Triple& at, float slope, const float* query, float* for_tail,
-            const float* for_head, float* room) {
+void hand_back(const Step& s, int64_t b, const Triple& at, const Asked& for_tail, const Asked& for_head,
+               const float* of_tail) {
+    const int64_t width = s.entity.width, all = s.positives + s.hints;
+    float* of_head = s.of_end + b * width;
+    std::copy_n(of_tail, width, s.of_end + (all + b) * width);
+    std::copy_n(for_tail.gradient, width, s.of_query + b * width);
+    if (s.sided && for_head.query) {
+        const float slope = by_distance<form>(for_head.slope, s.comparison[all + b]);
+        add_pull<form>(slope, at.head, for_head.query, for_head.gradient, width);
+        add_pull<form, true>(slope, for_head.query, at.head, of_head, width);
+    } else {
+        std::fill_n(of_head, width, 0.0f);
+    }
+    if (for_head.query) std::copy_n(for_head.gradient, width, s.of_query + (all + b) * width);
+}
+
+// From the gradients of both queries and of the positive's comparison to those of head, relation and tail; `room` for
+// two rows. Hints have no query for heads.
+template <int form>
+void settle(const Step& s, int64_t b, const Triple& at, const Asked& for_tail, const Asked& for_head, float* room) {
     const int64_t width = s.entity.width, all = s.positives + s.hints;
     const bool summed = s.summed && b < s.positives;
     float *of_head = room, *of_tail = room + width;
+    const float slope = by_distance<form>(for_tail.slope, s.comparison[b]);
+    add_pull<form>(slope, at.tail, for_tail.query, for_tail.gradient, width);
+    add_pull<form, true>(slope, for_tail.query, at.tail, of_tail, width);
+    if (s.turn == GIVEN) return hand_back<form>(s, b, at, for_tail, for_head, of_tail);
     float* of_kind = s.of_relation + (summed ? part_of(s, b) * s.relation.rows + s.kind[b] : relation_place(s, b)) * width;
-    slope = by_distance<form>(slope, s.comparison[b]);
-    add_pull<form>(slope, at.tail, query, for_tail, width);
-    add_pull<form, true>(slope, query, at.tail, of_tail, width);
     if (summed)
-        query_gradient<true, false>(s.turn, true, at.head, at.relation, for_tail, of_head, of_kind, width);
+        query_gradient<true, false>(s.turn, true, at.head, at.relation, for_tail.gradient, of_head, of_kind, width);
     else
-        query_gradient<true, true>(s.turn, true, at.head, at.relation, for_tail, of_head, of_kind, width);
-    if (for_head) query_gradient<false, false>(s.turn, false, at.tail, at.relation, for_head, of_tail, of_kind, width);
+        query_gradient<true, true>(s.turn, true, at.head, at.relation, for_tail.gradient, of_head, of_kind, width);
+    if (for_head.query)
+        query_gradient<false, false>(s.turn, false, at.tail, at.relation, for_head.gradient, of_tail, of_kind, width);
     keep(s, s.of_end, 2 * all, b, of_head);
     keep(s, s.of_end, 2 * all, all + b, of_tail);
 }

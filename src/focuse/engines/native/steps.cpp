@@ -103,9 +103,14 @@ EXPORT void update(const Step* step) {
     uint32_t* room = s.sorted + 7 * entries;
     Sorter<Kinds> by_relation(kinds, all, s.relation.rows, s.threads, room);
     uint32_t *kind_ids = room + 4 * all, *kind_entries = room + 5 * all;
+    const Sizes sizes(s.relation);
+    std::vector<float> of_kinds(sizes.asked() ? s.relation.rows * sizes.count() : 0);
     with_form(s.form, [&]<int form>() {
         in_parallel(s.threads, [&](int thread) {
             std::vector<float> gradient(s.relation.width);
+            const int64_t last = sizes.asked() ? part(s.relation.rows, thread + 1, s.threads) : 0;
+            for (int64_t id = part(s.relation.rows, thread, s.threads); id < last; ++id)
+                sizes.measure(id, of_kinds.data() + id * sizes.count());
             by_entity.sort(thread, together, [&](uint32_t place, uint32_t id, uint32_t entry) INLINE_LAMBDA {
                 sorted.ids[place] = id;
                 sorted.pulls[place] = entities.pull(entry);
@@ -114,22 +119,21 @@ EXPORT void update(const Step* step) {
                 kind_ids[place] = id;
                 kind_entries[place] = entry;
             });
-            const auto rows = segments(s, sorted, entries, thread);
-            with_columns(s.columns, [&]<int columns>() {
-                for (int64_t from = 0; from < s.entity.width; from += columns)
-                    for (const Segment& segment : rows) update_block<form, columns>(s, segment, sorted.pulls, from);
-            });
-            update_relations(s, kind_ids, kind_entries, thread, gradient.data());
+            update_rows<form>(s, segments(s, sorted, entries, thread), sorted.pulls);
+            update_relations(s, kind_ids, kind_entries, sizes.asked() ? of_kinds.data() : nullptr, thread, gradient.data());
         });
     });
 }
 
-// The table that all triples share: its gradient is the sum over them, in their order.
-EXPORT void update_dense(const Step* step, float* values, float* first, float* second) {
-    float gradient[2] = {0.0f, 0.0f};
+// Adds the gradient of the slope and offset that all triples share: the sum over them, in their order.
+EXPORT void add_scale(const Step* step, float* gradient) {
     double sums[2] = {0.0, 0.0};
     for (int64_t b = 0; b < step->positives + step->hints; ++b)
         for (int c = 0; c < 2; ++c) sums[c] += step->of_scale[2 * b + c];
-    for (int c = 0; c < 2; ++c) gradient[c] = sums[c];
-    move_row(step->optimiser, values, first, second, gradient, 2, 0.0f, 0);
+    for (int c = 0; c < 2; ++c) gradient[c] += static_cast<float>(sums[c]);
+}
+
+// A tensor that all triples share.
+EXPORT void update_dense(const Step* step, float* values, float* first, float* second, float* gradient, int64_t count) {
+    move_row(step->optimiser, values, first, second, gradient, count, 0.0f, 0);
 }
