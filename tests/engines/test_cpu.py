@@ -14,7 +14,7 @@ from focuse.engines.native import library
 from focuse.errors import FocuseError
 from focuse.evaluation.known import Known
 from focuse.focus import Focus
-from focuse.models import DistMult, Model, make_model
+from focuse.models import DistMult, Model, Reciprocal, make_model
 from focuse.training.losses import LOSSES, Objective, SoftLabel, SquaredError, make_loss
 from focuse.training.negatives import SAMPLINGS, Sampler, draw, key_of
 from focuse.training.optimisers import make_optimiser
@@ -80,7 +80,9 @@ def assert_same(one: Case, other: Case, losses: tuple[list[float], list[float]])
         torch.testing.assert_close(other.optimiser.state()[name].float(), moment.float(), rtol=2e-3, atol=2e-4)
 
 
-def compare(model: str | Model, optimiser: str, objective: Objective | SoftLabel | SquaredError, **more: object) -> None:
+def compare(
+    model: str | Model, optimiser: str, objective: Objective | SoftLabel | SquaredError, **more: object
+) -> None:
     size = {name: more.pop(name) for name in ("width", "entities", "rows") if name in more}
     one, other = (Case(model, optimiser, **size) for _ in range(2))  # type: ignore[arg-type]
     losses = one.train(ReferenceEngine, objective, **more), other.train(CpuEngine, objective, **more)  # type: ignore[arg-type]
@@ -292,10 +294,14 @@ def test_a_model_of_its_own_way_is_left_to_the_reference() -> None:
     class Encoded(DistMult):
         encodes = True
 
+    class Adding(DistMult):
+        def extra(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+            return head.square().sum(-1)
+
     tables = {"entity": torch.randn(5, 4), "relation": torch.randn(2, 4)}
     optimiser = make_optimiser("row-adam", tables, 1e-2)
     assert type(make_engine("auto", DistMult(), tables, optimiser)) is CpuEngine
-    for model in (Bent(), Encoded()):
+    for model in (Bent(), Encoded(), Adding(), Reciprocal(Adding())):
         assert type(make_engine("auto", model, tables, optimiser)) is ReferenceEngine
         with pytest.raises(FocuseError, match="engine 'fused': it cannot compare"):
             make_engine("fused", model, tables, optimiser)
@@ -309,7 +315,7 @@ def test_a_model_of_its_own_way_is_left_to_the_reference() -> None:
 def test_sizes_of_complex_numbers(
     monkeypatch: pytest.MonkeyPatch, optimiser: str, scope: str, sampling: str, width: int
 ) -> None:
-    """n3: a number's two parts lie in different blocks of columns, and both must be as they were before either moved."""
+    """n3: parts of a number lie in different blocks of columns, and count as they were before either moved."""
     objective = objective_of("multiclass-nll", None)
     more = {"sampling": sampling, "scope": scope, "penalty": "n3:3e-1", "width": width}
     steps = fused_steps(monkeypatch)

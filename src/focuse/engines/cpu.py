@@ -5,8 +5,8 @@ positive's own corruptions are scored, judged and sent back in one loop; a pool 
 products of matrices, block by block. Gradients are gathered row by row and stepped on at once: there is no table of
 gradients, and an optimiser of rows touches the batch's rows alone.
 
-Of a model that is `plain()` the loops also make the queries. Any other that compares plainly is asked for its queries by
-torch, which takes their gradients back to the batch's rows and to dense tensors before anything moves.
+Of a model that is `plain()` the loops also make the queries. Any other that compares plainly makes them by torch, which
+takes their gradients back to the batch's rows and to dense tensors before anything moves.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class CpuEngine(ReferenceEngine):
         """As the reference's."""
         recipe = recipe_of(objective)
         own = [group for group in corruptions if group.side == "both"]
-        unknown = hints is not None and (recipe is None or recipe.loss != "squared-error")
+        # What rules infer is asked for tails in the loops: with two scores a triple that is but half of it.
+        unknown = hints is not None and (recipe is None or recipe.loss != "squared-error" or self.model.sided)
         unknown |= any(self.numbers(penalty, table) is None for table in TABLES)
         if recipe is None or unknown or len(own) not in (0, len(corruptions)) or len(own) > 1:
             return super().step(batch, corruptions, objective, beta, penalty, scale, hints, key)
@@ -122,7 +123,7 @@ class CpuEngine(ReferenceEngine):
         return step.update()
 
     def numbers(self, penalty: Penalty | None, table: str) -> tuple[int, int] | None:
-        """How many columns make a number whose size is penalised, and spans of a row that hold such; None: otherwise."""
+        """Columns that make a number whose size is penalised, and spans of a row that hold such; None: unlike that."""
         if penalty is None or not penalty.moduli:
             return 1, 1
         model = self.model.inner if isinstance(self.model, Reciprocal) else self.model
@@ -288,7 +289,8 @@ class _Step:
 
     def _back(self) -> dict[str, Tensor]:
         """The way back to what queries were made of; gradients of dense tensors."""
-        engine, dense = self.engine, {}
+        engine = self.engine
+        dense: dict[str, Tensor] = {}
         if self.queries is not None:
             shape = 2, self.all, self.width
             of_ends = engine.room("of_end", 2 * self.all * self.width).view(shape)
@@ -301,8 +303,14 @@ class _Step:
         return {name: gradient.contiguous() for name, gradient in dense.items()}
 
 
+def _adds(model: Model) -> bool:
+    """Whether a model has a loss of its own beside the objective."""
+    inner = model.inner if isinstance(model, Reciprocal) else model
+    return type(inner).extra is not Model.extra
+
+
 def _scaled(model: Model) -> bool:
-    """Whether scores are comparisons times `scale`; of models that compare plainly, all others leave them as they are."""
+    """Whether `finish` applies the dense `scale`; where a model compares plainly, it else leaves numbers alone."""
     probe = torch.zeros(1)
     return model.finish(probe) is not probe
 

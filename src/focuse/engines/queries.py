@@ -30,10 +30,10 @@ class Queries:
         head, kind, tail = self.rows
         self.asked = [model.query(head, kind, "tail"), model.query(tail, kind, "head")]
         if hints is not None:
-            more = hints.batch
-            self.rows.append(_leaf(F.embedding(more.head, tables["entity"])))
-            self.rows.append(_leaf(F.embedding(more.relation, tables["relation"])))
-            self.asked.append(model.query(*self.rows[3:], "tail"))
+            known = _leaf(F.embedding(hints.batch.head, tables["entity"]))
+            kind = _leaf(F.embedding(hints.batch.relation, tables["relation"]))
+            self.rows += [known, kind]
+            self.asked.append(model.query(known, kind, "tail"))
         self.count = len(batch)
         self.values = torch.zeros(2, sum(map(len, self.asked[::2])), tables["entity"].shape[1])
         for query, place in zip(self.asked, self._places(self.values), strict=True):

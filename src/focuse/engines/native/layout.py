@@ -17,7 +17,9 @@ def _fields(**groups: str) -> list[tuple[str, type]]:
 
 
 class TableLayout(ctypes.Structure):
-    _fields_ = _fields(pointer="values first second", long="rows width", int="power scope parts spans", float="strength")
+    _fields_ = _fields(
+        pointer="values first second", long="rows width", int="power scope parts spans", float="strength"
+    )
 
 
 class ObjectiveLayout(ctypes.Structure):

@@ -68,7 +68,7 @@ void pull_all(const Own& own, int64_t count, const float* slopes, float* gradien
 }
 
 // Focus and loss over a positive and scores that become slopes; dL/dx of the positive's comparison.
-float judge(const Step& s, const Stages& stages, int64_t b, float positive, float* scores, int64_t count) {
+INLINE float judge(const Step& s, const Stages& stages, int64_t b, float positive, float* scores, int64_t count) {
     Row row = stages.begin(s.objective, positive, s.weight[b]);
     stages.judge(s.objective, row, scores, count);
     const float of_positive = stages.finish(s.objective, row, positive, s.weight[b]);
@@ -78,20 +78,17 @@ float judge(const Step& s, const Stages& stages, int64_t b, float positive, floa
     return of_positive;
 }
 
-// The slopes of a positive's corruptions, all against its one score or, if it has two, each side's against its own.
+// The same for a positive with two scores: each side's corruptions against its own, the others hidden meanwhile.
 void judge_sides(const Step& s, const Stages& stages, int64_t b, Room& room, float of_positive[2]) {
     const int64_t count = s.count, all = s.positives + s.hints;
-    const uint8_t *tails = s.tails + b * count, *mask = s.mask ? s.mask + b * count : nullptr;
-    float *scores = room.scores.data(), *end = scores + room.scores.size(), *slope = s.slope + b * count;
-    std::fill_n(slope, count, 0.0f);
-    for (int side = 0; side <= s.sided; ++side) {
-        for (int64_t n = 0; n < count; ++n) {
-            const bool counts = (!s.sided || tails[n] != side) && (!mask || mask[n]);
-            scores[n] = counts ? room.comparisons[n] : HIDDEN;
-        }
-        std::fill(scores + count, end, HIDDEN);
-        of_positive[side] = judge(s, stages, b, s.comparison[side * all + b], scores, end - scores);
-        for (int64_t n = 0; n < count; ++n) slope[n] += scores[n];
+    const uint8_t* tails = s.tails + b * count;
+    float *scores = room.scores.data(), *slope = s.slope + b * count;
+    const int64_t padded = room.scores.size();
+    for (int side = 0; side < 2; ++side) {
+        for (int64_t n = 0; n < count; ++n) scores[n] = tails[n] != side ? room.comparisons[n] : HIDDEN;
+        std::fill(scores + count, scores + padded, HIDDEN);
+        of_positive[side] = judge(s, stages, b, s.comparison[side * all + b], scores, padded);
+        for (int64_t n = 0; n < count; ++n) slope[n] = (side ? slope[n] : 0.0f) + scores[n];
     }
 }
 
@@ -107,11 +104,22 @@ void own(const Step& s, const Stages& stages, int64_t b, Room& room) {
     s.comparison[b] = compare<form>(for_tails, at.tail, width);
     if (s.sided) s.comparison[s.positives + s.hints + b] = compare<form>(for_heads, at.head, width);
     const Own own{s, s.corruptions + b * count, s.tails + b * count, for_tails};
-    compare_all<form>(own, count, room.comparisons.data());
+    float *scores = room.scores.data(), *slope = s.slope + b * count, of_positive[2] = {};
+    const int64_t padded = room.scores.size();
+    std::fill(scores + count, scores + padded, HIDDEN);
+    compare_all<form>(own, count, scores);
+    if (s.mask)
+        for (int64_t n = 0; n < count; ++n)
+            if (!s.mask[b * count + n]) scores[n] = HIDDEN;
+    if (form == L2 || s.sided) std::copy_n(scores, count, room.comparisons.data());
     s.loss[b] = 0.0;
     s.of_scale[2 * b] = s.of_scale[2 * b + 1] = 0.0f;
-    float of_positive[2] = {}, *slope = s.slope + b * count;
-    judge_sides(s, stages, b, room, of_positive);
+    if (s.sided) {
+        judge_sides(s, stages, b, room, of_positive);
+    } else {
+        of_positive[0] = judge(s, stages, b, s.comparison[b], scores, padded);
+        std::copy_n(scores, count, slope);
+    }
     if (form == L2)
         for (int64_t n = 0; n < count; ++n) slope[n] = by_distance<form>(slope[n], room.comparisons[n]);
     float* gradients = room.gradients.data();

@@ -135,7 +135,7 @@ void clear_sums(const Step& s, int share, int shares) {
 }
 
 // What to look for on a side of a triple.
-void query_of(const Step& s, int64_t b, const Triple& at, bool of_tail, float* query) {
+INLINE void query_of(const Step& s, int64_t b, const Triple& at, bool of_tail, float* query) {
     const int64_t width = s.entity.width;
     if (s.turn == GIVEN)
         std::copy_n(s.given + (of_tail ? b : s.positives + s.hints + b) * width, width, query);
@@ -171,7 +171,7 @@ void hand_back(const Step& s, int64_t b, const Triple& at, const Asked& for_tail
 // From the gradients of both queries and of the positive's comparison to those of head, relation and tail; `room` for
 // two rows. Hints have no query for heads.
 template <int form>
-void settle(const Step& s, int64_t b, const Triple& at, const Asked& for_tail, const Asked& for_head, float* room) {
+INLINE void settle(const Step& s, int64_t b, const Triple& at, const Asked& for_tail, const Asked& for_head, float* room) {
     const int64_t width = s.entity.width, all = s.positives + s.hints;
     const bool summed = s.summed && b < s.positives;
     float *of_head = room, *of_tail = room + width;
