@@ -123,8 +123,8 @@ def command(
     loss: Annotated[
         str | None,
         typer.Option(
-            help="multiclass-nll, pairwise-nll, nll, bce, margin[:M], self-adversarial[:M,T]; UKGE's is squared-error "
-            "[default: multiclass-nll]."
+            help="multiclass-nll, pairwise-nll, nll, bce, margin[:M], self-adversarial[:M,T], confidence-margin[:M,P]; "
+            "squared-error for models of a confidence [default: multiclass-nll; GTransE: confidence-margin]."
         ),
     ] = None,
     reduction: Annotated[str | None, typer.Option(help="sum or mean over the batch [default: sum].")] = None,
@@ -199,6 +199,13 @@ def command(
     ] = None,
     soft_logic_size: Annotated[
         int | None, typer.Option(help="UKGE: inferred triples drawn for a batch [default: 64].")
+    ] = None,
+    semi_supervised: Annotated[
+        str | None,
+        typer.Option(
+            help="Models of a confidence: pool[:start=,wait=,growth=,share=,size=], corruptions learnt from with their "
+            "estimated confidence, or none [default: none; PASSLEAF: pool]."
+        ),
     ] = None,
     judge: Annotated[
         str | None, typer.Option(help="Validation looks at mrr, or for UKGE at mse [default: auto, by the model].")

@@ -143,6 +143,20 @@ Step = Callable[[Tensor, float | Tensor, int | Tensor], float | Tensor]
 Steps = Callable[[Sequence[Tensor], float, Sequence[int]], float | Tensor]
 
 
+@runtime_checkable
+class ModelObjective(Protocol):
+    """An objective that looks at what the model makes of a score: a step gives it the model as it sees it."""
+
+    def over(self, model: Model) -> ModelObjective: ...
+
+    def shortfall(self, score: Tensor, bound: Tensor) -> Tensor:
+        """The loss of hints, in place of their own."""
+
+    def __call__(
+        self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Tensor | None, beta: float | Tensor
+    ) -> Tensor: ...
+
+
 class Penalty(Protocol):
     """A regulariser: of whole tables, or of the rows of the batch's triples."""
 

@@ -10,7 +10,17 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from focuse.engines.base import Batch, Corruptions, Hints, ObjectiveFunction, Penalty, Step, Steps, TableOptimiser
+from focuse.engines.base import (
+    Batch,
+    Corruptions,
+    Hints,
+    ModelObjective,
+    ObjectiveFunction,
+    Penalty,
+    Step,
+    Steps,
+    TableOptimiser,
+)
 from focuse.engines.ranking import distances
 from focuse.models import Model, Side
 
@@ -158,6 +168,9 @@ class ReferenceEngine:
         model = self.model.with_dense(dense).in_training(key)
         if model.encodes or self._columns is not None:
             entity.values, relation.values = self._encoded(model, entity.leaf, relation.leaf, entity.ids)
+        if isinstance(objective, ModelObjective):
+            objective = objective.over(model)
+            hints = None if hints is None else replace(hints, loss=objective.shortfall)
         ends = entity.rows(batch.head), relation.rows(batch.relation), entity.rows(batch.tail)
         queries = _queries(model, *ends) if model.sided else {}
         positive = _positives(model, *ends, queries)

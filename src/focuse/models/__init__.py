@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from focuse.models.base import Context, Form, Model, Side, TripleModel
 from focuse.models.checking import check_model
+from focuse.models.beurre import Beurre
 from focuse.models.complex import ComplEx
 from focuse.models.conve import ConvE
 from focuse.models.convkb import ConvKB
@@ -20,17 +21,21 @@ from focuse.models.registry import find, remember
 from focuse.models.rescal import Rescal
 from focuse.models.rotate import RotatE
 from focuse.models.simple import SimplE
+from focuse.models.gtranse import GTransE
+from focuse.models.passleaf import PassleafComplEx, PassleafRotatE
+from focuse.models.reciprocal import Reciprocal
+from focuse.models.suke import Suke
 from focuse.models.transe import TransE, TransEL2
 from focuse.models.transea import TransEA
 from focuse.models.tucker import TuckER
 from focuse.models.ukge import UkgeLogi, UkgeRect
 
 KINDS: tuple[type[Model], ...] = (
-    *(TransE, TransEL2, RotatE, PairRE),
+    *(TransE, TransEL2, GTransE, RotatE, PairRE),
     *(DistMult, ComplEx, QuatE, HolE, SimplE, CP, Rescal, TuckER),
     *(ConvE, ConvKB, KBGAT),
     *(LiteralEDistMult, LiteralEComplEx, TransEA, KBLRN),
-    *(UkgeRect, UkgeLogi),
+    *(UkgeRect, UkgeLogi, PassleafComplEx, PassleafRotatE, Suke, Beurre),
 )
 MODELS: dict[str, type[Model]] = {kind.name: kind for kind in KINDS}
 
@@ -70,6 +75,7 @@ __all__ = [
     "KBGAT",
     "KBLRN",
     "MODELS",
+    "Beurre",
     "ComplEx",
     "Context",
     "ConvE",
@@ -82,11 +88,16 @@ __all__ = [
     "Model",
     "PairRE",
     "QuatE",
+    "GTransE",
+    "Model",
+    "PassleafComplEx",
+    "PassleafRotatE",
     "Reciprocal",
     "Rescal",
     "RotatE",
     "Side",
     "SimplE",
+    "Suke",
     "TransE",
     "TransEA",
     "TransEL2",

@@ -57,11 +57,12 @@ class Model(ABC):
 
     A model of an own form whose scores are distances with a minus, never above 0, says so (`distance`).
     A model whose scores mean a probability is `confident`; `curve` names what `trained` does where it is one of
-    focus.py's non-linearities. `defaults` are settings that suit it better than the general ones, `largest_batch`
-    bounds the batches that are chosen for it, `spread` is its first embeddings' deviation (None: Xavier's), `parts`
-    how many real numbers make one of its numbers (2: complex ones), `multiple` what must divide its dimension. To rank
-    against every entity takes a `dear` model too long. One that is `one_way` asks for tails only: it needs reciprocal
-    relations. One that is `parted` bounds its memory itself.
+    focus.py's non-linearities; one that is also `structured` tells apart from it whether a triple is a fact. `defaults`
+    are settings that suit it better than the general ones, `largest_batch` bounds the batches that are chosen for it,
+    `spread` is its first embeddings' deviation (None: Xavier's), `parts` how many real numbers make one of its numbers
+    (2: complex ones), `multiple` what must divide its dimension. To rank against every entity takes a `dear` model too
+    long. One that is `one_way` asks for tails only: it needs reciprocal relations. One that is `parted` bounds its
+    memory itself.
     """
 
     name: ClassVar[str]
@@ -70,6 +71,7 @@ class Model(ABC):
     sided: ClassVar[bool] = False
     distance: ClassVar[bool] = False
     confident: ClassVar[bool] = False
+    structured: ClassVar[bool] = False
     curve: ClassVar[str] = "other"
     spread: ClassVar[float | None] = None
     parts: ClassVar[int] = 1
@@ -154,6 +156,10 @@ class Model(ABC):
     def confidence(self, score: Tensor) -> Tensor:
         """The probability that a score means, in [0, 1]; only for a `confident` model."""
         raise NotImplementedError(f"{self.name}: its scores mean no probability")
+
+    def structure(self, score: Tensor) -> Tensor:
+        """How likely a triple is a fact, whatever its weight; only for a `structured` model."""
+        raise NotImplementedError(f"{self.name}: it does not tell structure from confidence")
 
     def compares_plainly(self) -> bool:
         """Whether `form` and at most a dense `scale` say all about a comparison: rows are compared as they are."""

@@ -16,8 +16,8 @@ from torch import Tensor
 from focuse.models.base import Context, Model, Side
 
 SAME = (
-    "name", "form", "distance", "confident", "curve", "spread", "parts", "dear", "encodes", "rowwise", "wants", "kept",
-    "share",
+    "name", "form", "distance", "confident", "structured", "curve", "spread", "parts", "dear", "encodes", "rowwise",
+    "wants", "kept", "share",
     "largest_batch",
 )  # fmt: skip
 
@@ -83,6 +83,9 @@ class Reciprocal(Model):
 
     def confidence(self, score: Tensor) -> Tensor:
         return self.inner.confidence(score)
+
+    def structure(self, score: Tensor) -> Tensor:
+        return self.inner.structure(score)
 
     def compares_plainly(self) -> bool:
         return self.inner.compares_plainly()

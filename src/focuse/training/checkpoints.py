@@ -7,7 +7,7 @@ numbers.safetensors      numbers of entities, where there are some
 columns.safetensors      of several weight columns: their normalisers and importances
 normaliser.safetensors   arrays of the weight normaliser
 history.jsonl            one line an epoch
-checkpoint.safetensors   tables, optimiser, best tables and stopping state, replaced whole
+checkpoint.safetensors   tables, optimiser, best tables, pool and stopping state, replaced whole
 model.safetensors        the final tables
 calibration.safetensors  from scores to weights; made when first asked for
 """
@@ -75,6 +75,7 @@ class Checkpoint:
     optimiser: Tables
     best: Tables | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
+    pool: Tables = field(default_factory=dict)
 
     def final(self) -> Tables:
         """The tables to predict with: the best if validation chose, else the last."""
@@ -171,6 +172,7 @@ class Store:
         tensors = {f"table/{name}": value for name, value in checkpoint.tables.items()}
         tensors |= {f"optimiser/{name}": value for name, value in checkpoint.optimiser.items()}
         tensors |= {f"best/{name}": value for name, value in (checkpoint.best or {}).items()}
+        tensors |= {f"pool/{name}": value for name, value in checkpoint.pool.items()}
         self._write_tensors("checkpoint.safetensors", tensors, {"progress": json.dumps(asdict(checkpoint.progress))})
         self.last_saved = time.monotonic()
 
@@ -192,7 +194,7 @@ class Store:
         if not path.exists():
             return None
         tensors, metadata = _read_tensors(path, device)
-        parts: dict[str, Tables] = {"table": {}, "optimiser": {}, "best": {}}
+        parts: dict[str, Tables] = {"table": {}, "optimiser": {}, "best": {}, "pool": {}}
         with _reading(path):
             progress = Progress(**json.loads(metadata["progress"]))
             for key, value in tensors.items():
@@ -201,7 +203,7 @@ class Store:
             if not {"entity", "relation"} <= set(parts["table"]):
                 raise ValueError("no tables in it")
         history = [row for row in self.history() if row["epoch"] <= progress.epoch]
-        return Checkpoint(progress, parts["table"], parts["optimiser"], parts["best"] or None, history)
+        return Checkpoint(progress, parts["table"], parts["optimiser"], parts["best"] or None, history, parts["pool"])
 
     def rewind(self, history: list[dict[str, Any]]) -> None:
         """Drop lines of history that lie after the checkpoint, and files that a killed process left half-written."""

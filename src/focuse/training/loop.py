@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from focuse.engines import Batch, Hints, make_engine
+from focuse.engines import Batch, Hints, ReferenceEngine, make_engine
 from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.evaluate import ids_of, known_facts
 from focuse.evaluation.sampled import sample_size
@@ -31,12 +31,13 @@ from focuse.training.chances import make_chances
 from focuse.training.checkpoints import Checkpoint, Progress, Store
 from focuse.training.columns import TrainingRows
 from focuse.training.interrupts import interruptible
-from focuse.training.losses import Objective, SoftLabel, SquaredError, make_loss
+from focuse.training.losses import Objective, SoftLabel, SquaredError, TwoEvaluators, make_loss
 from focuse.training.negatives import Place, Sampler, draw, generator, key_of
 from focuse.training.numbers import context_of
 from focuse.training.optimisers import make_optimiser
 from focuse.training.progress import Reporter
 from focuse.training.regularisers import make_regulariser
+from focuse.training.semisupervised import Pool, make_schedule
 from focuse.training.settings import SQUARED_ERROR, Settings, checkpoint_interval
 from focuse.training.starting import started
 from focuse.training.stopping import Best, Judge, RankJudge, confidence_judge, make_judge
@@ -85,7 +86,12 @@ class Trainer:
         missing = None if label is None else missing_rivals(settings, label, self.sampler, facts)
         self.objective = make_objective(settings, self.focus, missing)
         self.penalty = make_regulariser(settings.regularizer, settings.regularize or "tables")
-        self.compute = self.engine.prepare(self._compute)
+        schedule = make_schedule(settings.semi_supervised)
+        held = checkpoint.pool if checkpoint else None
+        self.pool = None if schedule is None else Pool(schedule, settings.device, held)
+        # What a pool holds changes from step to step, so no engine can record its steps.
+        preparing = type(self.engine) if self.pool is None else ReferenceEngine
+        self.compute = preparing.prepare(self.engine, self._compute)
         self.shuffled: tuple[int, torch.Tensor] | None = None
         self.loss: float | torch.Tensor = self.progress.loss
         self.judge = self._make_judge(splits, normaliser)
@@ -192,12 +198,14 @@ class Trainer:
         scale = 1.0 / len(batch) if self.settings.reduction == "mean" else 1.0
         hints = self._hints(place)
         corruptions, key = self.sampler(batch, place), place if isinstance(place, int) else 0
+        if self.pool is not None:
+            batch, corruptions = self.pool(batch, corruptions, self.progress.epoch + 1, key, self.engine)
         return self.engine.step(batch, corruptions, self.objective, beta, self.penalty, scale, hints, key)
 
     def _hints(self, place: Place) -> Hints | None:
         """Some of what rules infer, drawn for this batch."""
         data, objective = self.inferred, self.objective
-        if data is None or not isinstance(objective, SquaredError) or isinstance(place, tuple):
+        if data is None or not isinstance(objective, SquaredError | TwoEvaluators) or isinstance(place, tuple):
             return None
         rows = draw(place ^ INFERRED, (self.settings.soft_logic_size,), len(data), data.head.device)
         return Hints(data.take(rows), objective.shortfall)
@@ -234,7 +242,8 @@ class Trainer:
     def checkpoint(self) -> Checkpoint:
         self._settle()
         optimiser = self.engine.optimiser.state() if self.engine.optimiser else {}
-        return Checkpoint(self.progress, self.engine.tables, optimiser, self.best.tables, self.history)
+        pool = self.pool.state() if self.pool is not None else {}
+        return Checkpoint(self.progress, self.engine.tables, optimiser, self.best.tables, self.history, pool)
 
     def _save_if_due(self, epoch_ends: bool) -> None:
         if self.store is None or self.progress.finished:
@@ -271,13 +280,15 @@ def label_of(settings: Settings, splits: Splits) -> Label | None:
 
 def make_objective(
     settings: Settings, focus: Focus | None, missing: float | None = None
-) -> Objective | SoftLabel | SquaredError:
+) -> Objective | SoftLabel | SquaredError | TwoEvaluators:
     """Focus and loss, the squared error of a model of confidence, or labels where `missing` rivals are given."""
     if missing is not None:
         return SoftLabel(missing)
     if settings.loss != SQUARED_ERROR:
         return Objective(make_loss(settings.loss), focus)
     model = settings.make_model()
+    if model.structured:
+        return TwoEvaluators(model.trained, model.structure, settings.soft_logic_weight)
     return SquaredError(model.trained, settings.soft_logic_weight, model.curve)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -17,6 +17,7 @@ from torch import Tensor
 from focuse.engines.base import Recipe
 from focuse.errors import FocuseError, choose
 from focuse.focus import Focus, parse_nonlinearity
+from focuse.models import Model
 from focuse.training.specs import parse_spec
 
 Mask = Tensor | None
@@ -64,6 +65,13 @@ def self_adversarial(
     return F.softplus(-(margin + positive)) + _count(share * F.softplus(negative + margin), mask)
 
 
+def confidence_margin(
+    positive: Tensor, negative: Tensor, mask: Mask, weight: Tensor, margin: float = 1.0, power: float = 1.0
+) -> Tensor:
+    """Σ max(0, wᵖ·margin + h⁻ − h⁺): a positive must win by the more the heavier it is (GTransE, 2019)."""
+    return _count(F.relu(negative + (margin * weight.pow(power) - positive)[:, None]), mask)
+
+
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "multiclass-nll": multiclass_nll,
     "pairwise-nll": pairwise_nll,
@@ -71,19 +79,23 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "bce": bce,
     "margin": margin,
     "self-adversarial": self_adversarial,
+    "confidence-margin": confidence_margin,
 }
+WEIGHTED = frozenset({"confidence-margin"})  # they take the weights as well
 
 
 def make_loss(text: str) -> Loss:
     """The loss written as 'name' or 'name:parameter=value,…', for example 'margin:margin=2'."""
     name, plain, named = parse_spec(text, "loss")
     loss = LOSSES[choose("loss", name, LOSSES)]
-    options = list(inspect.signature(loss).parameters)[3:]
+    options = list(inspect.signature(loss).parameters)[4 if name in WEIGHTED else 3 :]
     if len(plain) > len(options) or not set(named) <= set(options):
         known = f"it takes {', '.join(options)}" if options else "it takes no numbers"
         raise FocuseError(f"loss {text!r}: {known}")
     if named.get("temperature", 0.0) < 0 or (plain[1:2] and plain[1] < 0):
         raise FocuseError(f"loss {text!r}: give a temperature of at least 0")
+    if name in WEIGHTED and min([*named.values(), *plain], default=0.0) < 0:
+        raise FocuseError(f"loss {text!r}: give numbers of at least 0")
     defaults = {option: inspect.signature(loss).parameters[option].default for option in options}
     return NamedLoss(name, defaults | dict(zip(options, plain, strict=False)) | named)
 
@@ -95,8 +107,13 @@ class NamedLoss:
     name: str
     numbers: dict[str, float]
 
-    def __call__(self, positive: Tensor, negative: Tensor, mask: Mask) -> Tensor:
-        return LOSSES[self.name](positive, negative, mask, **self.numbers)
+    @property
+    def weighted(self) -> bool:
+        """Whether it takes the weights as well."""
+        return self.name in WEIGHTED
+
+    def __call__(self, positive: Tensor, negative: Tensor, mask: Mask, *weight: Tensor) -> Tensor:
+        return LOSSES[self.name](positive, negative, mask, *weight, **self.numbers)
 
 
 @dataclass(frozen=True)
@@ -111,8 +128,8 @@ class Objective:
 
     @property
     def recipe(self) -> Recipe | None:
-        """The same in words, None for a loss that is not one of LOSSES."""
-        if not isinstance(self.loss, NamedLoss):
+        """The same in words, None for a loss that is not one of LOSSES or takes weights."""
+        if not isinstance(self.loss, NamedLoss) or self.loss.weighted:
             return None
         kind, shift = parse_nonlinearity(self.focus.nonlinearity) if self.focus else ("linear", 0.0)
         return Recipe(self.loss.name, kind, shift, self.focus is not None, **self.loss.numbers)
@@ -121,6 +138,8 @@ class Objective:
         _fitting(positive, negative, mask)
         if self.focus is not None:
             positive, negative = self.focus(positive, negative, weight, beta)
+        if isinstance(self.loss, NamedLoss) and self.loss.weighted:
+            return self.loss(positive, negative, mask, weight)
         return self.loss(positive, negative, mask)
 
 
@@ -184,6 +203,30 @@ class SquaredError:
     def shortfall(self, score: Tensor, bound: Tensor) -> Tensor:
         """The rules' part: scores [S], inferred confidences [S] -> []."""
         return self.share * F.relu(bound - self.phi(score)).square().mean()
+
+
+@dataclass(frozen=True)
+class TwoEvaluators:
+    """SUKE's objective: beside the squared error of φ that of a structure s, which is 1 for facts and 0 for others.
+
+    (φ(f⁺) − w)² + mean φ(f⁻)² + (s(f⁺) − 1)² + mean s(f⁻)². Both are of the model as a step sees it (`over`).
+    """
+
+    phi: Callable[[Tensor], Tensor]
+    structure: Callable[[Tensor], Tensor]
+    share: float = 0.2
+
+    def over(self, model: Model) -> TwoEvaluators:
+        """The same for what `model` makes of a score."""
+        return replace(self, phi=model.trained, structure=model.structure)
+
+    def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
+        of_facts = SquaredError(self.structure)(positive, negative, torch.ones_like(weight), mask, beta)
+        return SquaredError(self.phi)(positive, negative, weight, mask, beta) + of_facts
+
+    def shortfall(self, score: Tensor, bound: Tensor) -> Tensor:
+        """The rules' part: scores [S], inferred confidences [S] -> []."""
+        return SquaredError(self.phi, self.share).shortfall(score, bound)
 
 
 def _fitting(positive: Tensor, negative: Tensor, mask: Mask) -> None:

@@ -16,10 +16,11 @@ from focuse.graph.graph import DUPLICATE_POLICIES, Graph
 from focuse.graph.weights import NORMALISERS, default_normaliser
 from focuse.models import MODELS, Model, kind_of, make_model, name_of
 from focuse.training.chances import check_chances
-from focuse.training.losses import make_loss
+from focuse.training.losses import WEIGHTED, make_loss
 from focuse.training.negatives import SAMPLINGS
 from focuse.training.optimisers import LEARNING_RATES, OPTIMISERS
 from focuse.training.regularisers import SCOPES, make_regulariser
+from focuse.training.semisupervised import make_schedule
 from focuse.training.specs import parse_named, worded
 
 FOCUSES = ("label", "paper", "off")
@@ -74,6 +75,7 @@ class Settings:
     soft_logic_weight: float = 0.2
     soft_logic_size: int = 64
     attribute_share: float | None = None
+    semi_supervised: str = "none"
     judge: str = "auto"
     check_every: int = 5
     patience: int = 8
@@ -106,6 +108,8 @@ class Settings:
             usual.pop("negatives", None)
         if "optimizer" in given:  # and so is a learning rate
             usual.pop("lr", None)
+        if takes_weights(given.get("loss")):
+            usual.setdefault("focus", "off")
         if means_the_papers_layer(given):
             usual.setdefault("focus", "paper")
         given = {**usual, **given}
@@ -206,6 +210,10 @@ class Settings:
             raise FocuseError(f"model {self.model!r} learns weights by the loss {SQUARED_ERROR!r}, not {self.loss!r}")
         if confident and self.focus != "off":
             raise FocuseError(f"model {self.model!r} learns the weights themselves; its focus is 'off'")
+        if takes_weights(self.loss) and self.focus != "off":
+            raise FocuseError(f"loss {self.loss!r} takes the weights itself; its focus is 'off'")
+        if make_schedule(self.semi_supervised) is not None and not confident:
+            raise FocuseError(f"a pool holds confidences, and the model {self.model!r} has none; leave it out")
         if not confident and (self.loss == SQUARED_ERROR or self.judge == "mse"):
             asked = f"loss {self.loss!r}" if self.loss == SQUARED_ERROR else f"judge {self.judge!r}"
             names = " or ".join(name for name, kind in MODELS.items() if kind.confident)
@@ -267,6 +275,15 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def takes_weights(loss: object) -> bool:
+    """Whether a loss, as it is written, looks at weights by itself.
+
+    >>> takes_weights("confidence-margin:margin=2"), takes_weights("margin:2")
+    (True, False)
+    """
+    return isinstance(loss, str) and loss.partition(":")[0].strip() in WEIGHTED
 
 
 def means_the_papers_layer(given: Mapping[str, Any]) -> bool:
