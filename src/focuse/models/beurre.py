@@ -5,8 +5,8 @@ vol(box)   = Π ln(1 + e^(high − low − 2γβ))
 H ∩ T      = from β ln(e^(H.low/β) + e^(T.low/β)) to −β ln(e^(−H.high/β) + e^(−T.high/β))
 
 Corners are Gumbel variables of scale β: boxes apart overlap a little, and learn. The score is ln φ, never above 0.
-Volumes are those of the authors' code, whose softplus has temperature 1 (their paper's has β). The constraints on
-transitive and composed relations are left out.
+Volumes are those of the authors' code (in their paper β is also softplus's temperature). Constraints on relations
+(transitive, composed) are left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from focuse.models.base import Form, Model, Side
 from focuse.models.boxes import box, first_boxes, first_maps, intersection, log_volume
-from focuse.models.logistic import Logistic
+from focuse.models.logistic import POOLED
 
 BETA = 0.01
 
@@ -30,8 +30,8 @@ class Beurre(Model):
     form: ClassVar[Form] = "other"
     confident = True
     spread = 1.0
-    largest_batch = 2048
-    defaults: ClassVar[Mapping[str, Any]] = {**Logistic.defaults, "dim": 64}
+    largest_batch = 512
+    defaults: ClassVar[Mapping[str, Any]] = {**POOLED, "dim": 64, "negatives": 10}
 
     def entity_width(self, dim: int) -> int:
         return 2 * dim

@@ -23,9 +23,11 @@ def box(rows: Tensor, mapping: Tensor) -> Tensor:
 
 
 def intersection(one: Tensor, other: Tensor, beta: float) -> Tensor:
-    """The box that both share; its extents may be below 0."""
-    low, high = ((first, second) for first, second in zip(one.chunk(2, -1), other.chunk(2, -1), strict=True))
-    return torch.cat([_largest(*low, beta), -_largest(-high[0], -high[1], beta)], dim=-1)
+    """The box that both share, its corners softened over β; its extents may be below 0."""
+    (low, high), (other_low, other_high) = one.chunk(2, -1), other.chunk(2, -1)
+    # β ln(e^(a/β) + e^(b/β)) is b + β ln(1 + e^((a − b)/β)): one softplus, and nothing overflows.
+    low = other_low + F.softplus(low - other_low, beta=1 / beta)
+    return torch.cat([low, other_high - F.softplus(other_high - high, beta=1 / beta)], dim=-1)
 
 
 def log_volume(boxes: Tensor, beta: float) -> Tensor:
@@ -33,11 +35,6 @@ def log_volume(boxes: Tensor, beta: float) -> Tensor:
     low, high = boxes.chunk(2, -1)
     extent = high - low - 2 * GAMMA * beta
     return torch.where(extent < FAR, extent, F.softplus(extent.clamp(min=FAR)).log()).sum(-1)
-
-
-def _largest(one: Tensor, other: Tensor, beta: float) -> Tensor:
-    """β ln(e^(a/β) + e^(b/β)), never below either."""
-    return torch.maximum(one, other) + beta * F.softplus(-(one - other).abs() / beta)
 
 
 def first_boxes(values: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 φ = 1 / (1 + e^−(w f + b)), w and b learnt
 f = Re Σ hᵢ rᵢ conj(tᵢ)                      `passleaf-complex`
-f = 2 − (1/k) Σ |hᵢ e^(i rᵢ) − tᵢ|²          `passleaf-rotate`: a relation turns each complex number by an angle
+f = 2 − (1/k) Σ |hᵢ e^(i rᵢ) − tᵢ|²          `passleaf-rotate`: a relation turns each of k complex numbers by an angle
 
 The pool is a matter of training (training/semisupervised.py) and serves every model of a confidence.
 """
@@ -18,9 +18,9 @@ from torch import Tensor
 
 from focuse.models.base import Model, Side
 from focuse.models.complex import ComplEx
-from focuse.models.logistic import Logistic
+from focuse.models.logistic import POOLED, Logistic
 
-DEFAULTS: Mapping[str, Any] = {**Logistic.defaults, "semi_supervised": "pool"}
+DEFAULTS: Mapping[str, Any] = {**POOLED, "semi_supervised": "pool"}
 
 
 class PassleafComplEx(Logistic, ComplEx):
@@ -31,11 +31,11 @@ class PassleafComplEx(Logistic, ComplEx):
 
 
 class PassleafRotatE(Logistic, Model):
-    """Confidence by the squared distance of RotatE: k complex numbers an entity, k angles a relation."""
+    """Confidence by RotatE's squared distance |q − c|² = |q|² + |c|² − 2 q·c: a pool is one matrix product."""
 
     name = "passleaf-rotate"
-    form = "l2"
-    scales = False  # `finish` squares first
+    form = "dot"
+    scales = False  # `finish` adds the 2
     defaults = DEFAULTS
 
     def entity_width(self, dim: int) -> int:
@@ -47,12 +47,12 @@ class PassleafRotatE(Logistic, Model):
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         angle = relation if side == "tail" else -relation
         real, imaginary = known.chunk(2, -1)
-        cosine, sine = angle.cos(), angle.sin()
-        turned = torch.cat([real * cosine - imaginary * sine, real * sine + imaginary * cosine], dim=-1)
-        return self.candidates(turned, relation, side)
+        turned = real * angle.cos() - imaginary * angle.sin(), real * angle.sin() + imaginary * angle.cos()
+        size, one = known.square().sum(-1, keepdim=True), torch.ones_like(known[..., :1])
+        return torch.cat([2 * turned[0], 2 * turned[1], -size, -one], dim=-1) / relation.shape[-1]
 
     def candidates(self, rows: Tensor, relation: Tensor, side: Side) -> Tensor:
-        return rows / math.sqrt(rows.shape[-1] / 2)  # squared distances are then means over k
+        return torch.cat([rows, torch.ones_like(rows[..., :1]), rows.square().sum(-1, keepdim=True)], dim=-1)
 
     def finish(self, product: Tensor) -> Tensor:
-        return super().finish(2.0 - product.square())
+        return super().finish(2.0 + product)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from focuse.models.distmult import DistMult
-from focuse.models.logistic import Logistic
+from focuse.models.logistic import POOLED
 
 
 class Suke(DistMult):
@@ -29,7 +29,7 @@ class Suke(DistMult):
     spread = 0.3
     largest_batch = 512
     dense: Mapping[str, Tensor] = {"evaluators": torch.tensor([[1.0, 0.0], [1.0, 0.0]])}  # w, b of each
-    defaults: ClassVar[Mapping[str, Any]] = Logistic.defaults
+    defaults: ClassVar[Mapping[str, Any]] = POOLED
 
     def structure(self, score: Tensor) -> Tensor:
         return self._evaluate(score, 0)

@@ -79,15 +79,14 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "bce": bce,
     "margin": margin,
     "self-adversarial": self_adversarial,
-    "confidence-margin": confidence_margin,
 }
-WEIGHTED = frozenset({"confidence-margin"})  # they take the weights as well
+WEIGHTED: dict[str, Callable[..., Tensor]] = {"confidence-margin": confidence_margin}  # they take the weights as well
 
 
 def make_loss(text: str) -> Loss:
     """The loss written as 'name' or 'name:parameter=value,…', for example 'margin:margin=2'."""
     name, plain, named = parse_spec(text, "loss")
-    loss = LOSSES[choose("loss", name, LOSSES)]
+    loss = (LOSSES | WEIGHTED)[choose("loss", name, LOSSES | WEIGHTED)]
     options = list(inspect.signature(loss).parameters)[4 if name in WEIGHTED else 3 :]
     if len(plain) > len(options) or not set(named) <= set(options):
         known = f"it takes {', '.join(options)}" if options else "it takes no numbers"
@@ -113,7 +112,7 @@ class NamedLoss:
         return self.name in WEIGHTED
 
     def __call__(self, positive: Tensor, negative: Tensor, mask: Mask, *weight: Tensor) -> Tensor:
-        return LOSSES[self.name](positive, negative, mask, *weight, **self.numbers)
+        return (LOSSES | WEIGHTED)[self.name](positive, negative, mask, *weight, **self.numbers)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,155 @@
+"""The models of uncertain graphs side by side: errors of weights and ranks, beside what was published.
+
+python benchmarks/uncertain.py --results docs/results/uncertain.jsonl                # the table of what that file holds
+python benchmarks/uncertain.py --results more.jsonl --train --models beurre suke     # trains these, then the table
+
+Settings are the models' defaults but for those in SETTINGS, which keep a training within some ten minutes of one core.
+Errors are those of the confidence itself: on the facts of test, and on UKGE's file, where every other triple is false.
+Ranks are filtered; those of boxes are of 1,000 test triples drawn by chance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+GRAPHS = ("nl27k",)
+POOL = "pool:start=10,wait=5"
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gtranse": {"epochs": 40, "dim": 200, "loss": "confidence-margin:margin=10,power=2", "sampling": "shared"},
+    "ukge-logi": {"epochs": 60, "sampling": "shared", "negatives": 64, "optimizer": "row-adam"},
+    "passleaf-complex": {"epochs": 60, "semi_supervised": POOL},
+    "passleaf-rotate": {"epochs": 60, "semi_supervised": POOL},
+    "suke": {"epochs": 60},
+    "beurre": {"epochs": 30, "lr": 3e-3},
+}
+RANKED = {"beurre": 1000}
+# (MSE, MAE) on facts and (MSE, MAE) with UKGE's negatives, and the filtered MRR of tails. unKR: its result page
+# ("Filter", no confidence filter); UKGE and BEUrRE: the tables of their papers (BEUrRE's on a test file of its own).
+UNKR, PAPER = "unKR", "paper"
+PUBLISHED: dict[tuple[str, str], dict[str, Any]] = {
+    ("nl27k", "gtranse"): {"source": UNKR, "mrr": 0.265},
+    ("nl27k", "ukge-logi"): {"source": UNKR, "facts": (0.0291, 0.0594), "mrr": 0.567},
+    ("nl27k", "passleaf-complex"): {"source": UNKR, "facts": (0.0243, 0.0518), "mrr": 0.662},
+    ("nl27k", "passleaf-rotate"): {"source": UNKR, "facts": (0.0159, 0.0633), "mrr": 0.616},
+    ("nl27k", "beurre"): {
+        "source": f"{UNKR}, {PAPER}",
+        "facts": (0.0895, 0.2221),
+        "ukge": (0.0201, 0.0689),
+        "mrr": 0.242,
+    },
+    ("ppi5k", "gtranse"): {"source": UNKR, "mrr": 0.121},
+    ("ppi5k", "ukge-logi"): {"source": UNKR, "facts": (0.0036, 0.0230), "mrr": 0.745},
+    ("ppi5k", "passleaf-complex"): {"source": UNKR, "facts": (0.0035, 0.0227), "mrr": 0.702},
+    ("ppi5k", "passleaf-rotate"): {"source": UNKR, "facts": (0.0035, 0.0277), "mrr": 0.470},
+    ("ppi5k", "beurre"): {"source": UNKR, "facts": (0.0366, 0.1580), "mrr": 0.408},
+}
+
+
+def trained(graph: str, model: str, seed: int, more: dict[str, Any]) -> dict[str, Any]:
+    """The figures of one model."""
+    import torch
+
+    import focuse
+
+    torch.set_num_threads(1)
+    data = focuse.datasets.load(graph)
+    settings = {**SETTINGS.get(model, {}), **more}
+    started = time.process_time()
+    run = focuse.train(
+        data.train, valid=data.valid, test=data.test, model=model, seed=seed, burn_in=0, progress=False, **settings
+    )
+    seconds = time.process_time() - started
+    row = {"graph": graph, "model": model, "seed": seed, "settings": settings, "seconds": round(seconds)}
+    row["best_epoch"] = max(run.history, key=_better)["epoch"]
+    if run.engine.model.confident:
+        with_negatives = focuse.read(data.folder / "test_with_neg.tsv.gz").align(run.graph).graph
+        row |= {"facts": _errors(run, run.splits.test.graph), "ukge": _errors(run, with_negatives)}
+    return row | _ranks(run, RANKED.get(model))
+
+
+def _better(look: dict[str, Any]) -> float:
+    return float(look.get("valid_mrr", -look.get("valid_mse", np.inf)))
+
+
+def _errors(run: Any, graph: Any) -> tuple[float, float]:
+    """MSE and MAE of the model's own confidence."""
+    from focuse.evaluation.confidence import errors
+    from focuse.evaluation.evaluate import ids_of
+
+    found = errors(run.engine.model.confidence(run.engine.score(*ids_of(graph))).double().numpy(), graph.weight)
+    return round(found.mse, 5), round(found.mae, 5)
+
+
+def _ranks(run: Any, count: int | None) -> dict[str, Any]:
+    """Filtered MRR: of tails, of both sides, of the heaviest tenth, and ΔMRR."""
+    from dataclasses import replace
+
+    from focuse.evaluation.evaluate import evaluate, known_facts, rank_graph
+
+    splits = run.splits
+    known, test = known_facts([splits.train, splits.valid.graph, splits.test.graph]), splits.test
+    if count is not None:
+        chosen = np.sort(np.random.default_rng(0).choice(len(test.graph), count, replace=False))
+        test = replace(test, graph=test.graph.select(chosen))
+    found = evaluate(run.engine, test, splits.train, known, "worst", "sides", True, splits.valid.graph)
+    tails = 1 / rank_graph(run.engine, test.graph, known).filtered.ranks()[:, 0]
+    figures = {"mrr": tails.mean(), "both": found.all.mrr, "top": found.top.mrr, "delta": found.delta_mrr}
+    return {"ranked": len(test.graph), **{name: round(float(value), 4) for name, value in figures.items()}}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """One line a graph and model, published figures behind ours."""
+    lines = [
+        "| graph | model | facts: MSE / MAE | published | UKGE's test: MSE / MAE | published | MRR of tails | "
+        "published | top 10 % MRR / ΔMRR | minutes | published by |",
+        "| --- " * 11 + "|",
+    ]
+    for row in sorted(rows, key=lambda row: (row["graph"], list(SETTINGS).index(row["model"]))):
+        told = PUBLISHED.get((row["graph"], row["model"]), {})
+        cells = [row["graph"], f"`{row['model']}`"]
+        for name in ("facts", "ukge"):
+            cells += [_pair(row.get(name), 4), _pair(told.get(name), 4)]
+        cells += [_short(row["mrr"]), _short(told["mrr"]) if "mrr" in told else "–"]
+        cells += [f"{_short(row['top'])} / {_short(row['delta'])}", f"{row['seconds'] / 60:.0f}"]
+        cells += [told.get("source", "–")]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _pair(values: Any, digits: int) -> str:
+    return "–" if values is None else " / ".join(_short(value, digits) for value in values)
+
+
+def _short(value: float, digits: int = 3) -> str:
+    """A number below 1 as tables have it, without the 0 before its point."""
+    return f"{value:.{digits}f}".replace("0.", ".", 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--train", action="store_true")
+    parser.add_argument("--graphs", nargs="+", default=GRAPHS)
+    parser.add_argument("--models", nargs="+", default=list(SETTINGS))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--with", dest="more", default="{}", help="further settings, as JSON")
+    options = parser.parse_args()
+    if options.train:
+        for graph in options.graphs:
+            for model in options.models:
+                row = trained(graph, model, options.seed, json.loads(options.more))
+                print(json.dumps(row), flush=True)
+                with options.results.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+    rows = options.results.read_text().splitlines() if options.results.exists() else []
+    print(table([json.loads(line) for line in rows]))
+
+
+if __name__ == "__main__":
+    main()
