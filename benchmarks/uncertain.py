@@ -21,12 +21,12 @@ import numpy as np
 GRAPHS = ("nl27k",)
 POOL = "pool:start=10,wait=5"
 SETTINGS: dict[str, dict[str, Any]] = {
-    "gtranse": {"epochs": 40, "dim": 200, "loss": "confidence-margin:margin=10,power=2", "sampling": "shared"},
+    "gtranse": {"epochs": 20, "loss": "confidence-margin:margin=10,power=2", "sampling": "shared", "negatives": 16},
     "ukge-logi": {"epochs": 60, "sampling": "shared", "negatives": 64, "optimizer": "row-adam"},
     "passleaf-complex": {"epochs": 60, "semi_supervised": POOL},
-    "passleaf-rotate": {"epochs": 60, "semi_supervised": POOL},
-    "suke": {"epochs": 60},
-    "beurre": {"epochs": 30, "lr": 3e-3},
+    "passleaf-rotate": {"epochs": 30, "semi_supervised": POOL},
+    "suke": {"epochs": 30},
+    "beurre": {"epochs": 12, "lr": 3e-3},
 }
 RANKED = {"beurre": 1000}
 # (MSE, MAE) on facts and (MSE, MAE) with UKGE's negatives, and the filtered MRR of tails. unKR: its result page

@@ -178,9 +178,9 @@ class TestRefused:
         [
             (
                 "--model complex --soft-logic soft.tsv",
-                "soft logic and rules bear on confidences; train the model ukge-rect or ukge-logi, not 'complex'",
+                "soft logic and rules bear on confidences; train the model ukge-rect or ukge-logi or passleaf",
             ),
-            ("--rules rules.txt", "train the model ukge-rect or ukge-logi, not 'complex'"),
+            ("--rules rules.txt", "train the model ukge-rect or ukge-logi or passleaf"),
             ("--model ukge-logi --focus paper", "its focus is 'off'"),
             ("--model ukge-logi --loss nll", "by the loss 'squared-error', not 'nll'"),
             ("--model distmult --loss squared-error", "needs a model whose score is a confidence"),

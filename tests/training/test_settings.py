@@ -81,7 +81,7 @@ WRONG = [
     ({"model": "ukge-logi", "soft_logic_weight": float("inf")}, "soft_logic_weight inf"),
     ({"model": "ukge-logi", "soft_logic_weight": float("nan")}, "soft_logic_weight nan"),
     ({"model": "ukge-logi", "soft_logic_size": 0}, "soft_logic_size 0: give a whole number of at least 1"),
-    ({"model": "ukge"}, "unknown model 'ukge' (did you mean ukge-"),
+    ({"model": "ukge"}, "unknown model 'ukge' (did you mean suke or ukge-"),
     ({"epoch": 3}, "did you mean epochs"),
     ({"gamma": 3}, "unknown setting 'gamma'"),
 ]
