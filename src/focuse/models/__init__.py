@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from focuse.models.base import Context, Form, Model, Side, TripleModel
-from focuse.models.checking import check_model
 from focuse.models.beurre import Beurre
+from focuse.models.checking import check_model
 from focuse.models.complex import ComplEx
 from focuse.models.conve import ConvE
 from focuse.models.convkb import ConvKB
 from focuse.models.cp import CP
 from focuse.models.distmult import DistMult
+from focuse.models.gtranse import GTransE
 from focuse.models.hole import HolE
 from focuse.models.kbgat import KBGAT
 from focuse.models.kblrn import KBLRN
 from focuse.models.literale import LiteralEComplEx, LiteralEDistMult
 from focuse.models.pairre import PairRE
+from focuse.models.passleaf import PassleafComplEx, PassleafRotatE
 from focuse.models.quate import QuatE
 from focuse.models.reciprocal import Reciprocal
 from focuse.models.registry import find, remember
 from focuse.models.rescal import Rescal
 from focuse.models.rotate import RotatE
 from focuse.models.simple import SimplE
-from focuse.models.gtranse import GTransE
-from focuse.models.passleaf import PassleafComplEx, PassleafRotatE
-from focuse.models.reciprocal import Reciprocal
 from focuse.models.suke import Suke
 from focuse.models.transe import TransE, TransEL2
 from focuse.models.transea import TransEA
@@ -82,16 +81,15 @@ __all__ = [
     "ConvKB",
     "DistMult",
     "Form",
+    "GTransE",
     "HolE",
     "LiteralEComplEx",
     "LiteralEDistMult",
     "Model",
     "PairRE",
-    "QuatE",
-    "GTransE",
-    "Model",
     "PassleafComplEx",
     "PassleafRotatE",
+    "QuatE",
     "Reciprocal",
     "Rescal",
     "RotatE",
