@@ -251,10 +251,10 @@ def _opening() -> str:
         it is trained to the end (see [reproduction](reproduction.md) and [focus](focus.md)). k = {DIM}, or the next
         that a model can have; {BUDGET["epochs"]} epochs; {BUDGET["negatives"]} own corruptions a positive; one seed;
         the model's own defaults otherwise. FocusE is the paper's layer, labels have the sharpness {SHARPNESS:g}.
-        Models of confidence learn the weights in their own way, for {CONFIDENT["epochs"]} epochs. MRR is filtered, over {TEST:,}
-        test triples and both sides, ties at their worst. A model that is too dear to be ranked against all entities
-        meets {SAMPLE} drawn ones (“sampled”), which makes its figures higher: compare them with no other's. Seconds are
-        those of one core, for all cells of a line together.
+        Models of confidence learn the weights in their own way, for {CONFIDENT["epochs"]} epochs. MRR is filtered, over
+        {TEST:,} test triples and both sides, ties at their worst. A model that is too dear to be ranked against all
+        entities meets {SAMPLE} drawn ones (“sampled”), which makes its figures higher: compare them with no other's.
+        Seconds are those of one core, for all cells of a line together.
     """
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(["# Model cards", *map(_filled, paragraphs)])

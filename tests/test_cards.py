@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,3 +107,13 @@ def test_finished_cells_are_kept(
     cards.train(path, ["ukge-rect"], ["ppi5k", "nl27k"], workers=1)
     assert cards.read(path) == done
     assert len(list(cards.cells(["complex"], cards.DATA))) == 9
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("FOCUSE_DATA" not in os.environ, reason="needs the data sets")
+def test_a_committed_cell_can_be_trained_again(cards: ModuleType, rows: list[dict[str, Any]]) -> None:
+    row = next(row for row in rows if (row["model"], row["data"], row["focus"]) == ("distmult", "nl27k", "label"))
+    again = cards.trained(cards._cell(row))
+    assert {name: again[name] for name in cards.FIGURES} == pytest.approx(
+        {name: row[name] for name in cards.FIGURES}, abs=0.01
+    )

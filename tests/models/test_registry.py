@@ -312,18 +312,23 @@ SHORT = ["--dim", "4", "--epochs", "2", "--sharpness", "1", "--quiet"]
 
 def test_the_example_package_works_by_name_in_another_process(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "graph.tsv").write_text("\n".join("\t".join(map(str, row)) for row in TRIPLES))
-    command = ["-m", "focuse", "train", "graph.tsv", *SHORT, "--model"]
-    done = run([*command, "stretch", "--out", "named"], tmp_path, installed)
+    done = run(
+        ["-m", "focuse", "train", "graph.tsv", *SHORT, "--model", "stretch", "--out", "named"], tmp_path, installed
+    )
     assert done.returncode == 0, done.stderr
     assert 'model = "stretch"' in (tmp_path / "named" / "run.toml").read_text()
-    assert run([*command, "stretch_model:Stretch", "--out", "placed"], tmp_path, installed).returncode == 0
-    both = "import focuse; print(*(focuse.load(f).evaluate().all.mrr for f in ('named', 'placed')))"
-    one, other = run(["-c", both], tmp_path, installed).stdout.split()
+    both = """
+        import focuse
+        asked = {**focuse.read_settings("named/run.toml"), "model": "stretch_model:Stretch"}
+        focuse.train("graph.tsv", **asked, out="placed", progress=False)
+        print(*(focuse.load(folder).evaluate().all.mrr for folder in ("named", "placed")))
+    """
+    done = run(["-c", dedent(both)], tmp_path, installed)
+    assert done.returncode == 0, done.stderr
+    one, other = done.stdout.split()
     assert one == other
-    without = run(["-m", "focuse", "evaluate", "named"], tmp_path)
-    assert without.returncode == 2
-    assert "unknown model 'stretch'" in without.stderr
-    assert "Traceback" not in without.stderr
+    with pytest.raises(FocuseError, match=r"run\.toml: unknown model 'stretch'.* focuse\.load\(.*model=MyModel\)"):
+        focuse.load(tmp_path / "named")  # here it is not installed
 
 
 def test_a_scripts_own_class_in_another_process(tmp_path: Path) -> None:
@@ -339,11 +344,8 @@ def test_a_scripts_own_class_in_another_process(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(script)
     assert run(["mine.py", "train"], tmp_path).stdout == "__main__:Far\n"
     assert run(["mine.py", "again"], tmp_path).stdout == "__main__:Far\n"
-    shell = run(["-m", "focuse", "evaluate", "run"], tmp_path)
-    assert shell.returncode == 2
-    assert "run/run.toml: model '__main__:Far'" in shell.stderr
-    assert "focuse.load('run', model=MyModel)" in shell.stderr
-    assert "Traceback" not in shell.stderr
+    with pytest.raises(FocuseError, match=r"run\.toml: model '__main__:Far': .* focuse\.load\(.*model=MyModel\)"):
+        focuse.load(tmp_path / "run")
 
 
 def test_the_example_and_its_package_score_alike(installed: Path, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
