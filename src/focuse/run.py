@@ -25,13 +25,14 @@ from focuse.inference.calibrate import Calibration, fingerprint
 from focuse.inference.predict import Predictions, predict
 from focuse.models import MODELS, Model, kind_of
 from focuse.reports.report import write_report
-from focuse.training.checkpoints import Checkpoint, Store, check_tables
+from focuse.training.checkpoints import Checkpoint, Store
 from focuse.training.loop import Trainer, model_in
 from focuse.training.numbers import check_numbers, with_numbers
 from focuse.training.preparing import held_out, make_splits, normaliser_of
 from focuse.training.progress import Reporter, make_reporter
 from focuse.training.settings import Settings
 from focuse.training.sharpness import Look, choose_sharpness, read_choice, write_choice
+from focuse.training.tables import check_tables
 from focuse.ukge import Rule, ground, read_rules, read_soft_logic
 from focuse.ukge.grounding import collect
 

@@ -59,7 +59,7 @@ class Trial:
 
     @classmethod
     def of(cls, kind: type[Model], dim: int | None) -> Trial:
-        model = Reciprocal(kind()) if kind.defaults.get("reciprocal") else kind()
+        model = Reciprocal(kind()) if kind.one_way or kind.defaults.get("reciprocal") else kind()
         dim = _first_dim(model) if dim is None else dim
         model.check(dim)
         if not model.wants <= {"edges", "numbers"}:
@@ -239,7 +239,7 @@ def _zeros(trial: Trial) -> None:
 
 
 def _dense(trial: Trial) -> None:
-    """Every dense tensor bears on the scores, with the right gradient, and starts by its generator alone."""
+    """Every dense tensor bears on scores or `extra`, with the right gradient, and starts by its generator alone."""
     model = trial.model
     again = [model.dense_start(trial.dim, torch.Generator().manual_seed(3)) for _ in range(2)]
     for name, value in model.dense.items():
@@ -251,11 +251,13 @@ def _dense(trial: Trial) -> None:
         def score(bound: Tensor, name: str = name) -> Tensor:
             made = model.with_dense({**model.dense, name: bound})
             entity, relation = encoded(made, *trial.tables)
-            return made.score(entity[:2], relation[:2], entity[2:4])
+            rows = entity[:2], relation[:2], entity[2:4]
+            found, extra = made.score(*rows), made.extra(*rows)
+            return found if extra is None else torch.cat([found, extra.reshape(-1)])
 
         if not score(leaf).requires_grad:
             trial.fail(f"the dense tensor {name!r} bears on no score; take it from self.dense, or leave it out")
-        _differ(trial, f"`score` by the dense tensor {name!r}", score, leaf)
+        _differ(trial, f"`score` or `extra` by the dense tensor {name!r}", score, leaf)
 
 
 def _confidence(trial: Trial) -> None:

@@ -42,7 +42,6 @@ from focuse.graph.splits import Splits
 from focuse.graph.vocabulary import Vocabulary
 from focuse.graph.weights import Normaliser, stored_normaliser
 from focuse.graph.writing import replacing
-from focuse.models import MODELS, Model
 from focuse.training.configuration import with_model
 from focuse.training.settings import Settings
 from focuse.training.toml import to_toml
@@ -388,18 +387,3 @@ def _read_merger(folder: Path, config: dict[str, Any]) -> Merger | None:
 
 def _columns(merger: Merger | None, values: Any) -> Columns | None:
     return None if merger is None or values is None else Columns(merger.names, values, merger.lower)
-
-
-def check_tables(tables: Tables, settings: Settings, model: Model, train: Graph, folder: Path) -> None:
-    """Tables must fit the settings and the names of their run."""
-    dense = model.dense_start(settings.dim, torch.Generator())
-    expected = {
-        "entity": (len(train.entities), model.entity_width(settings.dim)),
-        "relation": (len(train.relations), model.relation_width(settings.dim)),
-        **{name: tuple(value.shape) for name, value in dense.items()},
-    }
-    for name, shape in expected.items():
-        found = tuple(tables[name].shape) if name in tables else None
-        if found != shape:
-            fault = "damaged run" if settings.model in MODELS else f"damaged run, or not of {settings.model}"
-            raise FocuseError(f"{folder}: {fault}: table {name!r} is {found} instead of {shape}")

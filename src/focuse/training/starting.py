@@ -17,8 +17,9 @@ from focuse.graph.graph import Graph
 from focuse.graph.splits import Splits
 from focuse.graph.vocabulary import Vocabulary
 from focuse.models import Model
-from focuse.training.checkpoints import Store, Tables, check_tables
+from focuse.training.checkpoints import Store, Tables
 from focuse.training.settings import Settings
+from focuse.training.tables import check_tables
 
 
 def started(tables: Tables, folder: str | None, train: Graph, model_in: Callable[[Settings, Splits], Model]) -> Tables:
