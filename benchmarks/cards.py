@@ -79,13 +79,18 @@ def settings_of(kind: type[Model], data: str, focus: str) -> dict[str, Any]:
     return settings | ({"sharpness": SHARPNESS} if focus == "label" else {})
 
 
+def focuses_of(kind: type[Model]) -> dict[str, str]:
+    """What a model is trained with; one that takes the weights itself has its own way only."""
+    return {"off": "its own way"} if kind.confident or kind.defaults.get("focus") == "off" else FOCUSES
+
+
 def cells(models: Iterable[str], data: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Every cell; a model of confidences learns weights in its own way only."""
+    """Every cell of these models and data sets."""
     names = list(data)
     for model in models:
         kind = MODELS[model]
         for name in names:
-            for focus in ("off",) if kind.confident else FOCUSES:
+            for focus in focuses_of(kind):
                 yield {"model": model, "data": name, "focus": focus, "settings": settings_of(kind, name, focus)}
 
 
@@ -268,10 +273,10 @@ def _overview(facts: dict[str, dict[str, Any]], known: dict[tuple[str, str, str]
     heads = ["model", "an entity", "a relation", "shared", "a candidate", "fused", *DATA.values()]
     about = """Numbers that an entity, a relation and all triples together hold; operations that one more candidate
         costs at that k, and how they grow; engines that train it in fused steps; top-10 % MRR / ΔMRR with labels
-        (models of confidence: in their own way)."""
+        (models that take the weights themselves: in their own way)."""
     lines = [_filled(about), "", f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for name, fact in facts.items():
-        focus = "off" if MODELS[name].confident else "label"
+        focus = "label" if "label" in focuses_of(MODELS[name]) else "off"
         reached = [_pair(known.get((name, data, focus))) for data in DATA]
         cost = f"{fact['work']:,.0f} (∝ {fact['growth']})"
         shown = [
@@ -289,7 +294,7 @@ def _overview(facts: dict[str, dict[str, Any]], known: dict[tuple[str, str, str]
 
 def _card(name: str, fact: dict[str, Any], known: dict[tuple[str, str, str], dict[str, Any]]) -> str:
     kind = MODELS[name]
-    focuses = {"off": "its own way"} if kind.confident else FOCUSES
+    focuses = focuses_of(kind)
     loops = "native loops rank it" if fact["loops"] else "torch ranks it"
     fused = "the reference engine trains it" if fact["fused"] == "–" else f"fused steps train it ({fact['fused']})"
     about = [

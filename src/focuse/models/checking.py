@@ -239,7 +239,7 @@ def _zeros(trial: Trial) -> None:
 
 
 def _dense(trial: Trial) -> None:
-    """Every dense tensor bears on scores or `extra`, with the right gradient, and starts by its generator alone."""
+    """Every dense tensor bears on what is learnt, with the right gradient, and starts by its generator alone."""
     model = trial.model
     again = [model.dense_start(trial.dim, torch.Generator().manual_seed(3)) for _ in range(2)]
     for name, value in model.dense.items():
@@ -248,16 +248,19 @@ def _dense(trial: Trial) -> None:
             continue
         leaf = value.clone().requires_grad_()
 
-        def score(bound: Tensor, name: str = name) -> Tensor:
+        def borne(bound: Tensor, name: str = name) -> Tensor:
             made = model.with_dense({**model.dense, name: bound})
             entity, relation = encoded(made, *trial.tables)
             rows = entity[:2], relation[:2], entity[2:4]
-            found, extra = made.score(*rows), made.extra(*rows)
-            return found if extra is None else torch.cat([found, extra.reshape(-1)])
+            score, extra = made.score(*rows), made.extra(*rows)
+            found = [score, *([] if extra is None else [extra.reshape(-1)])]
+            found += [made.trained(score)] if made.confident else []
+            found += [made.structure(score)] if made.structured else []
+            return torch.cat(found)
 
-        if not score(leaf).requires_grad:
+        if not borne(leaf).requires_grad:
             trial.fail(f"the dense tensor {name!r} bears on no score; take it from self.dense, or leave it out")
-        _differ(trial, f"`score` or `extra` by the dense tensor {name!r}", score, leaf)
+        _differ(trial, f"scores by the dense tensor {name!r}", borne, leaf)
 
 
 def _confidence(trial: Trial) -> None:
