@@ -22,9 +22,14 @@ QUICK: dict[str, Any] = {"dim": 8, "epochs": 3, "batch_size": 64, "check_every":
 NAMES = [name for name, kind in MODELS.items() if "numbers" not in kind.wants]
 
 
+def focused(name: str) -> bool:
+    """Whether weights reach it by a focus; another model learns them by a loss of its own."""
+    return bool(kind_of(name).defaults.get("focus") != "off")
+
+
 def train(graph: focuse.Graph, name: str, sampling: str, focus: str, **more: Any) -> Run:
     given = {**QUICK, "model": name, "sampling": sampling, **more}
-    if not kind_of(name).confident:  # such a model learns the weights themselves: its focus is off
+    if focused(name):
         # A slow decay: the objective stays nearly the same, so that losses compare.
         own: dict[str, dict[str, Any]] = {"off": {}, "label": {"sharpness": 1.0}, "paper": {"decay": 1000}}
         given |= {"focus": focus, **own[focus], **more}
@@ -64,7 +69,7 @@ def test_a_seed_gives_the_same_bits_and_a_stored_run_predicts_the_same(
     assert stored.evaluate().to_dict() == run.evaluate().to_dict()
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not MODELS[name].confident])
+@pytest.mark.parametrize("name", [name for name in NAMES if focused(name)])
 def test_weights_bear_on_every_model(small: focuse.Graph, name: str) -> None:
     """The same training, but for the focus, ends elsewhere."""
     given = {"off": {}, "label": {}, "paper": {"beta": 0.5}}
