@@ -13,6 +13,7 @@ from torch import Tensor
 
 import focuse
 from focuse.engines import Batch, Corruptions, Hints, ReferenceEngine
+from focuse.engines.base import unlike
 from focuse.evaluation.evaluate import known_facts, rank_graph
 from focuse.evaluation.known import Known
 from focuse.focus import Focus
@@ -303,8 +304,8 @@ def test_weights_probabilities_and_a_report(run: focuse.Run, tmp_path: Path) -> 
     assert "reciprocal" in page
 
 
-def test_a_fused_engine_says_why_it_does_not_serve(small: focuse.Graph, listen: Any) -> None:
-    recorder = listen()
-    focuse.train(small, **{**QUICK, "epochs": 1})
-    notes = [note for note in recorder.notes if "reference engine" in note]
-    assert not notes or "complex with reciprocal relations" in notes[0]
+def test_an_engine_names_them() -> None:
+    assert (
+        unlike(make_model("complex", reciprocal=True)) == "it cannot compare as complex with reciprocal relations does"
+    )
+    assert unlike(make_model("complex")) == "it cannot compare as complex does"

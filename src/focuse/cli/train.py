@@ -60,7 +60,8 @@ def command(
         bool | None,
         typer.Option(
             "--reciprocal/--no-reciprocal",
-            help="Each relation has a second embedding, to ask for heads [default: no-reciprocal; CP, ConvE: reciprocal].",
+            help="Each relation has a second embedding, to ask for heads "
+            "[default: no-reciprocal; CP, ConvE: reciprocal].",
         ),
     ] = None,
     dim: Annotated[int | None, typer.Option(help="Size k of the embeddings [default: 100].")] = None,
