@@ -56,7 +56,7 @@ class Case:
         batch = self.batch
         known = Known(batch.head, batch.relation, batch.tail, self.entities, 4) if filtered else None
         sampler = Sampler(sampling, count, self.entities, known)
-        dense = {name: self.tables[name] for name in self.model.dense}
+        dense = {name: table for name, table in self.tables.items() if name not in ("entity", "relation")}
         engine = kind(self.model, self.tables["entity"], self.tables["relation"], self.optimiser, dense)
         hints = None
         if hinted:

@@ -12,7 +12,8 @@ from torch import Tensor
 from focuse.engines import CpuEngine, ReferenceEngine, cpu
 from focuse.engines.native import library
 from focuse.engines.queries import Queries
-from focuse.models import ComplEx, DistMult, Form, Model, Reciprocal, Side, TransE, TransEL2, UkgeLogi
+from focuse.models import MODELS as REGISTERED
+from focuse.models import ComplEx, DistMult, Form, Model, Reciprocal, Side, TransE, TransEL2, UkgeLogi, make_model
 from focuse.training.losses import LOSSES, SoftLabel, SquaredError
 from focuse.training.negatives import SAMPLINGS
 
@@ -261,3 +262,16 @@ def test_not_finite_is_noticed_before_anything_moves() -> None:
     with pytest.raises(FloatingPointError):
         case.train(CpuEngine, objective_of("nll", None), sampling="all")
     assert torch.equal(case.tables["core"], before)
+
+
+@pytest.mark.parametrize("name", [name for name in REGISTERED if not REGISTERED[name].confident])
+def test_models_of_the_library(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Whichever the loops serve, with its own way of asking for heads."""
+    model = make_model(name, reciprocal=bool(REGISTERED[name].defaults.get("reciprocal")))
+    case = Case(model, "row-adam", width=12)
+    if CpuEngine.lacks(model, torch.device("cpu"), case.optimiser):
+        pytest.skip("left to the reference")
+    steps = fused_steps(monkeypatch)
+    for sampling in ("independent", "shared"):
+        compare(model, "row-adam", objective_of("multiclass-nll", None), width=12, sampling=sampling, penalty="n3:1e-2")
+    assert len(steps) == 6
