@@ -109,6 +109,13 @@ def test_asking_for_the_head_scores_like_asking_for_the_tail(model: Model, rows:
         torch.testing.assert_close(of_head, of_tail)
 
 
+def test_both_sides_are_asked_as_each_by_itself(model: Model, rows: Callable[..., Tensor]) -> None:
+    head, relation, tail = rows(BATCH), rows(BATCH, relation=True), rows(BATCH)
+    found = model.queries(head, relation, tail)
+    torch.testing.assert_close(found["tail"], model.query(head, relation, "tail"))
+    torch.testing.assert_close(found["head"], model.query(tail, relation, "head"))
+
+
 @pytest.mark.parametrize("side", ["head", "tail"])
 def test_own_others_agree_with_single_triples(model: Model, rows: Callable[..., Tensor], side: Side) -> None:
     known, relation, others = rows(BATCH), rows(BATCH, relation=True), rows(BATCH, OWN)

@@ -172,7 +172,7 @@ class ReferenceEngine:
             objective = objective.over(model)
             hints = None if hints is None else replace(hints, loss=objective.shortfall)
         ends = entity.rows(batch.head), relation.rows(batch.relation), entity.rows(batch.tail)
-        queries = _queries(model, *ends) if model.sided else {}
+        queries = model.queries(*ends) if model.sided else {}  # for positives and corruptions, as it may be dear
         positive = _positives(model, *ends, queries)
         parts = []
         groups = _one_sided(corruptions) if model.sided else corruptions
@@ -208,11 +208,6 @@ class ReferenceEngine:
         return steps
 
 
-def _queries(model: Model, head: Tensor, kind: Tensor, tail: Tensor) -> dict[Side, Tensor]:
-    """What a batch asks on each side [B, q]: once for its positives and its corruptions, as it may be dear."""
-    return {"tail": model.query(head, kind, "tail"), "head": model.query(tail, kind, "head")}
-
-
 def _positives(
     model: Model, head: Tensor, kind: Tensor, tail: Tensor, queries: dict[Side, Tensor]
 ) -> dict[Side, Tensor]:
@@ -230,7 +225,7 @@ def _inferred(model: Model, entity: _Place, relation: _Place, hints: Hints, grou
     rows = entity.rows(more.head), relation.rows(more.relation), entity.rows(more.tail)
     if not model.sided:
         return hints.loss(model.score(*rows), more.weight) * len(groups)
-    found = _positives(model, *rows, _queries(model, *rows))
+    found = _positives(model, *rows, model.queries(*rows))
     return torch.stack([hints.loss(found["head" if g.side == "head" else "tail"], more.weight) for g in groups]).sum()
 
 

@@ -178,6 +178,10 @@ class Model(ABC):
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         """What to look for on `side`, given the other side's rows: [B, d], [B, r] -> [B, q]."""
 
+    def queries(self, head: Tensor, relation: Tensor, tail: Tensor) -> dict[Side, Tensor]:
+        """What a batch of triples asks on each side: [B, d], [B, r], [B, d] -> [B, q] each."""
+        return {"tail": self.query(head, relation, "tail"), "head": self.query(tail, relation, "head")}
+
     def candidates(self, rows: Tensor, relation: Tensor, side: Side) -> Tensor:
         """Rows made comparable with a query; the identity for most. [..., d], [..., r] -> [..., q], broadcast."""
         return rows

@@ -93,6 +93,12 @@ class Reciprocal(Model):
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         return self.inner.query(known, _half(relation, side), "tail")
 
+    def queries(self, head: Tensor, relation: Tensor, tail: Tensor) -> dict[Side, Tensor]:
+        """Both sides as one batch: what normalises by batches is to see what it will rank with, tails and heads."""
+        known, kinds = torch.cat([head, tail]), torch.cat(relation.chunk(2, -1))
+        of_tail, of_head = self.inner.query(known, kinds, "tail").chunk(2)
+        return {"tail": of_tail, "head": of_head}
+
     def candidates(self, rows: Tensor, relation: Tensor, side: Side) -> Tensor:
         return self.inner.candidates(rows, _half(relation, side), "tail")
 
