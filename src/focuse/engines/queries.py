@@ -28,7 +28,8 @@ class Queries:
             _leaf(F.embedding(batch.tail, tables["entity"])),
         ]
         head, kind, tail = self.rows
-        self.asked = [model.query(head, kind, "tail"), model.query(tail, kind, "head")]
+        asked = model.queries(head, kind, tail)
+        self.asked = [asked["tail"], asked["head"]]
         if hints is not None:
             known = _leaf(F.embedding(hints.batch.head, tables["entity"]))
             kind = _leaf(F.embedding(hints.batch.relation, tables["relation"]))
