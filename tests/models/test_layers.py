@@ -91,9 +91,9 @@ def test_batch_normalisation_learns_the_mean_and_ranks_by_it() -> None:
 def test_neural_models_train(small: focuse.Graph, name: str, more: dict[str, str]) -> None:
     asked = {
         "model": name,
-        "epochs": 4,
+        "epochs": 6,
         "lr": 0.01,
-        "negatives": 4,
+        "negatives": 20,
         "sharpness": None if "focus" in more else 1.0,
         **more,
     }
