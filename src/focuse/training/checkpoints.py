@@ -168,10 +168,9 @@ class Store:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint, whole."""
-        tensors = {f"table/{name}": value for name, value in checkpoint.tables.items()}
-        tensors |= {f"optimiser/{name}": value for name, value in checkpoint.optimiser.items()}
-        tensors |= {f"best/{name}": value for name, value in (checkpoint.best or {}).items()}
-        tensors |= {f"pool/{name}": value for name, value in checkpoint.pool.items()}
+        found = {"table": checkpoint.tables, "optimiser": checkpoint.optimiser, "best": checkpoint.best or {}}
+        found["pool"] = checkpoint.pool
+        tensors = {f"{part}/{name}": value for part, values in found.items() for name, value in values.items()}
         self._write_tensors("checkpoint.safetensors", tensors, {"progress": json.dumps(asdict(checkpoint.progress))})
         self.last_saved = time.monotonic()
 
