@@ -74,6 +74,12 @@ def test_any_model_of_scores_takes_the_loss(small: Graph, model: str) -> None:
     assert run.history[-1]["loss"] < run.history[0]["loss"]
 
 
+@pytest.mark.parametrize("focus", ["label", "paper"])
+def test_who_asks_for_a_focus_gets_it_in_place_of_the_loss(focus: str) -> None:
+    found = Settings.of(model="gtranse", focus=focus)
+    assert (found.focus, found.loss) == (focus, "multiclass-nll")
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
