@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from torch.autograd import gradcheck
 
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError
-from focuse.models import MODELS, Context, Model, Reciprocal, Side, make_model
+from focuse.models import MODELS, Context, Model, Reciprocal, Side, kind_of, make_model
 from focuse.models.base import Form
+from focuse.models.pykeen import PREFIX, interactions
 
 BATCH, OWN, POOL, DIM, ENTITIES = 5, 4, 7, 8, 6
 
@@ -41,7 +43,24 @@ def _makers() -> list[tuple[str, Callable[[], Model]]]:
     """Every model as it is and with reciprocal relations, and one of our own."""
     kinds: list[type[Model]] = [*MODELS.values(), Projected]
     alone = [(kind.name, kind) for kind in kinds if not kind.defaults.get("reciprocal")]
+    alone += [(name, kind_of(name)) for name in _of_pykeen()]
     return [*alone, *((f"{kind.name}-reciprocal", partial(_reciprocal, kind)) for kind in kinds)]
+
+
+def _of_pykeen() -> list[str]:
+    """All that PyKEEN scores with, where it is installed; of the largest a smaller form."""
+    if find_spec("pykeen") is None:
+        return []
+    smaller = {
+        "AutoSF": "coefficients=((0, 0, 0, 1), (1, 1, 1, 1), (0, 1, 1, -1))",
+        "ConvE": "output_channels=2",
+        "ConvKB": "num_filters=2",
+        "MultiLinearTucker": "e=2,f=3",
+        "NTN": "k=2",
+        "TransR": "e=3",
+        "Transformer": "num_layers=1,num_heads=2,dim_feedforward=2",
+    }
+    return [f"{PREFIX}{name}:{smaller.get(name, '')}" for name in interactions()]
 
 
 def _reciprocal(kind: type[Model]) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from focuse.models import pykeen
 from focuse.models.base import Context, Form, Model, Side, TripleModel
 from focuse.models.beurre import Beurre
 from focuse.models.checking import check_model
@@ -40,13 +41,15 @@ MODELS: dict[str, type[Model]] = {kind.name: kind for kind in KINDS}
 
 
 def kind_of(name: str) -> type[Model]:
-    """The class of the model called `name`: built in, a plug-in's, or 'package.module:Class'.
+    """The class of the model called `name`: built in, PyKEEN's ('pykeen:NAME'), a plug-in's, or 'package.module:Class'.
 
     >>> kind_of("complex").form
     'dot'
     """
     if name in MODELS:
         return MODELS[name]
+    if name.startswith(pykeen.PREFIX):
+        return pykeen.kind_of(name)
     return find(name, MODELS)
 
 
