@@ -28,8 +28,19 @@ from focuse.errors import FocuseError, choose
 from focuse.models.base import Side, TripleModel
 
 PREFIX = "pykeen:"
-# Interactions that cannot be models here, and why.
-NOT_SERVED: dict[str, str] = {}
+# What PyKEEN also has and cannot be a model here, and why. Every interaction that its resolver lists can.
+_WRAPS, _ENCODES = (
+    "wraps another interaction; give that one",
+    "computes entities from the graph, it is no interaction; train it inside PyKEEN with focuse.pykeen",
+)
+NOT_SERVED: dict[str, str] = {
+    "Clamped": _WRAPS,
+    "DirectionAverage": _WRAPS,
+    "MonotonicAffineTransformation": _WRAPS,
+    "CompGCN": _ENCODES,
+    "NodePiece": _ENCODES,
+    "RGCN": _ENCODES,
+}
 # What a constructor must be told, as PyKEEN's model of the same name tells it.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "LineaRE": {"p": 1},
@@ -88,7 +99,17 @@ class PykeenModel(TripleModel):
     calls: Iterator[int] | None = None  # numbers what is drawn within a training step
 
     def check(self, dim: int) -> None:
-        self.build(dim)
+        model = self.with_dense(self.dense_start(dim, torch.Generator().manual_seed(0)))
+        try:
+            model.score(
+                *(torch.zeros(2, width(dim)) for width in (self.entity_width, self.relation_width, self.entity_width))
+            )
+        except RuntimeError as error:
+            raise self._unfit(dim, error) from None
+
+    @classmethod
+    def _unfit(cls, dim: int, error: Exception) -> FocuseError:
+        return FocuseError(f"model {cls.name!r} cannot have dim {dim} (PyKEEN says: {error}); try another")
 
     def sizes(self, shapes: Sequence[str], dim: int) -> list[tuple[int, ...]]:
         """Shapes of the tensors in a row, each of a letter a size: ('d', 'kd') -> [(dim,), (4, dim)]."""
@@ -110,8 +131,8 @@ class PykeenModel(TripleModel):
             try:
                 made = interactions()[cls.title](**_arguments(cls, dim))
                 made.reset_parameters()
-            except (TypeError, ValueError, RuntimeError, AssertionError) as error:
-                raise FocuseError(f"model {cls.name!r} cannot be made with dim {dim}: {error}") from None
+            except (TypeError, ValueError, RuntimeError, AssertionError, LookupError) as error:
+                raise cls._unfit(dim, error) from None
         for module in made.modules():
             if hasattr(module, "num_batches_tracked"):
                 module.num_batches_tracked = None  # it would count along, and nothing asks for it
@@ -178,8 +199,8 @@ def kind_of(name: str) -> type[PykeenModel]:
     known = interactions(name)
     title = {title.lower(): title for title in [*known, *NOT_SERVED]}.get(word.lower(), word)
     if title in NOT_SERVED:
-        raise FocuseError(f"model {name!r}: {NOT_SERVED[title]}")
-    choose("interaction of PyKEEN", title, [other for other in known if other not in NOT_SERVED])
+        raise FocuseError(f"model {name!r}: {title} {NOT_SERVED[title]}")
+    choose("interaction of PyKEEN", title, known)
     options = _options(name, text)
     # A letter is a size in the interaction's shapes, unless its constructor takes one of that name (the norm p).
     own = [letter for letter in options if len(letter) == 1 and letter not in _parameters(known[title])]
