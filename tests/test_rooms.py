@@ -21,6 +21,7 @@ ORDER = [
     "inference",
     "reports",
     "run",
+    "pykeen",
     "experiments",
     "cli",
 ]

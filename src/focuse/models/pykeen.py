@@ -62,6 +62,10 @@ SMALL = range(1, 513)  # dimensions in which an interaction is tried first
 Reshape = Callable[[Tensor], Tensor]
 
 
+def _as_it_is(rows: Tensor) -> Tensor:
+    return rows
+
+
 def _unit(rows: Tensor) -> Tensor:
     return F.normalize(rows, dim=-1)
 
@@ -100,10 +104,9 @@ class PykeenModel(TripleModel):
 
     def check(self, dim: int) -> None:
         model = self.with_dense(self.dense_start(dim, torch.Generator().manual_seed(0)))
+        entity, relation = torch.zeros(2, self.entity_width(dim)), torch.zeros(2, self.relation_width(dim))
         try:
-            model.score(
-                *(torch.zeros(2, width(dim)) for width in (self.entity_width, self.relation_width, self.entity_width))
-            )
+            model.score(entity, relation, entity)
         except RuntimeError as error:
             raise self._unfit(dim, error) from None
 
@@ -173,10 +176,10 @@ class PykeenModel(TripleModel):
         numbers = torch.complex(*rows.chunk(2, -1)) if self.parts == 2 else rows
         found = [
             part.reshape(*rows.shape[:-1], *size)
-            for part, size in zip(numbers.split([math.prod(size) for size in sizes], -1), sizes, strict=True)
+            for part, size in zip(torch.split(numbers, [math.prod(size) for size in sizes], -1), sizes, strict=True)
         ]
         tamed = TAMED.get(self.title, {})
-        return [tamed.get((table, place), lambda part: part)(part) for place, part in enumerate(found)]
+        return [tamed.get((table, place), _as_it_is)(part) for place, part in enumerate(found)]
 
     def product(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
         """In ranking a few pairs at a time: an interaction may hold a whole matrix or image for each."""
@@ -184,10 +187,10 @@ class PykeenModel(TripleModel):
             return self.compare(query.unsqueeze(-2), candidates.unsqueeze(-3), side)
         widest = max((value.shape[-1] for value in self.dense.values()), default=1)
         pairs = max(1, AT_ONCE // max(query.shape[-1], widest))
-        blocks = candidates.split(pairs)
+        blocks = torch.split(candidates, pairs)
         rows = [
             torch.cat([self.compare(some[:, None], block[None], side) for block in blocks], dim=1)
-            for some in query.split(max(1, pairs // len(candidates)))
+            for some in torch.split(query, max(1, pairs // len(candidates)))
         ]
         return torch.cat(rows)
 
@@ -302,9 +305,9 @@ def _dim(kind: type[PykeenModel], width: int) -> int:
 _THREAD = threading.local()
 
 
-def _module(kind: type[PykeenModel], dim: int, dtype: torch.dtype, device: torch.device, training: bool) -> nn.Module:
+def _module(kind: type[PykeenModel], dim: int, dtype: torch.dtype, device: torch.device, training: bool) -> Any:
     """An interaction to put tensors into; each thread has its own, for `functional_call` changes it while it runs."""
-    modules: dict[Any, nn.Module] = _THREAD.__dict__.setdefault("modules", {})
+    modules: dict[Any, Any] = _THREAD.__dict__.setdefault("modules", {})
     place = (kind, dim, dtype, device, training)
     if place not in modules:
         modules[place] = kind.build(dim).to(device, dtype).train(training)
