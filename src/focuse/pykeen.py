@@ -200,6 +200,7 @@ class BetaDecay(TrainingCallback):  # type: ignore[misc]
         if training_loop.loss is not self.focused:
             raise FocuseError("BetaDecay: the pipeline trains by another loss; give it the FocusELoss of this callback")
         super().register_training_loop(training_loop)
+        self.pre_batch()  # before it trains PyKEEN tries how much fits into memory, without callbacks
 
     def pre_batch(self, **kwargs: Any) -> None:
         self.focused.beta = self.focused.focus.beta(len(self.training_loop.losses_per_epochs))

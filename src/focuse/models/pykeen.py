@@ -15,7 +15,7 @@ import itertools
 import math
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Self
 
@@ -146,6 +146,17 @@ class PykeenModel(TripleModel):
         held = _held(self.build(dim, seed))
         return {name: value.detach().clone().reshape(value.shape or (1,)) for name, value in held.items()}
 
+    def table_start(self, table: str, values: Tensor) -> Tensor:
+        """Normal numbers, but what has length 1 in every score begins with it: steps are to be as small beside it."""
+        units = {
+            place for (where, place), how in TAMED.get(self.title, {}).items() if where == table and how != _variance
+        }
+        if not units:
+            return values
+        parts = self._tensors(table, values, _dim(type(self), values.shape[-1], table), units)
+        flat = torch.cat([part.flatten(1) for part in parts], dim=1)
+        return torch.cat([flat.real, flat.imag], dim=1) if self.parts == 2 else flat
+
     def in_training(self, key: int) -> Self:
         bound = super().in_training(key)
         bound.calls = itertools.count()
@@ -168,8 +179,8 @@ class PykeenModel(TripleModel):
             found: Tensor = functional_call(module, held, kwargs=given)
         return found
 
-    def _tensors(self, table: str, rows: Tensor, dim: int) -> list[Tensor]:
-        """A row taken apart: [..., width] -> tensors of the interaction's shapes."""
+    def _tensors(self, table: str, rows: Tensor, dim: int, at: Collection[int] = range(99)) -> list[Tensor]:
+        """A row taken apart: [..., width] -> tensors of the interaction's shapes, those `at` these places tamed."""
         sizes = self.sizes(self.probe.entity_shape if table == "entity" else self.probe.relation_shape, dim)
         if not sizes:
             return []
@@ -179,7 +190,7 @@ class PykeenModel(TripleModel):
             for part, size in zip(torch.split(numbers, [math.prod(size) for size in sizes], -1), sizes, strict=True)
         ]
         tamed = TAMED.get(self.title, {})
-        return [tamed.get((table, place), _as_it_is)(part) for place, part in enumerate(found)]
+        return [tamed.get((table, place), _as_it_is)(part) if place in at else part for place, part in enumerate(found)]
 
     def product(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
         """In ranking a few pairs at a time: an interaction may hold a whole matrix or image for each."""
@@ -296,10 +307,11 @@ def _held(module: nn.Module) -> dict[str, Tensor]:
 
 
 @cache
-def _dim(kind: type[PykeenModel], width: int) -> int:
-    """The dimension in which an entity's row has this width."""
+def _dim(kind: type[PykeenModel], width: int, table: str = "entity") -> int:
+    """The dimension in which a row of the table has this width."""
     model = kind()
-    return next(dim for dim in range(1, width + 1) if model.entity_width(dim) == width)
+    of = model.entity_width if table == "entity" else model.relation_width
+    return next(dim for dim in range(1, width + 1) if of(dim) == width)
 
 
 _THREAD = threading.local()
