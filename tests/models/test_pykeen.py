@@ -199,7 +199,7 @@ def test_threads_do_not_meet_in_one_interaction(rows: list[Any]) -> None:
 
 def test_options_reach_the_interaction() -> None:
     assert kind_of("pykeen:transe:p=2,power_norm=true").build(4).power_norm
-    assert (make_model("pykeen:TransE").form, make_model("pykeen:TransE:p=2").form) == ("l1", "l2")
+    assert [make_model(f"pykeen:{name}").distance for name in ("TransE", "KG2E", "RotatE")] == [True, False, True]
     assert make_model("pykeen:TransR:e=3").relation_width(5) == 3 + 5 * 3
     assert make_model("pykeen:CP:k=7").entity_width(5) == 2 * 7 * 5
     assert type(kind_of("pykeen:ERMLP:activation=tanh").build(4).activation) is torch.nn.Tanh
@@ -225,7 +225,7 @@ def test_what_cannot_be_is_one_line(name: str, said: str) -> None:
 
 
 def test_a_dimension_that_does_not_fit_is_said_before_training(rows: list[Any]) -> None:
-    with pytest.raises(FocuseError, match="cannot have dim 4 .*Kernel size"):
+    with pytest.raises(FocuseError, match=r"cannot have dim 4 .*Kernel size"):
         focuse.train(rows, model="pykeen:ConvE", dim=4, progress=False)
 
 

@@ -90,10 +90,7 @@ TAMED: dict[str, dict[tuple[str, int], Reshape]] = {
 
 
 class PykeenModel(TripleModel):
-    """One interaction. `kind_of` makes the subclasses; `probe` is an example of their interaction, of a small size.
-
-    A `form` of 'l1' or 'l2' says that scores are distances, never above 0; it is PyKEEN that compares all the same.
-    """
+    """One interaction. `kind_of` makes the subclasses; `probe` is an example of their interaction, of a small size."""
 
     title: ClassVar[str]
     options: ClassVar[Mapping[str, Any]]
@@ -224,7 +221,7 @@ def kind_of(name: str) -> type[PykeenModel]:
     kind.probe = probe = _probe(kind)
     kind.kept = frozenset(name for name in _held(probe) if name.endswith(("running_mean", "running_var")))
     kind.parts = 2 if probe.is_complex else 1
-    kind.form = "other" if not hasattr(probe, "power_norm") else "l1" if probe.p == 1 else "l2"
+    kind.distance = hasattr(probe, "power_norm")  # of its interactions that measure a norm
     return kind
 
 
