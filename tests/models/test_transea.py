@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from focuse.engines import Batch, Corruptions, ReferenceEngine
-from focuse.models import Context, Reciprocal, TransEA
+from focuse.models import Context, DistMult, Reciprocal, TransEA
 from focuse.training.losses import Objective, make_loss
 from focuse.training.optimisers import make_optimiser
 
@@ -102,3 +102,12 @@ def test_a_step_goes_down_the_joint_loss(world, share, optimiser):
             change = float(own[name][place] - table[place])
             expected = -1e-3 * (slope if optimiser == "sgd" else np.sign(slope) * (abs(slope) > 1e-7))
             assert change == pytest.approx(expected, abs=1e-8), (name, place)
+
+
+def test_a_loss_of_its_own_keeps_a_model_from_engines_that_know_none():
+    class Both(DistMult):
+        def extra(self, head, relation, tail):
+            return head.sum(1)
+
+    assert DistMult().plain()
+    assert not Both().plain()

@@ -172,7 +172,8 @@ class Model(ABC):
     def plain(self) -> bool:
         """Whether `form`, `turn` and at most a dense `scale` say all about the score: no method goes its own way."""
         asks = next(base for base in type(self).__mro__ if "query" in vars(base))
-        return self.compares_plainly() and not self.sided and vars(asks).get("turn", "other") != "other"
+        alone = not self.sided and type(self).extra is Model.extra
+        return self.compares_plainly() and alone and vars(asks).get("turn", "other") != "other"
 
     @abstractmethod
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
