@@ -150,11 +150,9 @@ def train(
     rules infer: `soft_logic` holds such triples with their confidences, `rules` (a file, or rules) are grounded over
     the training split. `false` are triples known to be false. `numbers` are those of entities, rows of entity,
     attribute and value, for models that look at them (literale-complex, literale-distmult, transea, kblrn). With `out`
-    the run is written there while it trains and can be resumed.
-    `deadline` is a time (of time.monotonic) at which it stops and saves, as on Ctrl-C.
-    `start` is a run, or its folder, whose embeddings are the first ones (matched by name).
-    Every other keyword is one of `Settings`: model, dim, epochs, sampling, focus, decay, loss, lr, seed, … The model is
-    a name, 'package.module:Class', or a class of your own.
+    the run is written there while it trains and can be resumed. `deadline` is a time (of time.monotonic) at which it
+    stops and saves, as on Ctrl-C. `start` is a run, or its folder, whose embeddings are the first ones (by name). Every
+    other keyword is one of `Settings`: model (a name, 'package.module:Class' or a class), dim, epochs, focus, lr, …
 
     >>> run = train([("a", "r", str(i), i) for i in range(20)], epochs=1, dim=4, progress=False)
     >>> run.settings.model
