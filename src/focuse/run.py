@@ -158,15 +158,9 @@ def train(
     >>> run.settings.model
     'complex'
     """
-    if isinstance(settings.get("start"), Run):
-        settings["start"] = settings["start"].place()
-    chosen = Settings.of(**settings)
+    chosen = _chosen(settings, out)
     check_numbers(chosen, numbers is not None)
     reporter = make_reporter(progress)
-    if out is not None:  # before a long file is read, and short trainings are made
-        Store.free(Path(out))
-    if chosen.start is not None:
-        Store.open(Path(chosen.start))
     whole = read(graph)
     if not len(whole):
         raise FocuseError(f"{whole.source}: no edges to train on")
@@ -187,6 +181,17 @@ def train(
                 trainer.store.save(trainer.checkpoint())
             write_choice(Path(out), choice)
         return replace(_finish(trainer, splits, normaliser, reporter), choice=choice)
+
+
+def _chosen(given: dict[str, Any], out: str | Path | None) -> Settings:
+    """The settings, and both folders looked at before a long file is read and short trainings are made."""
+    start = given.get("start")
+    chosen = Settings.of(**given | ({"start": start.place()} if isinstance(start, Run) else {}))
+    if out is not None:
+        Store.free(Path(out))
+    if chosen.start is not None:
+        Store.open(Path(chosen.start))
+    return chosen
 
 
 def resume(
