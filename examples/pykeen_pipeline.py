@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gc
 import logging
-import sys
 
 import numpy as np
 
@@ -18,12 +18,12 @@ SETTINGS = {
         "relation_initializer": "xavier_normal",
     },
     "optimizer_kwargs": {"lr": 0.03},
-    "negative_sampler_kwargs": {"num_negs_per_pos": 10},
+    "negative_sampler_kwargs": {"num_negs_per_pos": 5},
     "training_loop": "slcwa",
     "random_seed": 1,
     "device": "cpu",
 }
-EPOCHS = 15
+EPOCHS, QUIET = 10, {"use_tqdm": False, "pin_memory": False}
 
 
 def main() -> None:
@@ -36,7 +36,9 @@ def main() -> None:
         print(f"skipped: {error}")
         return
     logging.disable(logging.WARNING)
-    parts = split(careers(), test=0.1)
+    gc.freeze()  # PyKEEN collects garbage after every epoch
+    graph = careers()
+    parts = split(graph.select(np.isin(graph.relation, [0, 1])), valid=0.0, test=0.15)  # two relations are quick
     training = TriplesFactory.from_labeled_triples(names(parts.train))
     ids = {"entity_to_id": training.entity_to_id, "relation_to_id": training.relation_to_id}
     testing = TriplesFactory.from_labeled_triples(names(parts.test.graph), **ids)
@@ -49,7 +51,7 @@ def main() -> None:
             testing=testing,
             loss=loss,
             training_loop_kwargs={"loss_weighter": weights},
-            training_kwargs={"num_epochs": EPOCHS, "batch_size": 512, "callbacks": loss.callback(), "use_tqdm": False},
+            training_kwargs={"num_epochs": EPOCHS, "batch_size": 256, "callbacks": loss.callback(), **QUIET},
             evaluation_kwargs={"use_tqdm": False},
             **SETTINGS,
         )
@@ -82,4 +84,4 @@ def mrr(model: object, triples: object, training: object, testing: object) -> fl
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
