@@ -22,6 +22,7 @@ import argparse
 import gc
 import json
 import logging
+import math
 import statistics
 import time
 import warnings
@@ -35,7 +36,8 @@ import torch
 import focuse
 
 DATA = ("nations", "kinships", "umls")
-# Ours -> PyKEEN's. 'rotate' sums the sizes of complex numbers as its paper does; PyKEEN takes their L2 norm.
+# 'rotate' sums the sizes of complex numbers and trains angles, as its paper does. PyKEEN's RotatE takes an L2 norm and
+# numbers that are brought back to size 1 after every step: 'pykeen:RotatE' is that one, 'rotate' is written for PyKEEN.
 MODELS = ("complex", "distmult", "transe", "rotate", "pykeen:RotatE")
 DIM, EPOCHS, BATCH, NEGATIVES, RATE, SPREAD = 50, 40, 512, 8, 0.02, 0.1
 
@@ -190,10 +192,7 @@ def sampler(training: Any, sides: str) -> Any:
 def pykeen_model(name: str, **given: Any) -> Any:
     """PyKEEN's model of the same function, without what it does beside it."""
     from pykeen import models
-    from pykeen.models import ERModel
-    from pykeen.nn.init import init_phases
-    from pykeen.nn.modules import RotatEInteraction
-    from pykeen.utils import complex_normalize
+    from pykeen.nn.modules import Interaction
 
     normal = partial(torch.nn.init.normal_, std=SPREAD)
     first = {"embedding_dim": DIM, "entity_initializer": normal, "relation_initializer": normal}
@@ -206,17 +205,17 @@ def pykeen_model(name: str, **given: Any) -> Any:
     if name == "pykeen:RotatE":
         return models.RotatE(embedding_dim=DIM, entity_initializer=normal, **given)
 
-    class SumOfSizes(RotatEInteraction):
-        """The paper's RotatE."""
+    class Turned(Interaction):
+        """RotatE as in its paper, relations as angles."""
 
         def forward(self, h: torch.Tensor, r: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-            return -(h * r - t).abs().sum(dim=-1)
+            return -(h * torch.polar(torch.ones_like(r), r) - t).abs().sum(dim=-1)
 
-    turning = {"shape": DIM, "initializer": init_phases, "constrainer": complex_normalize, "dtype": torch.cfloat}
-    return ERModel(
-        interaction=SumOfSizes,
+    every_angle = partial(torch.nn.init.uniform_, a=-math.pi, b=math.pi)
+    return models.ERModel(
+        interaction=Turned,
         entity_representations_kwargs={"shape": DIM, "initializer": normal, "dtype": torch.cfloat},
-        relation_representations_kwargs=turning,
+        relation_representations_kwargs={"shape": DIM, "initializer": every_angle},
         **given,
     )
 

@@ -52,8 +52,8 @@ def command(
         typer.Option(
             callback=lambda value: _listed(value),
             is_eager=True,
-            help="Scoring function, like complex, distmult, rotate or transe; list shows them all; a plug-in's; or "
-            "package.module:Class [default: complex].",
+            help="Scoring function, like complex, distmult, rotate or transe; list shows them all; pykeen:NAME; a "
+            "plug-in's; or package.module:Class [default: complex].",
         ),
     ] = None,
     reciprocal: Annotated[
