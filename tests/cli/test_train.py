@@ -59,6 +59,7 @@ def test_json_is_one_object_with_the_promised_keys(trained, small):
         "test_rows",
         "false_rows",
         "columns",
+        "numbers",
         "settings",
     }
     assert data["run"] == str(trained.folder)
@@ -218,6 +219,7 @@ def test_help_states_the_real_defaults(command, small):
         "importance": ("learned from the graph", None),
         "decays": ("decay", None),
         "start": ("random ones", None),
+        "loss": ("multiclass-nll; GTransE: confidence-margin", "multiclass-nll"),
     }
     resolved = asdict(Settings().resolve(small, "cpu"))
     for name, (words, value) in described.items():
