@@ -195,7 +195,7 @@ def test_help_states_the_real_defaults(command, small):
     entries = re.findall(r"^  --([\w-]+) <\w+>(.*(?:\n {10,}.*)*)", shown, re.MULTILINE)
     stated = {}
     for flag, text in entries:
-        found = re.search(r"\[default: ([^\]]*)\]", " ".join(text.split()))
+        found = re.search(r"\[default: ([^\]]*)\]", " ".join(text.split()).replace("- ", "-"))  # a line may break there
         if found:
             stated[flag.replace("-", "_")] = found[1]
     settings = asdict(Settings())

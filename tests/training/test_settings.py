@@ -113,7 +113,8 @@ class TestResolve:
         left = {f.name for f in fields(resolved) if getattr(resolved, f.name) in (None, "auto")}
         # β follows its schedule, the first embeddings' deviation each table's size; which engine computes a step is
         # the matter of the machine that does, also on a resume. What columns count is learnt, if there are any, and
-        # short trainings choose the sharpness. Few models have a loss of their own to share with, and few begin where another run ended.
+        # short trainings choose the sharpness. Few models have a loss of their own to share with, few trainings begin
+        # where another run ended.
         assert left == {"beta", "engine", "spread", "importance", "decays", "sharpness", "attribute_share", "start"}
         assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (50, 0, 38)
         assert Settings(focus="paper").resolve(small, "cpu").burn_in == 25
