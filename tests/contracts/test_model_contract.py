@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -40,12 +41,17 @@ class Projected(Model):
         return -(query - candidates).pow(4).sum(-1)
 
 
-def _makers() -> list[tuple[str, Callable[[], Model]]]:
-    """Every model as it is and with reciprocal relations, and one of our own."""
+SORTS = (Projected, MODELS["complex"], MODELS["pairre"], MODELS["ukge-logi"], MODELS["kbgat"])
+
+
+def _makers() -> list[Any]:
+    """Every model as it is, one of our own, and some of each sort with reciprocal relations; PyKEEN's take minutes."""
     kinds: list[type[Model]] = [*MODELS.values(), Projected]
     alone = [(kind.name, kind) for kind in kinds if not kind.defaults.get("reciprocal")]
-    alone += [(name, kind_of(name)) for name in _of_pykeen()]
-    return [*alone, *((f"{kind.name}-reciprocal", partial(_reciprocal, kind)) for kind in kinds)]
+    turned = [kind for kind in kinds if kind.defaults.get("reciprocal") or kind in SORTS]
+    both = [*alone, *((f"{kind.name}-reciprocal", partial(_reciprocal, kind)) for kind in turned)]
+    slow = [pytest.param(kind_of(name), id=name, marks=pytest.mark.slow) for name in _of_pykeen()]
+    return [*(pytest.param(make, id=name) for name, make in both), *slow]
 
 
 def _of_pykeen() -> list[str]:
@@ -68,7 +74,7 @@ def _reciprocal(kind: type[Model]) -> Model:
     return Reciprocal(kind())
 
 
-@pytest.fixture(params=[make for _, make in _makers()], ids=[name for name, _ in _makers()])
+@pytest.fixture(params=_makers())
 def model(request: pytest.FixtureRequest) -> Model:
     """Its dense tensors, where it has some, are no longer at their first values: none is without effect."""
     made: Model = request.param()

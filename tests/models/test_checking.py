@@ -13,7 +13,13 @@ from focuse.models import MODELS, ComplEx, DistMult, Model, Side, TransE, Triple
 from focuse.models.base import Form
 
 
-@pytest.mark.parametrize("kind", MODELS.values(), ids=lambda kind: kind.name)
+QUICK = ("complex", "transe", "ukge-rect", "literale-distmult")  # the others are slow, and tests/contracts has all
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, id=name, marks=[] if name in QUICK else pytest.mark.slow) for name, kind in MODELS.items()],
+)
 def test_every_built_in_model_passes(kind: type[Model]) -> None:
     check_model(kind)
 
