@@ -12,7 +12,6 @@ from focuse.errors import FocuseError
 from focuse.models import MODELS, ComplEx, DistMult, Model, Side, TransE, TripleModel, UkgeLogi, check_model
 from focuse.models.base import Form
 
-
 QUICK = ("complex", "transe", "ukge-rect", "literale-distmult")  # the others are slow, and tests/contracts has all
 
 
