@@ -22,11 +22,11 @@ GRAPHS = ("nl27k",)
 POOL = "pool:start=10,wait=5"
 SETTINGS: dict[str, dict[str, Any]] = {
     "gtranse": {
-        "epochs": 40, "dim": 200, "lr": 0.01, "loss": "confidence-margin:margin=10,power=2", "sampling": "shared",
+        "epochs": 80, "dim": 200, "lr": 0.01, "loss": "confidence-margin:margin=10,power=2", "sampling": "shared",
         "negatives": 16,
     },
     "passleaf-complex": {"epochs": 40, "lr": 0.01, "semi_supervised": POOL},
-    "passleaf-rotate": {"epochs": 20, "lr": 0.01, "semi_supervised": POOL},
+    "passleaf-rotate": {"epochs": 45, "lr": 0.01, "semi_supervised": POOL},
     "suke": {"epochs": 30, "lr": 0.01},
     "beurre": {"epochs": 12, "lr": 3e-3},
 }  # fmt: skip
