@@ -5,7 +5,8 @@ s = 1 / (1 + e^−(w₁ f + b₁))     of structure: 1 for facts, 0 for corrupti
 u = 1 / (1 + e^−(w₂ f + b₂))     of uncertainty
 φ = s u                          the confidence: the weight of facts, 0 for corruptions
 
-w and b are learnt. The loss is the squared error of φ and, beside it, that of s. Ranks go by f.
+w and b are learnt. The loss is the squared error of φ and, beside it, that of s. Ranks go by f. This is our reading of
+the paper's abstract: how it joins the two evaluators was not at hand.
 """
 
 from __future__ import annotations
