@@ -215,7 +215,8 @@ def test_options_reach_the_interaction() -> None:
         ("pykeen:Clamped", "Clamped wraps another"),
         ("pykeen:TransE:q2", "write options like pykeen:TransE:p=2"),
         ("pykeen:TransE:norm=2", "TransE has no option 'norm'; it takes p, power_norm"),
-        ("pykeen:ERMLP:activation=nothing", "cannot have dim"),
+        ("pykeen:ERMLP:activation=nothing", "PyKEEN says"),
+        ("pykeen:Transformer:num_heads=1000", "cannot have dim"),
     ],
 )
 def test_what_cannot_be_is_one_line(name: str, said: str) -> None:

@@ -89,6 +89,10 @@ TAMED: dict[str, dict[tuple[str, int], Reshape]] = {
 }
 
 
+class UnfitDimension(FocuseError):  # noqa: N818 - what is wrong, as in errors.py
+    """An interaction cannot have this dimension."""
+
+
 class PykeenModel(TripleModel):
     """One interaction. `kind_of` makes the subclasses; `probe` is an example of their interaction, of a small size."""
 
@@ -109,7 +113,7 @@ class PykeenModel(TripleModel):
 
     @classmethod
     def _unfit(cls, dim: int, error: Exception) -> FocuseError:
-        return FocuseError(f"model {cls.name!r} cannot have dim {dim} (PyKEEN says: {error}); try another")
+        return UnfitDimension(f"model {cls.name!r} cannot have dim {dim} (PyKEEN says: {error}); try another")
 
     def sizes(self, shapes: Sequence[str], dim: int) -> list[tuple[int, ...]]:
         """Shapes of the tensors in a row, each of a letter a size: ('d', 'kd') -> [(dim,), (4, dim)]."""
@@ -131,7 +135,9 @@ class PykeenModel(TripleModel):
             try:
                 made = interactions()[cls.title](**_arguments(cls, dim))
                 made.reset_parameters()
-            except (TypeError, ValueError, RuntimeError, AssertionError, LookupError) as error:
+            except (TypeError, LookupError) as error:  # no other dimension would help
+                raise FocuseError(f"model {cls.name!r}: PyKEEN says: {error}") from None
+            except (ValueError, RuntimeError, AssertionError) as error:
                 raise cls._unfit(dim, error) from None
         for module in made.modules():
             if hasattr(module, "num_batches_tracked"):
@@ -287,7 +293,7 @@ def _probe(kind: type[PykeenModel]) -> Any:
     for dim in SMALL:
         try:
             return kind.build(dim)
-        except FocuseError as error:
+        except UnfitDimension as error:
             fault = error
     raise fault or FocuseError(f"model {kind.name!r} cannot be made")
 
