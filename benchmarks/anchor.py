@@ -42,6 +42,10 @@ MODELS = ("complex", "distmult", "transe", "rotate", "pykeen:RotatE")
 DIM, EPOCHS, BATCH, NEGATIVES, RATE, SPREAD = 50, 40, 512, 8, 0.02, 0.1
 
 
+HEAD = """| graph | model | seeds | focuse | PyKEEN | difference | two standard errors | |
+| --- | --- | --- | --- | --- | --- | --- | --- |"""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", help="graphs that PyKEEN ships")
@@ -49,14 +53,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sides", choices=("coin", "pykeen"), default="coin", help="how PyKEEN chooses a side")
     parser.add_argument("--out", type=Path, help="add a line of JSON for every training")
+    parser.add_argument("--show", type=Path, help="print the table of such lines, train nothing")
     chosen = parser.parse_args()
+    if chosen.show:
+        print(table(chosen.show))
+        return
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    pykeen_version()
+    dataset("nations")
     gc.freeze()  # PyKEEN collects garbage after every epoch; what was imported need not be looked at each time
-    print(f"| graph | model | focuse | PyKEEN {pykeen_version()} | difference | two standard errors | |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print(HEAD)
     for name in chosen.data or DATA:
         data = dataset(name)
         for model in chosen.models:
@@ -76,7 +83,18 @@ def row(data: str, model: str, focuse: list[float], pykeen: list[float]) -> str:
     ours, theirs = statistics.mean(focuse), statistics.mean(pykeen)
     error = sum(statistics.variance(part) / len(part) for part in (focuse, pykeen)) ** 0.5 if len(focuse) > 1 else 0.0
     word = "within" if abs(ours - theirs) <= 2 * error else "beyond"
-    return f"| {data} | {model} | {ours:.3f} | {theirs:.3f} | {ours - theirs:+.3f} | {2 * error:.3f} | {word} |"
+    means = f"{ours:.3f} | {theirs:.3f} | {ours - theirs:+.3f} | {2 * error:.3f}"
+    return f"| {data} | {model} | {len(focuse)} | {means} | {word} |"
+
+
+def table(path: Path) -> str:
+    """The table of stored trainings."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+        lists = found.setdefault((line["data"], line["model"]), {"focuse": [], "pykeen": []})
+        lists[line["library"]].append(line["mrr"])
+    places = sorted(found, key=lambda place: (DATA.index(place[0]), MODELS.index(place[1])))
+    return "\n".join([HEAD, *(row(*place, **found[place]) for place in places)])
 
 
 def write(path: Path, data: str, model: str, library: str, seed: int, mrr: float, seconds: float) -> None:
@@ -90,12 +108,6 @@ def dataset(name: str) -> Any:
     from pykeen.datasets import get_dataset
 
     return get_dataset(dataset=name)
-
-
-def pykeen_version() -> str:
-    from pykeen.version import get_version
-
-    return str(get_version())
 
 
 def ours(data: Any, model: str, seed: int) -> float:

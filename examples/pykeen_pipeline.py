@@ -50,7 +50,7 @@ def main() -> None:
             training=training,
             testing=testing,
             loss=loss,
-            training_loop_kwargs={"loss_weighter": weights},
+            training_loop_kwargs={"loss_weighter": weights, "automatic_memory_optimization": False},
             training_kwargs={"num_epochs": EPOCHS, "batch_size": 256, "callbacks": loss.callback(), **QUIET},
             evaluation_kwargs={"use_tqdm": False},
             **SETTINGS,
