@@ -14,14 +14,14 @@ from focuse.engines.gpu import GpuEngine
 from focuse.engines.reference import ReferenceEngine
 from focuse.evaluation.known import Known
 from focuse.focus import Focus, default_nonlinearity
-from focuse.models import MODELS, make_model
+from focuse.models import make_model
 from focuse.training.chances import make_chances
 from focuse.training.losses import LOSSES, Objective, SoftLabel, SquaredError, make_loss
 from focuse.training.negatives import Sampler, draw, key_of
 from focuse.training.optimisers import make_optimiser
 from focuse.training.regularisers import Regulariser
 
-PLAIN = sorted(name for name, kind in MODELS.items() if kind().plain())
+PLAIN = ("complex", "distmult", "transe", "transe-l2", "ukge-logi", "ukge-rect")
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
