@@ -28,11 +28,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 import focuse
+from focuse.engines.base import recipe_of
 from focuse.engines.cpu import CpuEngine
 from focuse.engines.gpu import GpuEngine
 from focuse.errors import FocuseError
 from focuse.models import MODELS, Model
 from focuse.models.checking import Trial
+from focuse.training.loop import make_objective
 from focuse.training.optimisers import make_optimiser
 from focuse.training.settings import Settings
 
@@ -193,7 +195,10 @@ def formula_of(value: Callable[[int], int], dims: tuple[int, int, int]) -> str:
 
 
 def engines_of(settings: Settings, model: Model) -> tuple[bool, bool]:
-    """Whether the fused engines of CPU and GPU train it by its default optimiser, were they there."""
+    """Whether the fused engines of CPU and GPU train it by its default optimiser and loss, were they there."""
+    objective = make_objective(settings, settings.make_focus(), 0.0 if settings.focus == "label" else None)
+    if recipe_of(objective) is None:
+        return False, False
     tables = {"entity": torch.zeros(2, 2), "relation": torch.zeros(2, 2)}
     optimiser = make_optimiser(settings.optimizer, tables, 0.1)
     with (

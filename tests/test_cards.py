@@ -91,6 +91,7 @@ def test_operations_are_those_of_a_candidate(cards: ModuleType) -> None:
 def test_engines_are_asked(cards: ModuleType) -> None:
     assert cards.facts_of(MODELS["complex"])["fused"] == "CPU, GPU"
     assert cards.facts_of(MODELS["convkb"])["fused"] == "–"
+    assert cards.facts_of(MODELS["suke"])["fused"] == cards.facts_of(MODELS["gtranse"])["fused"] == "–"  # their losses
     assert cards.facts_of(MODELS["complex"])["loops"]
     assert "Trouillon" in cards.facts_of(MODELS["complex"])["paper"]
     assert "Re Σ" in cards.facts_of(MODELS["complex"])["equation"]
