@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, choose
 from focuse.focus import Focus
 from focuse.graph import Graph, read
 from focuse.graph.weights import default_normaliser, fit_normaliser
@@ -40,6 +40,8 @@ class EdgeWeights(LossWeighter):  # type: ignore[misc]
     """
 
     def __init__(self, triples: Tensor, weight: Tensor, entities: int, relations: int) -> None:
+        if not len(triples):
+            raise FocuseError("EdgeWeights: no triples; give those that are trained on")
         if not bool(((weight >= 0) & (weight <= 1)).all()):
             raise FocuseError("EdgeWeights: weights must lie in [0, 1]; EdgeWeights.of normalises them")
         self.entities, self.relations = entities, relations
@@ -123,7 +125,7 @@ class FocusELoss(Loss):  # type: ignore[misc]
         fixed: float | None = None,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(reduction=reduction)
+        super().__init__(reduction=choose("reduction", reduction, ("mean", "sum")))
         self.focus = Focus(nonlinearity, decay, floor, fixed)
         self.objective = Objective(make_loss(loss), self.focus)
         self.beta: float | None = fixed

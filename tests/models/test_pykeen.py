@@ -13,7 +13,7 @@ import torch
 
 import focuse
 from focuse.errors import FocuseError, Stopped
-from focuse.models import make_model
+from focuse.models import make_model, name_of
 from focuse.models import pykeen as adapter
 from focuse.models.pykeen import NOT_SERVED, PykeenModel, kind_of
 
@@ -242,3 +242,14 @@ def test_without_pykeen_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPa
     kind_of.cache_clear()
     with pytest.raises(FocuseError, match=r"needs PyKEEN .*pip install 'focuse\[pykeen\]'"):
         make_model("pykeen:TransE")
+
+
+@pytest.mark.parametrize("name", ["TransE:z=3", "TransE:d=4", "NTN:k=foo", "NTN:k=2.5", "NTN:k=0", "TransE:p={[]:1}"])
+def test_odd_options_are_one_line(name: str) -> None:
+    with pytest.raises(FocuseError, match="model 'pykeen:"):
+        kind_of(f"pykeen:{name}")
+
+
+def test_a_class_of_pykeens_keeps_its_name() -> None:
+    for name in ("pykeen:TransE", "pykeen:TransE:p=2"):
+        assert name_of(kind_of(name)) == name

@@ -343,3 +343,12 @@ def test_a_sampler_checks_its_chances() -> None:
 def test_uniform_and_fair_need_no_chances() -> None:
     """So the negatives of a plain training are what they always were."""
     assert make_chances("uniform", "fair", batch_of(FACTS), ENTITIES, RELATIONS) is None
+
+
+def test_a_relation_of_false_triples_alone_has_corruptions_too() -> None:
+    """Train has no entity on its sides, so any is drawn; that it is the last relation must not matter."""
+    facts = [(f"e{i}", "likes", f"e{i + 1}", 1.0 + i) for i in range(20)]
+    facts += [("e1", "zz", "e2", 0.0), ("e3", "zz", "e4", 0.0)]
+    settings = {"corrupt": "type", "sampling": "independent", "zero_weights": "negatives", "dim": 4, "epochs": 1}
+    run = focuse.train(facts, model="distmult", valid_share=0, test_share=0, progress=False, sharpness=1.0, **settings)
+    assert len(run.history) == 1

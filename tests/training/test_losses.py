@@ -14,7 +14,7 @@ from torch.autograd import gradcheck
 
 from focuse.errors import FocuseError
 from focuse.focus import Focus
-from focuse.models import make_model
+from focuse.models import DistMult, make_model
 from focuse.training.losses import LOSSES, Objective, SoftLabel, SquaredError, make_loss
 
 SCORES = st.floats(-50, 50)
@@ -363,3 +363,19 @@ class TestSoftLabel:
         estimate = SoftLabel(float(np.log(20_000 / 2_000)))(positive, few, label, None, 1.0)
         assert abs(float(estimate - whole)) < 0.05
         assert abs(float(SoftLabel()(positive, few, label, None, 1.0) - whole)) > 0.1
+
+
+def test_a_confidence_is_the_models_as_it_is_trained() -> None:
+    class Bent(DistMult):
+        name = "bent"
+        confident = True
+
+        def trained(self, score: torch.Tensor) -> torch.Tensor:
+            return torch.sigmoid(self.dense["bend"] * score)
+
+    bend = torch.tensor(2.0, requires_grad=True)
+    objective = SquaredError(Bent().trained).over(Bent().with_dense({"bend": bend}))
+    one = torch.ones(1)
+    objective(one, one[:, None], one, None, 1.0).sum().backward()
+    assert bend.grad is not None
+    assert bend.grad != 0

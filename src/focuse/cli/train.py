@@ -132,7 +132,7 @@ def command(
     regularizer: Annotated[
         str | None,
         typer.Option(
-            help="none, l1:γ, l2:γ, l3:γ or n3:γ (of complex moduli) [default: l3:1e-3; rotate, pairre: none]."
+            help="none, l1:γ, l2:γ, l3:γ or n3:γ (of complex moduli) [default: l3:1e-3; some models: their own]."
         ),
     ] = None,
     regularize: Annotated[
@@ -144,12 +144,15 @@ def command(
     optimizer: Annotated[
         str | None,
         typer.Option(
-            help="adam, adagrad, sgd, row-adam or row-adagrad [default: row-adagrad; distances: row-adam; UKGE: adam]."
+            help="adam, adagrad, sgd, row-adam or row-adagrad "
+            "[default: row-adagrad; distances: row-adam; some models: their own]."
         ),
     ] = None,
     lr: Annotated[
         float | None,
-        typer.Option(help="Learning rate [default: 0.1 for adagrad, 0.01 for sgd, rotate, pairre, else 0.001]."),
+        typer.Option(
+            help="Learning rate [default: 0.1 for adagrad, 0.01 for sgd, else 0.001; some models: their own]."
+        ),
     ] = None,
     normalize: Annotated[
         str | None,

@@ -59,6 +59,8 @@ def name_of(model: object) -> str:
     >>> name_of("transe"), name_of(ComplEx)
     ('transe', 'complex')
     """
+    if isinstance(model, type) and issubclass(model, pykeen.PykeenModel):
+        return model.name
     return model if isinstance(model, str) else remember(model, MODELS)
 
 

@@ -40,7 +40,7 @@ class Beurre(Model):
         return 4 * dim
 
     def table_start(self, table: str, values: Tensor) -> Tensor:
-        return first_maps(values) if table == "relation" else first_boxes(values)
+        return (first_maps if table == "relation" else first_boxes)(values / values.square().mean().sqrt())
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         return box(known, relation.chunk(2, -1)[0 if side == "tail" else 1])

@@ -42,7 +42,7 @@ class PassleafRotatE(Logistic, Model):
         return 2 * dim
 
     def table_start(self, table: str, values: Tensor) -> Tensor:
-        return values if table == "entity" else math.pi * torch.erf(values / (self.spread or 1.0) / math.sqrt(2))
+        return values if table == "entity" else math.pi * torch.erf(values / values.square().mean().mul(2).sqrt())
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         angle = relation if side == "tail" else -relation

@@ -104,11 +104,13 @@ class PykeenModel(TripleModel):
     calls: Iterator[int] | None = None  # numbers what is drawn within a training step
 
     def check(self, dim: int) -> None:
-        model = self.with_dense(self.dense_start(dim, torch.Generator().manual_seed(0)))
-        entity, relation = torch.zeros(2, self.entity_width(dim)), torch.zeros(2, self.relation_width(dim))
         try:
+            model = self.with_dense(self.dense_start(dim, torch.Generator().manual_seed(0)))
+            entity, relation = torch.zeros(2, self.entity_width(dim)), torch.zeros(2, self.relation_width(dim))
             model.score(entity, relation, entity)
-        except RuntimeError as error:
+        except FocuseError:
+            raise
+        except Exception as error:  # whatever PyKEEN makes of odd options
             raise self._unfit(dim, error) from None
 
     @classmethod
@@ -222,9 +224,17 @@ def kind_of(name: str) -> type[PykeenModel]:
     # A letter is a size in the interaction's shapes, unless its constructor takes one of that name (the norm p).
     own = [letter for letter in options if len(letter) == 1 and letter not in _parameters(known[title])]
     letters = LETTERS.get(title, {}) | {letter: options.pop(letter) for letter in own}
+    for letter in own:
+        if type(letters[letter]) is not int or letters[letter] < 1 or letter == "d":
+            raise FocuseError(
+                f"model {name!r}: {letter}={letters[letter]}: give a whole number of at least 1 (dim is d)"
+            )
     made = {"name": name, "title": title, "letters": letters, "options": _told(title) | options}
     kind: type[PykeenModel] = type(title, (PykeenModel,), made)
     kind.probe = probe = _probe(kind)
+    sizes = {letter for shape in (*probe.entity_shape, *probe.relation_shape) for letter in shape}
+    if not sizes.issuperset(own):
+        raise FocuseError(f"model {name!r}: {title} has the sizes {', '.join(sorted(sizes)) or 'dim'}, not {own}")
     kind.kept = frozenset(name for name in _held(probe) if name.endswith(("running_mean", "running_var")))
     kind.parts = 2 if probe.is_complex else 1
     kind.distance = hasattr(probe, "power_norm")  # of its interactions that measure a norm
@@ -257,7 +267,7 @@ def _options(name: str, text: str) -> dict[str, Any]:
         if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name):
             raise ValueError
         return {str(part.arg): _value(part.value) for part in call.keywords}
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, TypeError):
         raise FocuseError(f"model {name!r}: write options like pykeen:TransE:p=2,power_norm=true") from None
 
 

@@ -150,7 +150,11 @@ def _this_folder() -> Iterator[None]:
 
 
 def _models_in(place: object) -> list[str]:
-    return [name for name, value in vars(place).items() if isinstance(value, type) and issubclass(value, Model)]
+    return [
+        name
+        for name, value in getattr(place, "__dict__", {}).items()
+        if isinstance(value, type) and issubclass(value, Model)
+    ]
 
 
 def _told(error: BaseException) -> str:

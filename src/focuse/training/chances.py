@@ -109,7 +109,7 @@ class Types:
     """The entities that train has on each side of each relation.
 
     `keys` are the distinct numbers (group · E + entity), ascending, int64 [m], `members` the entities alone and one
-    more place, [m + 1], and `starts` int64 [2R + 1] where each group begins; relation r's heads are group r, its tails
+    more place, [m + 2], and `starts` int64 [2R + 1] where each group begins; relation r's heads are group r, its tails
     group R + r.
     """
 
@@ -124,7 +124,7 @@ class Types:
         keys = torch.unique(torch.cat([relation * entities + head, (relations + relation) * entities + tail]))
         starts = torch.searchsorted(keys, torch.arange(2 * relations + 1) * entities)
         device = facts.head.device
-        return cls(keys.to(device), F.pad(keys % entities, (0, 1)).to(device), starts.to(device), entities)
+        return cls(keys.to(device), F.pad(keys % entities, (0, 2)).to(device), starts.to(device), entities)
 
     @property
     def relations(self) -> int:

@@ -193,6 +193,10 @@ class SquaredError:
         """The same in words."""
         return Recipe("squared-error", self.curve, share=self.share)
 
+    def over(self, model: Model) -> SquaredError:
+        """The same for what `model` makes of a score: φ may have dense tensors that are trained."""
+        return replace(self, phi=model.trained) if model.confident else self
+
     def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
         _fitting(positive, negative, mask)
         counted = negative.shape[1] if mask is None else mask.sum(1).clamp(min=1)

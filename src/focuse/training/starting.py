@@ -7,6 +7,7 @@ KBGAT's attention for ConvKB, its decoder. What all triples share (filters, matr
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -33,7 +34,7 @@ def started(tables: Tables, folder: str | None, train: Graph, model_in: Callable
     store = Store.open(Path(folder))
     settings, splits, _ = store.fixed()
     found = store.model("cpu")[0]
-    model = model_in(settings, splits)
+    model = model_in(replace(settings, device="cpu"), splits)  # where its tables are
     check_tables(found, settings, model, splits.train, Path(folder))
     if model.encodes:
         dense = {name: table for name, table in found.items() if name not in ("entity", "relation")}
