@@ -18,7 +18,7 @@ from torch import Tensor
 
 from focuse.engines import Batch, CpuEngine, ReferenceEngine
 from focuse.focus import Focus
-from focuse.models import ComplEx, DistMult, Model, Reciprocal, Side
+from focuse.models import ComplEx, DistMult, Model, Reciprocal, Rescal, Side
 from focuse.training.losses import Objective, make_loss
 from focuse.training.negatives import Sampler
 from focuse.training.optimisers import make_optimiser
@@ -35,26 +35,12 @@ class Given(DistMult):
         return known * relation
 
 
-class Bilinear(Model):
-    """RESCAL (Nickel et al., 2011): f = hᵀ R t."""
-
-    name = "bilinear"
-    form = "dot"
-
-    def relation_width(self, dim: int) -> int:
-        return dim * dim
-
-    def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
-        matrix = relation.unflatten(-1, (known.shape[-1], known.shape[-1]))
-        return (known[:, None] @ matrix)[:, 0] if side == "tail" else (matrix @ known[:, :, None])[:, :, 0]
-
-
 MODELS: dict[str, tuple[Model, int]] = {
     "DistMult, k = 100": (DistMult(), 100),
     "ComplEx, k = 100": (ComplEx(), 100),
     "DistMult by torch's queries, k = 100": (Given(), 100),
     "ComplEx with reciprocal relations, k = 100": (Reciprocal(ComplEx()), 100),
-    "RESCAL, k = 50": (Bilinear(), 50),
+    "RESCAL, k = 50": (Rescal(), 50),
 }
 
 
