@@ -102,8 +102,9 @@ def trained(cell: dict[str, Any]) -> dict[str, Any]:
     started, worked = time.perf_counter(), time.process_time()
     data = focuse.datasets.load(cell["data"])
     kept = np.random.default_rng(0).permutation(len(data.test))[:TEST]
+    given = {"numbers": numbers_of(data.train)} if "numbers" in MODELS[cell["model"]].wants else {}
     try:
-        run = focuse.train(data.train, valid=data.valid, test=data.test, progress=False, **cell["settings"])
+        run = focuse.train(data.train, valid=data.valid, test=data.test, progress=False, **cell["settings"], **given)
         sampled = {"candidates": SAMPLE} if MODELS[cell["model"]].dear else {}
         found = run.evaluate(data.test.select(np.sort(kept)), **sampled)
     except FocuseError as error:
@@ -116,6 +117,18 @@ def trained(cell: dict[str, Any]) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - started, 1),
         "cpu_seconds": round(time.process_time() - worked, 1),
     }
+
+
+def numbers_of(train: focuse.Graph) -> list[tuple[str, str, float]]:
+    """Numbers of entities for the models that want some; the data sets come with none, so these count train's facts."""
+    rows: list[tuple[str, str, float]] = []
+    for role, entity in (("head", train.head), ("tail", train.tail)):
+        count = np.bincount(entity, minlength=len(train.entities))
+        weight = np.bincount(entity, train.weight, minlength=len(train.entities)) / np.maximum(count, 1)
+        for name, facts, mean in zip(train.entities, count, weight, strict=True):
+            rows.append((name, f"facts as {role}, logarithm", math.log1p(facts)))
+            rows += [(name, f"mean weight as {role}", float(mean))] if facts else []
+    return rows
 
 
 def train(path: Path, models: Iterable[str], data: Iterable[str], workers: int) -> None:
@@ -311,6 +324,9 @@ def _card(name: str, fact: dict[str, Any], known: dict[tuple[str, str, str], dic
     about += [f"k must be a multiple of {kind.multiple}"] if kind.multiple > 1 else []
     about += [f"k = {fact['dim']} here: it cannot have {DIM}"] if fact["dim"] != DIM else []
     about += [f"looks at {' and '.join(sorted(kind.wants))}"] if kind.wants else []
+    about += ["its numbers here: how many facts of train an entity heads and ends, and their mean weight"] * (
+        "numbers" in kind.wants
+    )
     about += ["too dear for all entities: sampled"] if kind.dear else []
     equation = [f"    {line}" for line in fact["equation"].splitlines()]
     lines = [f"## {name}", "", fact["paper"], "", *equation, *([""] if equation else []), fact["summary"], ""]

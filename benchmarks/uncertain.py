@@ -66,7 +66,8 @@ def trained(graph: str, model: str, seed: int, more: dict[str, Any]) -> dict[str
     )
     seconds = time.process_time() - started
     row = {"graph": graph, "model": model, "seed": seed, "settings": settings, "seconds": round(seconds)}
-    row["best_epoch"] = max(run.history, key=_better)["epoch"]
+    best = max(run.history, key=_better)
+    row |= {"best_epoch": best["epoch"], "valid": round(abs(_better(best)), 5)}
     if run.engine.model.confident:
         with_negatives = focuse.read(data.folder / "test_with_neg.tsv.gz").align(run.graph).graph
         row |= {"facts": _errors(run, run.splits.test.graph), "ukge": _errors(run, with_negatives)}
@@ -82,7 +83,8 @@ def _errors(run: Any, graph: Any) -> tuple[float, float]:
     from focuse.evaluation.confidence import errors
     from focuse.evaluation.evaluate import ids_of
 
-    found = errors(run.engine.model.confidence(run.engine.score(*ids_of(graph))).double().numpy(), graph.weight)
+    ids = (part.to(run.engine.device) for part in ids_of(graph))
+    found = errors(run.engine.model.confidence(run.engine.score(*ids)).double().cpu().numpy(), graph.weight)
     return round(found.mse, 5), round(found.mae, 5)
 
 
@@ -93,7 +95,8 @@ def _ranks(run: Any, count: int | None) -> dict[str, Any]:
     from focuse.evaluation.evaluate import evaluate, known_facts, rank_graph
 
     splits = run.splits
-    known, test = known_facts([splits.train, splits.valid.graph, splits.test.graph]), splits.test
+    learnt = [splits.train, splits.valid.graph, splits.test.graph]
+    known, test = known_facts(learnt, str(run.engine.device)), splits.test
     if count is not None:
         chosen = np.sort(np.random.default_rng(0).choice(len(test.graph), count, replace=False))
         test = replace(test, graph=test.graph.select(chosen))

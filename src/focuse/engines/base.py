@@ -176,9 +176,13 @@ class Penalty(Protocol):
 
 
 class TableOptimiser(Protocol):
-    """Changes tables in place. `rows_only` ones need (and get) gradients of the batch's rows alone."""
+    """Changes tables in place. `rows_only` ones need (and get) gradients of the batch's rows alone.
+
+    `repeated`, which an engine sets: ids may come more than once, with equal gradients, and count once.
+    """
 
     rows_only: bool
+    repeated: bool
 
     def update(self, gradients: Gradients) -> None:
         """One step: for each table, (ids [U], gradient [U, d]), or (None, gradient [rows, d]) for all of it."""

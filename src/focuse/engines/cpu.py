@@ -104,8 +104,8 @@ class CpuEngine(ReferenceEngine):
         penalty: Penalty | None = None,
         scale: float = 1.0,
         hints: Hints | None = None,
-        key: int = 0,
-    ) -> float:
+        key: int | None = 0,
+    ) -> float | Tensor:
         """As the reference's."""
         recipe = recipe_of(objective)
         own = [group for group in corruptions if group.side == "both"]
@@ -155,7 +155,7 @@ class _Step:
         scale: float,
         hints: Hints | None,
         groups: int,
-        key: int = 0,
+        key: int | None = 0,
     ) -> None:
         self.engine, self.count = engine, len(batch)
         self.keep: list[Tensor] = []  # what the loops point at must outlive them

@@ -19,7 +19,9 @@ class Queries:
     is in training with `key`. Of the tables only the batch's rows are taken.
     """
 
-    def __init__(self, model: Model, tables: Mapping[str, Tensor], batch: Batch, hints: Hints | None, key: int) -> None:
+    def __init__(
+        self, model: Model, tables: Mapping[str, Tensor], batch: Batch, hints: Hints | None, key: int | None
+    ) -> None:
         self.dense = {name: _leaf(table) for name, table in model.dense.items() if name not in model.kept}
         model = model.with_dense({**model.dense, **self.dense}).in_training(key)
         self.rows = [

@@ -21,6 +21,7 @@ from focuse.engines.base import (
     Steps,
     TableOptimiser,
 )
+from focuse.engines.places import Place
 from focuse.engines.ranking import distances
 from focuse.models import Model, Side
 
@@ -33,6 +34,7 @@ class ReferenceEngine:
 
     together = 1
     instead = ""  # why it serves in place of a fused one, if it does
+    place: type[Place] = Place  # how a step sees a table
 
     def __init__(
         self,
@@ -151,15 +153,34 @@ class ReferenceEngine:
         penalty: Penalty | None = None,
         scale: float = 1.0,
         hints: Hints | None = None,
-        key: int = 0,
-    ) -> float:
+        key: int | None = 0,
+    ) -> float | Tensor:
         """Score, focus, loss, gradients, update. Minimises loss · `scale` + penalty; returns the loss alone.
 
         What the model draws is a pure function of `key`.
         """
+        loss, total, places = self.minimised(batch, corruptions, objective, beta, penalty, scale, hints, key)
+        value, minimised = torch.stack([loss, total]).tolist()
+        if not math.isfinite(minimised):
+            raise FloatingPointError(f"the loss is {minimised}")
+        self.descend(total, places)
+        return float(value)
+
+    def minimised(
+        self,
+        batch: Batch,
+        corruptions: list[Corruptions],
+        objective: ObjectiveFunction,
+        beta: float | Tensor,
+        penalty: Penalty | None,
+        scale: float,
+        hints: Hints | None,
+        key: int | None,
+    ) -> tuple[Tensor, Tensor, dict[str, Place]]:
+        """The loss [], what a step minimises [], and the tables that it is made of."""
         if self.optimiser is None:
             raise ValueError("an engine without optimiser cannot train")
-        places = {name: _Place(table) for name, table in self.tables.items() if name not in self.model.kept}
+        places = {name: self.place(table) for name, table in self.tables.items() if name not in self.model.kept}
         if self.optimiser.rows_only and (self.model.rowwise or not self.model.encodes):
             places["entity"].restrict(_entities_of(batch, corruptions, hints))
             places["relation"].restrict(_relations_of(batch, hints))
@@ -190,14 +211,17 @@ class ReferenceEngine:
         if penalty is not None:
             # A leaf holds the rows that the step touches, or the whole table for an optimiser of whole tables.
             each = penalty.scope != "rows"
-            total = total + penalty(_sizes(model, penalty, [entity.leaf, relation.leaf] if each else list(ends)))
-        value, minimised = torch.stack([loss, total]).tolist()
-        if not math.isfinite(minimised):
-            raise FloatingPointError(f"the loss is {minimised}")
+            parts = [entity.touched(), relation.touched()] if each else list(ends)
+            total = total + penalty(_sizes(model, penalty, parts))
+        return loss, total, places
+
+    def descend(self, total: Tensor, places: Mapping[str, Place]) -> None:
+        """One step of the optimiser, against the gradient of `total`."""
+        if self.optimiser is None:
+            raise ValueError("an engine without optimiser cannot train")
         total.backward()  # type: ignore[no-untyped-call]
         self.optimiser.update({name: (place.ids, place.gradient()) for name, place in places.items()})
         self.changed()
-        return float(value)
 
     def prepare(self, compute: Step) -> Steps:
         """Whole steps (batch, corruptions, `step`) as this engine likes them best; here one after the other."""
@@ -219,7 +243,7 @@ def _positives(
     return {"tail": found, "head": found}
 
 
-def _inferred(model: Model, entity: _Place, relation: _Place, hints: Hints, groups: list[Corruptions]) -> Tensor:
+def _inferred(model: Model, entity: Place, relation: Place, hints: Hints, groups: list[Corruptions]) -> Tensor:
     """The loss of what rules infer, once a group of corruptions and as who asks for that group's side finds it; []."""
     more = hints.batch
     rows = entity.rows(more.head), relation.rows(more.relation), entity.rows(more.tail)
@@ -255,7 +279,7 @@ def _negatives(
     kind: Tensor,
     tail: Tensor,
     group: Corruptions,
-    entity: _Place,
+    entity: Place,
     queries: dict[Side, Tensor],
 ) -> Tensor:
     """Scores of one group of corruptions, [B, N]."""
@@ -270,31 +294,6 @@ def _negatives(
     query = queries[group.side] if queries else model.query(known, kind, group.side)
     pool = entity.values if group.entities is None else entity.rows(group.entities)
     return model.own(query, kind, pool, group.side) if pool.dim() == 3 else model.shared(query, kind, pool, group.side)
-
-
-class _Place:
-    """A table as one step sees it: all of it, or only the rows that the batch needs.
-
-    Gradients are asked of `leaf`; a model takes `values`, which are the same unless something was made of them.
-    """
-
-    def __init__(self, table: Tensor) -> None:
-        self.table = table
-        self.ids: Tensor | None = None
-        self.leaf = self.values = table.detach().requires_grad_()
-
-    def restrict(self, ids: Tensor | None) -> None:
-        """Keep to these ids (None: every row is needed)."""
-        if ids is not None:
-            self.ids = torch.unique(ids)
-            self.leaf = self.values = F.embedding(self.ids, self.table).requires_grad_()
-
-    def rows(self, ids: Tensor) -> Tensor:
-        place = ids if self.ids is None else torch.searchsorted(self.ids, ids)
-        return F.embedding(place, self.values)
-
-    def gradient(self) -> Tensor:
-        return self.leaf.grad if self.leaf.grad is not None else torch.zeros_like(self.leaf)
 
 
 def _entities_of(batch: Batch, corruptions: list[Corruptions], hints: Hints | None) -> Tensor | None:

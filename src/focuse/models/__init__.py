@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from focuse.models import pykeen
-from focuse.models.base import Context, Form, Model, Side, TripleModel
+from focuse.models.base import Context, Form, KeyWithheldError, Model, Side, TripleModel
 from focuse.models.beurre import Beurre
 from focuse.models.checking import check_model
 from focuse.models.complex import ComplEx
@@ -88,6 +88,7 @@ __all__ = [
     "Form",
     "GTransE",
     "HolE",
+    "KeyWithheldError",
     "LiteralEComplEx",
     "LiteralEDistMult",
     "Model",

@@ -20,6 +20,13 @@ Turn = Literal["product", "complex", "sum", "other"]
 COMPARING = ("candidates", "compare", "score", "answer", "own", "shared", "pooled", "product", "encode")
 
 
+WITHHELD = -1  # in place of a key, which is never below 0
+
+
+class KeyWithheldError(RuntimeError):
+    """A model asked for the key of a step that has none to give: one that is recorded once and replayed often."""
+
+
 @dataclass(frozen=True)
 class Context:
     """What is fixed about a graph that some models look at.
@@ -88,7 +95,7 @@ class Model(ABC):
     dense: Mapping[str, Tensor] = {}
     context: Context = Context()
     share: float = 0.0
-    key: int | None = None  # of a training step; None while ranking
+    _key: int | None = None
 
     def check(self, dim: int) -> None:
         """Raise a FocuseError where it cannot have this dimension."""
@@ -124,11 +131,18 @@ class Model(ABC):
         bound.context = context
         return bound
 
-    def in_training(self, key: int) -> Self:
-        """The same model for one step; what it draws is a pure function of `key`."""
+    def in_training(self, key: int | None) -> Self:
+        """The same model for one step; what it draws is a pure function of `key`. None: it is not to draw anything."""
         bound = copy.copy(self)
-        bound.key = key
+        bound._key = WITHHELD if key is None else key
         return bound
+
+    @property
+    def key(self) -> int | None:
+        """That of a training step, None while ranking."""
+        if self._key == WITHHELD:
+            raise KeyWithheldError(f"{self.name} draws in training, and has no key for it")
+        return self._key
 
     def encode(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
         """Tables made of tables, [E, d], [R, r] -> [E, d'], [R, r']; only asked of a model that `encodes`."""

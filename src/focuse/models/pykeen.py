@@ -162,7 +162,7 @@ class PykeenModel(TripleModel):
         flat = torch.cat([part.flatten(1) for part in parts], dim=1)
         return torch.cat([flat.real, flat.imag], dim=1) if self.parts == 2 else flat
 
-    def in_training(self, key: int) -> Self:
+    def in_training(self, key: int | None) -> Self:
         bound = super().in_training(key)
         bound.calls = itertools.count()
         return bound

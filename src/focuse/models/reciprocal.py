@@ -56,7 +56,7 @@ class Reciprocal(Model):
     def with_context(self, context: Context) -> Self:
         return self._over(self.inner.with_context(context), super().with_context(context))
 
-    def in_training(self, key: int) -> Self:
+    def in_training(self, key: int | None) -> Self:
         return self._over(self.inner.in_training(key), super().in_training(key))
 
     def _over(self, inner: Model, bound: Self) -> Self:

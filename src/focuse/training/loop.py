@@ -197,8 +197,10 @@ class Trainer:
         batch = self.data.take(rows)
         scale = 1.0 / len(batch) if self.settings.reduction == "mean" else 1.0
         hints = self._hints(place)
-        corruptions, key = self.sampler(batch, place), place if isinstance(place, int) else 0
+        corruptions, key = self.sampler(batch, place), place if isinstance(place, int) else None
         if self.pool is not None:
+            if key is None:
+                raise ValueError("steps with a pool are not recorded")
             batch, corruptions = self.pool(batch, corruptions, self.progress.epoch + 1, key, self.engine)
         return self.engine.step(batch, corruptions, self.objective, beta, self.penalty, scale, hints, key)
 

@@ -7,6 +7,7 @@ that large scores neither overflow nor lose digits.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -169,8 +170,8 @@ class SoftLabel:
             # A row without any would be −∞ − …, whose gradient is not a number even where it is not used.
             negative = negative.masked_fill(~mask & some[:, None], -torch.inf)
         odds = torch.logsumexp(negative, dim=1) - positive
-        counted = torch.tensor(negative.shape[1]) if mask is None else mask.sum(1).clamp(min=1)
-        odds = torch.where(weight < 0, odds - counted.to(odds).log(), odds + self.missing)
+        rivals = math.log(max(negative.shape[1], 1)) if mask is None else mask.sum(1).clamp(min=1).to(odds).log()
+        odds = torch.where(weight < 0, odds - rivals, odds + self.missing)
         label = weight.clamp(min=0.0)
         value = label * F.softplus(odds) + (1 - label) * F.softplus(-odds)
         return value if some is None else torch.where(some, value, 0.0)

@@ -17,6 +17,7 @@ class WholeTables:
     """One of torch's optimisers over whole tables: every row moves in every step (momentum, penalty)."""
 
     rows_only = False
+    repeated = False
 
     def __init__(self, tables: Tables, make: Callable[[list[Tensor]], torch.optim.Optimizer]) -> None:
         self.tables = dict(tables)
@@ -48,7 +49,8 @@ class Adam(WholeTables):
     """Torch's Adam; open to an engine that does the step itself."""
 
     def __init__(self, tables: Tables, lr: float) -> None:
-        super().__init__(tables, lambda parameters: torch.optim.Adam(parameters, lr=lr, fused=True))
+        on_gpu = next(iter(tables.values())).is_cuda  # where a step may be recorded
+        super().__init__(tables, lambda p: torch.optim.Adam(p, lr=lr, fused=True, capturable=on_gpu))
         self.rule = Rule("adam", True, lr)
 
     def counters(self) -> list[Tensor]:
@@ -67,6 +69,7 @@ class RowAdagrad:
     """Adagrad on the rows of the batch: x ← x − lr · g / (√Σg² + ε)."""
 
     rows_only = True
+    repeated = False
     parts: tuple[str, ...] = ("sum",)
 
     def __init__(self, tables: Tables, lr: float, eps: float = 1e-10) -> None:
@@ -88,10 +91,13 @@ class RowAdagrad:
         self.steps += 1
         for name, (ids, gradient) in gradients.items():
             change = self.change(name, slice(None) if ids is None else ids, gradient)
+            table = self.tables[name]
             if ids is None:
-                self.tables[name].sub_(change)
+                table.sub_(change)
+            elif self.repeated:
+                table.index_copy_(0, ids, table[ids] - change)
             else:
-                self.tables[name].index_add_(0, ids, change, alpha=-1)
+                table.index_add_(0, ids, change, alpha=-1)
 
     def change(self, name: str, rows: Tensor | slice, gradient: Tensor) -> Tensor:
         """What to take off the rows."""
@@ -118,7 +124,8 @@ class RowAdam(RowAdagrad):
         self.rule = Rule("adam", False, lr, betas, eps)
 
     def change(self, name: str, rows: Tensor | slice, gradient: Tensor) -> Tensor:
-        (first, second), steps = self.rule.betas, float(self.steps)
+        first, second = self.rule.betas
+        steps = self.steps if self.steps.is_cuda else float(self.steps)  # a GPU is not waited for
         mean = self.parts_of[f"{name}.mean"][rows].lerp(gradient, 1 - first)
         square = self.parts_of[f"{name}.square"][rows].lerp(gradient * gradient, 1 - second)
         self.parts_of[f"{name}.mean"][rows] = mean
