@@ -24,6 +24,8 @@ from focuse.inference.asking import WeightMethods
 from focuse.inference.calibrate import Calibration, fingerprint
 from focuse.inference.predict import Predictions, predict
 from focuse.models import MODELS, Model, kind_of
+from focuse.models.checking import check_scores
+from focuse.models.pykeen import PREFIX
 from focuse.reports.report import write_report
 from focuse.training.checkpoints import Checkpoint, Store
 from focuse.training.loop import Trainer, model_in
@@ -187,6 +189,8 @@ def _chosen(given: dict[str, Any], out: str | Path | None) -> Settings:
     """The settings, and both folders looked at before a long file is read and short trainings are made."""
     start = given.get("start")
     chosen = Settings.of(**given | ({"start": start.place()} if isinstance(start, Run) else {}))
+    if chosen.model not in MODELS and not chosen.model.startswith(PREFIX):
+        check_scores(kind_of(chosen.model))
     if out is not None:
         Store.free(Path(out))
     if chosen.start is not None:

@@ -41,7 +41,7 @@ def test_text_and_options(command, trained, tmp_path):
 
 def test_against_a_sample(command, trained):
     data = json.loads(command("evaluate", trained.folder, "--candidates", "10", "--json", check=True).stdout)
-    assert data["settings"] == {"ranks": "filtered", "ties": "worst", "protocol": "sides", "candidates": "10"}
+    assert data["settings"] == {"ranks": "filtered", "ties": "worst", "protocol": "sides", "candidates": 10}
     assert data["suggestions"] is None
     assert data["all"]["mr"] <= 11
 

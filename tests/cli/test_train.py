@@ -182,8 +182,10 @@ class TestRefused:
 
 def test_list_shows_every_model_and_its_equation(command):
     shown = command("train", "--model", "list", check=True).stdout.splitlines()
-    assert [line.split()[0] for line in shown] == list(MODELS)
+    assert [line.split()[0] for line in shown] == [*MODELS, "pykeen:NAME"]
     assert all(len(line.split()) > 2 for line in shown)
+    told = json.loads(command("train", "--model", "list", "--json", check=True).stdout)
+    assert list(told["models"]) == [*MODELS, "pykeen:NAME"]
     said = " ".join(command("train", "--help", check=True).stdout.split())
     examples = re.search(r"Scoring function, like ([^;]*); list shows them all", said)
     assert examples is not None

@@ -105,7 +105,7 @@ def test_weights_in_another_unit_need_a_normaliser(train_here, files, small):
     code, _, errors = train_here("--model", "ukge-logi", "--rules", "rules.txt", graph=graph_file)
     assert code == 2
     (line,) = errors.splitlines()
-    assert "normalize 'none' needs weights in [0, 1], found 25.845 to 59.995; use 'relation', 'global'" in line
+    assert "the model 'ukge-logi' learns weights in [0, 1] as they are, found 25.845 to 59.995; normalize them" in line
     assert not (files / "run").exists()
     more = ("--normalize", "global", "--quiet")
     assert train_here("--model", "ukge-logi", "--rules", "rules.txt", *more, graph=graph_file)[::2] == (0, "")

@@ -144,7 +144,7 @@ def run(small: focuse.Graph) -> focuse.Run:
 class TestEvaluation:
     def test_it_says_what_was_ranked_against(self, run: focuse.Run) -> None:
         found = run.evaluate(candidates=10)
-        assert found.settings["candidates"] == "10"
+        assert found.settings["candidates"] == 10
         assert found.to_dict()["settings"]["candidates"] == "10"
         assert "ranked against 10 sampled entities a side, not all 40" in str(found)
         assert found.suggestions is None
@@ -165,7 +165,7 @@ class TestEvaluation:
         monkeypatch.setattr(
             ReferenceEngine, "score_all", lambda self, *ids: asked.append(len(ids[0])) or score_all(self, *ids)
         )
-        assert run.evaluate().settings["candidates"] == "15"
+        assert run.evaluate().settings["candidates"] == 15
         weighed = run.weigh()
         assert "convkb" not in weighed.gains
         assert "no nDCG of convkb" in str(weighed)

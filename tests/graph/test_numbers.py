@@ -90,6 +90,7 @@ def test_columns_by_heading_and_by_number(tmp_path):
         ("a\tage\t1\nb\tage\told\n", "line 2: the value 'old' is not a number; mend it"),
         ("a\tage\t1\n\nb\tage\tinf\n", "line 3: the value 'inf' is not finite"),
         ("a\tage\t1\nb\tage\t1e999\n", "line 2: the value '1e999' is not finite"),
+        ("name,mass,year\na,180.2,1899\nb,206.3,1961\nc,151.2,1878\n", "the attributes are numbers (180.2, 206.3, …)"),
         ("a\tage\t1\nb\tage\t1,5\n", "line 2: the value '1,5' has a decimal comma; write it with a point"),
         ("a\tage\t1\nb\tage\n", "line 2: 2 columns instead of 3; give every line entity, attribute and value"),
         ("a\tage\t1\nb\tage\t2\t3\n", "line 2: 4 columns instead of 3"),

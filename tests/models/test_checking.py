@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 import torch
 from torch import Tensor
 
+import focuse
 from focuse.errors import FocuseError
 from focuse.models import MODELS, ComplEx, DistMult, Model, Side, TransE, TripleModel, UkgeLogi, check_model
 from focuse.models.base import Form
@@ -222,3 +224,18 @@ def test_a_dim_can_be_asked_for() -> None:
     with pytest.raises(FocuseError, match="a square, please"):
         check_model(Square, dim=10)
     check_model(Square, dim=4)
+
+
+def test_a_training_looks_at_an_own_models_scores_first(tmp_path: Path) -> None:
+    with pytest.raises(FocuseError, match=r"NoRows: .*`score` of 5 triples has the shape \(\), not \(5,\)"):
+        focuse.train([("a", "r", str(i), i) for i in range(20)], model=NoRows, dim=8, epochs=1, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+class NoRows(TripleModel):
+    """One score for all triples."""
+
+    name = "no-rows"
+
+    def triple(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        return (head * relation * tail).sum()

@@ -75,8 +75,10 @@ def test_any_model_of_scores_takes_the_loss(small: Graph, model: str) -> None:
 
 
 @pytest.mark.parametrize("focus", ["label", "paper"])
-def test_who_asks_for_a_focus_gets_it_in_place_of_the_loss(focus: str) -> None:
-    found = Settings.of(model="gtranse", focus=focus)
+def test_its_loss_leaves_nothing_to_focus_on(focus: str) -> None:
+    with pytest.raises(FocuseError, match="model 'gtranse' has the weights in its loss; its focus is 'off'"):
+        Settings.of(model="gtranse", focus=focus)
+    found = Settings.of(model="gtranse", focus=focus, loss="multiclass-nll")
     assert (found.focus, found.loss) == (focus, "multiclass-nll")
 
 

@@ -214,3 +214,10 @@ def test_a_stop_anywhere_resumes_to_the_same_bits(
         f"pool/{name}" for name in ("head", "relation", "tail", "weight", "count")
     }
     assert all(torch.equal(ends[1][key], value) for key, value in ends[0].items())
+
+
+@pytest.mark.parametrize(("epochs", "told"), [(3, True), (4, False)])
+def test_a_pool_that_is_never_learnt_from_is_told(small: Graph, epochs: int, told: bool, capsys) -> None:
+    focuse.train(small, model="ukge-logi", **{**SETTINGS, "epochs": epochs}, progress=True)
+    said = " ".join(capsys.readouterr().err.split())
+    assert ("the pool is first learnt from in epoch 4, and there are 3" in said) is told

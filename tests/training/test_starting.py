@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 import focuse
 from focuse.cli.main import app
 from focuse.errors import FocuseError
+from focuse.graph.splits import split
 from focuse.training.loop import Trainer
 from focuse.training.preparing import normaliser_of
 from focuse.training.progress import Silent
@@ -118,7 +119,46 @@ def test_neural_runs_resume_to_the_same_bits(small: focuse.Graph, name: str, tmp
     assert all(torch.equal(whole[key], part[key]) for key in whole)
 
 
+class Told(Silent):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_it_says_what_was_matched_and_what_the_other_run_has_seen(small: focuse.Graph, tmp_path: Path) -> None:
+    asked = {**ASKED, "epochs": 1}
+    first = focuse.train(small, out=tmp_path / "first", **asked)
+    alike, apart = Told(), Told()
+    focuse.train(small, start=first, **{**asked, "progress": alike})
+    focuse.train(small, start=first, seed=1, **{**asked, "progress": apart})
+    entities = len(small.entities)
+    begun = f"{entities} of {entities} entities and {len(small.relations)} of {len(small.relations)} relations begin"
+    assert [note for note in alike.notes if begun in note and "complex embeddings" in note]
+    assert not [note for note in alike.notes if "too good" in note]
+    learnt = set(_facts(first.splits.train))
+    second = split(small, seed=1)
+    for name, part in (("validation", second.valid.graph), ("test", second.test.graph)):
+        seen = sum(fact in learnt for fact in _facts(part))
+        assert 0 < seen < len(part)
+        told = f"trained on {seen} of the {len(part)} {name} triples: their figures will be too good"
+        assert [note for note in apart.notes if told in note]
+
+
+def _facts(graph: focuse.Graph) -> list[tuple[str, str, str]]:
+    return [row[:3] for row in _rows(graph)]
+
+
 class TestFaults:
+    def test_nothing_in_common(self, small: focuse.Graph, teacher: focuse.Run, tmp_path: Path) -> None:
+        other = focuse.read([(f"x{i % 9}", "r", f"y{i % 7}", 0.5) for i in range(60)])
+        with pytest.raises(FocuseError, match="knows none of this graph's entities"):
+            focuse.train(other, model="convkb", start=teacher, out=tmp_path / "out", **ASKED)
+        assert not (tmp_path / "out").exists()
+
     def test_other_widths(self, small: focuse.Graph, teacher: focuse.Run, tmp_path: Path) -> None:
         for model, dim, width in (("convkb", 6, 6), ("complex", 8, 16)):
             expected = rf"its entity table \(kbgat, dim 8\) holds 8 numbers, this training's {width}; choose a dim"

@@ -50,8 +50,6 @@ def command(
     model: Annotated[
         str | None,
         typer.Option(
-            callback=lambda value: _listed(value),
-            is_eager=True,
             help="Scoring function, like complex, distmult, rotate or transe; list shows them all; pykeen:NAME; a "
             "plug-in's; or package.module:Class [default: complex].",
         ),
@@ -248,6 +246,10 @@ def command(
 
     The weights decide what training focuses on. Ctrl-C saves; --resume goes on.
     """
+    if model in ("list", "pykeen:list"):
+        found = _models() if model == "list" else _interactions()
+        width = max(map(len, found))
+        return emit({"models": found}, "\n".join(f"{name:{width}}  {says}" for name, says in found.items()), as_json)
     given = {key: value for key, value in context.params.items() if key not in NOT_SETTINGS and value is not None}
     if lower_is_better or lower_columns:
         given["lower_is_better"] = lower_columns or True
@@ -268,20 +270,21 @@ def command(
     emit(data, _text(data), as_json)
 
 
-def _listed(model: str | None) -> str | None:
-    """'list' prints every model with its equation and ends; other words are handed on."""
-    if model != "list":
-        return model
+def _models() -> dict[str, str]:
+    """Every model with its equation, built in or a plug-in's."""
     from focuse.models import MODELS
     from focuse.models.registry import plug_ins
 
-    offered = {name: points[0].value for name, points in sorted(plug_ins().items()) if name not in MODELS}
-    width = max(map(len, [*MODELS, *offered]))
-    for name, kind in MODELS.items():
-        typer.echo(f"{name:{width}}  {(kind.__doc__ or '').splitlines()[0]}")
-    for name, place in offered.items():
-        typer.echo(f"{name:{width}}  of a plug-in: {place}")
-    raise typer.Exit
+    found = {name: (kind.__doc__ or "").splitlines()[0] for name, kind in MODELS.items()}
+    points = sorted(plug_ins().items())
+    found |= {name: f"of a plug-in: {each[0].value}" for name, each in points if name not in MODELS}
+    return {**found, "pykeen:NAME": "an interaction of PyKEEN (extra pykeen); pykeen:list shows them."}
+
+
+def _interactions() -> dict[str, str]:
+    from focuse.models.pykeen import interactions
+
+    return {f"pykeen:{name}": (kind.__doc__ or "").strip().splitlines()[0] for name, kind in interactions().items()}
 
 
 def _typed(context: typer.Context, name: str) -> bool:

@@ -34,7 +34,7 @@ class Evaluation:
     weighted: Figures
     delta_mrr: float
     delta_median: float
-    settings: dict[str, str]
+    settings: dict[str, str | int]
     notes: tuple[str, ...] = ()
     unseen_rows: int = 0
     rows_in_train: int = 0
@@ -121,8 +121,8 @@ def evaluate(
     )
 
 
-def _told(sample: int | None) -> dict[str, str]:
-    return {} if sample is None else {"candidates": str(sample)}
+def _told(sample: int | None) -> dict[str, int]:
+    return {} if sample is None else {"candidates": sample}
 
 
 def _warning(sample: int | None, entities: int) -> list[str]:

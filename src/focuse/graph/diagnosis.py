@@ -21,6 +21,7 @@ from focuse.graph.layout import ROLES, Layout, listed, quoting
 NOT_A_NUMBER = "is not a number; mend it"
 # What Arrow reads; Python's float would also take 1_000, other scripts' digits and odd spaces.
 PLAIN = re.compile(r"[ \t]*[-+.eE0-9]+[ \t]*")
+THOUSANDS = re.compile(r"[ \t]*[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?[ \t]*")
 DECIMAL_COMMA = re.compile(r"[ \t]*[-+]?[0-9.]+,[0-9]+[ \t]*")
 MISSING = ("", "nan", "NaN", "NAN")  # of one of several weights
 HEADER = ", or say that line 1 is a header (--header) or which columns to use (--columns)"
@@ -80,6 +81,8 @@ def weight_fault(field: object, role: str = "weight") -> str:
     try:
         value = float(text)
     except ValueError:
+        if THOUSANDS.fullmatch(text):
+            return f"the {role} {shown} has a comma; write a decimal point, and thousands without a separator"
         if DECIMAL_COMMA.fullmatch(text):
             return f"the {role} {shown} has a decimal comma; write it with a point"
         return f"the {role} {shown} {NOT_A_NUMBER}"

@@ -109,6 +109,22 @@ def read_numbers(
     """
     if isinstance(source, Literals):
         return source
+    found = _read(source, columns, delimiter, header)
+    _check_long(found)
+    return found
+
+
+def _check_long(found: Literals) -> None:
+    """Raise where attributes are numbers, hardly two alike: a table with a column for each attribute."""
+    names = pc.unique(found.attribute).to_pylist()
+    if len(found) > 2 and 2 * len(names) > len(found) and all(is_number(str(name)) for name in names):
+        raise FocuseError(
+            f"{found.source}: the attributes are numbers ({names[0]}, {names[1]}, …); give a line a value: entity, "
+            "attribute, value (of a table with a column an attribute, pandas' frame.melt('entity') makes them)"
+        )
+
+
+def _read(source: Any, columns: Sequence[str | int] | None, delimiter: str | None, header: bool | None) -> Literals:
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if look_at(path)[0]:

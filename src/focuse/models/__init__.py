@@ -56,9 +56,11 @@ def kind_of(name: str) -> type[Model]:
 def name_of(model: object) -> str:
     """The word for a model in settings and runs: itself, or of a class the name that `kind_of` finds it by.
 
-    >>> name_of("transe"), name_of(ComplEx)
-    ('transe', 'complex')
+    >>> name_of("transe"), name_of(ComplEx), name_of("RotatE")
+    ('transe', 'complex', 'rotate')
     """
+    if isinstance(model, str) and model.lower() in MODELS:
+        return model.lower()
     if isinstance(model, type) and issubclass(model, pykeen.PykeenModel):
         return model.name
     return model if isinstance(model, str) else remember(model, MODELS)

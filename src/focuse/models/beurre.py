@@ -24,7 +24,10 @@ BETA = 0.01
 
 
 class Beurre(Model):
-    """An entity's row holds low corners and logarithms of extents, a relation's the head's map and then the tail's."""
+    """Confidence as the share of the tail's box that lies in the head's.
+
+    An entity's row holds low corners and logarithms of extents, a relation's the head's map and then the tail's.
+    """
 
     name = "beurre"
     form: ClassVar[Form] = "other"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NoReturn, cast
 
@@ -32,15 +32,23 @@ def check_model(kind: type[Model], dim: int | None = None) -> None:
     from focuse.models import kind_of, name_of
 
     kind = kind_of(name_of(kind))
-    trial = Trial.of(kind, dim)
-    for check in (_shapes, _sides, _uses, _turn, _repeats, _gradients, _zeros, _dense, _confidence):
+    _run(Trial.of(kind, dim), (_shapes, _sides, _uses, _turn, _repeats, _gradients, _zeros, _dense, _confidence))
+
+
+def check_scores(kind: type[Model]) -> None:
+    """The quick part of `check_model`: before a training, a model's scores have their shapes, and its uses agree."""
+    _run(Trial.of(kind, None), (_shapes, _sides, _uses))
+
+
+def _run(trial: Trial, checks: Iterable[Callable[[Trial], None]]) -> None:
+    for check in checks:
         try:
             check(trial)
         except FocuseError:
             raise
         except Exception as error:
             what = (check.__doc__ or "").rstrip(".")
-            raise FocuseError(f"{kind.__name__}: {what}: {type(error).__name__}: {error}") from error
+            raise FocuseError(f"{trial.name}: {what}: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)

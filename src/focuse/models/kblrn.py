@@ -18,7 +18,10 @@ from focuse.models.numbered import Numbered
 
 
 class KBLRN(Numbered):
-    """A relation's row holds r [d], then its weights w [A · K]."""
+    """f = ⟨h, r, t⟩ and bumps over the differences of both ends' numbers.
+
+    A relation's row holds r [d], then its weights w [A · K].
+    """
 
     name = "kblrn"
     form = "other"

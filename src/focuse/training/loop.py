@@ -70,7 +70,7 @@ class Trainer:
         self.history: list[dict[str, Any]] = list(checkpoint.history) if checkpoint else []
         entities = len(train.entities)
         model = model_in(settings, splits)
-        tables = checkpoint.tables if checkpoint else self._first_tables(model, train)
+        tables = checkpoint.tables if checkpoint else self._first_tables(model, splits)
         tables = {name: table.to(settings.device) for name, table in tables.items()}
         optimiser = make_optimiser(settings.optimizer, tables, settings.learning_rate)
         if checkpoint:
@@ -102,10 +102,13 @@ class Trainer:
             checkpoint.best if checkpoint else None,
         )
 
-    def _first_tables(self, model: Model, train: Graph) -> dict[str, torch.Tensor]:
+    def _first_tables(self, model: Model, splits: Splits) -> dict[str, torch.Tensor]:
         """By chance, or from the run that the settings start with."""
-        chance = initial_tables(self.settings, model, len(train.entities), len(train.relations))
-        return started(chance, self.settings.start, train, model_in)
+        settings, train = self.settings, splits.train
+        chance = initial_tables(settings, model, len(train.entities), len(train.relations))
+        return (
+            chance if settings.start is None else started(chance, settings.start, splits, model_in, self.reporter.note)
+        )
 
     def _make_judge(self, splits: Splits, normaliser: Normaliser) -> Judge | None:
         settings = self.settings
@@ -121,12 +124,16 @@ class Trainer:
     def run(self) -> Checkpoint:
         """Train to the end; the last checkpoint, its `final` tables are the ones to use."""
         if self.engine.instead:
-            self.reporter.note(
-                f"training by the reference engine, which is slow; the fused one says: {self.engine.instead}"
-            )
+            self.reporter.note(f"torch takes the steps; there is a quicker engine, but {self.engine.instead}")
         sample = sample_size(self.engine, None, len(self.engine.tables["entity"]))
         if sample is not None and isinstance(self.judge, RankJudge):
             self.reporter.note(f"validation ranks against {sample:,} sampled entities a side, not all")
+        if self.pool is not None and not self.pool.schedule.share_at(self.settings.epochs):
+            schedule = self.pool.schedule
+            self.reporter.note(
+                f"the pool is first learnt from in epoch {schedule.start + schedule.wait + 1}, and there are "
+                f"{self.settings.epochs} (--semi-supervised pool:start=…,wait=…)"
+            )
         self.reporter.start(self.settings, self.progress.epoch)
         try:
             with interruptible(self.store is not None) as interrupted:

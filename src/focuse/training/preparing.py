@@ -13,9 +13,10 @@ from focuse.graph import Aligned, Graph, read
 from focuse.graph.contrary import read_false, take_apart
 from focuse.graph.merging import fit_merger
 from focuse.graph.splits import Splits, given, split
-from focuse.graph.weights import Normaliser, fit_normaliser
+from focuse.graph.weights import Normaliser, fit_normaliser, in_unit_range
+from focuse.models import kind_of
 from focuse.training.progress import Reporter
-from focuse.training.settings import SQUARED_ERROR, Settings
+from focuse.training.settings import SQUARED_ERROR, Settings, takes_weights
 from focuse.training.specs import parse_named, parse_names
 
 
@@ -67,7 +68,14 @@ def held_out(source: Any, settings: Settings, splits: Splits) -> Aligned:
 def normaliser_of(settings: Settings, splits: Splits) -> Normaliser:
     """The normaliser of train's weights by resolved settings; merged columns are in [0, 1] already."""
     name = "none" if splits.merger is not None else settings.normalize
-    return fit_normaliser(name or "relation", splits.train)
+    train, literal = splits.train, kind_of(settings.model).confident or takes_weights(settings.loss)
+    if name == "none" and literal and not in_unit_range(train.weight):
+        raise FocuseError(
+            f"{train.source}: the model {settings.model!r} learns weights in [0, 1] as they are, found "
+            f"{train.weight.min():g} to {train.weight.max():g}; normalize them by 'relation', 'global' or 'quantile' "
+            "(--normalize relation)"
+        )
+    return fit_normaliser(name or "relation", train)
 
 
 def _facts(graph: Graph, settings: Settings, held: bool = False) -> tuple[Graph, Graph | None]:

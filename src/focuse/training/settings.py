@@ -110,8 +110,8 @@ class Settings:
             usual.pop("lr", None)
         if takes_weights(given.get("loss")):
             usual.setdefault("focus", "off")
-        if given.get("focus", "off") != "off" and takes_weights(usual.get("loss")):  # who asks for a focus means that
-            usual.pop("loss")
+        if given.get("focus", "off") != "off" and "loss" not in given and takes_weights(usual.get("loss")):
+            raise FocuseError(f"model {given['model']!r} has the weights in its loss; its focus is 'off'")
         if means_the_papers_layer(given):
             usual.setdefault("focus", "paper")
         given = {**usual, **given}
