@@ -239,7 +239,7 @@ class TestConfidence:
 
     def test_weights_outside_the_unit_interval_name_the_normalisers(self, units, tmp_path):
         with pytest.raises(
-            FocuseError, match=r"needs weights in \[0, 1\].*use 'relation', 'global' or 'quantile'"
+            FocuseError, match=r"learns weights in \[0, 1\] as they are.*by 'relation', 'global' or 'quantile'"
         ) as error:
             focuse.train(units, model="ukge-logi", out=tmp_path / "run", **QUICK)
         assert "\n" not in str(error.value)

@@ -145,7 +145,7 @@ class TestEvaluation:
     def test_it_says_what_was_ranked_against(self, run: focuse.Run) -> None:
         found = run.evaluate(candidates=10)
         assert found.settings["candidates"] == 10
-        assert found.to_dict()["settings"]["candidates"] == "10"
+        assert found.to_dict()["settings"]["candidates"] == 10
         assert "ranked against 10 sampled entities a side, not all 40" in str(found)
         assert found.suggestions is None
         assert found.order is not None
