@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import focuse
-from focuse.models import KBGAT, Context
+from focuse.models import KBGAT, Context, Reciprocal
 
 ENTITIES, RELATIONS, DIM = 7, 3, 6
 EDGES = np.array([[0, 0, 1], [2, 1, 1], [3, 2, 1], [1, 0, 0], [4, 2, 5], [5, 1, 5], [2, 1, 1]])  # h, r, t; one twice
@@ -96,3 +96,18 @@ def test_no_held_out_triple_reaches_the_tables(small: focuse.Graph) -> None:
 def test_an_uneven_dim_is_refused(small: focuse.Graph) -> None:
     with pytest.raises(focuse.FocuseError, match="'kbgat' needs a dim that 2 divides, not 7"):
         focuse.train(small, model="kbgat", dim=7)
+
+
+def test_an_inverse_relation_is_encoded_like_any_other() -> None:
+    """f(?, r, t) = f(t, r⁻¹, ?): with equal rows for r and r⁻¹, asking for heads is asking for tails."""
+    model, entity, relation = model_and_tables()
+    twin = Reciprocal(model)
+    other = relation.flip(0)
+    made, both = twin.encode(entity, torch.cat([relation, other], dim=1))
+    alone, steps = model.encode(entity, relation)
+    torch.testing.assert_close(made, alone)
+    torch.testing.assert_close(both, torch.cat([steps, model.encode(entity, other)[1]], dim=1))
+    made, both = twin.encode(entity, torch.cat([relation, relation], dim=1))
+    torch.testing.assert_close(
+        twin.score(made[:3], both, made[3:6], "head"), twin.score(made[3:6], both, made[:3], "tail")
+    )

@@ -89,3 +89,9 @@ def test_nl27k_is_learnt_about_as_published() -> None:
     assert found["mrr"] > 0.65
     assert found["ukge"][0] < 0.035
     assert found["facts"][0] < 0.05
+
+
+def test_n3_counts_the_sizes_of_complex_numbers_and_no_angles() -> None:
+    model = PassleafRotatE()
+    np.testing.assert_allclose(model.moduli("entity", torch.tensor([[3.0, 0.0, 4.0, 2.0]])), [[5.0, 2.0]])
+    np.testing.assert_allclose(model.moduli("relation", torch.tensor([[3.0, -1.0]])), [[1.0, 1.0]])

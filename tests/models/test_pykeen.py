@@ -13,7 +13,7 @@ import torch
 
 import focuse
 from focuse.errors import FocuseError, Stopped
-from focuse.models import make_model, name_of
+from focuse.models import make_model, name_of, pieces
 from focuse.models import pykeen as adapter
 from focuse.models.pykeen import NOT_SERVED, PykeenModel, kind_of
 
@@ -253,3 +253,40 @@ def test_odd_options_are_one_line(name: str) -> None:
 def test_a_class_of_pykeens_keeps_its_name() -> None:
     for name in ("pykeen:TransE", "pykeen:TransE:p=2"):
         assert name_of(kind_of(name)) == name
+
+
+@pytest.mark.parametrize(("name", "own"), [("CrossE", True), ("TuckER", False), ("Transformer", True)])
+def test_a_piece_that_is_computed_again_draws_the_same(name: str, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slope along the gradient is the gradient's length, also where comparisons come a few at a time."""
+    monkeypatch.setattr(pieces, "ON_CPU", 40)
+    model, random = ready(name), torch.Generator().manual_seed(2)
+    head, relation = (
+        torch.randn(6, width(DIM), generator=random).double() for width in (model.entity_width, model.relation_width)
+    )
+    others = torch.randn(*((6, 5) if own else (5,)), model.entity_width(DIM), generator=random).double()
+
+    def loss(head: torch.Tensor) -> torch.Tensor:
+        bound = model.in_training(7)
+        use = bound.own if own else bound.shared
+        return use(bound.query(head, relation, "tail"), relation, others, "tail").square().mean()
+
+    head.requires_grad_()
+    (slope,) = torch.autograd.grad(loss(head), head)
+    size, step = slope.norm(), 1e-6
+    ahead, behind = (loss((head + sign * step * slope / size).detach().requires_grad_()) for sign in (1, -1))
+    assert (ahead - behind).item() / (2 * step) == pytest.approx(size.item(), rel=1e-4)
+
+
+def test_running_statistics_move_once_where_pieces_are_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "ON_CPU", 60)
+    model, random = ready("ConvE"), torch.Generator().manual_seed(2)
+    rows = [
+        torch.randn(6, width(DIM), generator=random).double() for width in (model.entity_width, model.relation_width)
+    ]
+    others = torch.randn(6, 5, model.entity_width(DIM), generator=random).double()
+    bound = model.in_training(3)
+    found = bound.own(bound.query(rows[0].requires_grad_(), rows[1], "tail"), rows[1], others, "tail")
+    seen = {name: value.clone() for name, value in model.dense.items() if name in model.kept}
+    found.sum().backward()
+    assert seen
+    assert all(torch.equal(model.dense[name], value) for name, value in seen.items())

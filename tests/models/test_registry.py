@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import shutil
@@ -19,7 +20,19 @@ from torch import Tensor
 import focuse
 from focuse.errors import FocuseError
 from focuse.experiments.search.space import make_space
-from focuse.models import MODELS, ComplEx, Model, TripleModel, check_model, kind_of, make_model, name_of, registry
+from focuse.models import (
+    MODELS,
+    ComplEx,
+    Model,
+    Reciprocal,
+    TripleModel,
+    UkgeLogi,
+    check_model,
+    kind_of,
+    make_model,
+    name_of,
+    registry,
+)
 from focuse.training.settings import Settings
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -362,3 +375,21 @@ def test_the_example_and_its_package_score_alike(installed: Path, site: Path, mo
     for kind in (short, fast):
         torch.testing.assert_close(kind().score(head, relation, tail), torch.from_numpy(expected))
     assert replace(Settings.of(model=fast), model="") == replace(Settings.of(model=short), model="")
+
+
+class Cauchit(UkgeLogi):
+    """A curve of its own, which no loop knows."""
+
+    name = "cauchit"
+
+    def trained(self, score: Tensor) -> Tensor:
+        return 0.5 + torch.atan(score) / math.pi
+
+
+def test_an_own_curve_of_confidence_is_trained_by_itself(small: focuse.Graph) -> None:
+    """Loops know curves by name, and a class that says its own has none."""
+    assert (UkgeLogi().known_curve(), Cauchit().known_curve()) == ("sigmoid", "other")
+    assert (Reciprocal(UkgeLogi()).known_curve(), Reciprocal(Cauchit()).known_curve()) == ("sigmoid", "other")
+    asked = {"model": Cauchit, "dim": 8, "epochs": 3, "progress": False}
+    found, expected = (focuse.train(small, engine=engine, **asked) for engine in ("auto", "reference"))
+    assert [row["loss"] for row in found.history] == pytest.approx([row["loss"] for row in expected.history], rel=1e-6)

@@ -24,10 +24,7 @@ BETA = 0.01
 
 
 class Beurre(Model):
-    """Confidence as the share of the tail's box that lies in the head's.
-
-    An entity's row holds low corners and logarithms of extents, a relation's the head's map and then the tail's.
-    """
+    """Confidence as the share of the tail's box in the head's. Rows: low corners, log extents; both ends' maps."""
 
     name = "beurre"
     form: ClassVar[Form] = "other"

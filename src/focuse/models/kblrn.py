@@ -18,10 +18,7 @@ from focuse.models.numbered import Numbered
 
 
 class KBLRN(Numbered):
-    """f = ⟨h, r, t⟩ and bumps over the differences of both ends' numbers.
-
-    A relation's row holds r [d], then its weights w [A · K].
-    """
+    """f = ⟨h, r, t⟩ and bumps over differences of numbers; a relation's row holds r [d], then their weights [A · K]."""
 
     name = "kblrn"
     form = "other"

@@ -9,7 +9,6 @@ The pool is a matter of training (training/semisupervised.py) and serves every m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from torch import Tensor
 from focuse.models.base import Model, Side
 from focuse.models.complex import ComplEx
 from focuse.models.logistic import POOLED, Logistic
+from focuse.models.rotate import RotatE
 
 DEFAULTS: Mapping[str, Any] = {**POOLED, "semi_supervised": "pool"}
 
@@ -35,6 +35,7 @@ class PassleafRotatE(Logistic, Model):
 
     name = "passleaf-rotate"
     form = "dot"
+    parts = 2
     scales = False  # `finish` adds the 2
     defaults = DEFAULTS
 
@@ -42,14 +43,14 @@ class PassleafRotatE(Logistic, Model):
         return 2 * dim
 
     def table_start(self, table: str, values: Tensor) -> Tensor:
-        return values if table == "entity" else math.pi * torch.erf(values / values.square().mean().mul(2).sqrt())
+        return RotatE().table_start(table, values)
+
+    def moduli(self, table: str, rows: Tensor) -> Tensor:
+        return RotatE().moduli(table, rows)
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
-        angle = relation if side == "tail" else -relation
-        real, imaginary = known.chunk(2, -1)
-        turned = real * angle.cos() - imaginary * angle.sin(), real * angle.sin() + imaginary * angle.cos()
-        size, one = known.square().sum(-1, keepdim=True), torch.ones_like(known[..., :1])
-        return torch.cat([2 * turned[0], 2 * turned[1], -size, -one], dim=-1) / relation.shape[-1]
+        turned, size = RotatE().query(known, relation, side), known.square().sum(-1, keepdim=True)
+        return torch.cat([2 * turned, -size, -torch.ones_like(size)], dim=-1) / relation.shape[-1]
 
     def candidates(self, rows: Tensor, relation: Tensor, side: Side) -> Tensor:
         return torch.cat([rows, torch.ones_like(rows[..., :1]), rows.square().sum(-1, keepdim=True)], dim=-1)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import partial
-from itertools import repeat
+from itertools import count, repeat
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +15,16 @@ from torch.utils.checkpoint import checkpoint
 
 # Numbers of one tensor in between: 4 MB of float32 stay in a core's caches, 64 MB keep a GPU busy.
 ON_CPU, ON_GPU = 1 << 20, 1 << 24
+
+
+class Piece(NamedTuple):
+    """Which piece is computed; `again`: on the way back, where it must come out as it did before."""
+
+    number: int = 0
+    again: bool = False
+
+
+PIECE: ContextVar[Piece] = ContextVar("PIECE", default=Piece())  # noqa: B039 - nothing can be changed in it
 
 
 def in_pieces(
@@ -35,8 +47,11 @@ def in_pieces(
     own = torch.split(rows, size) if rows.dim() == 3 else repeat(rows)
     parts = list(zip(torch.split(query, size), torch.split(relation, size), own, strict=False))
     if torch.is_grad_enabled():
-        again = partial(checkpoint, compare, use_reentrant=False, preserve_rng_state=False)
-        found = [[again(q, r, x) for x in torch.split(each, columns, -2)] for q, r, each in parts]
+        again, number = partial(checkpoint, use_reentrant=False, preserve_rng_state=False), count(1)
+        found = [
+            [again(_piece(compare, next(number)), q, r, x) for x in torch.split(each, columns, -2)]
+            for q, r, each in parts
+        ]
         return torch.cat([torch.cat(row, 1) for row in found])
     # Results written side by side: kept apart they would lie between the pieces' memory, and none be used again.
     scores = query.new_empty(len(query), rows.shape[-2])
@@ -44,6 +59,20 @@ def in_pieces(
         for x, place in zip(torch.split(each, columns, -2), torch.split(target, columns, 1), strict=True):
             place.copy_(compare(q, r, x))
     return scores
+
+
+def _piece(compare: Callable[..., Tensor], number: int) -> Callable[..., Tensor]:
+    """`compare`, which can look up what it computes: a second call is the one for gradients."""
+    calls = count()
+
+    def known(*parts: Tensor) -> Tensor:
+        token = PIECE.set(Piece(number, next(calls) > 0))
+        try:
+            return compare(*parts)
+        finally:
+            PIECE.reset(token)
+
+    return known
 
 
 def broadcast_in_pieces(function: Callable[..., Tensor], rows: Sequence[Tensor], width: int) -> Tensor:

@@ -10,6 +10,7 @@ mean nothing without it, see `TAMED`; first embeddings are focuse's own.
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import itertools
 import math
@@ -26,6 +27,7 @@ from torch.func import functional_call
 
 from focuse.errors import FocuseError, choose
 from focuse.models.base import Side, TripleModel
+from focuse.models.pieces import PIECE
 
 PREFIX = "pykeen:"
 # What PyKEEN also has and cannot be a model here, and why. Every interaction that its resolver lists can.
@@ -101,7 +103,8 @@ class PykeenModel(TripleModel):
     letters: ClassVar[Mapping[str, int]]
     probe: ClassVar[Any]
     defaults: ClassVar[Mapping[str, Any]] = {"sampling": "independent", "optimizer": "row-adam"}
-    calls: Iterator[int] | None = None  # numbers what is drawn within a training step
+    calls: Iterator[int] | None = None  # numbers the uses within a training step, which draw each for themselves
+    use = 0
 
     def check(self, dim: int) -> None:
         try:
@@ -178,11 +181,33 @@ class PykeenModel(TripleModel):
         given = dict(zip("hrt", (part[0] if len(part) == 1 else tuple(part) for part in parts), strict=True))
         held = {name.replace("-", "."): value for name, value in self.dense.items()}
         held = {name: held[name].view(value.shape) for name, value in _named(module).items() if name in held}
-        with torch.random.fork_rng(enabled=self.calls is not None):
-            if self.calls is not None and self.key is not None:
-                torch.manual_seed((self.key + next(self.calls)) % (1 << 63))
+        piece = PIECE.get()
+        if piece.again:  # what is learnt of a batch was learnt the first time
+            held = {
+                name: value.clone() if name.replace(".", "-") in self.kept else value for name, value in held.items()
+            }
+        with torch.random.fork_rng(enabled=self.key is not None):
+            if self.key is not None:
+                torch.manual_seed((self.key + (self.use << 20) + piece.number) % (1 << 63))
             found: Tensor = functional_call(module, held, kwargs=given)
         return found
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor, side: Side = "tail") -> Tensor:
+        return super(PykeenModel, self._in_use()).score(head, relation, tail, side)
+
+    def own(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
+        return super(PykeenModel, self._in_use()).own(query, relation, rows, side)
+
+    def pooled(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
+        return super(PykeenModel, self._in_use()).pooled(query, relation, rows, side)
+
+    def _in_use(self) -> Self:
+        """The same for one use: a part of it that is computed again draws the same again."""
+        if self.calls is None:
+            return self
+        bound = copy.copy(self)
+        bound.use, bound.calls = next(self.calls), None
+        return bound
 
     def _tensors(self, table: str, rows: Tensor, dim: int, at: Collection[int] = range(99)) -> list[Tensor]:
         """A row taken apart: [..., width] -> tensors of the interaction's shapes, those `at` these places tamed."""

@@ -64,8 +64,9 @@ class Reciprocal(Model):
         return bound
 
     def encode(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        made, forth = self.inner.encode(entity, relation.chunk(2, -1)[0])
-        return made, torch.cat([forth, relation.chunk(2, -1)[1]], dim=-1)
+        """As if there were twice as many relations; facts have the first half of them."""
+        made, both = self.inner.encode(entity, torch.cat(relation.chunk(2, -1)))
+        return made, torch.cat(both.chunk(2), dim=-1)
 
     def extra(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor | None:
         return self.inner.extra(head, _half(relation, "tail"), tail)
@@ -86,6 +87,9 @@ class Reciprocal(Model):
 
     def structure(self, score: Tensor) -> Tensor:
         return self.inner.structure(score)
+
+    def known_curve(self) -> str:
+        return self.inner.known_curve()
 
     def compares_plainly(self) -> bool:
         return self.inner.compares_plainly()

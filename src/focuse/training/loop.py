@@ -298,7 +298,7 @@ def make_objective(
     model = settings.make_model()
     if model.structured:
         return TwoEvaluators(model.trained, model.structure, settings.soft_logic_weight)
-    return SquaredError(model.trained, settings.soft_logic_weight, model.curve)
+    return SquaredError(model.trained, settings.soft_logic_weight, model.known_curve())
 
 
 def missing_rivals(settings: Settings, label: Label, sampler: Sampler, facts: Batch) -> float:
