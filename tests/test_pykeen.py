@@ -126,6 +126,12 @@ def test_faulty_weights_are_one_line() -> None:
         EdgeWeights.of(factory, rows, normalize="nothing")
     with pytest.raises(FocuseError, match=r"lie in \[0, 1\]"):
         EdgeWeights(factory.mapped_triples, torch.full((160,), 2.0), 40, 1)
+    with pytest.raises(FocuseError, match="160 triples have 159 weights; give one each"):
+        EdgeWeights(factory.mapped_triples, torch.ones(159), 40, 1)
+    with pytest.raises(FocuseError, match="ids reach beyond 39 entities or 1 relations"):
+        EdgeWeights(factory.mapped_triples, torch.ones(160), 39, 1)
+    with pytest.raises(FocuseError, match="takes the weights itself"):
+        FocusELoss(loss="confidence-margin")
     with pytest.raises(FocuseError, match="two weights"):
         EdgeWeights(factory.mapped_triples.repeat(2, 1), torch.ones(320), 40, 1)
 

@@ -12,6 +12,7 @@ from focuse.evaluation.evaluate import ids_of
 from focuse.graph.splits import split
 from focuse.models import make_model
 from focuse.run import choose_device, make_scorer
+from focuse.training.loop import Trainer
 from focuse.ukge import inferred, parse_rules
 
 QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "check_every": 2, "progress": False}
@@ -294,3 +295,14 @@ def test_choose_device():
 def test_settings_are_checked_before_the_graph_is_read():
     with pytest.raises(FocuseError, match="unknown model"):
         focuse.train("no such file.tsv", model="nonsense")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("Storage size calculation overflowed with sizes=[9]")])
+def test_what_fails_in_the_first_step_leaves_no_run_behind(small, tmp_path, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(Trainer, "_compute", fail)
+    with pytest.raises(FocuseError, match="not enough memory; lower --dim"):
+        focuse.train(small, out=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()

@@ -31,8 +31,11 @@ def nearest(word: str, known: Iterable[str], most: int = 3) -> str:
 
     >>> nearest("complx", ["complex", "transe"])
     ' (did you mean complex?)'
+    >>> nearest("TRANSE", ["complex", "transe"])
+    ' (did you mean transe?)'
     """
-    close = difflib.get_close_matches(word, list(known), n=most, cutoff=0.6)
+    alike = {name.lower(): name for name in known}  # a capital is no difference
+    close = [alike[each] for each in difflib.get_close_matches(word.lower(), list(alike), n=most, cutoff=0.6)]
     return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 

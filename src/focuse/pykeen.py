@@ -24,6 +24,7 @@ from focuse.focus import Focus
 from focuse.graph import Graph, read
 from focuse.graph.weights import default_normaliser, fit_normaliser
 from focuse.training.losses import Objective, make_loss
+from focuse.training.settings import takes_weights
 
 try:
     from pykeen.losses import Loss, UnsupportedLabelSmoothingError
@@ -42,6 +43,11 @@ class EdgeWeights(LossWeighter):  # type: ignore[misc]
     def __init__(self, triples: Tensor, weight: Tensor, entities: int, relations: int) -> None:
         if not len(triples):
             raise FocuseError("EdgeWeights: no triples; give those that are trained on")
+        if weight.shape != triples.shape[:1]:
+            raise FocuseError(f"EdgeWeights: {len(triples):,} triples have {weight.numel():,} weights; give one each")
+        most = torch.tensor([entities, relations, entities], device=triples.device)
+        if not bool(((triples >= 0) & (triples < most)).all()):
+            raise FocuseError(f"EdgeWeights: ids reach beyond {entities:,} entities or {relations:,} relations")
         if not bool(((weight >= 0) & (weight <= 1)).all()):
             raise FocuseError("EdgeWeights: weights must lie in [0, 1]; EdgeWeights.of normalises them")
         self.entities, self.relations = entities, relations
@@ -126,6 +132,8 @@ class FocusELoss(Loss):  # type: ignore[misc]
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction=choose("reduction", reduction, ("mean", "sum")))
+        if takes_weights(loss):
+            raise FocuseError(f"FocusELoss: the loss {loss!r} takes the weights itself; choose another under the layer")
         self.focus = Focus(nonlinearity, decay, floor, fixed)
         self.objective = Objective(make_loss(loss), self.focus)
         self.beta: float | None = fixed
@@ -176,7 +184,8 @@ class FocusELoss(Loss):  # type: ignore[misc]
             raise UnsupportedLabelSmoothingError(self)
         if weight is None:
             raise FocuseError(
-                "FocusELoss has no weights: give training_loop_kwargs={'loss_weighter': EdgeWeights.of(…)}"
+                "FocusELoss has no weights: give training_loop_kwargs={'loss_weighter': EdgeWeights.of(…)}, and train "
+                "by the loop sLCWA or LCWA (the symmetric one hands no weights on)"
             )
         if self.beta is None:
             raise FocuseError("FocusELoss does not know the epoch: give training_kwargs={'callbacks': loss.callback()}")

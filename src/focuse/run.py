@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 
 from focuse.engines import ReferenceEngine
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.evaluate import Evaluation, evaluate, known_facts
 from focuse.evaluation.weighing import join
 from focuse.graph import Graph, read
@@ -182,7 +183,8 @@ def train(
             if resolved.start is not None:  # that run may be gone when this one is resumed
                 trainer.store.save(trainer.checkpoint())
             write_choice(Path(out), choice)
-        return replace(_finish(trainer, splits, normaliser, reporter), choice=choice)
+        with _nothing_left(trainer):
+            return replace(_finish(trainer, splits, normaliser, reporter), choice=choice)
 
 
 def _chosen(given: dict[str, Any], out: str | Path | None) -> Settings:
@@ -265,12 +267,27 @@ def make_scorer(model: Model, tables: Mapping[str, torch.Tensor]) -> ReferenceEn
 
 
 @contextmanager
+def _nothing_left(trainer: Trainer) -> Iterator[None]:
+    """Whatever fails in a training's first step leaves no run behind."""
+    try:
+        yield
+    except Stopped:
+        raise
+    except Exception:
+        at = trainer.progress
+        if trainer.store is not None and not at.epoch and not at.batch:
+            shutil.rmtree(trainer.store.folder, ignore_errors=True)
+        raise
+
+
+@contextmanager
 def _enough_memory() -> Iterator[None]:
     """Too little memory is something the user can mend."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error):
+        told = ("allocate memory", "size calculation overflowed")
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in told):
             raise FocuseError("not enough memory; lower --dim, --batch-size or --negatives") from None
         raise
 

@@ -182,6 +182,8 @@ class TestRefused:
             ("g.tsv --out s --space bad.toml", "bad.toml: unknown setting 'dimm'"),
             ("g.tsv --out s --budget 30", "duration '30': give a number above 0 and its unit"),
             ("g.tsv --out s --sampler random", "unknown sampler 'random': choose one of tpe, grid"),
+            ("g.tsv --out s --model kblrn", "model 'kblrn' needs numbers of entities"),
+            ("g.tsv --out s --numbers g.tsv", "model 'complex' has no use for numbers of entities"),
             ("g.tsv --out taken", "taken: exists and is not a study; choose another --out"),
             ("even.tsv --out s", "even.tsv: all weights are equal, there is nothing to focus on"),
             ("missing.tsv --out s", "missing.tsv: No such file or directory"),

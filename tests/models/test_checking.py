@@ -149,6 +149,26 @@ class Restless(WithDense):
         return {"scale": torch.randn(dim), "mean": torch.zeros(dim)}
 
 
+class Point(WithDense):
+    def dense_start(self, dim: int, random: torch.Generator) -> dict[str, Tensor]:
+        return {"scale": torch.tensor(1.0), "mean": torch.zeros(dim)}
+
+
+class Counted(WithDense):
+    def dense_start(self, dim: int, random: torch.Generator) -> dict[str, Tensor]:
+        return {"scale": torch.tensor([1]), "mean": torch.zeros(dim)}
+
+
+class Cut(Whole):
+    def table_start(self, table: str, values: Tensor) -> Tensor:
+        return values[:, 1:] if table == "entity" else values
+
+
+class Broken(Whole):
+    def relation_width(self, dim: int) -> int:
+        return dim / 1  # type: ignore[return-value]
+
+
 class Misnamed(Whole):
     def dense_start(self, dim: int, random: torch.Generator) -> dict[str, Tensor]:
         return {"entity": torch.zeros(dim)}
@@ -207,7 +227,11 @@ class Falling(UkgeLogi):
         (Curious, r"wants \{'weights'\}; there are only 'edges' and 'numbers'"),
         (Crossed, r"`score` of 5 triples has the shape \(\), not \(5,\)"),
         (Doubled, r"`score` of float32 rows is torch.float64"),
-        (Unlike, r"Unlike: Its scores .*: RuntimeError: The size of tensor"),
+        (Unlike, r"Unlike: Its tables and scores .*: RuntimeError: The size of tensor"),
+        (Point, r"the dense tensor 'scale' is torch.float32 \(\); make it floats with an axis"),
+        (Counted, r"the dense tensor 'scale' is torch.int64 \(1,\); make it floats with an axis"),
+        (Cut, r"`table_start` makes the entity table \(7, 7\) instead of \(7, 8\)"),
+        (Broken, r"Broken: no tables can be made for it: TypeError"),
         (Never, r"none of the dims 8 to 64: no dim suits"),
         (Falling, r"`confidence` does not rise with the score"),
         (int, r"no subclass of focuse.models.Model"),

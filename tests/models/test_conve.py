@@ -10,7 +10,8 @@ from torch import Tensor
 import focuse
 from focuse.engines import Batch, Corruptions, ReferenceEngine
 from focuse.errors import FocuseError
-from focuse.models import ConvE, Reciprocal
+from focuse.models import ConvE, Reciprocal, conve
+from focuse.models.layers import dropped
 from focuse.training.losses import Objective, make_loss
 from focuse.training.optimisers import make_optimiser
 
@@ -119,3 +120,23 @@ def test_it_needs_reciprocal_relations_and_a_rectangle(small: focuse.Graph) -> N
     with pytest.raises(FocuseError, match="not 13; try 14"):
         focuse.train(small, model="conve", dim=13)
     assert focuse.train(small, model="conve", dim=8, epochs=1, sharpness=1.0, progress=False).settings.reciprocal
+
+
+def test_in_training_input_maps_and_what_is_hidden_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of the picture (.2), whole maps (.2) and hidden numbers (.3), each by its own draw of the key."""
+    asked = []
+
+    def told(values: Tensor, share: float, key: int | None, place: int, rank: int | None = None) -> Tensor:
+        asked.append((tuple(values.shape), share, key, place, rank))
+        return dropped(values, share, key, place, rank)
+
+    monkeypatch.setattr(conve, "dropped", told)
+    dense, random = dense_of(8), torch.Generator().manual_seed(4)
+    known, relation = (torch.randn(5, width, generator=random, dtype=torch.float64) for width in (9, 8))
+    ConvE().with_dense(dense).in_training(7).query(known, relation, "tail")
+    maps = len(dense["filters"])
+    assert asked == [
+        ((5, 1, 4, 4), 0.2, 7, 0, None),
+        ((5, maps, 2, 2), 0.2, 7, 1, 2),
+        ((5, 8), 0.3, 7, 2, None),
+    ]

@@ -199,7 +199,7 @@ def test_threads_do_not_meet_in_one_interaction(rows: list[Any]) -> None:
 
 def test_options_reach_the_interaction() -> None:
     assert kind_of("pykeen:transe:p=2,power_norm=true").build(4).power_norm
-    assert [make_model(f"pykeen:{name}").distance for name in ("TransE", "KG2E", "RotatE")] == [True, False, True]
+    assert [make_model(f"pykeen:{name}").distance for name in ("TransE", "DistMult", "RotatE")] == [True, False, True]
     assert make_model("pykeen:TransR:e=3").relation_width(5) == 3 + 5 * 3
     assert make_model("pykeen:CP:k=7").entity_width(5) == 2 * 7 * 5
     assert type(kind_of("pykeen:ERMLP:activation=tanh").build(4).activation) is torch.nn.Tanh
@@ -244,7 +244,19 @@ def test_without_pykeen_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPa
         make_model("pykeen:TransE")
 
 
-@pytest.mark.parametrize("name", ["TransE:z=3", "TransE:d=4", "NTN:k=foo", "NTN:k=2.5", "NTN:k=0", "TransE:p={[]:1}"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TransE:z=3",
+        "TransE:d=4",
+        "NTN:k=foo",
+        "NTN:k=2.5",
+        "NTN:k=0",
+        "TransE:p={[]:1}",
+        "TransE:p=1,p=2",
+        "TransE:p=" + "-" * 5000 + "1",
+    ],
+)
 def test_odd_options_are_one_line(name: str) -> None:
     with pytest.raises(FocuseError, match="model 'pykeen:"):
         kind_of(f"pykeen:{name}")
@@ -290,3 +302,9 @@ def test_running_statistics_move_once_where_pieces_are_computed_twice(monkeypatc
     found.sum().backward()
     assert seen
     assert all(torch.equal(model.dense[name], value) for name, value in seen.items())
+
+
+def test_divergences_get_the_curve_of_distances() -> None:
+    assert kind_of("pykeen:KG2E").distance
+    assert kind_of("pykeen:TransE").distance
+    assert not kind_of("pykeen:DistMult").distance

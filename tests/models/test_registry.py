@@ -251,8 +251,33 @@ def test_a_module_in_the_working_folder_is_found(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
     before = list(sys.path)
-    assert kind_of("lies_here:Far").name == "far-away"
+    with pytest.raises(FocuseError):
+        kind_of("lies_nowhere:Far")
     assert sys.path == before
+    assert kind_of("lies_here:Far").name == "far-away"
+    assert sys.path == [*before, str(tmp_path)]  # behind all others, for what it may import later
+
+
+def test_a_run_loaded_with_its_class_starts_another(small: focuse.Graph, tmp_path: Path) -> None:
+    """Its file says a name that nothing is found by."""
+    asked = {"dim": 8, "epochs": 1, "sharpness": 1.0, "progress": False}
+    focuse.train(small, model=Cubed, out=tmp_path / "first", **asked)
+    path = tmp_path / "first" / "run.toml"
+    path.write_text(path.read_text().replace(f"{__name__}:Cubed", "gone_module:Cubed"))
+    with pytest.raises(FocuseError, match="hand its class over"):
+        focuse.load(tmp_path / "first")
+    run = focuse.load(tmp_path / "first", model=Cubed)
+    again = focuse.train(small, model=Cubed, start=run, **asked)
+    assert again.settings.start == str(tmp_path / "first")
+
+
+class Cubed(TripleModel):
+    """Numbers to the third power."""
+
+    name = "cubed"
+
+    def triple(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        return (head * relation * tail**3).sum(-1)
 
 
 # ---- plug-ins --------------------------------------------------------------------------------------------------------

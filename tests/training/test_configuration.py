@@ -59,22 +59,28 @@ def test_no_file_and_no_text(tmp_path):
         read_settings(tmp_path / "image.toml")
 
 
-@pytest.mark.parametrize("model", ["complex", "rotate", "cp"])  # usual defaults, own ones, reciprocal relations
+# Usual defaults, own ones, reciprocal relations, a pool, a loss with weights, a batch size, a share of attributes.
+@pytest.mark.parametrize(
+    "model", ["complex", "rotate", "cp", "passleaf-complex", "gtranse", "kbgat", "transea", "conve"]
+)
 def test_a_run_s_settings_with_one_changed_are_those_of_a_new_run(small, model):
     """Whatever the model, the optimizer, the sampling or the epochs become."""
-    run = Settings.of(model=model, dim=9).resolve(small, "cpu").to_dict() | {"batch_size": None}
+    chosen = {"dim": 12, "epochs": 40}
+    run = Settings.of(model=model, **chosen).resolve(small, "cpu").to_dict() | {"batch_size": None}
     for change in (
         {"model": "complex"},
         {"model": "pairre"},
         {"model": "cp"},
         {"model": "transe"},
+        {"model": "ukge-rect"},
+        {"model": "gtranse"},
         {"optimizer": "adam"},
         {"sampling": "independent"},
         {"epochs": 7},
         {"decay": 4},
     ):
         again = Settings.of(**merged(run, change)).resolve(small, "cpu")
-        fresh = Settings.of(**{"model": model, "dim": 9, **change}).resolve(small, "cpu")
+        fresh = Settings.of(**{"model": model, **chosen, **change}).resolve(small, "cpu")
         assert replace(again, batch_size=None) == replace(fresh, batch_size=None), change
 
 

@@ -34,6 +34,9 @@ def command(
     relation_weights: Annotated[
         Path | None, typer.Option(help="File of relation and weight: one weight a relation instead of one an edge.")
     ] = None,
+    numbers: Annotated[
+        Path | None, typer.Option(help="Numbers of entities, for models that look at them, as for train.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Scoring function, as for train [default: complex].")] = None,
     focus: Annotated[str | None, typer.Option(help="paper (FocusE) or off (a plain model) [default: paper].")] = None,
     search: Annotated[
@@ -85,6 +88,7 @@ def command(
         **held,
         valid_share=valid_share,
         test_share=test_share,
+        numbers=numbers,
         sampler=sampler,
         pruner=pruner,
         trials=trials,
@@ -93,10 +97,10 @@ def command(
         progress=not quiet,
     )
     data = done.to_dict()
-    emit(data, _text(data, graph), as_json)
+    emit(data, _text(data, graph, numbers), as_json)
 
 
-def _text(data: dict[str, Any], graph: Path) -> str:
+def _text(data: dict[str, Any], graph: Path, numbers: Path | None) -> str:
     """The best trials as a table, and what to do next."""
     ranked = sorted(data["trials"], key=lambda row: (row["state"] != "complete", -(row["valid_mrr"] or 0.0)))
     names = list(ranked[0]["searched"]) if ranked else []
@@ -117,6 +121,7 @@ def _text(data: dict[str, Any], graph: Path) -> str:
         lines.append(f"{data['running']} under way in other processes")
     if data["best"]:
         lines.append(f"best: trial {data['best']['trial']}, validation MRR {data['best']['valid_mrr']:.4f}")
-        asked = shlex.join(["focuse", "train", str(graph), "--config", data["config"]])
+        more = [] if numbers is None else ["--numbers", str(numbers)]
+        asked = shlex.join(["focuse", "train", str(graph), *more, "--config", data["config"]])
         lines.append(f"next: {asked} --out RUN")
     return "\n".join(lines)

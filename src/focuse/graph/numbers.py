@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,6 +45,13 @@ class Literals:
 
     def __len__(self) -> int:
         return len(self.value)
+
+    def fingerprint(self) -> str:
+        """The same for the same rows."""
+        found = hashlib.sha256(self.value.tobytes())
+        for column in (self.entity, self.attribute):
+            found.update("\n".join(map(str, column.to_pylist())).encode())
+        return found.hexdigest()[:16]
 
 
 @dataclass(frozen=True)

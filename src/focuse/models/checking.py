@@ -32,12 +32,21 @@ def check_model(kind: type[Model], dim: int | None = None) -> None:
     from focuse.models import kind_of, name_of
 
     kind = kind_of(name_of(kind))
-    _run(Trial.of(kind, dim), (_shapes, _sides, _uses, _turn, _repeats, _gradients, _zeros, _dense, _confidence))
+    _run(_trial(kind, dim), (_shapes, _sides, _uses, _turn, _repeats, _gradients, _zeros, _dense, _confidence))
 
 
 def check_scores(kind: type[Model]) -> None:
     """The quick part of `check_model`: before a training, a model's scores have their shapes, and its uses agree."""
-    _run(Trial.of(kind, None), (_shapes, _sides, _uses))
+    _run(_trial(kind, None), (_shapes, _sides, _uses))
+
+
+def _trial(kind: type[Model], dim: int | None) -> Trial:
+    try:
+        return Trial.of(kind, dim)
+    except FocuseError:
+        raise
+    except Exception as error:
+        raise FocuseError(f"{kind.__name__}: no tables can be made for it: {type(error).__name__}: {error}") from error
 
 
 def _run(trial: Trial, checks: Iterable[Callable[[Trial], None]]) -> None:
@@ -135,7 +144,15 @@ def _context(model: Model) -> Context:
 
 
 def _shapes(trial: Trial) -> None:
-    """Its scores have the shape and the kind of number of its rows."""
+    """Its tables and scores have the shape and the kind of number that they should."""
+    widths = {"entity": trial.model.entity_width(trial.dim), "relation": trial.model.relation_width(trial.dim)}
+    for name, width in widths.items():
+        made = trial.model.table_start(name, torch.randn(POOL, width, generator=torch.Generator().manual_seed(0)))
+        if made.shape != (POOL, width):
+            trial.fail(f"`table_start` makes the {name} table {tuple(made.shape)} instead of {(POOL, width)}")
+    for name, value in trial.model.dense_start(trial.dim, torch.Generator().manual_seed(0)).items():
+        if not value.dim() or not value.is_floating_point():
+            trial.fail(f"the dense tensor {name!r} is {value.dtype} {tuple(value.shape)}; make it floats with an axis")
     head, relation, tail = trial.entities(BATCH), trial.relations(BATCH), trial.entities(BATCH, seed=1)
     for side in SIDES:
         score = trial.model.score(head, relation, tail, side)

@@ -59,6 +59,7 @@ LETTERS: dict[str, dict[str, int]] = {"QuatE": {"k": 4}, "NTN": {"k": 4}, "CP": 
 # Arguments of constructors that are sizes of rows, and the letter whose size they are.
 SIZES = {"embedding_dim": "d", "head_dim": "d", "input_dim": "d", "relation_dim": "e", "tail_dim": "f"}
 AT_ONCE = 1 << 24  # numbers that ranking holds at a time
+DIVERGENCES = {"KG2E"}  # never above 0, as distances are
 SMALL = range(1, 513)  # dimensions in which an interaction is tried first
 
 Reshape = Callable[[Tensor], Tensor]
@@ -262,7 +263,7 @@ def kind_of(name: str) -> type[PykeenModel]:
         raise FocuseError(f"model {name!r}: {title} has the sizes {', '.join(sorted(sizes)) or 'dim'}, not {own}")
     kind.kept = frozenset(name for name in _held(probe) if name.endswith(("running_mean", "running_var")))
     kind.parts = 2 if probe.is_complex else 1
-    kind.distance = hasattr(probe, "power_norm")  # of its interactions that measure a norm
+    kind.distance = hasattr(probe, "power_norm") or title in DIVERGENCES  # they measure a norm, or how two differ
     return kind
 
 
@@ -291,8 +292,11 @@ def _options(name: str, text: str) -> dict[str, Any]:
         call = ast.parse(f"_({text})", mode="eval").body
         if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name):
             raise ValueError
-        return {str(part.arg): _value(part.value) for part in call.keywords}
-    except (SyntaxError, ValueError, TypeError):
+        found = {str(part.arg): _value(part.value) for part in call.keywords}
+        if len(found) < len(call.keywords):
+            raise ValueError
+        return found
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         raise FocuseError(f"model {name!r}: write options like pykeen:TransE:p=2,power_norm=true") from None
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import get_args
 
@@ -56,6 +57,15 @@ def remember(kind: object, built_in: BuiltIn) -> str:
     if found is not model:
         _HANDED[name] = model
     return name
+
+
+def stand_in(name: str, kind: type[Model]) -> None:
+    """From now on `kind` is found by `name`, the one a run was written with, if nothing else is."""
+    if ":" in name and name not in _HANDED:
+        try:
+            _imported(name)
+        except FocuseError:
+            _HANDED[name] = kind
 
 
 def checked(kind: object, what: str, built_in: BuiltIn) -> type[Model]:
@@ -125,8 +135,11 @@ def _module(module: str, name: str) -> ModuleType:
     if not all(part.isidentifier() for part in module.split(".")):
         raise FocuseError(f"model {name!r}: write it like package.module:Class")
     try:
-        with _this_folder():
-            return import_module(module)
+        with _this_folder() as folder:
+            found = import_module(module)
+        if Path(getattr(found, "__file__", None) or os.devnull).parent == folder and str(folder) not in sys.path:
+            sys.path.append(str(folder))  # for what it imports later, from beside it
+        return found
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             raise FocuseError(
@@ -136,12 +149,12 @@ def _module(module: str, name: str) -> ModuleType:
 
 
 @contextmanager
-def _this_folder() -> Iterator[None]:
+def _this_folder() -> Iterator[Path]:
     """Modules in the working folder are found too, after all others: an installed command does not look there."""
     folder = os.getcwd()
     sys.path.append(folder)
     try:
-        yield
+        yield Path(folder)
     finally:
         for place in reversed(range(len(sys.path))):
             if sys.path[place] == folder:

@@ -11,9 +11,15 @@ from typing import Any
 
 from focuse.errors import FocuseError
 from focuse.focus import default_nonlinearity
-from focuse.models import MODELS, kind_of, name_of
+from focuse.models import MODELS, kind_of, name_of, registry
 from focuse.training.optimisers import LEARNING_RATES
 from focuse.training.settings import OWN_NEGATIVES, SHARED_POOL, Settings, means_the_papers_layer
+
+# What a model has its own defaults of, or what none but some models have.
+OF_THE_MODEL = (
+    "reciprocal", "sampling", "optimizer", "regularizer", "loss", "normalize", "judge", "batch_size",
+    "semi_supervised", "attribute_share",
+)  # fmt: skip
 
 
 def read_settings(path: str | Path) -> dict[str, Any]:
@@ -57,31 +63,40 @@ def merged(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
     """
     if means_the_papers_layer(given) and found.get("focus") == "label":
         given = {"focus": "paper", **given}
+    if "model" in given and "focus" in found:
+        old, new = (
+            kind_of(name_of(each.get("model", Settings.model))).defaults.get("focus", Settings.focus)
+            for each in (found, given)
+        )
+        given = {"focus": new, **given} if found["focus"] == old != new else given
     changed = {name for name, value in given.items() if name in found and found[name] != value}
     kept = dict(found)
     for name, (leader, value) in _followed(Settings.of(**found)).items():
-        if leader in changed and name not in given and name in kept and kept[name] == value:
+        if changed & set(leader.split()) and name not in given and name in kept and kept[name] == value:
             del kept[name]
             changed.add(name)
     return kept | dict(given)
 
 
 def _followed(settings: Settings) -> dict[str, tuple[str, Any]]:
-    """What follows from which setting, and the value that it has then; leaders before those who follow them."""
-    usual = {**asdict(Settings()), **kind_of(settings.model).defaults}
-    own = usual["negatives"] or OWN_NEGATIVES
+    """What follows from which settings, and the value that it has then; leaders before those who follow them."""
+    kind = kind_of(settings.model)
+    usual = {**asdict(Settings()), **kind.defaults}
+    usual |= {"judge": "mse" if kind.confident else "mrr", "attribute_share": settings.attribute_share}
+    usual["normalize"] = usual["normalize"] or "relation"
+    size = SHARED_POOL if settings.sampling == "shared" else OWN_NEGATIVES
+    size = usual["negatives"] or size if settings.sampling == usual["sampling"] else size
     rate = usual["lr"] if settings.optimizer == usual["optimizer"] else None
     return {
-        "reciprocal": ("model", usual["reciprocal"]),
-        "sampling": ("model", usual["sampling"]),
-        "optimizer": ("model", usual["optimizer"]),
-        "regularizer": ("model", usual["regularizer"]),
-        "nonlinearity": ("model", default_nonlinearity(kind_of(settings.model))),
+        **{name: ("model", usual[name]) for name in OF_THE_MODEL},
+        "nonlinearity": ("model", default_nonlinearity(kind)),
         "lr": ("optimizer", rate or LEARNING_RATES[settings.optimizer]),
-        "regularize": ("optimizer", replace(settings, regularize=None).scope),
-        "negatives": ("sampling", SHARED_POOL if settings.sampling == "shared" else own),
+        "regularize": ("model", usual["regularize"])
+        if usual["regularize"]
+        else ("optimizer", replace(settings, regularize=None).scope),
+        "negatives": ("sampling", size),
         "decay": ("epochs", settings.epochs),
-        "burn_in": ("focus", 0) if settings.focus == "label" else ("decay", settings.epochs // 2),
+        "burn_in": ("focus", 0) if settings.focus == "label" else ("focus decay", settings.epochs // 2),
         "sharpness": ("focus", settings.sharpness),
     }
 
@@ -95,7 +110,8 @@ def with_model(config: Mapping[str, Any], model: object, folder: Path) -> dict[s
     if model is not None:
         if name in MODELS and name_of(model) != name:
             raise FocuseError(f"{folder}: its model {name!r} is built in; leave model= out")
-        name = name_of(model)
+        stored_name, name = name, name_of(model)
+        registry.stand_in(stored_name, kind_of(name))
     try:
         kind_of(name)
     except FocuseError as error:

@@ -27,6 +27,7 @@ from focuse.training.specs import parse_spec
 # They turn a batch's key into those of its corruptions for the ring, and of what it takes from there.
 FRESH, TAKEN = 0x2545F4914F6CDD1D, 0x1B03738712FAD5C9
 COLUMNS = ("head", "relation", "tail", "weight")
+MOST = 1 << 32  # samples, 64 GB of them
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ def make_schedule(text: str) -> Schedule | None:
             kind = "a whole number" if known[option] is int else "a number"
             raise FocuseError(f"semi_supervised {option}={value:g}: give {kind} of at least 0")
     schedule = Schedule(**{option: known[option](value) for option, value in named.items()})
-    if schedule.size < 1 or schedule.share > 1:
-        raise FocuseError(f"semi_supervised {text!r}: the size is at least 1 and the share at most 1")
+    if not 1 <= schedule.size <= MOST or schedule.share > 1:
+        raise FocuseError(f"semi_supervised {text!r}: the size is 1 to {MOST:,} and the share at most 1")
     return schedule
 
 

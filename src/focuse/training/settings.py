@@ -104,9 +104,9 @@ class Settings:
         usual = dict(kind_of(given.get("model", cls.model)).defaults)
         for name in set(usual) - set(kinds):
             raise FocuseError(f"model {given['model']!r}: its defaults name no setting: {name!r}{nearest(name, kinds)}")
-        if "sampling" in given:  # a number of negatives is for its own kind of them
+        if given.get("sampling", usual.get("sampling")) != usual.get("sampling"):  # negatives are for their own kind
             usual.pop("negatives", None)
-        if "optimizer" in given:  # and so is a learning rate
+        if given.get("optimizer", usual.get("optimizer")) != usual.get("optimizer"):  # and so is a learning rate
             usual.pop("lr", None)
         if takes_weights(given.get("loss")):
             usual.setdefault("focus", "off")

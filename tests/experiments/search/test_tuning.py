@@ -321,3 +321,17 @@ def test_what_cannot_be_searched_is_one_line_and_writes_nothing(go, small, tmp_p
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "taken", "thesis"]
     monkeypatch.undo()
     assert go("new", space({"lr": [0.1, 0.2]}, focus="off"), light).done == 2
+
+
+def test_numbers_go_to_the_models_that_want_them(go, small, before_trial):
+    numbers = [(name, "letters", len(name)) for name in small.entities]
+    seen = before_trial(lambda place: None)
+    searched = make_space({"model": ["kblrn", "distmult"]}, {"dim": 6, "epochs": 1, "focus": "off"}, defaults=False)
+    found = go(searched=searched, sampler="grid", numbers=numbers)
+    assert {row["state"] for row in found.trials} == {"complete"}
+    assert sorted((options["model"], "numbers" in options) for options in seen) == [
+        ("distmult", False),
+        ("kblrn", True),
+    ]
+    with pytest.raises(FocuseError, match="numbers"):
+        go(searched=searched, sampler="grid", numbers=numbers[1:])

@@ -14,9 +14,11 @@ from focuse.experiments.search.space import Space
 from focuse.experiments.search.watching import make_watch
 from focuse.experiments.search.worker import Worker
 from focuse.graph import read
+from focuse.graph.numbers import read_numbers
 from focuse.graph.splits import Splits
 from focuse.run import choose_device, focus_or_off
 from focuse.training.interrupts import interruptible
+from focuse.training.numbers import check_numbers
 from focuse.training.preparing import make_splits, normaliser_of
 from focuse.training.progress import Silent
 from focuse.training.settings import Settings
@@ -67,6 +69,7 @@ def tune(
     test: Any = None,
     valid_share: float = 0.1,
     test_share: float = 0.1,
+    numbers: Any = None,
     sampler: str = "tpe",
     pruner: str = "median",
     trials: int | None = None,
@@ -77,8 +80,8 @@ def tune(
     """Train one combination of `space` after the other and keep the best by validation MRR in `out`/best.toml.
 
     `trials` is how many the study is to have in all (by default 50, or the whole grid), `budget` how many seconds
-    this call may take. Called again with the same `out` it goes on; several processes share the work. Test triples
-    serve only as known facts, as in training.
+    this call may take. `numbers` are those of entities, as for `focuse.train`. Called again with the same `out` it
+    goes on; several processes share the work. Test triples serve only as known facts, as in training.
     """
     started, folder = time.monotonic(), Path(out)
     choose("sampler", sampler, SAMPLERS)
@@ -89,6 +92,9 @@ def tune(
     _check_folder(folder, ledgers)
     settings, watch = space.settings({}), make_watch(progress)
     choose_device(settings.device)
+    if "model" not in space.searched:
+        check_numbers(settings, numbers is not None)
+    given = None if numbers is None else read_numbers(numbers)
     whole = read(graph)
     if not len(whole):
         raise FocuseError(f"{whole.source}: no edges to train on")
@@ -96,11 +102,12 @@ def tune(
     _check_splits(splits, space, settings)
     wanted = min(trials or (space.size if sampler == "grid" else TRIALS), space.size)
     about = {"graph": fingerprint(splits), "sampler": sampler, **space.about()}
+    about |= {} if given is None else {"numbers": given.fingerprint()}
     ledger = ledgers.open_ledger(folder, space, about, sampler, pruner, storage)
     watch.note(f"{space}\n{sampler}: {wanted:,} trials wanted, {ledger.done():,} done")
     deadline = math.inf if budget is None else started + budget
     with ledgers.reachable(storage or str(folder)), ledger, interruptible() as asked:
-        Worker(ledger, splits, watch, wanted, deadline, asked).run()
+        Worker(ledger, splits, given, watch, wanted, deadline, asked).run()
         return _result(ledger, wanted)
 
 

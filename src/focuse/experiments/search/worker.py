@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from focuse.errors import FocuseError, Stopped, printable
 from focuse.experiments.search.watching import Watch
+from focuse.graph.numbers import Literals
 from focuse.graph.splits import Splits
 from focuse.graph.writing import replacing
+from focuse.models import kind_of, name_of
 from focuse.run import train
 from focuse.training.progress import Silent
 from focuse.training.settings import Settings
@@ -61,12 +63,13 @@ class Worker:
         self,
         ledger: Ledger,
         splits: Splits,
+        numbers: Literals | None,
         watch: Watch,
         wanted: int,
         deadline: float,
         asked: threading.Event,
     ) -> None:
-        self.ledger, self.splits, self.watch = ledger, splits, watch
+        self.ledger, self.splits, self.numbers, self.watch = ledger, splits, numbers, watch
         self.wanted, self.deadline, self.asked = wanted, deadline, asked
 
     def run(self) -> None:
@@ -108,6 +111,8 @@ class Worker:
         try:
             self.halt()
             held: dict[str, Any] = {"valid": splits.valid.graph, "test": splits.test.graph, "false": splits.false}
+            if "numbers" in kind_of(name_of(settings.get("model", Settings.model))).wants:
+                held["numbers"] = self.numbers
             train(splits.train, **held, progress=follower, **settings)
         except Halted:
             ledger.interrupt(trial.number)
