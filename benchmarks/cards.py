@@ -54,6 +54,7 @@ SHARPNESS = 2.0
 TEST = 2000  # test triples that are ranked, drawn once; known facts are those of the whole data set
 SAMPLE = 500  # candidates of a model that is too dear for all entities
 FIGURES = ("top", "all", "delta")
+ATTRIBUTES = 4  # numbers of an entity, where a model looks at some
 
 
 # ---- cells ----------------------------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ class Work(TorchDispatchMode):
 
 def work_of(kind: type[Model], dim: int) -> float:
     """Operations to score one more candidate, once there is a query."""
-    trial, counts = Trial.of(kind, dim), []
+    trial, counts = Trial.of(kind, dim, ATTRIBUTES), []
     relation = trial.relations(1)
     query = trial.model.query(trial.entities(1), relation, "tail")
     for size in (16, 48):
@@ -186,11 +187,17 @@ def work_of(kind: type[Model], dim: int) -> float:
     return (counts[1] - counts[0]) / 32
 
 
-def growth_of(value: Callable[[int], float], dims: tuple[int, int]) -> str:
-    """How it grows with k: '1', 'k', 'k²', …"""
-    small, large = (value(dim) for dim in dims)
-    power = round(math.log(large / small) / math.log(dims[1] / dims[0])) if small and large else 0
-    return ("1", "k", "k²", "k³")[power] if 0 <= power <= 3 else f"k^{power}"
+def growth_of(value: Callable[[int], float], dims: tuple[int, int, int]) -> str:
+    """How it grows with k, whatever it begins with: '1', 'k', 'k²', …"""
+    small, middle, large = (value(dim) for dim in dims)
+    if middle == small:
+        return "1"
+
+    def apart(power: int) -> float:
+        first, second, third = (float(dim) ** power for dim in dims)
+        return abs((third - second) / (second - first) - (large - middle) / (middle - small))
+
+    return {1: "k", 2: "k²", 3: "k³"}[min((1, 2, 3), key=apart)]
 
 
 def formula_of(value: Callable[[int], int], dims: tuple[int, int, int]) -> str:
@@ -225,10 +232,11 @@ def engines_of(settings: Settings, model: Model) -> tuple[bool, bool]:
 def facts_of(kind: type[Model]) -> dict[str, Any]:
     """What a card says of a model without training it."""
     settings = Settings.of(model=kind.name, dim=dim_of(kind))
-    model, dims = settings.make_model(), tuple(dim_of(kind, least) for least in (DIM, 2 * DIM, 3 * DIM))
+    model = Trial.of(kind, dim_of(kind), ATTRIBUTES).model  # in a graph, with as many numbers as the cells have
+    dims = tuple(dim_of(kind, least) for least in (DIM, 2 * DIM, 3 * DIM))
     first, *body = inspect.cleandoc(inspect.getmodule(kind).__doc__ or "").split("\n\n")
     equations = [part for part in body if "=" in part]
-    on_cpu, on_gpu = engines_of(settings, model)
+    on_cpu, on_gpu = engines_of(settings, settings.make_model())
 
     def shared(dim: int) -> int:
         start = model.dense_start(dim, torch.Generator().manual_seed(0))
@@ -242,10 +250,10 @@ def facts_of(kind: type[Model]) -> dict[str, Any]:
         "relation": formula_of(model.relation_width, dims),
         "shared": formula_of(shared, dims),
         "work": work_of(kind, dims[0]),
-        "growth": growth_of(lambda dim: work_of(kind, dim), dims[:2]),
+        "growth": growth_of(lambda dim: work_of(kind, dim), dims),
         "dim": dims[0],
         "fused": {(True, True): "CPU, GPU", (True, False): "CPU", (False, True): "GPU"}.get((on_cpu, on_gpu), "–"),
-        "loops": model.compares_plainly(),
+        "loops": settings.make_model().compares_plainly(),
         "reciprocal": settings.reciprocal,
     }
 

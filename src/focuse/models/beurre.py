@@ -31,7 +31,7 @@ class Beurre(Model):
     confident = True
     spread = 1.0
     largest_batch = 512
-    defaults: ClassVar[Mapping[str, Any]] = {**POOLED, "dim": 64, "negatives": 10}
+    defaults: ClassVar[Mapping[str, Any]] = {**POOLED, "dim": 64, "negatives": 10, "lr": 3e-3}
 
     def entity_width(self, dim: int) -> int:
         return 2 * dim

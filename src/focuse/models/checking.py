@@ -75,13 +75,13 @@ class Trial:
     relation: Tensor
 
     @classmethod
-    def of(cls, kind: type[Model], dim: int | None) -> Trial:
+    def of(cls, kind: type[Model], dim: int | None, attributes: int = 2) -> Trial:
         model = Reciprocal(kind()) if kind.one_way or kind.defaults.get("reciprocal") else kind()
         dim = _first_dim(model) if dim is None else dim
         model.check(dim)
         if not model.wants <= {"edges", "numbers"}:
             raise FocuseError(f"{kind.__name__}: wants {set(model.wants)}; there are only 'edges' and 'numbers'")
-        model = model.with_context(_context(model))
+        model = model.with_context(_context(model, attributes))
         random = torch.Generator().manual_seed(3)
         start = model.dense_start(dim, random)
         for name in {"entity", "relation"} & set(start):
@@ -131,11 +131,11 @@ def _first_dim(model: Model) -> int:
     raise FocuseError(f"model {model.name!r}: it can have none of the dims {DIMS[0]} to {DIMS[-1]}: {last}")
 
 
-def _context(model: Model) -> Context:
+def _context(model: Model, attributes: int) -> Context:
     random = torch.Generator().manual_seed(5)
     edges = torch.tensor([0, 1, 2, 3, 5, 0]), torch.tensor([0, 1, 1, 2, 0, 1]), torch.tensor([1, 2, 0, 4, 3, 5])
-    numbers = torch.randn(ENTITIES, 2, generator=random, dtype=torch.float64)
-    present = torch.rand(ENTITIES, 2, generator=random) > 0.3
+    numbers = torch.randn(ENTITIES, attributes, generator=random, dtype=torch.float64)
+    present = torch.rand(ENTITIES, attributes, generator=random) > 0.3
     return Context(
         edges if "edges" in model.wants else None,
         numbers if "numbers" in model.wants else None,

@@ -17,5 +17,5 @@ class GTransE(TransE):
     name = "gtranse"
     defaults: ClassVar[Mapping[str, Any]] = {
         "sampling": "independent", "negatives": 10, "focus": "off", "loss": "confidence-margin",
-        "optimizer": "row-adam", "regularizer": "none", "normalize": "none",
+        "optimizer": "row-adam", "lr": 3e-3, "regularizer": "none", "normalize": "none",
     }  # fmt: skip

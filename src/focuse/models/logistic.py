@@ -37,4 +37,6 @@ class Logistic(Model):
 
 
 # Quicker where no fused engine serves: corruptions that a batch shares, and steps of its rows alone.
-POOLED: Mapping[str, Any] = {**Logistic.defaults, "sampling": "shared", "negatives": 64, "optimizer": "row-adam"}
+POOLED: Mapping[str, Any] = {
+    **Logistic.defaults, "sampling": "shared", "negatives": 64, "optimizer": "row-adam", "lr": 1e-2,
+}  # fmt: skip
