@@ -283,9 +283,15 @@ def _opening() -> str:
         that a model can have; {BUDGET["epochs"]} epochs; {BUDGET["negatives"]} own corruptions a positive; one seed;
         the model's own defaults otherwise. FocusE is the paper's layer, labels have the sharpness {SHARPNESS:g}.
         Models of confidence learn the weights in their own way, for {CONFIDENT["epochs"]} epochs. MRR is filtered, over
-        {TEST:,} test triples and both sides, ties at their worst. A model that is too dear to be ranked against all
+        {TEST:,} test triples and both sides, ties at their worst; its heaviest tenth is {TEST // 10} of them, so that a
+        difference below .04 may be chance. Seconds are those of one core, for all cells of a line together.
+
+        A cell is `focuse train train.tsv.gz --valid valid.tsv.gz --test test.tsv.gz
+        --model NAME --focus off --dim {DIM} --epochs {BUDGET["epochs"]} --sampling independent --negatives
+        {BUDGET["negatives"]} --out RUN` (CN15K: `--normalize none`), but for the sample of test. Models that look at
+        numbers of entities get four here that say little, as the data sets have none: how many facts of train an
+        entity heads and ends, and their mean weights. A model that is too expensive to be ranked against all
         entities meets {SAMPLE} drawn ones (“sampled”), which makes its figures higher: compare them with no other's.
-        Seconds are those of one core, for all cells of a line together.
     """
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(["# Model cards", *map(_filled, paragraphs)])
@@ -298,7 +304,7 @@ def _filled(text: str) -> str:
 def _overview(facts: dict[str, dict[str, Any]], known: dict[tuple[str, str, str], dict[str, Any]]) -> str:
     heads = ["model", "an entity", "a relation", "shared", "a candidate", "fused", *DATA.values()]
     about = """Numbers that an entity, a relation and all triples together hold; operations that one more candidate
-        costs at that k, and how they grow; engines that train it in fused steps; top-10 % MRR / ΔMRR with labels
+        costs at that k, and how they grow; engines that train it in fused steps (on a GPU all others are [recorded](performance.md#on-a-gpu)); top-10 % MRR / ΔMRR with labels
         (models that take the weights themselves: in their own way)."""
     lines = [_filled(about), "", f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for name, fact in facts.items():
@@ -332,10 +338,7 @@ def _card(name: str, fact: dict[str, Any], known: dict[tuple[str, str, str], dic
     about += [f"k must be a multiple of {kind.multiple}"] if kind.multiple > 1 else []
     about += [f"k = {fact['dim']} here: it cannot have {DIM}"] if fact["dim"] != DIM else []
     about += [f"looks at {' and '.join(sorted(kind.wants))}"] if kind.wants else []
-    about += ["its numbers here: how many facts of train an entity heads and ends, and their mean weight"] * (
-        "numbers" in kind.wants
-    )
-    about += ["too dear for all entities: sampled"] if kind.dear else []
+    about += ["too expensive for all entities: sampled"] if kind.dear else []
     equation = [f"    {line}" for line in fact["equation"].splitlines()]
     lines = [f"## {name}", "", fact["paper"], "", *equation, *([""] if equation else []), fact["summary"], ""]
     lines += [*(f"- {line}" for line in about), ""]
