@@ -304,7 +304,8 @@ def _filled(text: str) -> str:
 def _overview(facts: dict[str, dict[str, Any]], known: dict[tuple[str, str, str], dict[str, Any]]) -> str:
     heads = ["model", "an entity", "a relation", "shared", "a candidate", "fused", *DATA.values()]
     about = """Numbers that an entity, a relation and all triples together hold; operations that one more candidate
-        costs at that k, and how they grow; engines that train it in fused steps (on a GPU all others are [recorded](performance.md#on-a-gpu)); top-10 % MRR / ΔMRR with labels
+        costs at that k, and how they grow; engines that train it in fused steps
+        (on a GPU all others are [recorded](performance.md#on-a-gpu)); top-10 % MRR / ΔMRR with labels
         (models that take the weights themselves: in their own way)."""
     lines = [_filled(about), "", f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for name, fact in facts.items():
