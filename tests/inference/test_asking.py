@@ -235,14 +235,19 @@ def test_curves_leave_no_trace_of_earlier_ones(run: focuse.Run, folder: Path, tm
             np.testing.assert_allclose(column, told["at once"][name], rtol=1e-9)
 
 
-def test_one_weight_of_train_has_no_intervals(small: Graph) -> None:
+@pytest.mark.parametrize("others", [True, False])
+def test_of_one_weight_in_train_validation_says_how_far_others_lie(small: Graph, others: bool) -> None:
     train, rest = small.select(np.arange(400)), small.select(np.arange(400, 600))
     constant = replace(train, weight=np.full(400, 5.0))
-    held = replace(rest, weight=3 + np.arange(200) / 30)
+    held = replace(rest, weight=3 + np.arange(200) / 30 if others else np.full(200, 5.0))
     run = focuse.train(constant, valid=held, test=held, dim=4, epochs=1, progress=False)
-    found = run.weights(TRIPLES[1:])
-    assert np.isnan(found.low).all()
-    assert any("no intervals" in note for note in found.notes)
+    found, new = run.weights(held), run.weights(TRIPLES[1:])
+    assert new.expected.tolist() == [5.0, 5.0]
+    if others:
+        assert np.mean((found.low <= held.weight) & (held.weight <= found.high)) > 0.85
+        assert ((new.low < 4) & (new.high > 8)).all()
+    else:
+        assert new.low.tolist() == new.high.tolist() == [5.0, 5.0]
 
 
 def test_a_known_fact_is_not_guessed(run: focuse.Run) -> None:

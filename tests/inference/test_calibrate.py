@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from sklearn.isotonic import IsotonicRegression
 
 from focuse.errors import FocuseError
-from focuse.inference.calibrate import FILE, METHODS, Calibration, Curves, fingerprint, fit_curves
+from focuse.inference.calibrate import FILE, LAYOUT, METHODS, Calibration, Curves, fingerprint, fit_curves
 
 COUNTS = (60, 12, 5, 4, 0)  # rows of each relation; the last two have no curve of their own
 MEANS = np.array([0.5, 0.7, 0.3, 0.9, 0.6])
@@ -181,8 +181,17 @@ class TestFile:
         made().save(tmp_path, TABLES)
         assert [path.name for path in tmp_path.iterdir()] == [FILE]
         with safe_open(tmp_path / FILE, framework="np") as file:
-            assert file.metadata() == {"calibration": json.dumps({"method": "isotonic", "tables": TABLES})}
+            about = {"method": "isotonic", "tables": TABLES, "layout": LAYOUT}
+            assert file.metadata() == {"calibration": json.dumps(about)}
         assert {values.dtype for values in load_file(tmp_path / FILE).values()} == {np.dtype(np.float64)}
+
+    def test_one_that_names_no_layout_is_of_the_first(self, tmp_path: Path) -> None:
+        made().save(tmp_path, TABLES)
+        arrays = load_file(tmp_path / FILE)
+        save_file(arrays, tmp_path / FILE, {"calibration": json.dumps({"method": "isotonic", "tables": TABLES})})
+        again = Calibration.load(tmp_path, TABLES, len(MEANS))
+        assert again is not None
+        assert again.layout == 1
 
     def test_none_where_there_is_no_file(self, tmp_path: Path) -> None:
         assert Calibration.load(tmp_path, TABLES, len(MEANS)) is None

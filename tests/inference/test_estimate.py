@@ -166,3 +166,14 @@ def test_rows_that_repeat_each_other_are_held_out_together() -> None:
     for number, fold in enumerate(estimate._folds(again, 0)):
         of_again[fold] = number
     assert (of_again[2000:] != of_again[:2000:2]).mean() > 0.8
+
+
+def test_a_held_out_weight_from_another_world_spoils_nothing(made: Estimator, parts: tuple[Graph, Held, Graph]) -> None:
+    train, held, test = parts
+    far = held.stopping.weight.copy()
+    far[0] = 1e5
+    other = fit(train, replace(held, stopping=replace(held.stopping, weight=far)))
+    ids = test.head, test.relation, test.tail
+    errors = [np.mean((one(*ids).expected - test.weight) ** 2) for one in (made, other)]
+    assert errors[1] < 1.1 * errors[0]
+    assert other(*ids).spread.mean() < 2 * made(*ids).spread.mean()

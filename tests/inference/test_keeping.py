@@ -35,7 +35,7 @@ def half(head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> np.ndarray
 def estimator(relation: int = 1) -> Estimator:
     random = np.random.default_rng(0)
     forest = grow(random.normal(size=(100, 3)), random.random(100), trees=3)
-    conformal = Conformal(random.random(5), np.full(5, relation), 2, -0.5, 1.5)
+    conformal = Conformal(random.random(5), np.full(5, relation), 2, np.array([-0.5, 0.0, 0.5, 1.0, 1.5]))
     return Estimator(
         GRAPH, half, half, {"facts": forest, "link": forest}, np.array([1.0, 0.0, 0.0]), conformal, ("a note",)
     )
@@ -50,7 +50,7 @@ def test_an_estimator_comes_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.forests["facts"](rows), made.forests["facts"](rows))
     np.testing.assert_array_equal(again.conformal.off, made.conformal.off)
     assert (again.notes, again.mix.tolist()) == (made.notes, made.mix.tolist())
-    assert (again.conformal.least, again.conformal.most) == (-0.5, 1.5)
+    assert again.conformal.truth.tolist() == [-0.5, 0.0, 0.5, 1.0, 1.5]
     assert load_estimator(tmp_path, "other", "c", GRAPH, half, half) is None
     assert load_estimator(tmp_path / "none", "t", "c", GRAPH, half, half) is None
 
@@ -67,9 +67,23 @@ def test_of_another_layout_it_is_made_anew(tmp_path: Path, monkeypatch: pytest.M
     assert load_estimator(tmp_path, "t", "c", GRAPH, half, half) is None
 
 
+def test_the_first_layout_is_read_where_it_says_the_same(tmp_path: Path) -> None:
+    """Its shares were of one range for all relations, and of its conformal rows it knew the range alone."""
+    save_estimator(estimator(), tmp_path, "t", "c")
+    arrays, about = keeping._read(tmp_path / ESTIMATOR_FILE, "t")  # type: ignore[misc]
+    arrays.pop("conformal/truth")
+    for reach, common, known in (([0.0, 1.0], True, True), ([0.0, 1.0], False, False), ([-0.5, 1.0], True, False)):
+        keeping._write(tmp_path / ESTIMATOR_FILE, arrays, {**about, "layout": 1, "range": reach})
+        again = load_estimator(tmp_path, "t", "c", GRAPH, half, half, common=common)
+        assert (again is not None) == known
+        if again is not None:
+            assert not again.conformal.beyond.any()
+            np.testing.assert_array_equal(again.conformal.off, arrays["conformal/off"])
+
+
 DAMAGES = {
     "conformal rows of unknown relations": lambda arrays, about: arrays["conformal/relation"].fill(7),
-    "conformal rows that do not fit": lambda arrays, about: about.update(range=[0.5, 1.0]),
+    "conformal rows that do not fit": lambda arrays, about: arrays["conformal/truth"].fill(np.nan),
     "numbers that cannot be": lambda arrays, about: arrays["conformal/off"].fill(np.nan),
     "shares that do not make 1": lambda arrays, about: arrays["mix"].fill(0.5),
     "forests that do not belong together": lambda arrays, about: about.update(forests=["facts"]),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 import focuse
 from focuse.engines import ReferenceEngine
@@ -19,7 +22,7 @@ from focuse.evaluation.gain import ndcg
 from focuse.evaluation.weighing import PROTOCOLS, draw_negatives
 from focuse.graph import Graph, from_columns
 from focuse.graph.weights import fit_normaliser
-from focuse.inference import weigh
+from focuse.inference import keeping, weigh
 from focuse.inference.asking import held_parts
 from focuse.inference.calibrate import FILE, Calibration, fingerprint, fit_curves
 from focuse.inference.weigh import Weigher
@@ -164,6 +167,121 @@ class TestWeigher:
         valid.weight[0] = 1.0
         clipped = Weigher(weigher.name, weigher.engine, splits, weigher.normaliser, weigher.fit("isotonic"))
         np.testing.assert_array_equal(found, clipped.facts(valid.head, valid.relation, valid.tail))
+
+
+# ---- relations in different units ----------------------------------------------------------------------------
+
+RANGES = np.array([(0.0, 4.5), (1.0, 10.0), (155.0, 989.0)])
+
+
+def in_ranges(graph: Graph, ranges: np.ndarray = RANGES) -> Graph:
+    """Weights in [0, 1] in a unit for each relation."""
+    low, high = ranges[graph.relation].T
+    return replace(graph, weight=low + (high - low) * graph.weight)
+
+
+def told_of(engine: ReferenceEngine, graph: Graph, seed: int = 1) -> tuple[Weigher, dict[str, np.ndarray]]:
+    """All that is told of test by a model that is given."""
+    splits = focuse.split(graph, valid=0.3, test=0.2, seed=seed)
+    held, _ = held_parts(splits.valid.graph, 0.5, 0)
+    bare = Weigher("distmult", engine, splits, fit_normaliser("relation", splits.train), held=held)
+    known = replace(bare, calibration=bare.fit("isotonic"))
+    known = replace(known, estimator=known.fit_estimator())
+    test = splits.test.graph
+    return known, known.guess(test.head, test.relation, test.tail)
+
+
+class TestUnits:
+    @pytest.mark.parametrize("rows", [400, 2000])  # with too few edges for forests, and with enough
+    def test_weights_and_bounds_stay_in_the_range_of_their_relation(self, rows: int) -> None:
+        engine, graph = known_model()
+        known, told = told_of(engine, in_ranges(graph).select(np.arange(rows)))
+        train, test = known.splits.train, known.splits.test.graph
+        assert bool(known.estimator and known.estimator.forests) == (rows == 2000)
+        for kind in range(3):
+            own, asked = train.weight[train.relation == kind], test.relation == kind
+            for column in ("expected", "typical", "low", "high"):
+                assert (told[column][asked] >= own.min()).all()
+                assert (told[column][asked] <= own.max()).all()
+            off = told["expected"][asked] - test.weight[asked]
+            assert np.mean(off**2) < 0.3 * own.var()
+            inside = (told["low"] <= test.weight) & (test.weight <= told["high"])
+            assert inside[asked].mean() > 0.7
+            assert np.mean((told["high"] - told["low"])[asked]) < 0.8 * np.ptp(own)
+
+    @pytest.mark.parametrize("rows", [400, 2000])
+    def test_the_unit_of_one_relation_moves_nothing_of_another(self, rows: int) -> None:
+        engine, graph = known_model()
+        graph, factor = graph.select(np.arange(rows)), np.array([1.0, 1.0, 1000.0])
+        test = told_of(engine, in_ranges(graph))[0].splits.test.graph
+        plain, other = (told_of(engine, in_ranges(graph, RANGES * size))[1] for size in (1, factor[:, None]))
+        for column in ("expected", "typical", "low", "high"):
+            np.testing.assert_allclose(other[column], plain[column] * factor[test.relation], rtol=1e-6)
+
+    def test_a_relation_of_small_weights_beside_others_in_the_unit_range(self) -> None:
+        engine, graph = known_model()
+        known, told = told_of(engine, in_ranges(graph, np.array([(0, 1), (0, 1), (0, 0.001)])))
+        test = known.splits.test.graph
+        small = test.relation == 2
+        assert max(told["expected"][small].max(), told["high"][small].max()) <= 0.001
+        assert np.mean((told["expected"] - test.weight)[small] ** 2) < 0.3 * test.weight[small].var()
+        doubting = known.doubting(test.head, test.relation, test.tail)  # of what may weigh nothing
+        assert doubting[small].max() <= 0.001
+
+    def test_lower_is_better(self) -> None:
+        engine, graph = known_model()
+        near, far = (told_of(engine, one)[1] for one in (in_ranges(graph), turned(in_ranges(graph))))
+        for column, mirrored in {"expected": "expected", "typical": "typical", "low": "high", "high": "low"}.items():
+            np.testing.assert_allclose(far[column], -near[mirrored], rtol=1e-6, atol=1e-6)
+
+    def test_intervals_of_constant_width_know_units_too(self) -> None:
+        engine, graph = known_model()
+        known, _ = told_of(engine, in_ranges(graph))
+        test = known.splits.test.graph
+        table = known.intervals(test)
+        assert table is not None
+        for row in table.rows.values():
+            assert row.coverage > 0.8
+            assert row.width < np.ptp(RANGES, axis=1)[test.relation].mean()
+        for one in table.relations:
+            assert one.figures.width < 0.8 * np.ptp(RANGES[test.relations.id(one.relation, "relation")])
+
+    @pytest.mark.parametrize("units", [True, False])
+    def test_a_run_of_older_days_is_read(self, small: Graph, tmp_path: Path, units: bool) -> None:
+        """What was fitted in shares of one range is made anew where units differ, by the same method; else it stays."""
+        run = focuse.train(in_ranges(small) if units else small, out=tmp_path / "run", **QUICK)
+        run.calibrate("platt", base_rate=0.2)
+        asked = run.splits.test.graph
+        told = run.weights(asked).columns
+        age(tmp_path / "run", np.full(5, 0.25))
+        written = (tmp_path / "run" / FILE).stat().st_mtime_ns
+        loaded = focuse.load(tmp_path / "run")
+        for name, column in loaded.weights(asked).columns.items():
+            if units or name in ("probability", "known"):
+                np.testing.assert_allclose(column, told[name], rtol=1e-9)
+        calibration = loaded.weigher().calibration
+        assert calibration is not None
+        assert calibration.method == "platt"
+        assert np.all(calibration.facts.arrays["shift"][:4] == 0.25) == (not units)
+        assert ((tmp_path / "run" / FILE).stat().st_mtime_ns == written) == (not units)
+
+
+def turned(graph: Graph) -> Graph:
+    return replace(graph, weight=-graph.weight).directed(True)
+
+
+def age(folder: Path, shift: np.ndarray) -> None:
+    """A run's files as they were before relations had units of their own, with curves that nobody fits."""
+    path = folder / FILE
+    arrays = load_file(path)
+    with safe_open(path, framework="np") as file:
+        about = json.loads(file.metadata()["calibration"])
+    about.pop("layout")
+    arrays["facts/shift"] = shift[: len(arrays["facts/shift"])]
+    save_file(arrays, path, {"calibration": json.dumps(about)})
+    arrays, about = keeping._read(folder / keeping.ESTIMATOR_FILE, fingerprint(folder))  # type: ignore[misc]
+    arrays.pop("conformal/truth")
+    keeping._write(folder / keeping.ESTIMATOR_FILE, arrays, {**about, "layout": 1, "range": [0.0, 1.0]})
 
 
 # ---- a run ---------------------------------------------------------------------------------------------------

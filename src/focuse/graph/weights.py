@@ -243,22 +243,3 @@ def strength(graph: Graph, train: Graph) -> Weights:
         return weight
     constant = train.weight.min() == train.weight.max() and not in_unit_range(train.weight)
     return weight if constant else 1.0 - weight
-
-
-def in_shares(weight: Weights, train: Graph) -> Weights:
-    """From train's units to strengths, in [0, 1] unless a weight lies beyond train's range; float64 [n]."""
-    share = weight
-    if not in_unit_range(train.weight):
-        low, high = float(train.weight.min()), float(train.weight.max())
-        span = high / 2 - low / 2
-        share = (weight / 2 - low / 2) / span if span > 0 else np.ones(len(weight))
-    return 1.0 - share if train.lower_is_better else share
-
-
-def in_units(share: Weights, train: Graph) -> Weights:
-    """From strengths back to train's units, `in_shares` undone; float64 [n]."""
-    share = 1.0 - share if train.lower_is_better else share
-    if in_unit_range(train.weight):
-        return share
-    low, high = float(train.weight.min()), float(train.weight.max())
-    return low * (1 - share) + high * share

@@ -24,7 +24,7 @@ from focuse.graph.splits import Held, Splits, hold
 from focuse.graph.weights import Normaliser
 from focuse.inference import keeping
 from focuse.inference.answers import Weighed, Weighings, answers
-from focuse.inference.calibrate import METHODS, Calibration, fingerprint
+from focuse.inference.calibrate import LAYOUT, METHODS, Calibration, fingerprint
 from focuse.inference.estimate import Estimator
 from focuse.inference.intervals import COVERAGE, check_coverage
 from focuse.inference.probability import BASE_RATE, Probability, check_base_rate, fit_probability, plain_probability
@@ -207,8 +207,10 @@ class WeightMethods:
         plain = self._plain_weigher()
         if self._calibration is None and self.folder is not None and self.tables:
             self._calibration = Calibration.load(self.folder, self.tables, len(self.splits.train.relations))
-        if self._calibration is None:
-            self._calibration = plain.fit("isotonic")
+        found = self._calibration
+        # In the first layout shares were of one range for the whole graph: where they no longer are, it says nothing.
+        if found is None or (found.layout < LAYOUT and not plain.units.common):
+            self._calibration = plain.fit("isotonic" if found is None else found.method)
             self._keep_calibration()
         known = replace(plain, calibration=self._calibration)
         if not full:
@@ -265,7 +267,8 @@ class WeightMethods:
     def _stored_estimator(self, known: Weigher, curves: str | None) -> Estimator | None:
         if self.folder is None or not self.tables:
             return None
-        return keeping.load_estimator(self.folder, self.tables, curves, *known.estimator_parts())
+        parts = known.estimator_parts()
+        return keeping.load_estimator(self.folder, self.tables, curves, *parts, common=known.units.common)
 
     def _probability(self, known: Weigher) -> Probability | None:
         if "probability" not in self._fitted:

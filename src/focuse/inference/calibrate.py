@@ -4,7 +4,7 @@ Two maps stand side by side. `facts` is fitted on the validation triples alone a
 is one; `doubting` is fitted on as many random corruptions of weight 0 besides and so knows that most triples are false.
 
 A relation's own curve is trusted as far as it has rows, n / (n + 50); the rest comes from one curve pooled over all
-relations, scaled to the relation's mean weight in train.
+relations, scaled to the relation's mean weight in train. Weights are shares here (graph/units.py).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ PARTS = {
     "platt": ("trust", "ratio", "slope", "shift"),
 }
 FILE = "calibration.safetensors"
+LAYOUT = 2  # of the file; in the first one all relations' weights were shares of one range
 SAMPLE = 1 << 20  # bytes: every row of a table moves in training, so a part of them tells
 TRUSTED = 50  # rows at which a relation's own curve counts as much as the pooled one
 FEWEST = 5  # with fewer rows a relation has no curve of its own
@@ -189,11 +190,12 @@ def _logistic(x: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The two maps of a run, score and relation to share in [0, 1]."""
+    """The two maps of a run, score and relation to share in [0, 1]; `layout` is that of the file it comes from."""
 
     method: str
     facts: Curves
     doubting: Curves
+    layout: int = LAYOUT
 
     def digest(self) -> str:
         """What tells the map of facts from another one."""
@@ -207,7 +209,8 @@ class Calibration:
         parts = {"facts": self.facts, "doubting": self.doubting}
         arrays = {f"{name}/{key}": value for name, part in parts.items() for key, value in part.arrays.items()}
         with replacing(folder / FILE) as temporary:
-            save_file(arrays, temporary, {"calibration": json.dumps({"method": self.method, "tables": tables})})
+            about = {"method": self.method, "tables": tables, "layout": self.layout}
+            save_file(arrays, temporary, {"calibration": json.dumps(about)})
 
     @classmethod
     def load(cls, folder: Path, tables: str, relations: int) -> Calibration | None:
@@ -231,9 +234,10 @@ class Calibration:
             )
             facts.check(relations)
             doubting.check(relations)
+            layout = int(about.get("layout", 1))
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, FocuseError) as error:
             raise FocuseError(f"{path}: damaged file ({error}); remove it, it is made anew") from None
-        return cls(method, facts, doubting)
+        return cls(method, facts, doubting, layout)
 
 
 def fingerprint(folder: Path) -> str:

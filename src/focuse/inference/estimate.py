@@ -39,6 +39,7 @@ REMEMBERED = 6  # the last sets of triples stay, since tables ask for the same o
 MORE = 4  # columns that stage two sees beyond stage one's: what that says, and scores; bounds see one more
 FEW_ROWS = 50_000  # with fewer rows of train, threads wait for each other longer than they work
 EARNED = 0.98  # a further guess must bring the squared error below this much of what it is without
+FITTED = (-1.0, 2.0)  # a held-out share farther off counts as one a whole range beyond
 STAGE_ONE = ("facts", "link")
 STAGE_TWO = ("facts_second", "doubting_second", "doubting_middle")
 BOUNDS = ("middle", "spread")
@@ -165,7 +166,7 @@ def fit(
     known = train.keys if known_keys is None else known_keys
     forests: dict[str, Forest] = {}
     notes: list[str] = []
-    nothing = Conformal(np.empty(0), np.empty(0, np.int64), len(train.relations))
+    nothing = Conformal(np.empty(0), np.empty(0, np.int64), len(train.relations), np.empty(0))
     made = Estimator(train, score, plain, forests, np.array([1.0, 0.0, 0.0]), nothing)
     if len(train) < FEWEST_EDGES or not np.ptp(train.weight) > 0:
         notes.append(
@@ -175,8 +176,9 @@ def fit(
         with _threads(train):
             forests |= _stage_one(train, seed)
             if len(held.calibration) >= FEWEST_CALIBRATION:
-                forests |= _stage_two(made, held.calibration, known, seed)
-                _keep_if_better(made, held.stopping)
+                near = _near(held)
+                forests |= _stage_two(made, near.calibration, known, seed)
+                _keep_if_better(made, near.stopping)
     return finish(replace(made, notes=tuple(notes)), held)
 
 
@@ -184,15 +186,22 @@ def finish(made: Estimator, held: Held) -> Estimator:
     """The same with all that follows from the forests of both stages and the curve: mix, bounds and intervals."""
     forests = {name: forest for name, forest in made.forests.items() if name not in BOUNDS}
     made = replace(made, forests=forests, _memory={})
+    near = _near(held)
     with _threads(made.train):
-        made = replace(made, mix=_mix(made, held))
+        made = replace(made, mix=_mix(made, near))
         if forests and not made.mix[0] > 0:
             forests.clear()
             made = replace(made, notes=(*made.notes, USELESS))
-        bounds = held.stopping if len(held.stopping) >= FEWEST_BOUNDS else held.calibration
+        bounds = near.stopping if len(near.stopping) >= FEWEST_BOUNDS else near.calibration
         if forests and len(bounds) >= FEWEST_BOUNDS:
             forests |= _bounds(made, bounds)
         return replace(made, conformal=_measured(made, measuring(made, held)))
+
+
+def _near(held: Held) -> Held:
+    """What is fitted to: one row a hundred ranges off would outweigh all others. What is measured stays as it is."""
+    parts = (held.stopping, held.calibration, held.conformal)
+    return Held(*(replace(part, weight=np.clip(part.weight, *FITTED)) for part in parts))
 
 
 @contextmanager

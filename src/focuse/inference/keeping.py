@@ -25,7 +25,7 @@ from focuse.inference.surroundings import FEATURES
 from focuse.inference.trees import Forest
 
 ESTIMATOR_FILE, PROBABILITY_FILE = "weights.safetensors", "probability.safetensors"
-LAYOUT = 1  # of the estimator's file; one of another layout is made anew
+LAYOUT = 2  # of the estimator's file; one of another layout is made anew, or read where it says the same
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -34,24 +34,34 @@ def save_estimator(made: Estimator, folder: Path, tables: str, curves: str) -> N
     arrays: Arrays = {
         f"{name}/{key}": part for name, forest in made.forests.items() for key, part in forest.to_arrays().items()
     }
-    arrays |= {"conformal/off": made.conformal.off, "conformal/relation": made.conformal.relation, "mix": made.mix}
+    arrays |= {f"conformal/{name}": getattr(made.conformal, name) for name in ("off", "relation", "truth")}
+    arrays["mix"] = made.mix
     about = {"layout": LAYOUT, "tables": tables, "curves": curves, "forests": list(made.forests)}
-    about |= {"notes": list(made.notes), "range": [made.conformal.least, made.conformal.most]}
+    about["notes"] = list(made.notes)
     _write(folder / ESTIMATOR_FILE, arrays, about)
 
 
 def load_estimator(
-    folder: Path, tables: str, curves: str | None, train: Graph, score: Predictor, curve: Predictor
+    folder: Path,
+    tables: str,
+    curves: str | None,
+    train: Graph,
+    score: Predictor,
+    curve: Predictor,
+    common: bool = False,
 ) -> Estimator | None:
     """What the folder holds; None if there is none, or one of other tables or curves (any with None).
 
-    `train` is in shares.
+    `train` is in shares. Where one range is `common` to all relations, shares are what they were in the first layout.
     """
     path = folder / ESTIMATOR_FILE
     found = _read(path, tables)
     if found is None:
         return None
     arrays, about = found
+    if about.get("layout") == 1 and common and about.get("range") == [0.0, 1.0]:
+        about["layout"] = LAYOUT
+        arrays["conformal/truth"] = np.zeros(len(arrays["conformal/off"]))  # all of them lay within
     if about.get("layout") != LAYOUT or (curves is not None and about.get("curves") != curves):
         return None
     try:
@@ -59,7 +69,7 @@ def load_estimator(
         if mix.shape != (3,) or not abs(mix.sum() - 1) < 1e-6:
             raise ValueError("shares that do not make 1")
         forests = _forests(arrays, about["forests"])
-        conformal = _conformal(arrays, len(train.relations), about["range"])
+        conformal = _conformal(arrays, len(train.relations))
         return Estimator(train, score, curve, forests, mix, conformal, tuple(map(str, about["notes"])))
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, error) from None
@@ -77,14 +87,15 @@ def _forests(arrays: Arrays, names: Any) -> dict[str, Forest]:
     return forests
 
 
-def _conformal(arrays: Arrays, relations: int, reach: Any) -> Conformal:
-    off, relation = _numbers(arrays["conformal/off"]), arrays["conformal/relation"]
-    least, most = map(float, reach)
-    if relation.dtype.kind != "i" or relation.shape != off.shape or not -np.inf < least <= 0 < 1 <= most < np.inf:
+def _conformal(arrays: Arrays, relations: int) -> Conformal:
+    off, relation, truth = _numbers(arrays["conformal/off"]), arrays["conformal/relation"], arrays["conformal/truth"]
+    if relation.dtype.kind != "i" or relation.shape != off.shape:
+        raise ValueError("conformal rows that do not fit")
+    if truth.dtype.kind != "f" or truth.shape != off.shape or not np.isfinite(truth).all():
         raise ValueError("conformal rows that do not fit")
     if len(relation) and not 0 <= relation.min() <= relation.max() < relations:
         raise ValueError("conformal rows of unknown relations")
-    return Conformal(off, relation.astype(np.int64), relations, least, most)
+    return Conformal(off, relation.astype(np.int64), relations, truth.astype(np.float64))
 
 
 def _numbers(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

@@ -1,13 +1,15 @@
 """What a trained model says of weights, and how right it is.
 
 A model of confidence (UKGE) has a weight for every triple by itself; any model has one by calibration. Shares are
-weights in [0, 1]: as they are where train's lie there, else by train's global range, as deciles see them too.
+weights in [0, 1]: as they are where train's lie there, else by each relation's range (graph/units.py), so that what is
+learnt from all relations says nothing of their units.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,10 +33,11 @@ from focuse.evaluation.sampled import sample_size
 from focuse.evaluation.weighing import WeightTable, WeightTest, draw_negatives, join, weigh
 from focuse.graph.graph import Aligned, Graph
 from focuse.graph.splits import Held, Splits
-from focuse.graph.weights import Normaliser, in_shares, in_unit_range, in_units, strength
+from focuse.graph.units import Units
+from focuse.graph.weights import Normaliser, in_unit_range
 from focuse.inference.calibrate import Calibration, fit_curves
 from focuse.inference.estimate import Estimator, finish, fit, measuring
-from focuse.inference.intervals import COVERAGE, conformal_quantile
+from focuse.inference.intervals import COVERAGE, measure
 from focuse.inference.probability import Probability
 from focuse.inference.surroundings import Table, find
 
@@ -61,6 +64,11 @@ class Weigher:
     notes: tuple[str, ...] = ()
     one_of_many: bool = False  # a weight column by itself: the model's own confidence is about all of them
 
+    @cached_property
+    def units(self) -> Units:
+        """The unit of each relation's weights, by train."""
+        return Units.fit(self.splits.train)
+
     @property
     def parts(self) -> Held:
         """Validation in parts; all of it is for fitting where nothing else was said."""
@@ -81,7 +89,7 @@ class Weigher:
 
     def expected(self, score: Floats, relation: AnyIds) -> Floats:
         """What each link would weigh if it is one, in the user's units."""
-        return self._units(self._calibrated().facts(score, relation))
+        return self.units.weights(self._calibrated().facts(score, relation), relation)
 
     def confidence(self, score: Floats, relation: AnyIds) -> Floats:
         """The confidence in each triple, in [0, 1]: the model's own if it has one, else the doubting calibration."""
@@ -95,7 +103,7 @@ class Weigher:
         return self.expected(self.score(head, relation, tail), relation)
 
     def doubting(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Floats:
-        return self._units(self._calibrated().doubting(self.score(head, relation, tail), relation))
+        return self.units.weights(self._calibrated().doubting(self.score(head, relation, tail), relation), relation)
 
     def own(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Floats:
         share = self.engine.model.confidence(torch.from_numpy(self.score(head, relation, tail))).numpy()
@@ -130,7 +138,7 @@ class Weigher:
             ends = self.estimator.interval(found, relation, coverage)
             low, high = reversed(ends) if self.splits.train.lower_is_better else ends
             shares |= {"low": low, "high": high}
-        told = {name: self._units(share) for name, share in shares.items()}
+        told = {name: self.units.weights(share, relation) for name, share in shares.items()}
         probable = nothing if self.probability is None else self.probable(head, relation, tail)
         return {"low": nothing, "high": nothing, **told, "probability": probable}
 
@@ -158,7 +166,7 @@ class Weigher:
         def predictor(head: AnyIds, relation: AnyIds, tail: AnyIds) -> Floats:
             if self.estimator is None:
                 raise FocuseError("no estimator was fitted")
-            return self._units(getattr(self.estimator(head, relation, tail), name))
+            return self.units.weights(getattr(self.estimator(head, relation, tail), name), relation)
 
         return predictor
 
@@ -166,12 +174,6 @@ class Weigher:
         if self.calibration is None:
             raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-share)")
         return self.calibration
-
-    def _share(self, weight: Floats) -> Floats:
-        return np.clip(in_shares(weight, self.splits.train), 0.0, 1.0)
-
-    def _units(self, share: Floats) -> Floats:
-        return in_units(share, self.splits.train)
 
     # ---- fitting and judging ---------------------------------------------------------------------------------------
 
@@ -185,11 +187,11 @@ class Weigher:
 
     def fit(self, method: str, seed: int = 0) -> Calibration | None:
         """Both maps, fitted on the calibration part of validation; None without validation triples."""
-        train, valid = self.splits.train, self.parts.calibration
+        train, valid = self._shared(self.splits.train), self.parts.calibration
         if not len(valid):
             return None
-        means = self._share(fit_trivial(train)[RELATION_MEAN].elsewhere(np.arange(len(train.relations))))
-        share = self._share(valid.weight)
+        means = fit_trivial(train)[RELATION_MEAN].elsewhere(np.arange(len(train.relations)))
+        share = np.clip(self._shared(valid).weight, 0.0, 1.0)
         score = self.score(valid.head, valid.relation, valid.tail)
         false = draw_negatives(valid, self.fitting_keys(), seed)
         both = join([valid, false])
@@ -222,44 +224,46 @@ class Weigher:
         """
         train, score, plain = self.estimator_parts()
         parts = self.parts
-        measured = parts.conformal
-        if not np.ptp(self.splits.train.weight) > 0 and not in_unit_range(self.splits.train.weight):
-            measured = measured.select(np.empty(0, np.int64))  # one weight has no scale to measure by
-        held = Held(*(self._shared(part) for part in (parts.stopping, parts.calibration, measured)))
+        held = Held(*(self._shared(part) for part in (parts.stopping, parts.calibration, parts.conformal)))
         if learnt is not None and learnt.forests:
             return finish(replace(learnt, curve=plain), held)
         return fit(train, held, score, plain, self.fitting_keys(), seed)
 
     def _shared(self, graph: Graph) -> Graph:
         """In shares; held-out ones may lie beyond [0, 1], as weights that are asked for later may."""
-        return replace(graph, weight=in_shares(graph.weight, self.splits.train), lower_is_better=False)
+        return replace(graph, weight=self.units.shares(graph.weight, graph.relation), lower_is_better=False)
 
     def intervals(self, test: Graph, coverage: float = COVERAGE) -> IntervalTable | None:
         """Coverage and width on test beside intervals of constant width; None without conformal rows."""
         made = self.estimator
         if made is None or not len(made.conformal):
             return None
-        rows = measuring(made, self.parts)
+        rows, asked = self._shared(measuring(made, self.parts)), self._shared(test)
         found = self.guess(test.head, test.relation, test.tail, coverage)
         names = {f"{self.name}, expected ± spread": (found["low"], found["high"])}
-        trivial = fit_trivial(self.splits.train)
+        trivial = fit_trivial(self._shared(self.splits.train))
         middles: dict[str, Predictor] = {
-            f"{self.name}, expected ± constant": self._by("expected"),
+            f"{self.name}, expected ± constant": lambda *ids: made(*ids).expected,
             f"{RELATION_MEAN} ± constant": trivial[RELATION_MEAN],
             f"{GLOBAL_MEAN} ± constant": trivial[GLOBAL_MEAN],
         }
         for name, middle in middles.items():
-            off = np.abs(self._in_shares(middle, rows) - in_shares(rows.weight, self.splits.train))
-            ends = made.conformal.bounded(self._in_shares(middle, test), conformal_quantile(off, coverage))
-            low, high = (self._units(end) for end in (reversed(ends) if self.splits.train.lower_is_better else ends))
-            names[name] = (low, high)
-        own = made.conformal.quantiles(coverage)[1]
+            names[name] = self._constant(middle, rows, asked, coverage)
+        own = made.conformal.quantiles(coverage).own
         kinds = cover_relations(found["low"], found["high"], test.weight, test.relation, list(test.relations), own)
         figures = {name: cover(low, high, test.weight) for name, (low, high) in names.items()}
         return IntervalTable(coverage, len(rows), figures, kinds)
 
-    def _in_shares(self, predictor: Predictor, graph: Graph) -> Floats:
-        return in_shares(predictor(graph.head, graph.relation, graph.tail), self.splits.train)
+    def _constant(self, middle: Predictor, rows: Graph, asked: Graph, coverage: float) -> tuple[Floats, Floats]:
+        """Bounds [n] of `asked` by the plain form: the same width in shares on each side, whatever the relation.
+
+        Both graphs are in shares, and so is what `middle` gives.
+        """
+        guess, ask = (np.clip(middle(part.head, part.relation, part.tail), 0.0, 1.0) for part in (rows, asked))
+        made = measure(rows.weight, guess, np.zeros(len(rows)), np.zeros(len(rows), np.int64), 1)
+        ends = made.interval(ask, np.zeros(len(asked)), np.zeros(len(asked), np.int64), coverage)
+        low, high = reversed(ends) if self.splits.train.lower_is_better else ends
+        return self.units.weights(low, asked.relation), self.units.weights(high, asked.relation)
 
     def judge(
         self,
@@ -308,7 +312,7 @@ class Weigher:
         mean = errors[RELATION_MEAN]
         beaten = [name for name in self._named() if not errors[name] < mean]
         notes = [f"{name} does not beat the relation's mean on the facts of test" for name in beaten]
-        order = spearman(self.score(test.head, test.relation, test.tail), strength(test, self.splits.train))
+        order = spearman(self.score(test.head, test.relation, test.tail), self._shared(test).weight)
         if order < -2 / np.sqrt(max(len(test) - 1, 1)):  # less is chance
             notes.append(f"the model scores weak facts above strong ones (Spearman {order:.2f}); its ranks say little")
         return notes
