@@ -48,6 +48,21 @@ def test_the_unit_of_a_relation_moves_no_share(factor: float) -> None:
     np.testing.assert_allclose(shares(other), shares(plain), atol=1e-12)
 
 
+@given(EDGES, EDGES, st.booleans())
+def test_any_number_has_a_share(edges: list[tuple[str, float]], others: list[tuple[str, float]], lower: bool) -> None:
+    """Finite, and outside [0, 1] only beyond the range."""
+    names = sorted({relation for relation, _ in edges})
+    train = graph_of(**{name: [weight for relation, weight in edges if relation == name] for name in names})
+    units = Units.fit(train.directed(lower))
+    asked = [(names.index(relation), weight) for relation, weight in others if relation in names]
+    kind, weight = np.array([one for one, _ in asked], np.int64), np.array([one for _, one in asked])
+    share = units.shares(weight, kind)
+    assert np.isfinite(share).all()
+    inside = (units.low[kind] <= weight) & (weight <= units.high[kind])
+    assert ((share >= 0) & (share <= 1))[inside].all()
+    assert not np.isnan(units.weights(share, kind)).any()
+
+
 @given(EDGES, st.booleans())
 def test_back_again_and_within_the_range(edges: list[tuple[str, float]], lower: bool) -> None:
     kinds: dict[str, list[float]] = {}

@@ -81,18 +81,19 @@ class Units:
         """`shares` undone: shares [n] to weights [n] in each relation's unit, within its range for shares in [0, 1]."""
         low, high = self.low[relation], self.high[relation]
         within = np.clip(share, 0.0, 1.0)
-        with np.errstate(over="ignore"):
-            past = 2 * (share - within) * self._size(relation)
+        past = share - within
         if self.lower_is_better:
             within, past = 1.0 - within, -past
         inner = np.clip(low * (1 - within) + high * within, low, high)  # rounding may lead out of it
-        return np.asarray(inner + past, np.float64)
+        with np.errstate(over="ignore"):
+            return np.asarray(inner + 2 * past * self._size(relation), np.float64)
 
     def _size(self, relation: Ids) -> Weights:
         """Half of what one share is, in the unit of each `relation` [n]; of a single value, half of what it is."""
         half = self.high / 2 - self.low / 2
         single = np.where(self.low == 0, 1.0, np.abs(self.low)) / 2
-        found: Weights = np.where(half > 0, half, single)[relation]
+        size = np.maximum(np.where(half > 0, half, single), np.finfo(np.float64).tiny)  # never 0
+        found: Weights = size[relation]
         return found
 
 
@@ -115,7 +116,7 @@ def _widened(low: Weights, high: Weights, count: Ids) -> tuple[Weights, Weights]
     half, largest = high / 2 - low / 2, np.maximum(np.abs(low), np.abs(high))
     shown = (count >= KNOWN) & (half > 0)
     usual = float(np.median(half[shown] / largest[shown])) if shown.any() else 0.5
-    more = np.maximum(usual * largest - half, 0.0) * PULL / (count + PULL)
+    more = np.maximum(usual * largest - half, 0.0) * (PULL / (count + PULL))
     more[(count >= KNOWN) | (count == 0)] = 0.0
     with np.errstate(over="ignore"):
         return np.maximum(low - more, low.min()), np.minimum(high + more, high.max())
