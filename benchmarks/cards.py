@@ -283,8 +283,8 @@ def _opening() -> str:
         that a model can have; {BUDGET["epochs"]} epochs; {BUDGET["negatives"]} own corruptions a positive; one seed;
         the model's own defaults otherwise. FocusE is the paper's layer, labels have the sharpness {SHARPNESS:g}.
         Models of confidence learn the weights in their own way, for {CONFIDENT["epochs"]} epochs. MRR is filtered, over
-        {TEST:,} test triples and both sides, ties at their worst; its heaviest tenth is {TEST // 10} of them, so that a
-        difference below .04 may be chance. Seconds are those of one core, for all cells of a line together.
+        {TEST:,} test triples and both sides, ties at their worst; its heaviest tenth is {TEST // 10} of them, so that
+        small differences may be chance. Seconds are those of one core, for all cells of a line together.
 
         A cell is `focuse train train.tsv.gz --valid valid.tsv.gz --test test.tsv.gz
         --model NAME --focus off --dim {DIM} --epochs {BUDGET["epochs"]} --sampling independent --negatives
