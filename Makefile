@@ -24,7 +24,7 @@ test: lint
 
 # The long ones too: more seeds, real data sets where FOCUSE_DATA names their folder, GPU kernels in Triton's interpreter.
 check-all: lint
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[kernels]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,check]'
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 clean:

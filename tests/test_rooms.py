@@ -19,10 +19,12 @@ ORDER = [
     "training",
     "ukge",
     "inference",
+    "exports",
     "reports",
     "run",
     "pykeen",
     "experiments",
+    "serve",
     "cli",
 ]
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.evaluate import Evaluation, evaluate, known_facts
-from focuse.evaluation.weighing import join
 from focuse.graph import Graph, read
 from focuse.graph.splits import Splits
-from focuse.graph.weights import Normaliser, in_unit_range
+from focuse.graph.weights import Normaliser
 from focuse.inference.asking import WeightMethods
 from focuse.inference.calibrate import Calibration, fingerprint
 from focuse.inference.predict import Predictions, predict
@@ -31,13 +28,12 @@ from focuse.reports.report import write_report
 from focuse.training.checkpoints import Checkpoint, Store
 from focuse.training.loop import Trainer, model_in
 from focuse.training.numbers import check_numbers, with_numbers
-from focuse.training.preparing import held_out, make_splits, normaliser_of
+from focuse.training.preparing import check_confidences, focus_or_off, held_out, make_splits, normaliser_of
 from focuse.training.progress import Reporter, make_reporter
 from focuse.training.settings import Settings
 from focuse.training.sharpness import Look, choose_sharpness, read_choice, write_choice
 from focuse.training.tables import check_tables
-from focuse.ukge import Rule, ground, read_rules, read_soft_logic
-from focuse.ukge.grounding import collect
+from focuse.ukge.inferring import with_inferred
 
 
 @dataclass
@@ -308,68 +304,6 @@ def _finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, reporter: 
 
 def _found(settings: Settings, value: float) -> str:
     return f"best validation MSE {-value:.4f}" if settings.judge == "mse" else f"best validation MRR {value:.3f}"
-
-
-def check_confidences(splits: Splits, settings: Settings, reporter: Reporter) -> None:
-    """A model of confidence learns the weights themselves: they must be there, and lie in [0, 1] unless normalised."""
-    if not splits.train.weighted:
-        reporter.note(f"{splits.train.source}: no weights given, every confidence is taken for 1")
-    for part in (splits.valid.graph, splits.test.graph):
-        if settings.normalize == "none" and not in_unit_range(part.weight):
-            raise FocuseError(
-                f"{part.source}: confidences lie in [0, 1], found {part.weight.min():g} to {part.weight.max():g}; use "
-                "normalize 'relation', 'global' or 'quantile'"
-            )
-
-
-def with_inferred(splits: Splits, soft_logic: Any, rules: Any, settings: Settings, reporter: Reporter) -> Splits:
-    """The splits with what rules infer, from a soft-logic file, from rules, or from both."""
-    if soft_logic is None and rules is None:
-        return splits
-    if not kind_of(settings.model).confident:
-        names = " or ".join(name for name, kind in MODELS.items() if kind.confident)
-        raise FocuseError(f"soft logic and rules bear on confidences; train the model {names}, not {settings.model!r}")
-    parts = []
-    if soft_logic is not None:
-        parts.append(read_soft_logic(soft_logic, splits.train).graph)
-    if rules is not None:
-        normalize = "none" if splits.merger is not None else settings.normalize
-        found = ground(splits.train, _rules(rules), normalize=normalize)
-        for one in found:
-            if one.note:
-                reporter.note(one.note)
-        parts.append(collect(splits.train, found))
-    whole = join(parts)
-    if not len(whole):
-        raise FocuseError("the rules infer no triple that train does not have; leave them out, or write others")
-    reporter.note(f"{len(whole):,} inferred triples (soft logic)")
-    return replace(splits, inferred=whole)
-
-
-def _rules(given: Any) -> list[Rule]:
-    """Rules from a file, or as they are."""
-    if isinstance(given, str | PathLike):
-        return read_rules(Path(given))
-    rules = [given] if isinstance(given, Rule) or not isinstance(given, Iterable) else list(given)
-    if not all(isinstance(rule, Rule) for rule in rules):
-        raise FocuseError("rules: give a file of them, or what focuse.ukge.parse_rules makes of a text")
-    return rules
-
-
-def focus_or_off(settings: Settings, splits: Splits, normaliser: Normaliser, reporter: Reporter) -> Settings:
-    """Without differing weights there is nothing to focus on: the layer is off, and says so."""
-    if settings.focus == "off":
-        return settings
-    weight = normaliser.transform(splits.train.weight, splits.train.relation)
-    if np.ptp(weight) > 0:
-        return settings
-    why = (
-        "all weights are equal"
-        if np.ptp(splits.train.weight) == 0
-        else (f"all weights are equal once normalised by {settings.normalize!r} (try normalize 'global')")
-    )
-    reporter.note(f"{why}: nothing to focus on, the focus layer is off")
-    return replace(settings, focus="off", sharpness=None)
 
 
 def choose_device(name: str) -> str:

@@ -145,3 +145,31 @@ def _merged(splits: Splits, settings: Settings, reporter: Reporter) -> Splits:
     reporter.note(str(merger))
     valid, test = (replace(part, graph=merger(part.graph)) for part in (splits.valid, splits.test))
     return replace(splits, train=merger(splits.train), valid=valid, test=test, merger=merger)
+
+
+def check_confidences(splits: Splits, settings: Settings, reporter: Reporter) -> None:
+    """A model of confidence learns the weights themselves: they must be there, and lie in [0, 1] unless normalised."""
+    if not splits.train.weighted:
+        reporter.note(f"{splits.train.source}: no weights given, every confidence is taken for 1")
+    for part in (splits.valid.graph, splits.test.graph):
+        if settings.normalize == "none" and not in_unit_range(part.weight):
+            raise FocuseError(
+                f"{part.source}: confidences lie in [0, 1], found {part.weight.min():g} to {part.weight.max():g}; use "
+                "normalize 'relation', 'global' or 'quantile'"
+            )
+
+
+def focus_or_off(settings: Settings, splits: Splits, normaliser: Normaliser, reporter: Reporter) -> Settings:
+    """Without differing weights there is nothing to focus on: the layer is off, and says so."""
+    if settings.focus == "off":
+        return settings
+    weight = normaliser.transform(splits.train.weight, splits.train.relation)
+    if np.ptp(weight) > 0:
+        return settings
+    why = (
+        "all weights are equal"
+        if np.ptp(splits.train.weight) == 0
+        else (f"all weights are equal once normalised by {settings.normalize!r} (try normalize 'global')")
+    )
+    reporter.note(f"{why}: nothing to focus on, the focus layer is off")
+    return replace(settings, focus="off", sharpness=None)

@@ -16,10 +16,10 @@ from focuse.experiments.search.worker import Worker
 from focuse.graph import read
 from focuse.graph.numbers import read_numbers
 from focuse.graph.splits import Splits
-from focuse.run import choose_device, focus_or_off
+from focuse.run import choose_device
 from focuse.training.interrupts import interruptible
 from focuse.training.numbers import check_numbers
-from focuse.training.preparing import make_splits, normaliser_of
+from focuse.training.preparing import focus_or_off, make_splits, normaliser_of
 from focuse.training.progress import Silent
 from focuse.training.settings import Settings
 
