@@ -18,8 +18,8 @@ from focuse.evaluation.evaluate import Evaluation, evaluate, known_facts
 from focuse.graph import Graph, read
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
-from focuse.inference.asking import WeightMethods
 from focuse.inference.calibrate import Calibration, fingerprint
+from focuse.inference.discovery.methods import DiscoveryMethods
 from focuse.inference.predict import Predictions, predict
 from focuse.models import MODELS, Model, kind_of
 from focuse.models.checking import check_scores
@@ -37,7 +37,7 @@ from focuse.ukge.inferring import with_inferred
 
 
 @dataclass
-class Run(WeightMethods):
+class Run(DiscoveryMethods):
     """A trained model with everything it was made from. Made by `train` or `load`."""
 
     settings: Settings

@@ -101,18 +101,7 @@ class Weighings(Sequence[Weighed]):
 
     def write(self, path: str | Path) -> None:
         """Write to .tsv, .csv (with a header) or .parquet, whole or not at all."""
-        import pyarrow.csv as arrow_csv
-        import pyarrow.parquet as pq
-
-        path = check_target(Path(path))
-        with replacing(path) as temporary:
-            if path.suffix == ".parquet":
-                pq.write_table(self.to_arrow(), temporary)
-            elif path.suffix == ".csv":
-                arrow_csv.write_csv(self.to_arrow(), temporary)
-            else:
-                with pa.output_stream(str(temporary)) as stream:
-                    _write_tsv(self.to_arrow(), path, stream)
+        write_table(self.to_arrow(), Path(path))
 
     def __str__(self) -> str:
         rows = self[:SHOWN]
@@ -146,6 +135,22 @@ def check_target(path: Path, suffixes: tuple[str, ...] = (".tsv", ".csv", ".parq
     return path
 
 
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write to .tsv, .csv (with a header) or .parquet, whole or not at all."""
+    import pyarrow.csv as arrow_csv
+    import pyarrow.parquet as pq
+
+    path = check_target(path)
+    with replacing(path) as temporary:
+        if path.suffix == ".parquet":
+            pq.write_table(table, temporary)
+        elif path.suffix == ".csv":
+            arrow_csv.write_csv(table, temporary)
+        else:
+            with pa.output_stream(str(temporary)) as stream:
+                _write_tsv(table, path, stream)
+
+
 def _write_tsv(table: pa.Table, path: Path, stream: pa.NativeFile) -> None:
     """A heading, then lines without quotes, by hand: Arrow's writer quotes or refuses names."""
     import pyarrow.compute as pc
@@ -153,7 +158,8 @@ def _write_tsv(table: pa.Table, path: Path, stream: pa.NativeFile) -> None:
     stream.write(("\t".join(table.column_names) + "\n").encode())
     for part in table.to_batches(CHUNK_ROWS):
         columns = [column.cast(pa.string()).fill_null("") for column in part.columns]
-        if any(pc.any(pc.match_substring_regex(column, "[\t\r\n]")).as_py() for column in columns[:3]):
+        named = [text for text, column in zip(columns, part.columns, strict=True) if pa.types.is_string(column.type)]
+        if any(pc.any(pc.match_substring_regex(column, "[\t\r\n]")).as_py() for column in named):
             raise FocuseError(f"{path}: a name holds a tab or line end; write .csv or .parquet instead")
         lines = pc.binary_join_element_wise(*columns, "\t")
         stream.write(("\n".join(lines.to_pylist()) + "\n").encode())

@@ -1,0 +1,282 @@
+"""Missing links against scoring and sorting every triple by hand."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import focuse
+from focuse.errors import FocuseError
+from focuse.inference.discovery.discoveries import Discoveries
+
+TRAINING = {"dim": 4, "epochs": 2, "progress": False, "batch_size": 100}
+
+
+def trained(graph: Any, **settings: Any) -> focuse.Run:
+    return focuse.train(graph, **TRAINING | settings)
+
+
+@pytest.fixture(scope="module", params=["complex", "transe", "reciprocal", "rotate", "conve"])
+def run(request: pytest.FixtureRequest, small: focuse.Graph) -> focuse.Run:
+    """Dot product, distance, two scores a triple, a form of its own, and a network with reciprocal relations."""
+    if request.param == "reciprocal":
+        return trained(small, model="distmult", reciprocal=True)
+    return trained(small, model=request.param, **({"dim": 32} if request.param == "conve" else {}))
+
+
+def known(run: focuse.Run) -> set[tuple[int, int, int]]:
+    graphs = (run.splits.train, run.splits.valid.graph, run.splits.test.graph)
+    return {
+        triple for g in graphs for triple in zip(g.head.tolist(), g.relation.tolist(), g.tail.tolist(), strict=True)
+    }
+
+
+def brute(run: focuse.Run, anywhere: bool = False) -> list[tuple[float, float, int, int, int]]:
+    """(probability, score, head, relation, tail) of every missing link, best first."""
+    train, facts = run.splits.train, known(run)
+    loops = {r for h, r, t in zip(train.head, train.relation, train.tail, strict=True) if h == t}
+    heads = set(zip(train.head.tolist(), train.relation.tolist(), strict=True))
+    tails = set(zip(train.tail.tolist(), train.relation.tolist(), strict=True))
+    rows = [
+        (h, r, t)
+        for h, r, t in product(range(len(train.entities)), range(len(train.relations)), range(len(train.entities)))
+        if (h, r, t) not in facts and (h != t or r in loops) and (anywhere or ((h, r) in heads and (t, r) in tails))
+    ]
+    ids = np.array(rows).T
+    weigher = run.weigher(full=True)
+    score, probability = weigher.score(*ids), weigher.probable(*ids)
+    found = zip(probability.tolist(), score.tolist(), *ids.tolist(), strict=True)
+    return sorted(found, key=lambda row: (-row[0], -row[1], row[2], row[3], row[4]))
+
+
+def rows_of(run: focuse.Run, found: Discoveries) -> list[tuple[float, float, int, int, int]]:
+    columns = found.columns["probability"], found.columns["score"], *found.ids
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@pytest.mark.parametrize("anywhere", [False, True])
+def test_the_best_of_all_links_against_scoring_every_triple(run: focuse.Run, anywhere: bool) -> None:
+    expected = brute(run, anywhere)
+    found = run.discover(top=60, anywhere=anywhere)
+    assert found.scored > len(expected)  # the known ones were scored as well
+    assert [row[2:] for row in rows_of(run, found)] == [row[2:] for row in expected[:60]]
+    assert np.allclose([row[:2] for row in rows_of(run, found)], [row[:2] for row in expected[:60]])
+    assert [row.rank for row in found] == list(range(1, 61))
+    assert found.order == "probability"
+
+
+def test_rows_have_the_names_of_their_ids(run: focuse.Run) -> None:
+    found, names = run.discover(top=5), run.graph
+    for row, head, kind, tail in zip(found, *found.ids, strict=True):
+        assert (row.head, row.relation, row.tail) == (names.entities[head], names.relations[kind], names.entities[tail])
+    assert [row.to_dict() for row in found] == found.to_dict()["discoveries"]
+    assert [row.tail for row in found] == found.to_arrow()["tail"].to_pylist()
+    assert found[-1] == found[4] == found[3:][1]
+
+
+def test_more_than_there_are(run: focuse.Run) -> None:
+    expected = brute(run)
+    found = run.discover(top=10**6)
+    assert [row[2:] for row in rows_of(run, found)] == [row[2:] for row in expected]
+    assert len(set(rows_of(run, found))) == len(expected)
+
+
+def test_chosen_ends_and_relations(run: focuse.Run) -> None:
+    names = run.graph
+    heads, tails = names.entities.take(np.arange(7)).to_pylist(), names.entities.take(np.arange(20, 33)).to_pylist()
+    kind = names.relations[1]
+    some = [row for row in brute(run) if row[2] < 7 and row[3] == 1 and 20 <= row[4] < 33]
+    found = run.discover(heads, kind, tails, top=1000)
+    assert [row[2:] for row in rows_of(run, found)] == [row[2:] for row in some]
+    assert found.scored <= 7 * 13
+    one = run.discover(heads=heads[0], top=3)
+    assert {row.head for row in one} == {heads[0]}
+
+
+def test_small_blocks_and_small_pools_find_the_same(run: focuse.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = rows_of(run, run.discover(top=10, per_relation=5))
+    monkeypatch.setattr("focuse.inference.discovery.sweep.SCORES_IN_CACHE", 50)
+    monkeypatch.setattr("focuse.inference.discovery.sweep.TAILS_AT_ONCE", 7)
+    monkeypatch.setattr("focuse.inference.discovery.blocks.QUERIES_AT_ONCE", 3)
+    found = rows_of(run, run.discover(top=10, per_relation=5, pool=10))
+    assert [row[2:] for row in found] == [row[2:] for row in whole]
+
+
+def test_caps_make_lists_diverse(run: focuse.Run) -> None:
+    expected, chosen, heads, kinds = brute(run), [], {}, {}
+    for row in expected:
+        if heads.get(row[2], 0) < 2 and kinds.get(row[3], 0) < 7:
+            chosen.append(row[2:])
+            heads[row[2]], kinds[row[3]] = heads.get(row[2], 0) + 1, kinds.get(row[3], 0) + 1
+    found = run.discover(top=15, per_head=2, per_relation=7)
+    assert [row[2:] for row in rows_of(run, found)] == chosen[:15]
+
+
+def test_a_least_probability(run: focuse.Run) -> None:
+    expected = brute(run)
+    middle = expected[len(expected) // 2][0]
+    found = run.discover(top=10**6, min_probability=middle)
+    assert len(found) == sum(row[0] >= middle for row in expected)
+    assert run.discover(min_probability=1.0, base_rate=0.001).to_dict()["discoveries"] == []
+
+
+def test_what_is_told_is_what_weights_tell(run: focuse.Run) -> None:
+    for row in run.discover(top=5):
+        told = run.weight(row.head, row.relation, row.tail)
+        assert row.expected_weight == pytest.approx(told.expected)
+        assert row.probability == pytest.approx(told.probability)
+        assert (row.low, row.high) == (pytest.approx(told.low), pytest.approx(told.high))
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"heads": "e41"}, ["no entity 'e41'", "did you mean"]),
+        ({"relations": ["r0", "R1"]}, ["no relation 'R1'", "did you mean r1"]),
+        ({"heads": [3]}, ["3 is no name"]),
+        ({"top": 0}, ["top 0"]),
+        ({"per_head": 0}, ["per_head 0"]),
+        ({"min_probability": 2.0}, ["min_probability 2.0"]),
+        ({"candidates": "exhaustiv"}, ["unknown strategy", "did you mean exhaustive"]),
+        ({"candidates": "sampled", "sample": 0}, ["sample 0"]),
+        ({"limit": 100}, ["links to score", "--candidates", "--limit"]),
+        ({"head_types": "a"}, ["no entity is of the type 'a'", "--types FILE"]),
+        ({"base_rate": 0.0}, ["base rate"]),
+    ],
+)
+def test_what_cannot_be_asked(plain: focuse.Run, asked: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(FocuseError) as error:
+        plain.discover(**asked)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def plain(small: focuse.Graph) -> focuse.Run:
+    return trained(small, model="distmult")
+
+
+def test_strategies_take_a_part_of_all_links(plain: focuse.Run) -> None:
+    every = {row[2:]: row for row in brute(plain)}
+    train = plain.graph
+    degree = np.bincount(np.concatenate([train.head, train.tail]))
+    for strategy in ("popular", "rare", "sampled"):
+        found = rows_of(plain, plain.discover(top=10**6, candidates=strategy, sample=5))
+        assert {row[2:] for row in found} <= set(every)
+        for kind in range(len(train.relations)):
+            of_kind = [row for row in found if row[3] == kind]
+            assert len({row[2] for row in of_kind}) <= 5
+            assert len({row[4] for row in of_kind}) <= 5
+            allowed = np.unique(train.head[train.relation == kind])
+            ordered = np.sort(degree[allowed])
+            if strategy == "popular":
+                assert all(degree[row[2]] >= ordered[-5] for row in of_kind)
+            if strategy == "rare":
+                assert all(degree[row[2]] <= ordered[4] for row in of_kind)
+    again = plain.discover(candidates="sampled", sample=5, seed=1).to_dict()
+    assert again == plain.discover(candidates="sampled", sample=5, seed=1).to_dict()
+    assert again != plain.discover(candidates="sampled", sample=5, seed=2).to_dict()
+
+
+def test_the_neighbourhood_holds_what_is_at_most_two_steps_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(f"n{i}", "next", f"n{(i + 1) % 30}", 1 + i % 3) for i in range(30)]
+    run = trained(rows, model="distmult", valid_share=0.0, test_share=0.0)
+    found = run.discover(top=10**6, candidates="neighbourhood", anywhere=True)
+    steps = {(int(row.tail[1:]) - int(row.head[1:])) % 30 for row in found}
+    assert steps == {2, 28, 29}  # one step on is known, no step is a loop
+    assert len(found) == 90 == found.scored
+    monkeypatch.setattr("focuse.inference.discovery.sweep.SCORES_IN_CACHE", 20)
+    monkeypatch.setattr("focuse.inference.discovery.sweep.PAIRS_AT_ONCE", 7)
+    again = run.discover(top=10**6, candidates="neighbourhood", anywhere=True)
+    assert again.to_dict() == found.to_dict()
+    few = run.discover(heads=["n3"], top=10, candidates="neighbourhood", anywhere=True, per_head=2)
+    assert [row.head for row in few] == ["n3", "n3"]
+    monkeypatch.setattr("focuse.inference.discovery.sweep.HUB", 1)
+    alone = run.discover(top=10**6, candidates="neighbourhood", anywhere=True)
+    assert {(int(row.tail[1:]) - int(row.head[1:])) % 30 for row in alone} == {29}
+
+
+def test_without_validation_the_best_of_each_relation_come_first(small: focuse.Graph) -> None:
+    run = trained(small, model="distmult", valid_share=0.0)
+    found = run.discover(top=9)
+    assert found.order == "place within the relation"
+    assert "no probabilities" in str(found)
+    assert {row.relation for row in found[:3]} == {row.relation for row in found[3:6]} == set(small.relations)
+    assert {row.probability for row in found} == {None}
+    for kind in small.relations:
+        scores = [row.score for row in found if row.relation == kind]
+        assert scores == sorted(scores, reverse=True)
+        alone = run.discover(relations=kind, top=3)
+        assert [row.score for row in alone] == scores
+    with pytest.raises(FocuseError, match="no probabilities"):
+        run.discover(min_probability=0.5)
+
+
+def test_a_model_of_confidence_orders_by_it(small: focuse.Graph) -> None:
+    run = trained(small, model="ukge-logi", valid_share=0.0)
+    found = run.discover(top=20)
+    assert found.order == "confidence"
+    scores = [row.score for row in found]
+    assert scores == sorted(scores, reverse=True)
+    assert len({row.relation for row in found}) > 1 or len(set(scores)) > 1
+
+
+def test_loops_only_where_train_has_some() -> None:
+    rows = [
+        (f"n{i}", kind, f"n{i}" if kind == "own" else f"n{(i * 7 + 1) % 12}", 1.0)
+        for i in range(12)
+        for kind in ("own", "other")
+    ]
+    run = trained(rows, model="distmult", valid_share=0.0, test_share=0.0)
+    found = run.discover(top=10**6, anywhere=True)
+    assert not [row for row in found if row.relation == "other" and row.head == row.tail]
+    assert len([row for row in found if row.relation == "own"]) == 12 * 12 - 12
+    more = trained(
+        [*rows[:-2], ("n11", "other", "n6", 1.0), ("n1", "own", "n2", 1.0)],
+        model="distmult",
+        valid_share=0.0,
+        test_share=0.0,
+    )
+    assert ("n11", "n11") in {(row.head, row.tail) for row in more.discover(relations="own", top=10**6, anywhere=True)}
+
+
+def test_two_entities_and_nothing_left() -> None:
+    run = trained([("a", "r", "b", 1.0)], model="distmult", valid_share=0.0, test_share=0.0)
+    assert [(row.head, row.tail) for row in run.discover(anywhere=True)] == [("b", "a")]
+    nothing = run.discover()
+    assert list(nothing) == []
+    assert str(nothing).startswith("no missing link found")
+    other = run.discover(heads="b")
+    assert "--anywhere" in str(other)
+
+
+def test_false_triples_are_no_discoveries(small: focuse.Graph) -> None:
+    best = trained(small, model="distmult").discover(top=1, anywhere=True)[0]
+    false = [(best.head, best.relation, best.tail, 1.0)]
+    run = trained(small, model="distmult", false=false)
+    every = {(row.head, row.relation, row.tail) for row in run.discover(top=10**6, anywhere=True)}
+    assert every
+    assert false[0][:3] not in every
+
+
+def test_types_of_entities(plain: focuse.Run, tmp_path: Any) -> None:
+    names = list(plain.graph.entities)
+    kinds = {name: "even" if int(name[1:]) % 2 == 0 else "odd" for name in names}
+    found = plain.discover(types=kinds, head_types="even", tail_types=["odd"], top=10**6)
+    expected = [row[2:] for row in brute(plain) if kinds[names[row[2]]] == "even" and kinds[names[row[4]]] == "odd"]
+    assert [row[2:] for row in rows_of(plain, found)] == expected
+    path = tmp_path / "types.tsv"
+    path.write_text("".join(f"{name}\t{kind}\n" for name, kind in kinds.items()), encoding="utf-8")
+    again = plain.discover(types=path, head_types="even", tail_types=["odd"], top=10**6)
+    assert again.to_dict() == found.to_dict()
+    with pytest.raises(FocuseError, match="did you mean even"):
+        plain.discover(types=path, head_types="evn")
+    path.write_text("e1 even\n", encoding="utf-8")
+    with pytest.raises(FocuseError, match=r"types\.tsv.*no entity, tab and type"):
+        plain.discover(types=path, head_types="even")
+    rows = [(f"a:{i}", "r", f"b:{(i * 3) % 7}", 1.0) for i in range(9)]
+    run = trained(rows, model="distmult", valid_share=0.0, test_share=0.0)
+    prefixed = run.discover(head_types="b", tail_types="a", anywhere=True, top=10**6)
+    assert len(prefixed) == 7 * 9
+    assert {row.head[0] for row in prefixed} == {"b"}
