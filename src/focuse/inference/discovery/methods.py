@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from focuse.graph.graph import Graph
 from focuse.inference.asking import WeightMethods
+from focuse.inference.discovery.analogies import Analogies, find_analogies
+from focuse.inference.discovery.clusters import Clusters, find_clusters
 from focuse.inference.discovery.discover import LIMIT, Wish, at_rate, discover
 from focuse.inference.discovery.discoveries import Discoveries
+from focuse.inference.discovery.duplicates import Duplicates, find_duplicates
+from focuse.inference.discovery.likeness import check_measure
+from focuse.inference.discovery.neighbours import Neighbours, find_neighbours, index_of
 from focuse.inference.discovery.scope import SAMPLE, Ids, Names, Scope, find_names, of_types
 
 
 class DiscoveryMethods(WeightMethods):
-    """What a `Run` finds: missing links."""
+    """What a `Run` finds: missing links, entities alike, groups, near-duplicates and analogies."""
 
     def discover(
         self,
@@ -69,6 +75,67 @@ class DiscoveryMethods(WeightMethods):
         weigher = at_rate(self.weigher(full=True), base_rate)
         teller = None if column is None else self._column_weigher(column)
         return discover(self.engine, self._facts(), scope, weigher, wish, teller, progress)
+
+    def neighbours(
+        self,
+        entity: str | Sequence[str],
+        top: int = 10,
+        *,
+        among: Names = None,
+        measure: str = "cosine",
+        together: bool = False,
+        approximate: bool = False,
+    ) -> Neighbours:
+        """The entities whose embeddings are most like that of one, or of each of several.
+
+        `together` asks for what is like all of them (their mean), `among` looks at some entities only: those of a list
+        with each other. `measure` is 'cosine' or 'euclidean'. `approximate` searches an index that is made once and
+        kept in the run's folder (focuse[ann]): for millions of entities.
+
+        `run.neighbours("Head Chef", top=3)`
+        """
+        some = find_names(among, self.splits.train.entities, "entity")
+        index = None
+        if approximate and some is None:
+            key = f"index {check_measure(measure)}"
+            if key not in self._fitted:
+                self._fitted[key] = index_of(self.engine, measure, self._storable(), self.tables)
+            index = self._fitted[key]
+        asked = [entity] if isinstance(entity, str) else list(entity)
+        return find_neighbours(self.engine, self.splits.train, asked, top, some, measure, together, index)
+
+    def clusters(
+        self, count: int | None = None, *, method: str = "kmeans", smallest: int = 5, seed: int = 0
+    ) -> Clusters:
+        """Groups of entities with like embeddings, each with its central entities and what is typical of it.
+
+        `count` clusters by k-means (None: the best separated number of a few), or by method 'hdbscan' as many as there
+        are with at least `smallest` members; `write` makes a file of all assignments.
+
+        `run.clusters(8).members(1)`
+        """
+        return find_clusters(self.engine, self.splits.train, count, method, smallest, seed)
+
+    def duplicates(
+        self,
+        similarity: float | None = None,
+        overlap: float | None = None,
+        top: int = 100,
+        *,
+        compare_names: bool = False,
+    ) -> Duplicates:
+        """Pairs of entities that may be one: embeddings that nearly coincide, and nearly the same edges.
+
+        `similarity` and `overlap` are the least that both must have, in [0, 1]; left out, they are far above what
+        pairs by chance have. `compare_names` also says how alike the names are.
+        """
+        return find_duplicates(self.engine, self.splits.train, similarity, overlap, top, compare_names)
+
+    def analogies(self, a: str, b: str, c: str, top: int = 10, *, method: str = "relations") -> Analogies:
+        """A is to B as C is to what? By the relations that link A to B, or by method 'offset' nearest to B − A + C."""
+        facts = self._facts()[:3]
+        weigher = self.weigher(full=method == "relations")
+        return find_analogies(self.engine, facts, weigher, (a, b, c), top, method)
 
     def _facts(self) -> list[Graph]:
         """Graphs of what is known to be true or false, train first."""
