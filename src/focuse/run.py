@@ -20,6 +20,7 @@ from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
 from focuse.inference.calibrate import Calibration, fingerprint
 from focuse.inference.discovery.methods import DiscoveryMethods
+from focuse.inference.explaining import ExplanationMethods
 from focuse.inference.predict import Predictions, predict
 from focuse.models import MODELS, Model, kind_of
 from focuse.models.checking import check_scores
@@ -37,7 +38,7 @@ from focuse.ukge.inferring import with_inferred
 
 
 @dataclass
-class Run(DiscoveryMethods):
+class Run(DiscoveryMethods, ExplanationMethods):
     """A trained model with everything it was made from. Made by `train` or `load`."""
 
     settings: Settings

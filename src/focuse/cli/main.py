@@ -14,6 +14,7 @@ from focuse.cli import (
     datasets,
     demo,
     evaluate,
+    explain,
     inspect,
     predict,
     report,
@@ -37,7 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for module in (train, tune, evaluate, report, predict, weigh, calibrate, inspect, demo, reproduce):
+for module in (train, tune, evaluate, report, predict, explain, weigh, calibrate, inspect, demo, reproduce):
     app.command(module.NAME, short_help=module.SHORT)(module.command)
 for group in (rules, datasets):
     app.add_typer(group.app, name=group.NAME, short_help=group.SHORT)
