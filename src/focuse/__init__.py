@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from focuse.graph.audit import audit as inspect
     from focuse.graph.splits import split
     from focuse.run import Run, load, resume, train
+    from focuse.training.callbacks import Callback
     from focuse.training.configuration import read_settings
     from focuse.training.settings import Settings
 
 __all__ = [
+    "Callback",
     "FocuseError",
     "Graph",
     "Run",
@@ -44,6 +46,7 @@ __all__ = [
 
 # Looked up on first use: reading and inspecting a graph must not wait for torch to load.
 _HOMES = {
+    "Callback": ("focuse.training.callbacks", "Callback"),
     "FocuseError": ("focuse.errors", "FocuseError"),
     "Graph": ("focuse.graph", "Graph"),
     "read": ("focuse.graph", "read"),

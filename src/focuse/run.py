@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from focuse.models import MODELS, Model, kind_of
 from focuse.models.checking import check_scores
 from focuse.models.pykeen import PREFIX
 from focuse.reports.report import write_report
+from focuse.training.callbacks import CallbackFailed, Followers, make_callbacks
 from focuse.training.checkpoints import Checkpoint, Store
 from focuse.training.loop import Trainer, model_in
 from focuse.training.numbers import check_numbers, with_numbers
@@ -34,6 +35,7 @@ from focuse.training.progress import Reporter, make_reporter
 from focuse.training.settings import Settings
 from focuse.training.sharpness import Look, choose_sharpness, read_choice, write_choice
 from focuse.training.tables import check_tables
+from focuse.training.tracking import make_trackers, stored_trackers
 from focuse.ukge.inferring import with_inferred
 
 
@@ -140,6 +142,8 @@ def train(
     numbers: Any = None,
     out: str | Path | None = None,
     progress: bool | Reporter = True,
+    callbacks: Sequence[object] = (),
+    track: Sequence[str] | str = (),
     deadline: float = math.inf,
     **settings: Any,
 ) -> Run:
@@ -150,7 +154,8 @@ def train(
     rules infer: `soft_logic` holds such triples with their confidences, `rules` (a file, or rules) are grounded over
     the training split. `false` are triples known to be false. `numbers` are those of entities, rows of entity,
     attribute and value, for models that look at them (literale-complex, literale-distmult, transea, kblrn). With `out`
-    the run is written there while it trains and can be resumed. `deadline` is a time (of time.monotonic) at which it
+    the run is written there while it trains and can be resumed. `callbacks` (of `focuse.Callback`) follow it, `track`
+    names trackers that do: 'tensorboard:FOLDER', 'mlflow:URI', 'wandb:PROJECT'. At `deadline` (of time.monotonic) it
     stops and saves, as on Ctrl-C. `start` is a run, or its folder, whose embeddings are the first ones (by name). Every
     other keyword is one of `Settings`: model (a name, 'package.module:Class' or a class), dim, epochs, focus, lr, …
 
@@ -159,6 +164,7 @@ def train(
     'complex'
     """
     chosen = _chosen(settings, out)
+    following = [*make_callbacks(callbacks), *make_trackers(track)]
     check_numbers(chosen, numbers is not None)
     reporter = make_reporter(progress)
     whole = read(graph)
@@ -174,14 +180,15 @@ def train(
     resolved = focus_or_off(resolved, splits, normaliser, reporter)
     with _enough_memory():
         resolved, choice = choose_sharpness(resolved, splits, normaliser, reporter, deadline)
-        trainer = Trainer(resolved, splits, normaliser, reporter, deadline=deadline)
+        followers = Followers(reporter, following, splits, None if out is None else Store.free(Path(out)))
+        trainer = Trainer(resolved, splits, normaliser, followers, deadline=deadline)
         if out is not None:  # only now: settings too large for this machine must leave nothing behind
             trainer.store = Store.create(Path(out), resolved, splits, normaliser)
             if resolved.start is not None:  # that run may be gone when this one is resumed
                 trainer.store.save(trainer.checkpoint())
             write_choice(Path(out), choice)
         with _nothing_left(trainer):
-            return replace(_finish(trainer, splits, normaliser, reporter), choice=choice)
+            return _finish(trainer, splits, normaliser, followers, choice)
 
 
 def _chosen(given: dict[str, Any], out: str | Path | None) -> Settings:
@@ -204,14 +211,17 @@ def resume(
     device: str | None = None,
     model: object = None,
     progress: bool | Reporter = True,
+    callbacks: Sequence[object] = (),
+    track: Sequence[str] | str | None = None,
     deadline: float = math.inf,
 ) -> Run:
     """Go on with a run from its newest checkpoint, to the same bits as if it had never stopped.
 
     `epochs` may raise the number of epochs of the run, `device` move it to another machine's (with other bits);
-    `model` as of `load`.
+    `model` as of `load`; `callbacks` and `track` as of `train`: trackers of the run go on where nothing else is said.
     """
     store = Store.open(Path(folder))
+    following = [*make_callbacks(callbacks), *(make_trackers(track) if track is not None else [])]
     settings, splits, normaliser = store.fixed(model)
     settings = replace(settings, device=choose_device(device or settings.device))
     checkpoint = store.checkpoint()
@@ -233,13 +243,19 @@ def resume(
     at = checkpoint.progress if checkpoint is not None else None
     if at is not None and at.finished == "all epochs" and at.epoch < settings.epochs:
         at.finished = ""  # it was killed while it was being extended
+    if at is not None and at.finished.startswith("stopped by"):  # a callback has ended it before its last epoch
+        at.finished = ""
+        store.extend(settings, checkpoint)
     if checkpoint is not None and checkpoint.progress.finished:
         reporter.note(f"{folder}: already finished after {checkpoint.progress.epoch} epochs")
         return load(folder, model=model)
     store.rewind(checkpoint.history if checkpoint else [])
+    if track is None:
+        following += stored_trackers(store.folder, following, reporter.note)
+    followers = Followers(reporter, following, splits, store.folder)
     with _enough_memory():
-        trainer = Trainer(settings, splits, normaliser, reporter, store, checkpoint, deadline)
-        return replace(_finish(trainer, splits, normaliser, reporter), choice=read_choice(Path(folder)))
+        trainer = Trainer(settings, splits, normaliser, followers, store, checkpoint, deadline)
+        return _finish(trainer, splits, normaliser, followers, read_choice(Path(folder)))
 
 
 def load(folder: str | Path, device: str = "auto", *, model: object = None) -> Run:
@@ -289,18 +305,30 @@ def _enough_memory() -> Iterator[None]:
         raise
 
 
-def _finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, reporter: Reporter) -> Run:
-    last = trainer.run()
+def _finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, followers: Followers, choice: list[Look]) -> Run:
+    with followers.watched():
+        try:
+            last = trainer.run()
+        except CallbackFailed as error:
+            if trainer.progress.epoch:
+                error.run = _run_of(trainer, trainer.checkpoint(), splits, normaliser, choice)
+            raise
     at = last.progress
     if last.best is not None:
-        reporter.note(
+        followers.note(
             f"{at.finished} at epoch {at.epoch}; {_found(trainer.settings, at.best_value)} at epoch {at.best_epoch}, "
             f"those weights are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
         )
+    run = _run_of(trainer, last, splits, normaliser, choice)
+    followers.finished(run)
+    return run
+
+
+def _run_of(trainer: Trainer, last: Checkpoint, splits: Splits, normaliser: Normaliser, choice: list[Look]) -> Run:
     engine = make_scorer(model_in(trainer.settings, splits), last.final())
     folder = trainer.store.folder if trainer.store is not None else None
     found = "" if folder is None else fingerprint(folder)
-    return Run(trainer.settings, splits, normaliser, engine, last.history, last, folder, tables=found)
+    return Run(trainer.settings, splits, normaliser, engine, last.history, last, folder, choice, found)
 
 
 def _found(settings: Settings, value: float) -> str:

@@ -268,3 +268,36 @@ def test_relation_weights_and_given_files_reach_the_training(command, graph_file
     assert data["settings"]["normalize"] == "global"
     assert (data["train_rows"], data["valid_rows"], data["test_rows"]) == (480, 120, 1)
     assert "1 of 2 rows name 1 entity ('stranger')" in done.stderr
+
+
+def test_a_callback_and_a_tracker_by_name(command, graph_file, tmp_path):
+    pytest.importorskip("tensorboard")
+    (tmp_path / "mine.py").write_text(
+        "import focuse\nclass Enough(focuse.Callback):\n    def epoch(self, row):\n        return row['epoch'] == 2\n",
+        encoding="utf-8",
+    )
+    options = [
+        "--dim",
+        "4",
+        "--epochs",
+        "4",
+        "--sharpness",
+        "1",
+        "--callback",
+        "mine:Enough",
+        "--track",
+        "tensorboard:logs",
+        "--json",
+    ]
+    done = command("train", graph_file, "--out", "run", *options, cwd=tmp_path, check=True)
+    assert json.loads(done.stdout)["epochs"] == 2
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["run"]
+    more = ["--track", "none", "--callback", "mine:Enough", "--quiet", "--json"]
+    done = command("train", "--resume", "run", *more, cwd=tmp_path, check=True)
+    assert json.loads(done.stdout)["epochs"] == 4
+
+
+def test_a_wrong_callback_or_tracker_is_one_line(refused, graph_file, tmp_path):
+    given = ("train", graph_file, "--out", tmp_path / "run")
+    assert "there is no module 'nowhere'" in refused(*given, "--callback", "nowhere:Mine")
+    assert "unknown tracker 'tensorflow'" in refused(*given, "--track", "tensorflow:logs")

@@ -15,7 +15,7 @@ NAME = "train"
 SHORT = "Learn a graph and write a run."
 NOT_SETTINGS = {"graph", "valid", "test", "valid_share", "test_share", "columns", "delimiter", "header"}
 NOT_SETTINGS |= {"relation_weights", "out", "config", "resume", "as_json", "quiet", "soft_logic", "rules"}
-NOT_SETTINGS |= {"weight_columns", "lower_columns", "lower_is_better", "false", "numbers"}
+NOT_SETTINGS |= {"weight_columns", "lower_columns", "lower_is_better", "false", "numbers", "callback", "track"}
 
 
 def command(
@@ -239,6 +239,13 @@ def command(
     resume: Annotated[
         Path | None, typer.Option(help="Go on with this run; --epochs may raise its epochs, --device move it.")
     ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(help="Follow it in tensorboard:FOLDER, mlflow[:URI] or wandb[:PROJECT]; may be repeated."),
+    ] = None,
+    callback: Annotated[
+        list[str] | None, typer.Option(help="Your own package.module:Class of focuse.Callback; may be repeated.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
@@ -255,7 +262,7 @@ def command(
         given["lower_is_better"] = lower_columns or True
     if resume is not None:
         typed = {name for name in context.params if _typed(context, name)}
-        extra = sorted(typed - {"resume", "epochs", "device", "quiet", "as_json"})
+        extra = sorted(typed - {"resume", "epochs", "device", "quiet", "as_json", "callback", "track"})
         if extra:
             names = ", ".join(name.replace("_", "-") for name in extra)
             raise FocuseError(
@@ -263,7 +270,8 @@ def command(
             )
         from focuse.run import resume as go_on
 
-        run, folder = go_on(resume, epochs=epochs, device=device, progress=not quiet), resume
+        follow: dict[str, Any] = {"progress": not quiet, "callbacks": callback or (), "track": track or None}
+        run, folder = go_on(resume, epochs=epochs, device=device, **follow), resume
     else:
         run, folder = _train(graph, out, context.params, given, quiet)
     data = _summary(run, folder)
@@ -318,6 +326,7 @@ def _train(graph: Path | None, out: Path | None, options: dict[str, Any], given:
     valid, test = (None if options[name] is None else layout.read(options[name], weights) for name in ("valid", "test"))
     whole = layout.read(graph, weights)
     more = {name: options[name] for name in ("valid_share", "test_share", "soft_logic", "rules", "false", "numbers")}
+    more |= {"callbacks": options["callback"] or (), "track": options["track"] or ()}
     return train(whole, valid=valid, test=test, **more, out=out, progress=not quiet, **given), out
 
 

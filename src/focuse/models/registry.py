@@ -30,7 +30,7 @@ def find(name: str, built_in: BuiltIn) -> type[Model]:
     if name in _HANDED:
         return _HANDED[name]
     if ":" in name:
-        return checked(_imported(name), f"model {name!r}", built_in)
+        return checked(imported(name), f"model {name!r}", built_in)
     if name not in _LOADED:
         _LOADED[name] = _loaded(name, built_in)
     return _LOADED[name]
@@ -51,7 +51,7 @@ def remember(kind: object, built_in: BuiltIn) -> str:
     name = f"{kind.__module__}:{kind.__qualname__}"
     _HANDED.pop(name, None)
     try:
-        found = _imported(name)
+        found = imported(name)
     except FocuseError:
         found = None
     if found is not model:
@@ -63,7 +63,7 @@ def stand_in(name: str, kind: type[Model]) -> None:
     """From now on `kind` is found by `name`, the one a run was written with, if nothing else is."""
     if ":" in name and name not in _HANDED:
         try:
-            _imported(name)
+            imported(name)
         except FocuseError:
             _HANDED[name] = kind
 
@@ -112,28 +112,28 @@ def _loaded(name: str, built_in: BuiltIn) -> type[Model]:
     return checked(kind, f"model {name!r} of the plug-in {package}", built_in)
 
 
-def _imported(name: str) -> object:
-    """What 'package.module:Class' names."""
+def imported(name: str, what: str = "model", base: type = Model) -> object:
+    """What 'package.module:Class' names; `what` it is to be and the class it derives from serve the errors."""
     module, _, path = name.partition(":")
     place: object = sys.modules["__main__"] if module == "__main__" else None
     for part in path.split("."):
         if part == "<locals>" or (module == "__main__" and not hasattr(place, part)):
             raise FocuseError(
-                f"model {name!r}: its class stands in a function, a notebook or a script, where no import finds it; "
+                f"{what} {name!r}: its class stands in a function, a notebook or a script, where no import finds it; "
                 "move it to a module"
             )
         if place is None:
-            place = _module(module, name)
+            place = _module(module, f"{what} {name!r}")
         if not hasattr(place, part):
-            near = nearest(path, _models_in(place))
-            raise FocuseError(f"model {name!r}: {module} has no class {path!r}{near}")
+            near = nearest(path, _classes_in(place, base))
+            raise FocuseError(f"{what} {name!r}: {module} has no class {path!r}{near}")
         place = getattr(place, part)
     return place
 
 
-def _module(module: str, name: str) -> ModuleType:
+def _module(module: str, what: str) -> ModuleType:
     if not all(part.isidentifier() for part in module.split(".")):
-        raise FocuseError(f"model {name!r}: write it like package.module:Class")
+        raise FocuseError(f"{what}: write it like package.module:Class")
     try:
         with _this_folder() as folder:
             found = import_module(module)
@@ -143,9 +143,9 @@ def _module(module: str, name: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             raise FocuseError(
-                f"model {name!r}: there is no module {error.name!r}; install its package or go to its folder"
+                f"{what}: there is no module {error.name!r}; install its package or go to its folder"
             ) from None
-        raise FocuseError(f"model {name!r}: importing {module} fails: {_told(error)}") from None
+        raise FocuseError(f"{what}: importing {module} fails: {_told(error)}") from None
 
 
 @contextmanager
@@ -162,12 +162,9 @@ def _this_folder() -> Iterator[Path]:
                 break
 
 
-def _models_in(place: object) -> list[str]:
-    return [
-        name
-        for name, value in getattr(place, "__dict__", {}).items()
-        if isinstance(value, type) and issubclass(value, Model)
-    ]
+def _classes_in(place: object, base: type) -> list[str]:
+    found = getattr(place, "__dict__", {}).items()
+    return [name for name, value in found if isinstance(value, type) and issubclass(value, base)]
 
 
 def _told(error: BaseException) -> str:

@@ -176,10 +176,21 @@ class Trainer:
         self._judge(row)
         row["seconds"] = round(time.perf_counter() - started, 4)
         self.history.append(row)
-        self.reporter.epoch(row)
         if self.store is not None:
             self.store.append(row)
+        self._tell(row)
         self._save_if_due(epoch_ends=True)
+
+    def _tell(self, row: dict[str, Any]) -> None:
+        """Whoever follows may wish to end here; if one of them fails, nothing that was learnt is lost."""
+        try:
+            wish = self.reporter.epoch(row)
+        except FocuseError:
+            if self.store is not None:
+                save = self.store.finish if self.progress.finished else self.store.save
+                save(self.checkpoint())
+            raise
+        self.progress.finished = self.progress.finished or wish or ""
 
     def _order(self, epoch: int) -> torch.Tensor:
         """The epoch's rows, shuffled; the last answer is kept."""

@@ -23,8 +23,11 @@ class Reporter(Protocol):
     def step(self, epoch: int, share: float) -> None:
         """`share` of the epoch is done."""
 
-    def epoch(self, row: dict[str, Any]) -> None:
-        """An epoch is complete: epoch, loss, beta, seconds and perhaps valid_mrr or valid_mse."""
+    def epoch(self, row: dict[str, Any]) -> str | None:
+        """An epoch is complete: epoch, loss, beta, seconds and perhaps valid_mrr or valid_mse.
+
+        A text ends the training here and says why.
+        """
 
     def stop(self) -> None: ...
 

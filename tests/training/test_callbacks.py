@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import textwrap
+
+import pytest
+import torch
+
+import focuse
+from focuse.errors import FocuseError, Stopped
+from focuse.training.callbacks import Callback, CallbackFailed, make_callbacks
+
+BASE = {"dim": 4, "batch_size": 100, "sharpness": 1.0, "check_every": 2, "patience": 99}
+SMALL = BASE | {"progress": False}
+
+
+class Diary(Callback):
+    """Remembers every hook, with what it was told."""
+
+    def __init__(self, log=None, name="", end=None):
+        self.log, self.name, self.end = [] if log is None else log, name, end
+
+    def started(self, beginning):
+        self.log.append((self.name, "started", beginning))
+
+    def epoch(self, row):
+        self.log.append((self.name, "epoch", dict(row)))
+        row.clear()  # a copy: nobody else sees this
+        torch.rand(3)  # nothing depends on the global generator
+        return None if self.end is None else len(self.told("epoch")) == self.end
+
+    def finished(self, run):
+        self.log.append((self.name, "finished", run))
+
+    def failed(self, error):
+        self.log.append((self.name, "failed", error))
+
+    def told(self, hook):
+        return [told for name, which, told in self.log if which == hook and name == self.name]
+
+
+class Faulty(Callback):
+    def __init__(self, hook, at=1):
+        self.hook, self.at = hook, at
+
+    def _fail(self, hook, epoch=None):
+        if hook == self.hook and epoch in (None, self.at):
+            raise ValueError("the disk\nis full")
+
+    def started(self, beginning):
+        self._fail("started")
+
+    def epoch(self, row):
+        self._fail("epoch", row["epoch"])
+
+    def finished(self, run):
+        self._fail("finished")
+
+    def failed(self, error):
+        self._fail("failed")
+
+
+def same(first, second):
+    return all(torch.equal(a, second.engine.tables[name]) for name, a in first.engine.tables.items())
+
+
+@pytest.fixture(scope="module")
+def plain(small):
+    return focuse.train(small, epochs=6, **SMALL)
+
+
+def without_seconds(history):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in history]
+
+
+def test_hooks_come_in_order_and_change_no_bit(small, plain, tmp_path):
+    log = []
+    run = focuse.train(small, epochs=6, out=tmp_path / "run", callbacks=[Diary(log, "a"), Diary(log, "b")], **SMALL)
+    assert same(run, plain)
+    assert without_seconds(run.history) == without_seconds(plain.history)
+    assert [(name, hook) for name, hook, _ in log] == [
+        *((name, "started") for name in "ab"),
+        *((name, "epoch") for _ in range(6) for name in "ab"),
+        *((name, "finished") for name in "ab"),
+    ]
+    beginning = log[0][2]
+    assert beginning.settings == run.settings.to_dict()
+    assert beginning.rows == {"train": 480, "valid": 60, "test": 60}
+    assert (beginning.entities, beginning.relations, beginning.epochs_done) == (40, 3, 0)
+    assert beginning.folder == tmp_path / "run"
+    assert log[-1][2] is run
+    rows = [row for name, hook, row in log if (name, hook) == ("b", "epoch")]
+    assert rows == run.history == [json.loads(line) for line in (tmp_path / "run/history.jsonl").open(encoding="utf-8")]
+    assert [row["epoch"] for row in rows if "valid_mrr" in row] == [2, 4, 6]
+
+
+def test_short_trainings_for_the_sharpness_are_nobodys_business(small):
+    diary = Diary()
+    focuse.train(small, **SMALL | {"sharpness": None, "epochs": 3}, callbacks=[diary])
+    assert len(diary.told("started")) == 1
+    assert [row["epoch"] for row in diary.told("epoch")] == [1, 2, 3]
+
+
+def test_a_callback_ends_a_training_and_resume_goes_on_to_the_same_bits(small, plain, tmp_path):
+    later, notes = Diary(), Diary()
+    run = focuse.train(small, epochs=6, out=tmp_path / "run", callbacks=[Diary(end=3), later], **SMALL)
+    assert len(run.history) == 3
+    assert run.last.progress.finished == "stopped by Diary"
+    assert later.told("epoch")[-1]["epoch"] == 3  # those after it hear of the epoch as well
+    assert later.told("finished") == [run]
+    assert same(focuse.load(tmp_path / "run"), run)
+    on = focuse.resume(tmp_path / "run", callbacks=[notes], progress=False)
+    assert notes.told("started")[0].epochs_done == 3
+    assert [row["epoch"] for row in notes.told("epoch")] == [4, 5, 6]
+    assert same(on, plain)
+
+
+def test_only_true_itself_ends_a_training(small):
+    class Chatty(Callback):
+        def epoch(self, row):
+            return "yes"
+
+    assert len(focuse.train(small, epochs=2, callbacks=[Chatty()], **SMALL).history) == 2
+
+
+def test_a_failure_is_one_line_and_nothing_learnt_is_lost(small, plain, tmp_path):
+    folder, diary = tmp_path / "run", Diary()
+    with pytest.raises(CallbackFailed) as caught:
+        focuse.train(small, epochs=6, out=folder, callbacks=[diary, Faulty("epoch", 4)], **SMALL)
+    assert str(caught.value) == (
+        "callback Faulty failed in epoch(): ValueError: the disk is full; the training is saved, continue with: "
+        f"focuse train --resume {folder}"
+    )
+    assert diary.told("failed") == [caught.value]
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert len(focuse.load(folder).history) == 4
+    assert same(focuse.resume(folder, progress=False), plain)
+
+
+def test_without_a_folder_the_error_holds_the_run(small, plain, tmp_path):
+    with pytest.raises(CallbackFailed, match=r"\.run$") as caught:
+        focuse.train(small, epochs=6, callbacks=[Faulty("epoch", 4)], **SMALL)
+    assert len(caught.value.run.history) == 4
+    caught.value.run.save(tmp_path / "run")
+    assert same(focuse.resume(tmp_path / "run", progress=False), plain)
+
+
+def test_a_failure_in_the_last_epoch_leaves_a_finished_run(small, plain, tmp_path):
+    with pytest.raises(CallbackFailed):
+        focuse.train(small, epochs=6, out=tmp_path / "run", callbacks=[Faulty("epoch", 6)], **SMALL)
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert same(focuse.load(tmp_path / "run"), plain)
+
+
+def test_a_failure_at_the_start_leaves_nothing_behind(small, tmp_path):
+    with pytest.raises(CallbackFailed, match="Faulty failed in started") as caught:
+        focuse.train(small, epochs=2, out=tmp_path / "run", callbacks=[Faulty("started")], **SMALL)
+    assert caught.value.run is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_at_the_end_spoils_nothing(small, plain, tmp_path):
+    later = Diary()
+    with pytest.raises(CallbackFailed, match="the training itself is complete") as caught:
+        focuse.train(small, epochs=6, out=tmp_path / "run", callbacks=[Faulty("finished"), later], **SMALL)
+    assert same(caught.value.run, plain)
+    assert len(later.told("finished")) == 1
+    assert same(focuse.load(tmp_path / "run"), plain)
+
+
+def test_every_callback_hears_of_an_interrupt_even_after_one_that_fails_over_it(small, tmp_path, listen):
+    recorder = listen(lambda epoch, seen: seen == 4 and signal.raise_signal(signal.SIGINT))
+    later = Diary()
+    with pytest.raises(Stopped):
+        focuse.train(small, epochs=6, out=tmp_path / "run", callbacks=[Faulty("failed"), later], **BASE)
+    assert isinstance(later.told("failed")[0], Stopped)
+    assert later.told("finished") == []
+    assert any("callback Faulty failed in failed(): ValueError" in note for note in recorder.notes)
+
+
+def test_callbacks_from_classes_and_places(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        textwrap.dedent("""
+            import focuse
+            class Mine(focuse.Callback): pass
+            class Picky(focuse.Callback):
+                def __init__(self, colour): pass
+            class Other: pass
+        """),
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    made = make_callbacks([Callback, "mine:Mine"])
+    assert [type(each).__name__ for each in made] == ["Callback", "Mine"]
+    assert make_callbacks(made) == made
+    assert make_callbacks(made[0]) == [made[0]]
+    for wrong, said in [
+        ("mine:Min", r"callback 'mine:Min': mine has no class 'Min' \(did you mean Mine\?\)"),
+        ("mine:Other", "no subclass of focuse.Callback"),
+        ("mine:Picky", "callback Picky: cannot be made without arguments"),
+        ("nowhere:Mine", "there is no module 'nowhere'"),
+        ("mine", "write it like package.module:Class"),
+        (7, "callback 7: is no focuse.Callback"),
+    ]:
+        with pytest.raises(FocuseError, match=said):
+            make_callbacks([wrong])
+    sys.modules.pop("mine", None)
+
+
+def test_an_unknown_callback_is_an_error_before_the_graph_is_read(tmp_path):
+    with pytest.raises(FocuseError, match="no module 'nowhere'"):
+        focuse.train(tmp_path / "missing.tsv", callbacks=["nowhere:Mine"])
