@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class FocuseError(Exception):
@@ -36,6 +36,11 @@ def nearest(word: str, known: Iterable[str], most: int = 3) -> str:
     """
     alike = {name.lower(): name for name in known}  # a capital is no difference
     close = [alike[each] for each in difflib.get_close_matches(word.lower(), list(alike), n=most, cutoff=0.6)]
+    return did_you_mean(close)
+
+
+def did_you_mean(close: Sequence[str]) -> str:
+    """' (did you mean …?)', or nothing where nothing is close."""
     return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 

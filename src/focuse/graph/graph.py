@@ -54,6 +54,7 @@ class Graph:
             lengths.add(len(self.columns))
         if len(lengths) != 1:
             raise FocuseError(f"{self.source}: columns of different lengths: {sorted(lengths)}")
+        self.entities.beside, self.relations.beside = ("relation", self.relations), ("entity", self.entities)
 
     def __len__(self) -> int:
         return len(self.head)

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from focuse.errors import FocuseError, nearest
+from focuse.errors import FocuseError, did_you_mean
 from focuse.graph.graph import join
 from focuse.graph.layout import Layout, find_columns, first_row, is_number
 from focuse.graph.reading import explain, first_lines, look_at, parquet_table, parse_text, to_arrow
 from focuse.graph.tables import names_in, numbers_in, own_columns, to_column
-from focuse.graph.vocabulary import SUGGESTIONS_FROM, Vocabulary
+from focuse.graph.vocabulary import Vocabulary
 
 ROLES = ("entity", "attribute", "value")
 HEADINGS = {
@@ -265,8 +265,7 @@ def _unknown(literals: Literals, ids: npt.NDArray[np.int32], entities: Vocabular
     unknown = literals.entity.filter(pa.array(ids < 0)).unique().to_pylist()
     if not unknown:
         return []
-    known = entities.column.slice(0, SUGGESTIONS_FROM).to_pylist()
-    shown = ", ".join(f"{name!r}{nearest(name, known, most=1)}" for name in unknown[:NAMED])
+    shown = ", ".join(f"{name!r}{did_you_mean(entities.nearest(name, 1))}" for name in unknown[:NAMED])
     if (ids < 0).all():
         raise FocuseError(f"{literals.source}: the graph has none of its {len(unknown):,} entities, such as {shown}")
     every = len(literals.entity.unique())
