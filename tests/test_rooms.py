@@ -22,6 +22,7 @@ ORDER = [
     "exports",
     "reports",
     "run",
+    "living",
     "pykeen",
     "experiments",
     "serve",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from focuse.graph import Graph, read
     from focuse.graph.audit import audit as inspect
     from focuse.graph.splits import split
+    from focuse.living import extend
     from focuse.run import Run, load, resume, train
     from focuse.training.callbacks import Callback
     from focuse.training.configuration import read_settings
@@ -35,6 +36,7 @@ __all__ = [
     "Run",
     "Settings",
     "datasets",
+    "extend",
     "inspect",
     "load",
     "read",
@@ -53,6 +55,7 @@ _HOMES = {
     "inspect": ("focuse.graph.audit", "audit"),
     "split": ("focuse.graph.splits", "split"),
     "Run": ("focuse.run", "Run"),
+    "extend": ("focuse.living", "extend"),
     "load": ("focuse.run", "load"),
     "resume": ("focuse.run", "resume"),
     "train": ("focuse.run", "train"),

@@ -28,6 +28,7 @@ from focuse.models.pykeen import PREFIX
 from focuse.reports.report import write_report
 from focuse.training.callbacks import CallbackFailed, Followers, make_callbacks
 from focuse.training.checkpoints import Checkpoint, Store
+from focuse.training.extending import read_extended, write_extended
 from focuse.training.loop import Trainer, model_in
 from focuse.training.numbers import check_numbers, with_numbers
 from focuse.training.preparing import check_confidences, focus_or_off, held_out, make_splits, normaliser_of
@@ -51,6 +52,7 @@ class Run(DiscoveryMethods, ExplanationMethods):
     last: Checkpoint | None = None
     folder: Path | None = None
     choice: list[Look] = field(default_factory=list)  # what short trainings showed of each sharpness
+    extended: list[dict[str, Any]] = field(default_factory=list)  # what it was extended from, oldest first
     tables: str = ""  # fingerprint of the final tables in the folder
     calibration_stored: bool = False
     _calibration: Calibration | None = field(default=None, repr=False)
@@ -122,6 +124,7 @@ class Run(DiscoveryMethods, ExplanationMethods):
             store.append(row)
         store.finish(self.last)
         write_choice(Path(folder), self.choice)
+        write_extended(Path(folder), self.extended)
         if self.folder is None:
             self.folder, self.tables = Path(folder), fingerprint(Path(folder))
             self._keep_calibration()
@@ -178,7 +181,7 @@ def train(
         check_confidences(splits, resolved, reporter)
     splits = with_inferred(splits, soft_logic, rules, resolved, reporter)
     resolved = focus_or_off(resolved, splits, normaliser, reporter)
-    with _enough_memory():
+    with enough_memory():
         resolved, choice = choose_sharpness(resolved, splits, normaliser, reporter, deadline)
         followers = Followers(reporter, following, splits, None if out is None else Store.free(Path(out)))
         trainer = Trainer(resolved, splits, normaliser, followers, deadline=deadline)
@@ -188,7 +191,7 @@ def train(
                 trainer.store.save(trainer.checkpoint())
             write_choice(Path(out), choice)
         with _nothing_left(trainer):
-            return _finish(trainer, splits, normaliser, followers, choice)
+            return finish(trainer, splits, normaliser, followers, choice)
 
 
 def _chosen(given: dict[str, Any], out: str | Path | None) -> Settings:
@@ -253,9 +256,10 @@ def resume(
     if track is None:
         following += stored_trackers(store.folder, following, reporter.note)
     followers = Followers(reporter, following, splits, store.folder)
-    with _enough_memory():
+    with enough_memory():
         trainer = Trainer(settings, splits, normaliser, followers, store, checkpoint, deadline)
-        return _finish(trainer, splits, normaliser, followers, read_choice(Path(folder)))
+        made = finish(trainer, splits, normaliser, followers, read_choice(Path(folder)))
+        return replace(made, extended=read_extended(Path(folder)))
 
 
 def load(folder: str | Path, device: str = "auto", *, model: object = None) -> Run:
@@ -269,8 +273,8 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
     made = model_in(replace(settings, device=choose_device(device)), splits)
     check_tables(tables, settings, made, splits.train, Path(folder))
     engine, found = make_scorer(made, tables), fingerprint(Path(folder))
-    choice = read_choice(Path(folder))
-    return Run(settings, splits, normaliser, engine, history, folder=Path(folder), choice=choice, tables=found)
+    run = Run(settings, splits, normaliser, engine, history, folder=Path(folder), tables=found)
+    return replace(run, choice=read_choice(Path(folder)), extended=read_extended(Path(folder)))
 
 
 def make_scorer(model: Model, tables: Mapping[str, torch.Tensor]) -> ReferenceEngine:
@@ -294,7 +298,7 @@ def _nothing_left(trainer: Trainer) -> Iterator[None]:
 
 
 @contextmanager
-def _enough_memory() -> Iterator[None]:
+def enough_memory() -> Iterator[None]:
     """Too little memory is something the user can mend."""
     try:
         yield
@@ -305,7 +309,8 @@ def _enough_memory() -> Iterator[None]:
         raise
 
 
-def _finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, followers: Followers, choice: list[Look]) -> Run:
+def finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, followers: Followers, choice: list[Look]) -> Run:
+    """Train to the end; the run."""
     with followers.watched():
         try:
             last = trainer.run()

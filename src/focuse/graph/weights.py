@@ -205,6 +205,34 @@ def stored_normaliser(name: str, arrays: Arrays, lower: bool) -> Normaliser:
     return LowerIsBetter(made) if lower else made
 
 
+def with_more_relations(normaliser: Normaliser, graph: Graph, known: int) -> Normaliser:
+    """A normaliser of `known` relations for all of the graph's: the first ones as they were, later ones by their edges.
+
+    >>> from focuse.graph import read
+    >>> first = fit_normaliser("relation", read([("a", "r", "b", 2.0), ("a", "r", "c", 4.0)]))
+    >>> both = read([("a", "r", "d", 9.0), ("a", "s", "b", 10.0), ("a", "s", "c", 20.0)])
+    >>> with_more_relations(first, both, 1).transform(np.array([3.0, 15.0]), np.array([0, 1])).tolist()
+    [0.5, 0.5]
+    """
+    plain = normaliser.other if isinstance(normaliser, LowerIsBetter) else normaliser
+    more, old = len(graph.relations) - known, plain.arrays
+    if more <= 0 or isinstance(plain, AsTheyAre):
+        return normaliser
+    if isinstance(plain, GlobalRange):
+        arrays = {name: np.append(part, np.full(more, part[0])) for name, part in old.items()}
+    else:
+        own = graph.select(graph.relation >= known)
+        mirrored = own if plain is normaliser else replace(own, weight=-own.weight)
+        fresh = type(plain).fit(mirrored).arrays
+        if isinstance(plain, RelationQuantile):
+            arrays = {name: np.append(old[name], fresh[name]) for name in ("value", "share")}
+            arrays["offsets"] = np.append(old["offsets"], old["offsets"][-1] + fresh["offsets"][known + 1 :])
+        else:
+            arrays = {name: np.append(old[name], fresh[name][known:]) for name in old}
+    made = type(plain)(arrays)
+    return made if plain is normaliser else LowerIsBetter(made)
+
+
 def default_normaliser(graph: Graph) -> str:
     """'relation', unless every relation has one weight of its own: then only 'global' can tell them apart."""
     ranges = RelationRange.fit(graph)

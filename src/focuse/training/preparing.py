@@ -31,7 +31,7 @@ def make_splits(
     false: Any = None,
 ) -> Splits:
     """Given splits, or random ones; what had to be merged or left out is reported. `false` are known as such."""
-    facts, contrary = _facts(whole, settings)
+    facts, contrary = facts_of(whole, settings)
     _note_negative(facts, reporter)
     repeated = facts.repeated
     if repeated:
@@ -59,7 +59,7 @@ def _note_negative(facts: Graph, reporter: Reporter) -> None:
 
 def held_out(source: Any, settings: Settings, splits: Splits) -> Aligned:
     """Triples to evaluate a run on, in train's ids and with weights made as train's were, without false ones."""
-    aligned = _facts(read(source), settings, held=True)[0].align(splits.train)
+    aligned = facts_of(read(source), settings, held=True)[0].align(splits.train)
     if splits.false is not None:
         aligned = replace(aligned, graph=aligned.graph.select(~np.isin(aligned.graph.keys, splits.false.keys)))
     return aligned if splits.merger is None else replace(aligned, graph=splits.merger(aligned.graph))
@@ -78,7 +78,7 @@ def normaliser_of(settings: Settings, splits: Splits) -> Normaliser:
     return fit_normaliser(name or "relation", train)
 
 
-def _facts(graph: Graph, settings: Settings, held: bool = False) -> tuple[Graph, Graph | None]:
+def facts_of(graph: Graph, settings: Settings, held: bool = False) -> tuple[Graph, Graph | None]:
     """A graph with its direction, without what speaks against a link; and that by itself."""
     lower = parse_names(settings.lower_is_better)
     if held and graph.columns is not None:  # it may lack some of train's columns
@@ -89,7 +89,7 @@ def _facts(graph: Graph, settings: Settings, held: bool = False) -> tuple[Graph,
 
 
 def _held(part: Any, settings: Settings, reporter: Reporter) -> Graph:
-    graph, contrary = _facts(read(part), settings, held=True)
+    graph, contrary = facts_of(read(part), settings, held=True)
     if contrary is not None:
         reporter.note(f"{graph.source}: {len(contrary):,} rows speak against their link; they are not evaluated")
     return graph

@@ -1,0 +1,162 @@
+"""A run that goes on with more edges: its checkpoint over the grown graph, and a record of where it came from."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from focuse import __version__
+from focuse.errors import FocuseError
+from focuse.graph.splits import Splits
+from focuse.graph.weights import Normaliser
+from focuse.graph.writing import replacing
+from focuse.training.checkpoints import Checkpoint, Progress, Tables
+from focuse.training.growing import Change, Grown, grow
+from focuse.training.progress import Reporter
+from focuse.training.settings import Settings
+from focuse.training.settling import EPOCHS, settled
+
+FILE = "extended.json"
+FEW = 3  # edges below which a new name's row is little more than a guess
+FRACTION = 5  # all rows train on for the run's epochs divided by this
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What is extended: settings, splits, normaliser, the tables to predict with, and how far training came."""
+
+    settings: Settings
+    splits: Splits
+    normaliser: Normaliser
+    tables: Tables
+    checkpoint: Checkpoint | None
+    history: list[dict[str, Any]]
+    extended: list[dict[str, Any]]
+    name: str
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that all rows have been trained for."""
+        found = [row["epoch"] for row in self.history]
+        return max(found) if found else self.settings.epochs
+
+    @property
+    def reached(self) -> int:
+        """The epoch that the tables are of: the best one, if validation chose."""
+        at = self.checkpoint.progress if self.checkpoint is not None else None
+        return at.best_epoch if at is not None and at.best_epoch else self.epochs
+
+
+@dataclass(frozen=True)
+class Extension:
+    """All that the extended run is made of; `checkpoint` is finished where only new rows were to learn."""
+
+    settings: Settings
+    splits: Splits
+    normaliser: Normaliser
+    checkpoint: Checkpoint
+    extended: list[dict[str, Any]]
+
+
+def extension(origin: Origin, change: Change, frozen: bool, epochs: int | None, reporter: Reporter) -> Extension:
+    """Grow the graph, give new names rows, and make ready what follows; with `frozen`, nothing does."""
+    if epochs is not None and epochs < (0 if frozen else 1):
+        raise FocuseError(f"epochs {epochs}: give a whole number of at least {0 if frozen else 1}")
+    grown = grow(origin.settings, origin.splits, origin.normaliser, change, reporter.note)
+    _notes(grown, frozen, reporter)
+    tables = settled(origin.settings, grown, origin.tables, epochs if frozen else None, origin.reached, reporter)
+    if frozen:
+        more = 0
+    else:
+        original = origin.epochs - sum(row["epochs"] for row in origin.extended if not row["frozen"])
+        more = math.ceil(max(original, 1) / FRACTION) if epochs is None else epochs
+    record = {
+        "from": origin.name, "frozen": frozen, "epochs": (EPOCHS if epochs is None else epochs) if frozen else more,
+        **grown.counts, "focuse": __version__,
+    }  # fmt: skip
+    settings = _settings(origin, origin.epochs + more, frozen)
+    at = Progress(epoch=origin.epochs, finished="all epochs" if frozen else "")
+    state = {} if origin.checkpoint is None else _with_state(origin.checkpoint.optimiser, tables)
+    checkpoint = Checkpoint(at, tables, state, None, list(origin.history))
+    return Extension(settings, grown.splits, grown.normaliser, checkpoint, [*origin.extended, record])
+
+
+def _settings(origin: Origin, epochs: int, frozen: bool) -> Settings:
+    """The run's own, with β where it has come to: what has decayed does not begin anew."""
+    settings = replace(origin.settings, epochs=max(epochs, 1))
+    focus = settings.make_focus()
+    if focus is None or settings.decays is not None or settings.beta is not None or frozen:
+        return settings
+    return replace(settings, beta=focus.beta(max(origin.reached - 1, 0)))
+
+
+def _with_state(state: Mapping[str, Tensor], tables: Tables) -> Tables:
+    """An optimiser's state with rows for the new names: squares of gradients as large as usual, means of 0.
+
+    From squares of 0 the first steps would throw the new rows far from where they have settled.
+    """
+    made = {}
+    for key, value in state.items():
+        name, _, part = key.partition(".")
+        lacking = len(tables[name]) - len(value) if name in tables and value.dim() else 0
+        if lacking > 0:
+            usual = value.mean(0, keepdim=True) if part in ("sum", "square", "exp_avg_sq") else value.new_zeros(1)
+            value = torch.cat([value, usual.expand(lacking, *value.shape[1:])])
+        made[key] = value.clone()
+    return made
+
+
+def _notes(grown: Grown, frozen: bool, reporter: Reporter) -> None:
+    """What the user should know of how far this goes."""
+    counts, train = grown.counts, grown.splits.train
+    if frozen:
+        still = counts["added"] + counts["updated"] - int(grown.touching(train).sum())
+        if still > 0:
+            reporter.note(
+                f"{still:,} edges are between known names: facts from now on, but no row moves for them (--warm learns "
+                "from them)"
+            )
+        if counts["removed"]:
+            reporter.note(
+                f"{counts['removed']:,} facts are gone from the graph, but rows still remember them (--warm forgets)"
+            )
+    elif counts["removed"]:
+        reporter.note(f"{counts['removed']:,} facts are gone; what the tables have of them fades as training goes on")
+    for relation in range(grown.relations, len(train.relations)):
+        edges = int((train.relation == relation).sum())
+        if edges < FEW:
+            name = train.relations[relation]
+            reporter.note(f"relation {name!r} has {edges} edge{'s' * (edges > 1)}: its row is little more than a guess")
+    if grown.splits.inferred is not None and counts["added"]:
+        reporter.note("what rules infer is as it was; new edges infer nothing (train anew to ground rules over them)")
+
+
+def write_extended(folder: Path, records: list[dict[str, Any]]) -> None:
+    """What a run was extended from, oldest first, beside its other files; nothing where it was not."""
+    if records:
+        with replacing(folder / FILE) as temporary:
+            temporary.write_text(json.dumps(records, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def read_extended(folder: Path) -> list[dict[str, Any]]:
+    """The records of a run's folder; none where it has no such file."""
+    path = folder / FILE
+    if not path.exists():
+        return []
+    try:
+        records = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(records, list):
+            raise ValueError("no list")
+        for row in records:
+            if not isinstance(row["frozen"], bool) or not isinstance(row["epochs"], int):
+                raise ValueError("a record without its epochs")
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise FocuseError(f"{path}: damaged file ({error}); remove it") from None
+    return records

@@ -1,0 +1,307 @@
+"""A run's graph with more edges, or fewer: old names keep their places, new ones stand behind them.
+
+Weights mean what they meant to the run: its normaliser stays as it is, and only relations that it has never seen get a
+range of their own. What was held out stays held out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from focuse.errors import FocuseError, choose
+from focuse.evaluation.weighing import join
+from focuse.graph import Aligned, Graph, read
+from focuse.graph.graph import DUPLICATE_POLICIES
+from focuse.graph.numbers import Numbers, read_numbers
+from focuse.graph.splits import Splits, split
+from focuse.graph.vocabulary import Vocabulary
+from focuse.graph.weights import Normaliser, with_more_relations
+from focuse.training.numbers import check_numbers
+from focuse.training.preparing import facts_of
+from focuse.training.settings import Settings
+
+Note = Callable[[str], None]
+Mask = npt.NDArray[np.bool_]
+OTHER_UNIT = 5.0  # times larger or smaller than all that the run knows: weights look like another unit
+LOOKED_AT = 100_000  # weights of train that are enough to tell its unit
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to change in a graph: `edges` to add (None: none), triples to `remove`, and how.
+
+    `duplicates` says what a triple weighs that train has already: last (the new weight), max, mean, or keep (both rows
+    stay). `valid_share` and `test_share` of the new edges are held out. `numbers` are those of new entities.
+    """
+
+    edges: Any = None
+    remove: Any = None
+    duplicates: str = "last"
+    valid_share: float = 0.0
+    test_share: float = 0.0
+    numbers: Any = None
+
+
+@dataclass(frozen=True)
+class Grown:
+    """Splits over the grown vocabularies, their normaliser, and what changed; the first so many names are the old."""
+
+    splits: Splits
+    normaliser: Normaliser
+    entities: int
+    relations: int
+    counts: dict[str, int]
+
+    def touching(self, graph: Graph) -> Mask:
+        """Which edges name a new entity or a new relation; bool [n]."""
+        return (graph.head >= self.entities) | (graph.tail >= self.entities) | (graph.relation >= self.relations)
+
+
+def grow(settings: Settings, splits: Splits, normaliser: Normaliser, change: Change, note: Note) -> Grown:
+    """The splits of a run with a change made to them."""
+    choose("policy for repeated triples", change.duplicates, DUPLICATE_POLICIES)
+    if change.numbers is not None:
+        check_numbers(settings, given=True)
+    old, before = splits.train, len(splits.train)
+    facts, contrary = _facts(settings, change, splits, note)
+    splits = _seated(splits, _with_names(old.entities, facts, "entity"), _with_names(old.relations, facts, "relation"))
+    counts = {"removed": 0}
+    if change.remove is not None:
+        splits, counts["removed"] = _without(splits, change.remove, note)
+    facts = facts.align(splits.train).graph
+    splits, normaliser = _more_relations(splits, normaliser, facts, len(old.relations))
+    if splits.merger is not None:
+        facts = splits.merger(facts)
+    facts = _not_held_out(facts, splits, note)
+    train, fresh, counts["updated"] = _merged(splits.train, facts, change.duplicates, note)
+    held = split(fresh, change.valid_share, change.test_share, settings.seed)
+    valid, test = (
+        replace(part, graph=join([part.graph, more.graph]))
+        for part, more in ((splits.valid, held.valid), (splits.test, held.test))
+    )
+    train = join([train, held.train])
+    counts |= {"added": len(held.train), "valid": len(held.valid.graph), "test": len(held.test.graph)}
+    counts |= {"entities": len(train.entities) - len(old.entities)}
+    counts |= {"relations": len(train.relations) - len(old.relations), "edges_before": before, "edges": len(train)}
+    if not any(counts[name] for name in ("removed", "updated", "added", "valid", "test")):
+        raise FocuseError(f"{facts.source}: every edge of it is known already; there is nothing to extend the run by")
+    _note_weights(facts, old, normaliser, splits, note)
+    made = replace(splits, train=train, valid=valid, test=test)
+    made = _with_false(made, contrary, note)
+    made = replace(made, numbers=_more_numbers(made, change.numbers, len(old.entities), note))
+    return Grown(made, normaliser, len(old.entities), len(old.relations), counts)
+
+
+def _facts(settings: Settings, change: Change, splits: Splits, note: Note) -> tuple[Graph, Graph | None]:
+    """The edges to add, by names of their own, each triple once; and what of them speaks against a link."""
+    if change.edges is None and change.remove is None:
+        raise FocuseError("nothing to extend the run by: give edges to add, or triples to remove")
+    given = splits.train.select(np.empty(0, np.int64)) if change.edges is None else read(change.edges)
+    if change.edges is not None and not len(given):
+        raise FocuseError(f"{given.source}: no edges to add")
+    if splits.merger is None and given.columns is not None:
+        names = ", ".join(given.columns.names)
+        raise FocuseError(f"{given.source}: several weights an edge ({names}), the run has one; choose one (--columns)")
+    facts, contrary = facts_of(given, settings, held=True)
+    repeated = facts.repeated
+    if repeated and change.duplicates != "keep":
+        note(f"{facts.source}: {repeated:,} rows repeat a (head, relation, tail); merged by {change.duplicates}")
+    return _weighed(facts.merge_repeated(change.duplicates), splits.train, note), contrary
+
+
+def _weighed(facts: Graph, train: Graph, note: Note) -> Graph:
+    """Edges without numbers get the usual weight of the run's graph; a graph without numbers takes none."""
+    if facts.weighted == train.weighted or not len(facts):
+        return facts
+    if not train.weighted:
+        note(f"{facts.source}: the run's graph has no weights, so those of the new edges count for nothing")
+        return replace(facts, weight=np.ones(len(facts)), weighted=False)
+    usual = _usual_weights(train)
+    place = train.relations.ids(facts.relations.column)
+    weight = np.where(place >= 0, usual[place], np.median(train.weight))[facts.relation]
+    note(f"{facts.source}: no weights; each new edge gets the median weight of its relation in the run's graph")
+    return replace(facts, weight=weight, weighted=True)
+
+
+def _usual_weights(train: Graph) -> npt.NDArray[np.float64]:
+    """The median weight of each relation, of all edges where it has none; float64 [R]."""
+    order = np.lexsort((train.weight, train.relation))
+    count = np.bincount(train.relation, minlength=len(train.relations))
+    middle = np.cumsum(count) - count + count // 2
+    usual = train.weight[order][np.minimum(middle, len(order) - 1)]
+    return np.where(count > 0, usual, np.median(train.weight))
+
+
+def _with_names(known: Vocabulary, facts: Graph, kind: str) -> Vocabulary:
+    """The vocabulary with the names behind it that the edges use and it lacks, in the order they appear."""
+    used = np.unique(np.concatenate([facts.head, facts.tail]) if kind == "entity" else facts.relation)
+    names = (facts.entities if kind == "entity" else facts.relations).take(used)
+    lacking = names.filter(pa.array(known.ids(names) < 0))
+    return Vocabulary(pa.concat_arrays([known.column, lacking.cast(known.column.type)])) if len(lacking) else known
+
+
+def _seated(splits: Splits, entities: Vocabulary, relations: Vocabulary) -> Splits:
+    """The same splits over longer vocabularies, in which every old name has its old place."""
+
+    def seat(graph: Graph) -> Graph:
+        return replace(graph, entities=entities, relations=relations)
+
+    valid, test = (replace(part, graph=seat(part.graph)) for part in (splits.valid, splits.test))
+    inferred, false = (None if graph is None else seat(graph) for graph in (splits.inferred, splits.false))
+    return replace(splits, train=seat(splits.train), valid=valid, test=test, inferred=inferred, false=false)
+
+
+def _without(splits: Splits, remove: Any, note: Note) -> tuple[Splits, int]:
+    """The splits without these triples, wherever they stand, and how many rows that were."""
+    given = read(remove)
+    keys = np.unique(given.align(splits.train).graph.keys)
+    train = splits.train.select(~among(splits.train, keys))
+    gone = len(splits.train) - len(train)
+    if not len(train):
+        raise FocuseError(f"{given.source}: it removes every edge of train; nothing would be left")
+    valid, test = (
+        replace(part, graph=part.graph.select(~among(part.graph, keys))) for part in (splits.valid, splits.test)
+    )
+    gone += sum(len(a.graph) - len(b.graph) for a, b in ((splits.valid, valid), (splits.test, test)))
+    inferred = None if splits.inferred is None else splits.inferred.select(~among(splits.inferred, keys))
+    known = np.unique(np.concatenate([splits.train.keys, splits.valid.graph.keys, splits.test.graph.keys]))
+    unknown = len(given) - int(np.isin(given.align(splits.train).graph.keys, known).sum())
+    if unknown:
+        note(
+            f"{given.source}: {unknown:,} of {len(given):,} triples to remove are none of the run's facts; passed over"
+        )
+    return replace(splits, train=train, valid=valid, test=test, inferred=inferred), gone
+
+
+def among(graph: Graph, keys: npt.NDArray[np.int64]) -> Mask:
+    """Which rows have one of a few sorted, distinct keys; bool [n]. One search a row, and nothing is sorted."""
+    if not len(keys):
+        return np.zeros(len(graph), bool)
+    place = np.minimum(np.searchsorted(keys, graph.keys), len(keys) - 1)
+    found: Mask = keys[place] == graph.keys
+    return found
+
+
+def _more_relations(splits: Splits, normaliser: Normaliser, facts: Graph, known: int) -> tuple[Splits, Normaliser]:
+    """Maps of weights that know new relations too."""
+    merger = splits.merger
+    if merger is None:
+        return splits, with_more_relations(normaliser, facts, known)
+    if facts.columns is None:  # it says so itself, in one line
+        return splits, normaliser
+    named = replace(facts.columns, names=merger.names, values=facts.columns.by_name(merger.names), lower=merger.lower)
+    seated = replace(facts, columns=named)
+    each = zip(merger.names, merger.normalisers, strict=True)
+    more = tuple(with_more_relations(one, seated.column(name), known) for name, one in each)
+    return replace(splits, merger=replace(merger, normalisers=more)), normaliser
+
+
+def _not_held_out(facts: Graph, splits: Splits, note: Note) -> Graph:
+    """The new edges without those of the run's own validation and test: they stay there, as they are."""
+    for name, part in (("validation", splits.valid.graph), ("test", splits.test.graph)):
+        held = among(facts, np.unique(part.keys))
+        if held.any():
+            note(
+                f"{facts.source}: {int(held.sum()):,} edges stand in the run's {name} split; they stay there with the "
+                "weight they have, and nothing is learnt from them"
+            )
+            facts = facts.select(~held)
+    return facts
+
+
+def _merged(train: Graph, new: Graph, policy: str, note: Note) -> tuple[Graph, Graph, int]:
+    """Train with what new edges say of its own triples, those of them that are new, and how many weights changed."""
+    met = among(train, np.unique(new.keys))
+    olds = train.select(met)
+    again = among(new, np.unique(olds.keys))
+    if not again.any() or policy == "keep":
+        if again.any():
+            note(f"{new.source}: {int(again.sum()):,} edges repeat a triple of train; both rows are kept")
+        return train, new, 0
+    both = join([olds, new.select(again)]).merge_repeated(policy)
+    first = olds.merge_repeated("last")
+    order = np.argsort(first.keys)
+    before = first.weight[order][np.searchsorted(first.keys[order], both.keys)]
+    changed = int((before != both.weight).sum())
+    if changed:
+        note(f"{new.source}: {changed:,} edges give a triple of train another weight; merged by {policy!r}")
+    if changed < len(both):
+        note(f"{new.source}: {len(both) - changed:,} edges are known already with the weight they have")
+    return join([train.select(~met), both]), new.select(~again), changed
+
+
+def _note_weights(facts: Graph, train: Graph, normaliser: Normaliser, splits: Splits, note: Note) -> None:
+    """Weights beyond what the run knows, and weights that look like another unit."""
+    old = facts.select(facts.relation < len(train.relations))
+    if not len(old) or not old.weighted or splits.merger is not None:
+        return
+    back = normaliser.inverse(normaliser.transform(old.weight, old.relation), old.relation)
+    size = float(np.abs(train.weight).max()) or 1.0
+    beyond = int((np.abs(back - old.weight) > 1e-6 * np.maximum(np.abs(old.weight), size)).sum())
+    if beyond:
+        note(
+            f"{facts.source}: {beyond:,} of {len(old):,} weights lie beyond what train has for their relation; "
+            "training takes them for the nearest that it has"
+        )
+    sample = np.abs(train.weight[:: max(1, len(train) // LOOKED_AT)])
+    largest = float(np.abs(old.weight).max())
+    small = largest * OTHER_UNIT < size and largest <= float(np.quantile(sample, 0.05))
+    if largest > size * OTHER_UNIT or small:
+        note(
+            f"{facts.source}: weights from {old.weight.min():g} to {old.weight.max():g}, in the run's graph from "
+            f"{train.weight.min():g} to {train.weight.max():g}: is that one unit? If not, convert them first"
+        )
+
+
+def _with_false(splits: Splits, contrary: Graph | None, note: Note) -> Splits:
+    """New edges that speak against a link beside the old ones; what is a fact now is false no longer."""
+    parts = [] if splits.false is None else [splits.false]
+    if contrary is not None:
+        aligned = contrary.align(splits.train)
+        if aligned.unseen.rows:
+            note(str(aligned))
+        parts.append(replace(aligned.graph, lower_is_better=False, columns=None))
+    if not parts:
+        return splits
+    every = join(parts).merge_repeated("max")
+    facts = among(every, np.unique(splits.train.select(among(splits.train, np.unique(every.keys))).keys))
+    if facts.any():
+        note(f"{int(facts.sum()):,} false triples stand in train as facts; they are left out")
+    every = every.select(~facts)
+    valid, test = (
+        Aligned(part.graph.select(~among(part.graph, np.unique(every.keys))), part.unseen)
+        for part in (splits.valid, splits.test)
+    )
+    return replace(splits, false=every if len(every) else None, valid=valid, test=test)
+
+
+def _more_numbers(splits: Splits, given: Any, known: int, note: Note) -> Numbers | None:
+    """Numbers of the grown graph's entities, new ones on the scale that the old ones had; those stay as they are."""
+    numbers = splits.numbers
+    if numbers is None:
+        return None
+    entities = splits.train.entities
+    more = len(entities) - known
+    values = np.concatenate([numbers.values, np.zeros((more, len(numbers.names)), np.float32)])
+    present = np.concatenate([numbers.present, np.zeros((more, len(numbers.names)), bool)])
+    if given is not None:
+        found = read_numbers(given)
+        place, kind = entities.ids(found.entity), Vocabulary(list(numbers.names)).ids(found.attribute)
+        rows = (place >= known) & (kind >= 0) & ~np.isnan(found.value)
+        if rows.sum() < len(rows):
+            note(f"{found.source}: {int((~rows).sum()):,} of {len(rows):,} rows are of old or unknown names; left out")
+        spread = np.where(numbers.deviation > 0, numbers.deviation, 1.0)[kind[rows]]
+        share = np.where(
+            numbers.deviation[kind[rows]] > 0, (found.value[rows] - numbers.mean[kind[rows]]) / spread, 0.0
+        )
+        values[place[rows], kind[rows]], present[place[rows], kind[rows]] = share, True
+    without = more - int(present[known:].any(axis=1).sum())
+    if without:
+        note(f"{without:,} of {more:,} new entities have no numbers (--numbers); they count as missing")
+    return replace(numbers, values=values, present=present)
