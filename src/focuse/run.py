@@ -111,9 +111,14 @@ class Run(DiscoveryMethods, ExplanationMethods):
             raise FocuseError("this run is in no folder yet; save it first: run.save(FOLDER)")
         return self.folder
 
-    def report(self, path: str | Path, test: Any = None) -> Path:
-        """Write one self-contained HTML page on the run, judged by its own test split or by another; its path."""
-        return write_report(self, Path(path), test)
+    def report(
+        self, path: str | Path, test: Any = None, *, map: str = "tsne", progress: bool | Reporter = False
+    ) -> Path:
+        """Write one self-contained HTML page on the run, judged by its own test split or by another; its path.
+
+        `map` says how entities become a map: tsne, umap (needs focuse[map]), pca or none.
+        """
+        return write_report(self, Path(path), test, map, make_reporter(progress).note)
 
     def save(self, folder: str | Path) -> None:
         """Write the run to a new folder."""

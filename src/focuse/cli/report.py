@@ -21,14 +21,18 @@ def command(
     columns: Annotated[str | None, typer.Option(help="Columns of TEST to use, by heading or counted from 1.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Separator of TEST.")] = None,
     header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 of TEST is one.")] = None,
+    drawn_by: Annotated[str, typer.Option("--map", help="Map of entities: tsne, umap, pca or none.")] = "tsne",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Write one self-contained page that needs no network: what was trained, how well it ranks, how well it orders
-    facts by weight, how well it predicts weights, and a few new links. All its figures can be saved from it as JSON.
+    """Write one self-contained page that needs no network: an audit of the data, the training, ranks and predicted
+    weights beside guesses without a model, calibration, relations one by one, new links, a map of the entities, and
+    what it takes to repeat it. All its figures can be saved from it as JSON.
     """
     from focuse.run import load
 
     graph = None if test is None else Layout(columns, delimiter, header).read(test)
-    page = load(run, device).report(run / "report.html" if out is None else out, graph)
+    target = run / "report.html" if out is None else out
+    page = load(run, device).report(target, graph, map=drawn_by, progress=not quiet)
     emit({"report": str(page)}, f"report: {page}", as_json)

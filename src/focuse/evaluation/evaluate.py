@@ -25,7 +25,8 @@ class Evaluation:
     """Figures of a test set; `print` shows a table, `to_dict` is what `--json` prints.
 
     `weighted` counts every triple by its weight. `order` says how scores order facts by weight, `suggestions` what a
-    short list holds. `scores` and the shares of `top` and `bottom` are kept for drawing distributions.
+    short list holds. `scores` and the shares of `top` and `bottom` are kept for drawing distributions, `ranks` of
+    each side [n, 2] (tail, head) for figures of a part.
     """
 
     all: Figures
@@ -43,6 +44,7 @@ class Evaluation:
     bottom_share: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
     order: Order | None = None
     suggestions: Suggestions | None = None
+    ranks: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 2)), repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         parts = {name: getattr(self, name).to_dict() for name in ("all", "top", "bottom", "weighted")}
@@ -118,6 +120,7 @@ def evaluate(
         bottom_share=bottom_share,
         order=order,
         suggestions=suggestions if sample is None else None,
+        ranks=ranks,
     )
 
 

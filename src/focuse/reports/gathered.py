@@ -3,25 +3,65 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import Evaluation
+from focuse.evaluation.frequency import rank_trivially
 from focuse.evaluation.probabilities import ProbabilityTable
 from focuse.graph import Graph, read
+from focuse.graph.audit import Audit, audit
+from focuse.graph.graph import Aligned
 from focuse.graph.splits import Splits
 from focuse.inference.predict import Predictions
-from focuse.inference.weigh import WeightEvaluation
+from focuse.inference.weigh import Weigher, WeightEvaluation
+from focuse.training.preparing import held_out
 from focuse.training.settings import Settings
 from focuse.training.sharpness import Look
 
 HEADS, LINKS = 6, 3  # heads that get suggestions, and how many each
+ABOUT_LINKS = "The strongest new tails of the heads with the most facts."
+LINK = ("head", "relation", "tail", "score", "probability", "expected_weight", "low", "high")
 T = TypeVar("T")
+Say = Callable[[str], None]
+
+
+def silent(text: str) -> None:
+    """Nobody wants to know."""
+
+
+class Link(Protocol):
+    """A link that the graph does not have; None where the run cannot tell."""
+
+    @property
+    def head(self) -> str: ...
+
+    @property
+    def relation(self) -> str: ...
+
+    @property
+    def tail(self) -> str: ...
+
+    @property
+    def score(self) -> float: ...
+
+    @property
+    def probability(self) -> float | None: ...
+
+    @property
+    def expected_weight(self) -> float | None: ...
+
+    @property
+    def low(self) -> float | None: ...
+
+    @property
+    def high(self) -> float | None: ...
 
 
 class Reported(Protocol):
@@ -41,6 +81,14 @@ class Reported(Protocol):
 
     @property
     def choice(self) -> list[Look]: ...
+
+    @property
+    def engine(self) -> ReferenceEngine: ...
+
+    @property
+    def folder(self) -> Path | None: ...
+
+    def weigher(self, full: bool = False) -> Weigher: ...
 
     def evaluate(self, test: Any = None) -> Evaluation: ...
 
@@ -64,38 +112,70 @@ class Reported(Protocol):
 class Gathered:
     """Figures of a run; None where it has none, and a note says why.
 
-    `data` is what the page offers as JSON: a section with figures of its own adds them under its name.
+    `data` is what the page offers as JSON: a section with figures of its own adds them under its name. `test` is what
+    the run was judged by, `baselines` what rankings without a model reach there, `drawn_by` how entities become a map.
     """
 
     evaluation: Evaluation | None
     weights: WeightEvaluation | None
     probabilities: ProbabilityTable | None
     columns: dict[str, WeightEvaluation]
-    links: list[Predictions]
+    links: Sequence[Link]
     notes: list[str] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
+    test: Aligned | None = None
+    baselines: dict[str, Evaluation] = field(default_factory=dict)
+    audit: Audit | None = None
+    drawn_by: str = "tsne"
+    say: Say = silent
 
 
-def gather(run: Reported, test: Any = None) -> Gathered:
-    """Evaluate a run by its own test split, or by `test`, and ask it for a few new links."""
+def gather(run: Reported, test: Any = None, say: Say = silent, drawn_by: str = "tsne") -> Gathered:
+    """Evaluate a run by its own test split, or by `test`, and ask it for a few new links; `say` hears how far it is."""
     graph = None if test is None else read(test)
+    aligned = run.splits.test if graph is None else held_out(graph, run.settings, run.splits)
     notes: list[str] = []
+    say(f"ranking {len(aligned.graph):,} test triples")
     evaluation = _or_note(lambda: run.evaluate(graph), notes)
-    weights = None if evaluation is None else _or_note(lambda: run.weigh(graph), notes)
+    baselines = {} if evaluation is None else _baselines(run, aligned, evaluation, notes)
+    weights = probable = None
+    if evaluation is not None:
+        say("fitting what tells weights and probabilities (the first time only)")
+        _or_note(lambda: run.weigher(full=True), notes)
+        say("judging predicted weights")
+        weights = _or_note(lambda: run.weigh(graph), notes)
+        probable = _or_note(lambda: run.probabilities(graph), notes)
     apart = run.splits.merger is not None and weights is not None
     columns = (_or_note(lambda: run.weigh_columns(graph), notes) or {}) if apart else {}
-    probable = None if evaluation is None else _or_note(lambda: run.probabilities(graph), notes)
-    links = _or_note(lambda: new_links(run), notes) or []
+    say("looking for new links")
+    links = _or_note(lambda: [row for some in new_links(run) for row in some], notes) or []
+    held = {"validation": run.splits.valid.graph, "test": aligned.graph}
+    audited = audit(run.graph, {name: part for name, part in held.items() if len(part)})
     data = {
         "settings": run.settings.to_dict(),
         "history": [{key: _json(value) for key, value in row.items()} for row in run.history],
+        "audit": audited.to_dict(),
         "evaluation": None if evaluation is None else evaluation.to_dict(),
+        "baselines": {name: one.to_dict() for name, one in baselines.items()},
         "weights": None if weights is None else weights.to_dict(),
         "weights_by_column": {name: one.to_dict() for name, one in columns.items()},
         "probabilities": None if probable is None else probable.to_dict(),
-        "links": [row for some in links for row in some.to_dict()["predictions"]],
+        "links": [{key: getattr(row, key) for key in LINK} for row in links],
     }
-    return Gathered(evaluation, weights, probable, columns, links, notes, data)
+    tested = aligned if evaluation is not None else None
+    return Gathered(
+        evaluation, weights, probable, columns, links, notes, data, tested, baselines, audited, drawn_by, say
+    )
+
+
+def _baselines(run: Reported, test: Aligned, found: Evaluation, notes: list[str]) -> dict[str, Evaluation]:
+    """Rankings without a model; none beside ranks among a sample, which do not compare with full ones."""
+    if "candidates" in found.settings:
+        return {}
+    splits = run.splits
+    facts = [splits.train, splits.valid.graph, splits.test.graph]
+    device = run.engine.device
+    return _or_note(lambda: rank_trivially(splits.train, splits.valid.graph, test, facts, device), notes) or {}
 
 
 def _or_note(compute: Callable[[], T], notes: list[str]) -> T | None:
@@ -131,4 +211,4 @@ def new_links(run: Reported) -> list[Predictions]:
 
 
 def title_of(run: Reported) -> str:
-    return f"focuse: {run.settings.model} on {Path(run.graph.source).name}"
+    return f"{run.settings.model} on {Path(run.graph.source).name}"

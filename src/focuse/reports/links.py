@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from focuse.reports.gathered import Gathered, Reported
+from focuse.reports.gathered import ABOUT_LINKS, Gathered, Link, Reported
 from focuse.reports.page import heading, paragraph, table
 
 
 def links(run: Reported, figures: Gathered) -> str:
-    """The best new tails of a few heads."""
-    rows = [
-        [row.head, row.relation, row.tail, f"{row.score:.3f}", _text(row.expected_weight), _text(row.confidence)]
-        for some in figures.links
-        for row in some
-    ]
-    if not rows:
+    """Links that the run would add, the probability and the weight of each."""
+    if not figures.links:
         return ""
+    rows = [
+        [row.head, row.relation, row.tail, f"{row.score:.3f}", _text(row.probability), _text(row.expected_weight),
+         _interval(row)]
+        for row in figures.links
+    ]  # fmt: skip
     text = (
-        "The strongest new tails of the heads with the most facts. The weight is what the link would weigh if it is a "
-        "fact; the confidence knows that most triples are false."
+        f"{ABOUT_LINKS} The weight is what the link would weigh if it is a fact, with a 90 % interval; the probability "
+        "that it is one is at the usual share of facts among what is asked."
     )
-    heads = ["head", "relation", "tail", "score", "weight ≈", "confidence"]
-    return heading("Links it would add") + paragraph(text) + table(heads, rows, words=3)
+    heads = ["head", "relation", "tail", "score", "probability", "weight ≈", "90 % interval"]
+    empty = [place for place in (4, 5, 6) if all(row[place] == "–" for row in rows)]
+    heads, rows = _without(heads, empty), [_without(row, empty) for row in rows]
+    caption = "The best new links"
+    return heading("Links it would add") + paragraph(text) + table(heads, rows, words=3, caption=caption)
+
+
+def _without(row: list[str], places: list[int]) -> list[str]:
+    return [cell for place, cell in enumerate(row) if place not in places]
 
 
 def _text(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
+
+
+def _interval(row: Link) -> str:
+    return "–" if row.low is None or row.high is None else f"{row.low:.3g} to {row.high:.3g}"

@@ -19,42 +19,117 @@ svg { max-width: 100%; height: auto; } details { margin-top: 1rem; }
 """
 
 
-def page(title: str, body: str, style: str = "") -> str:
-    """The whole page; `body` is HTML already."""
+class Markup(str):
+    """HTML already: a cell of a table that is one is not escaped."""
+
+
+def page(title: str, body: str, style: str = "", base: str = STYLE, script: str = "") -> str:
+    """The whole page; `body` is HTML already, `style` comes after `base`."""
+    code = f"<script>{script}</script>\n" if script else ""
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{escape(title)}</title><style>{STYLE}{style}</style></head><body>
+<title>{escape(title)}</title><style>{base}{style}</style></head><body>
 {body}
-</body></html>
+{code}</body></html>
 """
 
 
 def heading(text: str, level: int = 2) -> str:
-    return f"<h{level}>{escape(text)}</h{level}>\n"
+    """A heading; one of level 2 can be linked to.
+
+    >>> heading("Does it work?")
+    '<h2 id="does-it-work">Does it work?</h2>\\n'
+    """
+    place = f' id="{slug(text)}"' if level == 2 else ""
+    return f"<h{level}{place}>{escape(text)}</h{level}>\n"
 
 
-def paragraph(text: str) -> str:
-    return f"<p>{escape(text)}</p>\n"
+def slug(text: str) -> str:
+    """Letters and digits of a text, joined by hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "part"
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
+def paragraph(text: str, kind: str = "") -> str:
+    mark = f' class="{kind}"' if kind else ""
+    return f"<p{mark}>{escape(text)}</p>\n"
+
+
+def isolated(name: str) -> str:
+    """A name in the middle of a sentence: one written from right to left does not turn what stands beside it."""
+    return f"\u2068{name}\u2069"
+
+
+def table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1, caption: str = "", sortable: bool = False
+) -> str:
     """Rows of text below `heads`; the first `words` columns stand left, numbers right.
 
-    >>> table(["name", "n"], [["<b>", "1"]])
-    '<table><tr><th>name</th><th>n</th></tr><tr><td>&lt;b&gt;</td><td class="n">1</td></tr></table>\\n'
+    The first cell of a row is its heading. A wide table scrolls by itself, and a `sortable` one can be sorted by click.
+
+    >>> table(["name", "n"], [["<b>", "1"]]).splitlines()[1]
+    '<thead><tr><th scope="col">name</th><th scope="col" class="n">n</th></tr></thead>'
     """
-    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
-    body = "".join(f"<tr>{_cells(row, words)}</tr>" for row in rows)
-    return f"<table><tr>{top}</tr>{body}</table>\n"
+    kind = ' class="sortable"' if sortable else ""
+    told = f"<caption>{escape(caption)}</caption>" if caption else ""
+    region = f' role="region" aria-label="{escape(caption)}"' if caption else ""
+    top = "".join(f'<th scope="col"{_side(place, words)}>{_text(head)}</th>' for place, head in enumerate(heads))
+    body = "\n".join(f"<tr>{_cells(row, words)}</tr>" for row in rows)
+    return (
+        f'<div class="scroll" tabindex="0"{region}><table{kind}>{told}\n<thead><tr>{top}</tr></thead>\n'
+        f"<tbody>{body}</tbody></table></div>\n"
+    )
+
+
+def _side(place: int, words: int) -> str:
+    return "" if place < words else ' class="n"'
+
+
+def _text(cell: str) -> str:
+    return cell if isinstance(cell, Markup) else escape(cell)
 
 
 def _cells(row: Sequence[str], words: int) -> str:
-    kinds = ("" if place < words else ' class="n"' for place in range(len(row)))
-    return "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
+    first = f'<th scope="row">{_text(row[0])}</th>' if row else ""
+    rest = (f"<td{_side(place, words)}>{_text(cell)}</td>" for place, cell in enumerate(row[1:], 1))
+    return first + "".join(rest)
+
+
+def grouped(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The same rows; where a first cell is that of the row above it is heard, but not seen."""
+    cells, last = [], None
+    for row in rows:
+        first = Markup(f'<span class="again">{escape(row[0])}</span>') if row[0] == last else row[0]
+        cells.append([first, *row[1:]])
+        last = row[0]
+    return cells
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share in hundredths, its sign never on a line of its own.
+
+    >>> percent(0.123, 1)
+    '12.3\\xa0%'
+    """
+    return f"{100 * share:.{digits}f}\u00a0%"
 
 
 def numbered(items: Sequence[str]) -> str:
     return f"<ol>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ol>\n"
+
+
+def bullets(items: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>\n" if items else ""
+
+
+def code(text: str, label: str) -> str:
+    """Text to copy, as it is; where scripts run, a button does it."""
+    return f'<div class="code"><pre aria-label="{escape(label)}" tabindex="0">{escape(text)}</pre></div>\n'
+
+
+def figure(pictures: Sequence[str], caption: str = "") -> str:
+    """Pictures side by side, below each other where it is narrow, and what they show."""
+    told = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f'<figure><div class="panels">{"".join(pictures)}</div>{told}</figure>\n'
 
 
 def picture(svg: str, name: str) -> str:
@@ -69,6 +144,11 @@ def settings_details(name: str, values: Mapping[str, Any]) -> str:
     """Settings to unfold."""
     rows = "".join(f"<tr>{_cells([key, str(value)], 2)}</tr>" for key, value in values.items())
     return f"<details><summary>Settings of {escape(name)}</summary><table>{rows}</table></details>"
+
+
+def folded(summary: str, inside: str) -> str:
+    """HTML to unfold."""
+    return f"<details><summary>{escape(summary)}</summary>\n{inside}</details>\n"
 
 
 def download(file: str, data: Mapping[str, Any]) -> str:

@@ -1,50 +1,43 @@
-"""Sections on what was trained: the data, the settings, the way of loss and validation."""
+"""Sections on the training: the way of loss, validation and β, weight columns, the sharpness of labels."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from focuse.graph import Graph
+from focuse.reports.charts import curve
 from focuse.reports.gathered import Gathered, Reported
-from focuse.reports.page import heading, paragraph, picture, settings_details, table
-from focuse.reports.violins import BOTTOM_COLOUR, LOOK, TOP_COLOUR, svg_of
+from focuse.reports.page import figure, heading, paragraph, table
+from focuse.training.stopping import best_look
 
-VALIDATION = {"valid_mrr": "validation MRR", "valid_mse": "validation MSE"}
-
-
-def data(run: Reported, figures: Gathered) -> str:
-    """How large the parts are and what their weights look like."""
-    graph, splits = run.graph, run.splits
-    parts = {"train": graph, "validation": splits.valid.graph, "test": splits.test.graph, "inferred": splits.inferred}
-    rows = [[name, *_numbers(part)] for name, part in parts.items() if part is not None and len(part)]
-    text = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, from {graph.source}."
-    if not graph.weighted:
-        text += " No weights were given: each is taken for 1."
-    notes = "".join(paragraph(f"Note: {note}") for note in figures.notes)
-    return heading("Data") + paragraph(text) + table(["part", "triples", "least w", "mean w", "most w"], rows) + notes
-
-
-def _numbers(graph: Graph) -> list[str]:
-    weight = graph.weight
-    mean = float((weight / len(weight)).sum())  # divided before the sum, which may overflow
-    return [f"{len(graph):,}", f"{weight.min():.4g}", f"{mean:.4g}", f"{weight.max():.4g}"]
+# What a history may hold: its name, colour, least value of the axis, and whether each look gets a dot.
+MEASURES: dict[str, tuple[str, str, float | None, bool]] = {
+    "loss": ("Loss", "2", None, False),
+    "valid_mrr": ("Validation MRR", "1", None, True),
+    "valid_mse": ("Validation MSE", "1", None, True),
+    "beta": ("β", "3", 0.0, False),
+}
 
 
 def training(run: Reported, figures: Gathered) -> str:
-    """Loss and validation over the epochs, and every setting."""
+    """Loss, validation and β over the epochs."""
     settings = run.settings
     seconds = sum(row.get("seconds", 0.0) for row in run.history)
     text = (
         f"Model {settings.model}, dimension {settings.dim}, focus {settings.focus}, loss {settings.loss}: "
         f"{len(run.history)} of {settings.epochs} epochs in {seconds:.1f} s."
     )
-    drawn = picture(curves(run.history), "history") if run.history else ""
-    return heading("Training") + paragraph(text) + drawn + settings_details(settings.model, settings.to_dict())
+    best = best_look(run.history)
+    if best is not None:
+        text += f" Kept are the embeddings of epoch {best['epoch']}, the best on validation."
+    told = "By epoch, as far as it was measured. Validation is looked at every few epochs, each a dot."
+    if any(row.get("beta") is not None for row in run.history):
+        told += " At a β of 1 weights are ignored, at 0 they count in full."
+    drawn = curves(run.history)
+    return heading("Training") + paragraph(text) + (figure(drawn, told) if drawn else "")
 
 
 def columns(run: Reported, figures: Gathered) -> str:
@@ -78,28 +71,13 @@ def sharpness(run: Reported, figures: Gathered) -> str:
     return heading("Sharpness of the labels") + paragraph(text) + table(["sharpness", "top 10 % MRR", "ΔMRR"], rows)
 
 
-def curves(history: Sequence[dict[str, Any]]) -> str:
-    """An SVG of the loss and, if it was measured, of validation by epoch."""
-    import matplotlib
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    with matplotlib.rc_context(LOOK):
-        figure = Figure(figsize=(6.6, 2.8), layout="constrained")
-        axis = figure.subplots()
-        _line(axis, history, "loss", "loss", BOTTOM_COLOUR)
-        axis.set_xlabel("epoch")
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.spines[["top", "right"]].set_visible(False)
-        for key, label in VALIDATION.items():
-            if any(key in row for row in history):
-                other = axis.twinx()
-                other.spines[["top", "left"]].set_visible(False)
-                _line(other, history, key, label, TOP_COLOUR, marker="o", markersize=3)
-    return svg_of(figure)
+def curves(history: Sequence[dict[str, Any]]) -> list[str]:
+    """A chart each of the loss and, where they were measured, of validation and β by epoch."""
+    drawn = [
+        curve(name, _points(history, key), colour, least, dots) for key, (name, colour, least, dots) in MEASURES.items()
+    ]
+    return [chart for chart in drawn if chart]
 
 
-def _line(axis: Any, history: Sequence[dict[str, Any]], key: str, label: str, colour: str, **look: Any) -> None:
-    points = [(row["epoch"], row[key]) for row in history if row.get(key) is not None and math.isfinite(row[key])]
-    axis.plot([epoch for epoch, _ in points], [value for _, value in points], color=colour, **look)
-    axis.set_ylabel(label, color=colour)
+def _points(history: Sequence[dict[str, Any]], key: str) -> list[tuple[float, float]]:
+    return [(row["epoch"], row[key]) for row in history if row.get(key) is not None]

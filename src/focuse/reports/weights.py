@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from focuse.evaluation.coverage import Coverage
+import math
+
+from focuse.evaluation.coverage import Coverage, cover
 from focuse.evaluation.order import number
 from focuse.evaluation.weighing import PROTOCOLS
+from focuse.inference.weigh import WeightEvaluation
+from focuse.reports.charts import SERIES, bars, legend, promise
 from focuse.reports.gathered import Gathered, Reported
-from focuse.reports.page import heading, paragraph, picture, table
+from focuse.reports.page import bullets, figure, heading, paragraph, percent, table
 
-SHOWN = 30  # relations, the most frequent first
+PROMISED = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # shares that intervals are asked to hold
+RELIABILITY = (
+    "Left, the share of facts among triples of about one probability, in tenths; right, how many triples there are of "
+    "each. An average over the ten distances from the diagonal, by these numbers, is the calibration error (ECE)."
+)
 
 
 def weights(run: Reported, figures: Gathered) -> str:
@@ -18,37 +26,79 @@ def weights(run: Reported, figures: Gathered) -> str:
         return ""
     parts = [
         heading("Predicted weights"),
-        paragraph("Rows below the model's are guesses without a model: to be beaten."),
+        paragraph("What the facts of test weigh, predicted; rows below the model's are guesses without a model."),
+        bullets(verdicts(found)),
     ]
     for protocol in found.table.protocols:
         cells = found.table.cells(protocol)
         heads = [*next(iter(cells.values()))]
         rows = [[name, *(row.get(head, "–") for head in heads)] for name, row in cells.items()]
-        parts += [heading(PROTOCOLS[protocol], 3), table(["", *heads], rows)]
+        parts.append(table(["", *heads], rows, caption=_sentence(PROTOCOLS[protocol])))
     gains = [[name, number(gain.linear), number(gain.exponential)] for name, gain in found.gains.items()]
-    parts += [heading("nDCG: every known tail among all entities", 3), table(["", "linear", "exponential"], gains)]
-    return "".join([*parts, *(paragraph(note) for note in found.table.notes)])
+    parts.append(table(["", "linear", "exponential"], gains, caption="nDCG: every known tail among all entities"))
+    return "".join([*parts, *(paragraph(_sentence(note), "note") for note in found.table.notes)])
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def best_weights(found: WeightEvaluation) -> tuple[str, float] | None:
+    """The predictor of the model with the least mean absolute error on facts, and that error."""
+    rows = {
+        name: row["positives"].errors.mae
+        for name, row in found.table.rows.items()
+        if name not in found.table.trivial and "positives" in row
+    }
+    known = {name: error for name, error in rows.items() if math.isfinite(error)}
+    return min(known.items(), key=lambda item: item[1]) if known else None
+
+
+def verdicts(found: WeightEvaluation) -> list[str]:
+    """Whether the model's best guess is nearer than each trivial one, a sentence each."""
+    best, lines = best_weights(found), []
+    for name in found.table.trivial:
+        if best is None or "positives" not in found.table.rows[name]:
+            continue
+        error = found.table.rows[name]["positives"].errors.mae
+        verb = "beats" if best[1] < error else "does not beat"
+        lines.append(f"{best[0]} {verb} the {name}: off by {best[1]:.4g} on average to {error:.4g}.")
+    return lines
 
 
 def intervals(run: Reported, figures: Gathered) -> str:
-    """What share of test's weights the intervals hold, how wide they are, and both by relation."""
+    """What share of test's weights the intervals hold, how wide they are, and the same for other promises."""
     found = None if figures.weights is None or not run.graph.weighted else figures.weights.intervals
     if found is None:
         return ""
     heads = ["coverage", "mean width", "median width"]
     rows = [[name, *_measured(row)] for name, row in found.rows.items()]
-    kinds = [
-        [one.relation, "its own" if one.own else "all relations", f"{one.figures.n:,}", *_measured(one.figures)]
-        for one in found.relations[:SHOWN]
-    ]
     text = (
-        f"Intervals that promise to hold {found.coverage:.0%} of the weights, measured on {found.conformal_rows:,} "
-        "validation triples that nothing else was fitted to. Below the first row, intervals of one width for all."
+        f"Intervals that promise to hold {percent(found.coverage)} of the weights, measured on "
+        f"{found.conformal_rows:,} validation triples that nothing else was fitted to. Below the first row, intervals "
+        "of one width for all."
     )
+    levels = promises(run, figures)
+    figures.data["coverage_by_promise"] = [{"promised": promised, "held": held} for promised, held in levels]
+    drawn = promise("Intervals", {"held": levels}, "promised share", "share of test that they hold")
+    told = "Share of test's weights that lie within the intervals, by what is promised. On the diagonal it is kept."
+    caption = f"Intervals of {percent(found.coverage)}"
     return "".join([
-        heading("Intervals"), paragraph(text), table(["", *heads], rows),
-        heading("By relation", 3), table(["relation", "measured on", "n", *heads], kinds, words=2),
+        heading("Intervals"), paragraph(text), table(["", *heads], rows, caption=caption), figure([drawn], told),
     ])  # fmt: skip
+
+
+def promises(run: Reported, figures: Gathered) -> list[tuple[float, float]]:
+    """(promised, held) for several promises, on test."""
+    if figures.test is None:
+        return []
+    weigher, test = run.weigher(full=True), figures.test.graph
+    found = []
+    for promised in PROMISED:
+        told = weigher.guess(test.head, test.relation, test.tail, promised)
+        held = cover(told["low"], told["high"], test.weight).coverage
+        found.append((promised, held))
+    return [(promised, held) for promised, held in found if math.isfinite(held)]
 
 
 def _measured(row: Coverage) -> list[str]:
@@ -62,10 +112,14 @@ def columns(run: Reported, figures: Gathered) -> str:
         cells = found.table.cells("positives")
         heads = [*next(iter(cells.values()))]
         rows = [[kind, *(row.get(head, "–") for head in heads)] for kind, row in cells.items()]
-        parts += [heading(f"Column {name}", 3), table(["", *heads], rows)]
+        parts += [heading(f"Column {name}", 3), table(["", *heads], rows, caption=f"Errors of {name} on facts of test")]
         if found.intervals is not None:
             held = next(iter(found.intervals.rows.values()))
-            parts.append(paragraph(f"Its {found.intervals.coverage:.0%} intervals hold {held.coverage:.1%} of test."))
+            parts.append(
+                paragraph(
+                    f"Its {percent(found.intervals.coverage)} intervals hold {percent(held.coverage, 1)} of test."
+                )
+            )
     return "".join([heading("Weight columns, each by itself"), *parts]) if parts else ""
 
 
@@ -79,6 +133,19 @@ def probabilities(run: Reported, figures: Gathered) -> str:
         f"Judged on {found.facts:,} facts of test and {found.negatives:,} triples that are none. On the diagonal, of "
         "the links that get a probability of .7 seven in ten are facts."
     )
-    drawn = picture(found.svg(), "reliability")
-    notes = "".join(paragraph(note) for note in found.notes)
-    return heading("Probability of a link") + paragraph(text) + table(["", "Brier", "ECE"], rows) + drawn + notes
+    lines = {
+        name: [(one.predicted, one.truth) for one in row.reliability.bins if one.count]
+        for name, row in found.rows.items()
+    }
+    drawn = promise("Reliability", lines, "predicted probability", "share of facts")
+    counts = [one.count for one in list(found.rows.values())[-1].reliability.bins]
+    parts = [
+        heading("Probability of a link"),
+        paragraph(text),
+        table(["", "Brier", "ECE"], rows, caption="Errors of the probability"),
+        legend(dict(zip(SERIES, lines, strict=False))),
+        figure(
+            [drawn, bars("Triples by probability, after", counts, 0.0, 1.0, "predicted probability", 320)], RELIABILITY
+        ),
+    ]
+    return "".join([*parts, *(paragraph(_sentence(note), "note") for note in found.notes)])

@@ -1,0 +1,161 @@
+"""Section on single relations: how many facts, how well ranked on either side, how near their weights are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from focuse.errors import FocuseError
+from focuse.evaluation.baselines import RELATION_MEAN, fit_trivial
+from focuse.evaluation.confidence import finite_or_none
+from focuse.evaluation.weighing import draw_negatives, join
+from focuse.graph import Graph
+from focuse.reports.charts import spark
+from focuse.reports.gathered import Gathered, Reported
+from focuse.reports.page import Markup, folded, heading, paragraph, table
+
+SHOWN = 25  # relations, the most frequent first; the rest is folded
+ENOUGH = 20  # test facts from which a share of them says something
+Floats = npt.NDArray[np.float64]
+MEASURED = ("mrr_tail", "mrr_head", "hits10", "weight_mae", "mean_mae", "coverage", "brier")
+
+
+@dataclass(frozen=True)
+class RelationRow:
+    """One relation; NaN where there is nothing to measure, or too little."""
+
+    name: str
+    train: int
+    test: int
+    mean_weight: float
+    histogram: list[int]
+    mrr_tail: float = math.nan
+    mrr_head: float = math.nan
+    hits10: float = math.nan
+    weight_mae: float = math.nan
+    mean_mae: float = math.nan
+    coverage: float = math.nan
+    brier: float = math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        return {key: finite_or_none(value) if key in MEASURED else value for key, value in asdict(self).items()}
+
+
+def relations(run: Reported, figures: Gathered) -> str:
+    """A table of the most frequent relations, the rest to unfold."""
+    rows = relation_rows(run, figures)
+    if not rows:
+        return ""
+    figures.data["relations"] = [row.to_dict() for row in rows]
+    heads, cells = _cells(rows, run.graph.weighted)
+    tested = figures.test is not None
+    text = f"All {len(rows):,} relations of train" if len(rows) > 1 else "The only relation"
+    text += ", the most frequent first." if len(rows) > 1 else "."
+    if tested:
+        text += (
+            " MRR asks for the tail, or for the head. Coverage and Brier score (0 is sure and right, 0.25 a coin) "
+            f"need {ENOUGH} facts of test."
+        )
+    if len(rows) > 1:
+        text += " A click on a heading sorts."
+    shown = table(heads, cells[:SHOWN], caption=_caption(len(rows)), sortable=len(rows) > 1)
+    rest = table(heads, cells[SHOWN:], caption="The other relations", sortable=True) if len(rows) > SHOWN else ""
+    more = folded(f"The other {len(rows) - SHOWN:,} relations", rest) if rest else ""
+    return heading("By relation") + paragraph(text) + shown + more
+
+
+def _caption(count: int) -> str:
+    return f"The {SHOWN} most frequent of {count:,} relations" if count > SHOWN else "Relations"
+
+
+def _cells(rows: list[RelationRow], weighted: bool) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells; columns that say nothing of any relation are left out."""
+    named = {
+        "tail MRR": "mrr_tail", "head MRR": "mrr_head", "Hits@10": "hits10", "weight off by": "weight_mae",
+        "relation mean off by": "mean_mae", "interval coverage": "coverage", "Brier": "brier",
+    }  # fmt: skip
+    kept = {text: key for text, key in named.items() if any(math.isfinite(getattr(row, key)) for row in rows)}
+    heads = ["relation", "train", *(["test"] if any(row.test for row in rows) else [])]
+    heads += ["mean weight", "weights"] if weighted else []
+    cells = []
+    for row in rows:
+        line = [row.name, f"{row.train:,}", *([f"{row.test:,}"] if "test" in heads else [])]
+        line += [f"{row.mean_weight:.3g}", Markup(spark(row.histogram))] if weighted else []
+        cells.append([*line, *(_number(getattr(row, key), key) for key in kept.values())])
+    return [*heads, *kept], cells
+
+
+def _number(value: float, key: str) -> str:
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.3g}" if key in ("weight_mae", "mean_mae") else f"{value:.3f}"
+
+
+def relation_rows(run: Reported, figures: Gathered) -> list[RelationRow]:
+    """Every relation of train, the most frequent first."""
+    if figures.audit is None:
+        return []
+    measured = _measures(run, figures)
+    place = {name: number for number, name in enumerate(run.graph.relations)}
+    rows = []
+    for one in figures.audit.per_relation:
+        at = place[one.name]
+        own = {key: float(values[at]) for key, values in measured.items() if key != "test"}
+        count = int(measured["test"][at]) if "test" in measured else 0
+        rows.append(RelationRow(one.name, one.edges, count, one.weight_mean, one.histogram, **own))
+    return rows
+
+
+def _measures(run: Reported, figures: Gathered) -> dict[str, Floats]:
+    """Name of a measure -> its value for each relation [R]."""
+    if figures.test is None or figures.evaluation is None:
+        return {}
+    test, ranks = figures.test.graph, figures.evaluation.ranks
+    mean = _Means(test)
+    found = {"test": mean.count}
+    if ranks.shape == (len(test), 2):
+        found |= {"mrr_tail": mean(1 / ranks[:, 0]), "mrr_head": mean(1 / ranks[:, 1])}
+        found["hits10"] = mean((ranks <= 10).mean(axis=1))
+    enough = np.where(mean.count >= ENOUGH, 1.0, np.nan)
+    if test.weighted and run.graph.weighted and figures.weights is not None:
+        told = run.weigher(full=True).guess(test.head, test.relation, test.tail)
+        guess = fit_trivial(run.graph)[RELATION_MEAN](test.head, test.relation, test.tail)
+        found["weight_mae"], found["mean_mae"] = (
+            mean(abs(told["expected"] - test.weight)),
+            mean(abs(guess - test.weight)),
+        )
+        inside = (told["low"] <= test.weight) & (test.weight <= told["high"])
+        found["coverage"] = mean(np.where(np.isfinite(told["low"]), inside, np.nan)) * enough
+    if figures.probabilities is not None:
+        found["brier"] = _brier(run, test, figures) * enough
+    return found
+
+
+class _Means:
+    """Means of numbers of a graph's rows [n] by relation [R], NaN where it has none."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.relation, self.size = graph.relation, len(graph.relations)
+        self.count = np.bincount(graph.relation, minlength=self.size).astype(np.float64)
+
+    def __call__(self, values: npt.NDArray[Any]) -> Floats:
+        total = np.bincount(self.relation, weights=values, minlength=self.size)
+        mean: Floats = np.divide(total, self.count, out=np.full(self.size, np.nan), where=self.count > 0)
+        return mean
+
+
+def _brier(run: Reported, test: Graph, figures: Gathered) -> Floats:
+    """Squared errors of the probability by relation [R], on the facts and negatives that the whole was judged by."""
+    weigher = run.weigher(full=True)
+    if weigher.probability is None or figures.probabilities is None:
+        raise FocuseError("the run has no probabilities")
+    false = draw_negatives(test, weigher.known_keys(), 0)
+    both = join([test, false])
+    made = weigher.probability.at(figures.probabilities.base_rate)
+    told = weigher.probable(both.head, both.relation, both.tail, made)
+    fact = np.repeat([1.0, 0.0], [len(test), len(false)])
+    return _Means(both)((told - fact) ** 2)
