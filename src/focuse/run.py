@@ -338,7 +338,7 @@ def _run_of(trainer: Trainer, last: Checkpoint, splits: Splits, normaliser: Norm
     engine = make_scorer(model_in(trainer.settings, splits), last.final())
     folder = trainer.store.folder if trainer.store is not None else None
     found = "" if folder is None else fingerprint(folder)
-    return Run(trainer.settings, splits, normaliser, engine, last.history, last, folder, choice, found)
+    return Run(trainer.settings, splits, normaliser, engine, last.history, last, folder, choice, tables=found)
 
 
 def _found(settings: Settings, value: float) -> str:
