@@ -11,6 +11,7 @@ import typer
 from focuse import __version__
 from focuse.cli import (
     calibrate,
+    completion,
     datasets,
     demo,
     evaluate,
@@ -29,6 +30,22 @@ from focuse.errors import FocuseError, Stopped
 # What a mistyped option raises. Typer brings its own click or uses the installed one; this is the right class of both.
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 
+# In the order of `focuse --help`.
+COMMANDS = (
+    train,
+    tune,
+    evaluate,
+    report,
+    predict,
+    explain,
+    weigh,
+    calibrate,
+    inspect,
+    demo,
+    reproduce,
+    completion,
+)
+
 app = typer.Typer(
     name="focuse",
     help="Learn embeddings of knowledge graphs whose edges carry numbers, and predict missing links.",
@@ -38,7 +55,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for module in (train, tune, evaluate, report, predict, explain, weigh, calibrate, inspect, demo, reproduce):
+for module in COMMANDS:
     app.command(module.NAME, short_help=module.SHORT)(module.command)
 for group in (rules, datasets):
     app.add_typer(group.app, name=group.NAME, short_help=group.SHORT)
@@ -61,6 +78,8 @@ def options(
 
 def run() -> None:
     """Run the command; what the user can mend is one line on stderr and exit code 2."""
+    if completion.ASKED in os.environ:  # a shell, at a tab
+        return completion.answer(typer.main.get_command(app))
     try:
         code = app(standalone_mode=False)
         if code == 130:  # typer has swallowed a Ctrl-C

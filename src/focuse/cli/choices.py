@@ -1,0 +1,58 @@
+"""Words that options take, for completion in a shell: as plain text, since asking the models would load torch.
+
+`tests/cli/test_completion.py` compares each with the registry that it is of.
+"""
+
+from __future__ import annotations
+
+MODELS = [
+    "beurre", "complex", "conve", "convkb", "cp", "distmult", "gtranse", "hole", "kbgat", "kblrn", "literale-complex",
+    "literale-distmult", "pairre", "passleaf-complex", "passleaf-rotate", "quate", "rescal", "rotate", "simple", "suke",
+    "transe", "transe-l2", "transea", "tucker", "ukge-logi", "ukge-rect",
+]  # fmt: skip
+DEVICES = ["auto", "cpu", "cuda"]
+
+# By the name of the parameter; what holds of one command only has that in front.
+CHOICES: dict[str, list[str]] = {
+    "model": [*MODELS, "list", "pykeen:list"],
+    "reproduce model": ["transe", "distmult", "complex", "ukge-rect", "ukge-logi"],
+    "sampling": ["independent", "shared", "all"],
+    "corrupt": ["uniform", "type", "degree"],
+    "coin": ["fair", "bernoulli"],
+    "focus": ["label", "paper", "off"],
+    "nonlinearity": ["auto", "softplus", "shifted-softplus", "linear", "sigmoid", "tanh"],
+    "loss": [
+        "multiclass-nll", "pairwise-nll", "nll", "bce", "margin", "self-adversarial", "confidence-margin",
+        "squared-error",
+    ],
+    "reduction": ["sum", "mean"],
+    "regularizer": ["none", "l1:", "l2:", "l3:", "n3:"],
+    "regularize": ["tables", "touched", "rows"],
+    "optimizer": ["adam", "adagrad", "sgd", "row-adam", "row-adagrad"],
+    "normalize": ["relation", "global", "quantile", "none"],
+    "duplicates": ["keep", "max", "mean", "last"],
+    "negative_weights": ["light", "against"],
+    "zero_weights": ["light", "negatives"],
+    "semi_supervised": ["none", "pool"],
+    "judge": ["auto", "mrr", "mse"],
+    "device": DEVICES,
+    "engine": ["auto", "reference", "fused"],
+    "track": ["tensorboard:", "mlflow", "wandb", "none"],
+    "ties": ["worst", "mean", "best"],
+    "protocol": ["sides", "joint"],
+    "method": ["isotonic", "platt"],
+    "sampler": ["tpe", "grid"],
+    "pruner": ["median", "hyperband", "none"],
+    "shape": ["symmetry", "inverse", "transitivity", "composition"],
+    "part": ["tables", "figure3", "all"],
+    "kind": ["plain", "focuse", "ukge"],
+    "reproduce data": ["ppi5k", "nl27k", "cn15k", "onet20k", "onet-importance"],
+    "datasets name": ["ppi5k", "nl27k", "cn15k", "onet20k", "onet-importance"],
+    "shell": ["bash", "zsh", "fish", "powershell"],
+}  # fmt: skip
+
+# Parameters that name something in a run, and the file of its folder that holds those names.
+ENTITIES, RELATIONS = "entities.parquet", "relations.parquet"
+NAMES = dict.fromkeys(["head", "tail", "heads", "tails", "entity", "entities"], ENTITIES)
+NAMES |= dict.fromkeys(["relation", "relations"], RELATIONS)
+RUNS = {"run", "resume", "start"}
