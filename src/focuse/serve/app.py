@@ -1,0 +1,89 @@
+"""The web application: the API, the page, and errors in one form."""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from focuse import __version__
+from focuse.errors import FocuseError
+from focuse.serve.guards import Guard
+from focuse.serve.pages import Asset, assets
+from focuse.serve.problems import Refused
+from focuse.serve.routes import router
+from focuse.serve.schemas import Problem
+from focuse.serve.state import State
+
+PAGES = {"/": "index.html", "/docs": "docs.html"}
+log = logging.getLogger("focuse.serve")
+
+
+def make_app(state: State, host: str = "127.0.0.1") -> FastAPI:
+    """An application that answers for `state`'s runs; `host` is the one it will listen on."""
+    # FastAPI's own /docs loads its program from another server; ours is a page of this one.
+    app = FastAPI(
+        title="focuse explorer",
+        version=__version__,
+        description="Questions to a run of focuse: names, facts, missing links, weights, explanations.",
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.focuse = state
+    app.include_router(router)
+    _add_pages(app)
+    _add_errors(app)
+    app.add_middleware(Guard, host=host)
+    return app
+
+
+def _add_pages(app: FastAPI) -> None:
+    """Fixed addresses for fixed files; what else is asked for below /static is not there."""
+    found = assets()
+    addresses = PAGES | {f"/static/{name}": name for name in found if not name.endswith(".html")}
+    addresses["/favicon.ico"] = "icon.svg"
+    for address, name in addresses.items():
+        app.add_api_route(address, _sender(found[name]), methods=["GET", "HEAD"], include_in_schema=False)
+
+
+def _sender(asset: Asset):  # type: ignore[no-untyped-def]
+    async def send(request: Request) -> Response:
+        headers = {"ETag": asset.tag, "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == asset.tag:
+            return Response(status_code=304, headers=headers)
+        return Response(asset.content, media_type=asset.kind, headers=headers)
+
+    return send
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(Refused)
+    async def refused(request: Request, error: Refused) -> JSONResponse:
+        headers = {"Retry-After": "2"} if error.status == 503 else {}
+        return _answer(error.status, error.problem, headers)
+
+    @app.exception_handler(FocuseError)
+    async def wrong(request: Request, error: FocuseError) -> JSONResponse:
+        return _answer(422, Problem(error=str(error)))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
+        return _answer(422, Problem(error=f"{place}: {first['msg']}", hint="GET /docs lists what each address takes"))
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> JSONResponse:
+        return _answer(error.status_code, Problem(error=str(error.detail), hint="GET /docs lists the addresses"))
+
+    @app.exception_handler(Exception)
+    async def broken(request: Request, error: Exception) -> JSONResponse:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return _answer(500, Problem(error="the server failed at this", hint="its terminal says more"))
+
+
+def _answer(status: int, problem: Problem, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse(problem.model_dump(), status, headers)

@@ -1,0 +1,237 @@
+"""One run to explore: its names, its facts, and questions to its model. Knows nothing of HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from focuse.errors import FocuseError
+from focuse.run import Run
+from focuse.serve import limits, schemas
+from focuse.serve.edges import Edges
+from focuse.serve.names import Search
+from focuse.serve.problems import Refused
+
+PARTS = ("train", "valid", "test")
+HUBS = 12
+
+
+class Explorer:
+    """What the endpoints ask. Names and facts are read-only; methods under 'model' belong into the worker's thread."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        self.run, self.name = run, name
+        self.edges = Edges([run.splits.train, run.splits.valid.graph, run.splits.test.graph])
+        self.search = Search(run.graph.entities, self.edges.degree)
+
+    # ---- names ----------------------------------------------------------------------------------------------------
+
+    def entity(self, name: str) -> int:
+        """The place of an entity; 404 with the nearest names if there is none."""
+        place = self._place(self.run.graph.entities, name)
+        if place is None:
+            near = [self.run.graph.entities[int(i)] for i in self.search(name[: limits.SEARCH], 5)]
+            raise Refused(404, f"the graph has no entity {name!r}", _did_you_mean(near), near)
+        return place
+
+    def relation(self, name: str) -> int:
+        place = self._place(self.run.graph.relations, name)
+        if place is None:
+            names = self.run.graph.relations
+            near = [names[int(i)] for i in Search(names, np.zeros(len(names)))(name[: limits.SEARCH], 5)]
+            hint = _did_you_mean(near) or "GET /api/run lists the relations"
+            raise Refused(404, f"the graph has no relation {name!r}", hint, near)
+        return place
+
+    @staticmethod
+    def _place(names: Any, name: str) -> int | None:
+        try:
+            place = int(names.ids([name])[0])
+        except UnicodeEncodeError:  # half of a surrogate pair: no name can hold it
+            return None
+        return place if place >= 0 else None
+
+    def find(self, query: str, limit: int) -> schemas.EntityHits:
+        found = self.search(query, limit)
+        hits = [self._hit(int(place)) for place in found]
+        exact = bool(hits) and hits[0].name.casefold() == query.strip().casefold()
+        return schemas.EntityHits(query=query, exact=exact, entities=hits)
+
+    def _hit(self, place: int) -> schemas.EntityHit:
+        return schemas.EntityHit(name=self.run.graph.entities[place], degree=int(self.edges.degree[place]))
+
+    # ---- facts ----------------------------------------------------------------------------------------------------
+
+    def neighbourhood(
+        self, entity: str, depth: int, limit: int, relation: str | None, least: float | None
+    ) -> schemas.Neighbourhood:
+        place = self.entity(entity)
+        kind = None if relation is None else self.relation(relation)
+        found = self.edges.around(place, depth, limit, kind, least)
+        names = self.run.graph.entities.take(found.entities).to_pylist()
+        nodes = [
+            schemas.Node(name=name, degree=int(self.edges.degree[one]), distance=int(steps))
+            for name, one, steps in zip(names, found.entities, found.distance, strict=True)
+        ]
+        relations = self.run.graph.relations
+        return schemas.Neighbourhood(
+            entity=entity,
+            degree=int(self.edges.degree[place]),
+            depth=depth,
+            total=found.total,
+            nodes=nodes,
+            edges=[schemas.Edge(**row) for row in self.rows(found.rows)],
+            relations_out=relations.take(self.edges.relations_of(place, tails=False)).to_pylist(),
+            relations_in=relations.take(self.edges.relations_of(place, tails=True)).to_pylist(),
+        )
+
+    def facts(self, entity: str, relation: str | None, offset: int, limit: int) -> schemas.Facts:
+        rows = self.edges.of(self.entity(entity), None if relation is None else self.relation(relation))
+        page = self.rows(rows[offset : offset + limit])
+        return schemas.Facts(entity=entity, total=len(rows), facts=[schemas.Edge(**row) for row in page])
+
+    def rows(self, rows: Any) -> list[dict[str, Any]]:
+        """Facts by name, a dict a row."""
+        edges, names = self.edges, self.run.graph
+        columns = {
+            "head": names.entities.take(edges.head[rows]).to_pylist(),
+            "relation": names.relations.take(edges.relation[rows]).to_pylist(),
+            "tail": names.entities.take(edges.tail[rows]).to_pylist(),
+            "weight": edges.weight[rows].tolist(),
+            "strength": np.round(edges.share[rows].astype(float), 6).tolist(),
+            "split": [PARTS[part] for part in edges.part[rows]],
+        }
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    @cached_property
+    def relations(self) -> list[schemas.RelationCount]:
+        names, count = (
+            self.run.graph.relations,
+            np.bincount(self.edges.relation, minlength=len(self.run.graph.relations)),
+        )
+        low, high = np.full(len(names), np.inf), np.full(len(names), -np.inf)
+        np.minimum.at(low, self.edges.relation, self.edges.weight)
+        np.maximum.at(high, self.edges.relation, self.edges.weight)
+        return [
+            schemas.RelationCount(
+                name=names[int(place)],
+                facts=int(count[place]),
+                lowest=float(low[place]) if count[place] else None,
+                highest=float(high[place]) if count[place] else None,
+            )
+            for place in np.argsort(-count, kind="stable")
+        ]
+
+    @cached_property
+    def hubs(self) -> list[schemas.EntityHit]:
+        degree = self.edges.degree
+        most = np.argpartition(-degree, min(HUBS, len(degree) - 1))[:HUBS] if len(degree) else np.empty(0, int)
+        return [self._hit(int(place)) for place in most[np.lexsort((most, -degree[most]))]]
+
+    # ---- model ----------------------------------------------------------------------------------------------------
+
+    def warm(self) -> None:
+        """Fit what the first question would have to wait for."""
+        self.run.weigher(full=True)
+        _ = self.metrics
+
+    @cached_property
+    def metrics(self) -> schemas.Metrics:
+        """Of the test split where that is quick, else the best of validation, as training stored it."""
+        test = self.run.splits.test.graph
+        if len(test) and 2.0 * len(test) * len(self.run.graph.entities) <= limits.METRICS_WORK:
+            made = self.run.evaluate().to_dict()
+            told = {"MRR": made["all"]["mrr"], "ΔMRR": made["delta_mrr"], "MRR, top 10 %": made["top"]["mrr"]}
+            told |= {f"Hits@{count}": made["all"][f"hits@{count}"] for count in (1, 3, 10)}
+            return schemas.Metrics(
+                source="test", figures={key: value for key, value in told.items() if value is not None}
+            )
+        stored = [row["valid_mrr"] for row in self.run.history if row.get("valid_mrr") is not None]
+        if stored:
+            return schemas.Metrics(source="validation", figures={"MRR": max(stored)})
+        return schemas.Metrics(source="none", figures={})
+
+    def predict(self, asked: schemas.Question) -> list[schemas.Link]:
+        """The best completions of a triple with one part left out."""
+        for name in (asked.head, asked.tail):
+            if name is not None:
+                self.entity(name)
+        if asked.relation is not None:
+            self.relation(asked.relation)
+        found = self.run.predict(asked.head, asked.relation, asked.tail, asked.top, asked.new_only)
+        return [schemas.Link(**asdict(row)) for row in found]
+
+    def missing(self, entity: str, relation: str | None, direction: str, top: int) -> list[schemas.Link]:
+        """The best links that an entity lacks, over all relations or one: as head ('out'), as tail ('in'), or both."""
+        place = self.entity(entity)
+        if relation is not None:
+            self.relation(relation)
+        found: list[schemas.Link] = []
+        for side in ("out", "in"):
+            if direction in (side, "both"):
+                kinds = self.run.graph.relations.take(self.edges.relations_of(place, tails=side == "in")).to_pylist()
+                if relation is not None:
+                    kinds = [relation]
+                found += [
+                    link.model_copy(update={"direction": side}) for link in self._lacking(entity, side, kinds, top)
+                ]
+        found.sort(key=lambda link: -(link.score if link.probability is None else link.probability))
+        return [link.model_copy(update={"rank": rank}) for rank, link in enumerate(found[:top], 1)]
+
+    def _lacking(self, entity: str, side: str, relations: list[str], top: int) -> list[schemas.Link]:
+        """One direction: by the run's own discovery where it has one, else a question for each relation."""
+        if not relations:
+            return []
+        if hasattr(self.run, "discover"):
+            ends = {"heads" if side == "out" else "tails": [entity]}
+            found = self.run.discover(relations=relations, top=top, **ends)
+            wanted = schemas.Link.model_fields
+            return [schemas.Link(**{key: value for key, value in _row(row).items() if key in wanted}) for row in found]
+        end = "head" if side == "out" else "tail"
+        return [
+            schemas.Link(**asdict(row))
+            for kind in relations
+            for row in self.run.predict(**{end: entity}, relation=kind, top=top, new_only=True)
+        ]
+
+    def weigh(self, asked: schemas.Weigh) -> schemas.Weights:
+        rows = [(triple.head, triple.relation, triple.tail) for triple in asked.triples]
+        for head, relation, tail in rows:  # the first unknown name is told, instead of rows left out
+            self.entity(head), self.relation(relation), self.entity(tail)
+        found = self.run.weights(rows, coverage=asked.coverage)
+        triples = [schemas.WeighedTriple(**row.to_dict()) for row in found]
+        return schemas.Weights(coverage=found.coverage, triples=triples, notes=list(found.notes))
+
+    def explain(self, triple: schemas.Triple) -> schemas.Explained:
+        self.entity(triple.head), self.relation(triple.relation), self.entity(triple.tail)
+        if not hasattr(self.run, "explain"):
+            raise Refused(501, "this version of focuse does not explain links", "install a newer one")
+        found = self.run.explain(triple.head, triple.relation, triple.tail)
+        return schemas.Explained(text=str(found), explanation=found.to_dict(), svg=found.svg())
+
+    def abilities(self) -> list[str]:
+        return [name for name in ("discover", "explain") if hasattr(self.run, name)]
+
+    def side(self, asked: schemas.Question) -> schemas.Side:
+        """This run's half of a comparison; a name that it does not have is its problem alone."""
+        links, problem = [], None
+        try:
+            links = self.predict(asked)
+        except Refused as refused:
+            problem = refused.problem
+        except FocuseError as error:
+            problem = schemas.Problem(error=str(error))
+        return schemas.Side(
+            run=self.name, model=self.run.settings.model, metrics=self.metrics, links=links, problem=problem
+        )
+
+
+def _row(row: Any) -> dict[str, Any]:
+    return dict(row) if isinstance(row, dict) else asdict(row)
+
+
+def _did_you_mean(names: list[str]) -> str:
+    return f"did you mean {' or '.join(names[:3])}?" if names else ""

@@ -1,0 +1,14 @@
+"""Errors as the API tells them: a status, what is wrong, what to do."""
+
+from __future__ import annotations
+
+from focuse.serve.schemas import Problem
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a fault of the server
+    """A request that cannot be answered, with its HTTP status."""
+
+    def __init__(self, status: int, error: str, hint: str = "", nearest: list[str] | None = None) -> None:
+        super().__init__(error)
+        self.status = status
+        self.problem = Problem(error=error, hint=hint, nearest=nearest or [])

@@ -1,0 +1,219 @@
+"""The API: what each address takes and gives. Every answer is typed; questions to the model go through one thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import StreamingResponse
+
+from focuse import __version__
+from focuse.errors import FocuseError
+from focuse.serve import limits, schemas, tables
+from focuse.serve.comparing import compare, missing_part
+from focuse.serve.explorer import Explorer
+from focuse.serve.problems import Refused
+from focuse.serve.state import State
+
+Answer = TypeVar("Answer")
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": schemas.Problem} for status in (400, 404, 413, 415, 422, 503)
+}
+router = APIRouter(prefix="/api", responses=PROBLEMS)
+
+
+def state_of(request: Request) -> State:
+    return cast(State, request.app.state.focuse)
+
+
+Here = Annotated[State, Depends(state_of)]
+Entity = Annotated[str, Query(min_length=1, max_length=limits.NAME, description="Name of the entity.")]
+Part = Annotated[str | None, Query(max_length=limits.NAME)]
+Top = Annotated[int, Query(ge=1, le=limits.TOP)]
+Direction = Literal["out", "in", "both"]
+
+
+@router.get("/health", tags=["run"], summary="Whether it is ready")
+def health(here: Here) -> schemas.Health:
+    run = here.first.run
+    return schemas.Health(
+        status=here.status,
+        problem=here.problem,
+        version=__version__,
+        model=run.settings.model,
+        entities=len(run.graph.entities),
+        relations=len(run.graph.relations),
+        facts=len(here.first.edges),
+        uptime_seconds=round(time.monotonic() - here.started, 3),
+        waiting=here.worker.waiting,
+    )
+
+
+@router.get("/run", tags=["run"], summary="What was trained, on what, and how well it ranks")
+def about(here: Here) -> schemas.RunSummary:
+    return here.summary(here.first)
+
+
+@router.get("/entities", tags=["names"], summary="Search entities by name")
+def entities(
+    here: Here,
+    q: Annotated[str, Query(max_length=limits.SEARCH, description="Part of a name; accents and case do not count.")],
+    limit: Annotated[int, Query(ge=1, le=limits.SUGGESTIONS)] = 10,
+) -> schemas.EntityHits:
+    """Exact matches first, then beginnings of names, of words, other parts; the nearest spelling if none has it."""
+    return here.first.find(q, limit)
+
+
+@router.get("/neighbourhood", tags=["facts"], summary="The strongest facts around an entity")
+def neighbourhood(
+    here: Here,
+    entity: Entity,
+    depth: Annotated[int, Query(ge=1, le=limits.DEPTH)] = 1,
+    relation: Part = None,
+    min_weight: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+    limit: Annotated[int, Query(ge=1, le=limits.EDGES)] = 30,
+) -> schemas.Neighbourhood:
+    """Weights are in the graph's units. Where lower is better, `min_weight` is the largest that is shown."""
+    return here.first.neighbourhood(entity, depth, limit, relation, min_weight)
+
+
+@router.get("/facts", tags=["facts"], summary="The facts of an entity, strongest first")
+def facts(
+    here: Here,
+    entity: Entity,
+    relation: Part = None,
+    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
+    limit: Annotated[int, Query(ge=1, le=limits.FACTS)] = 100,
+) -> schemas.Facts:
+    return here.first.facts(entity, relation, offset, limit)
+
+
+@router.post("/predict", tags=["model"], summary="Complete a triple")
+async def predict(here: Here, question: schemas.Question) -> schemas.Links:
+    return schemas.Links(links=await _ask(here, lambda: here.first.predict(question)))
+
+
+@router.get("/missing", tags=["model"], summary="The best links that an entity lacks")
+async def missing(
+    here: Here, entity: Entity, relation: Part = None, direction: Direction = "both", top: Top = 20
+) -> schemas.Links:
+    """Over all relations in which it stands, as head and as tail, or over one."""
+    return schemas.Links(links=await _ask(here, lambda: here.first.missing(entity, relation, direction, top)))
+
+
+@router.post("/explain", tags=["model"], summary="Why a link is predicted", responses={501: {"model": schemas.Problem}})
+async def explain(here: Here, triple: schemas.Triple) -> schemas.Explained:
+    return await _ask(here, lambda: here.first.explain(triple))
+
+
+@router.post("/weigh", tags=["model"], summary="Weights, intervals and probabilities of triples")
+async def weigh(here: Here, asked: schemas.Weigh) -> schemas.Weights:
+    return await _ask(here, lambda: here.first.weigh(asked))
+
+
+@router.post("/batch", tags=["model"], summary="Many questions at once")
+async def batch(here: Here, asked: schemas.Batch) -> schemas.BatchAnswers:
+    """A question that cannot be answered has its problem in its place; the others are answered."""
+
+    def one(question: schemas.Question) -> schemas.BatchAnswer:
+        try:
+            return schemas.BatchAnswer(links=here.first.predict(question))
+        except Refused as refused:
+            return schemas.BatchAnswer(problem=refused.problem)
+        except FocuseError as error:
+            return schemas.BatchAnswer(problem=schemas.Problem(error=str(error)))
+
+    # One by one: others are answered between them.
+    return schemas.BatchAnswers(answers=[await _ask(here, partial(one, question)) for question in asked.questions])
+
+
+@router.get("/compare", tags=["model"], summary="The same question to two runs")
+async def compared(
+    here: Here, head: Part = None, relation: Part = None, tail: Part = None, top: Top = 10, new_only: bool = False
+) -> schemas.Comparison:
+    question = _question(head, relation, tail, top, new_only)
+    return await _ask(here, lambda: compare(here.first, here.other(), question))
+
+
+@router.get("/export", tags=["files"], summary="A table as a file", response_class=StreamingResponse)
+async def export(
+    here: Here,
+    table: Literal["facts", "missing", "predict", "compare"],
+    format: Annotated[tables.Format, Query()] = "csv",
+    entity: Part = None,
+    head: Part = None,
+    relation: Part = None,
+    tail: Part = None,
+    direction: Direction = "both",
+    top: Top = 50,
+    new_only: bool = False,
+) -> StreamingResponse:
+    """The facts of an entity (all of them), what it lacks, the completions of a triple, or a comparison.
+
+    In CSV and TSV a name that begins with = + - @ or a control sign gets an apostrophe before it, so that no
+    spreadsheet takes it for a formula. JSON has names as they are.
+    """
+    rows: Iterable[Mapping[str, Any]]
+    if table in ("facts", "missing"):
+        if not entity:
+            raise Refused(422, f"the table {table!r} needs an entity", "add entity=NAME")
+        words, columns = [table, entity], FACTS if table == "facts" else LINKS
+        if table == "facts":
+            rows = _facts(here.first, entity, relation)
+        else:
+            found = await _ask(here, lambda: here.first.missing(entity, relation, direction, top))
+            rows = [link.model_dump() for link in found]
+    else:
+        question = _question(head, relation, tail, top, new_only)
+        words = [table, *(part for part in (head, relation, tail) if part)]
+        if table == "predict":
+            columns = LINKS
+            rows = [link.model_dump() for link in await _ask(here, lambda: here.first.predict(question))]
+        else:
+            columns = COMPARED
+            rows = _compared(await _ask(here, lambda: compare(here.first, here.other(), question)))
+    return StreamingResponse(
+        tables.write(columns, rows, format),
+        media_type=tables.TYPES[format],
+        headers={"Content-Disposition": tables.disposition(words, format), "Cache-Control": "no-store"},
+    )
+
+
+FACTS = ["head", "relation", "tail", "weight", "strength", "split"]
+NUMBERS = ["probability", "expected_weight", "low", "high", "confidence", "score", "known", "weight"]
+LINKS = ["rank", "head", "relation", "tail", *NUMBERS]
+COMPARED = ["name", "moved", *(f"{run}_{column}" for run in ("first", "second") for column in ("rank", *NUMBERS))]
+
+
+def _facts(explorer: Explorer, entity: str, relation: str | None) -> Iterator[Mapping[str, Any]]:
+    """All facts of an entity, a piece at a time: a hub may have millions."""
+    rows = explorer.edges.of(explorer.entity(entity), None if relation is None else explorer.relation(relation))
+    return (
+        row for start in range(0, len(rows), tables.AT_ONCE) for row in explorer.rows(rows[start:][: tables.AT_ONCE])
+    )
+
+
+def _compared(found: schemas.Comparison) -> list[dict[str, Any]]:
+    rows = []
+    for row in found.rows:
+        made: dict[str, Any] = {"name": row.name, "moved": row.moved}
+        for run, link in (("first", row.first), ("second", row.second)):
+            made |= {} if link is None else {f"{run}_{key}": value for key, value in link.model_dump().items()}
+        rows.append(made)
+    return rows
+
+
+def _question(head: str | None, relation: str | None, tail: str | None, top: int, new_only: bool) -> schemas.Question:
+    """From a query string, where an empty part is one left out."""
+    asked = schemas.Question(
+        head=head or None, relation=relation or None, tail=tail or None, top=top, new_only=new_only
+    )
+    missing_part(asked)
+    return asked
+
+
+async def _ask(here: State, job: Callable[[], Answer]) -> Answer:
+    return await here.worker.ask(job)

@@ -1,0 +1,122 @@
+// A free question: two of head, relation and tail are given, the third is ranked. One form for asking and comparing.
+
+import { get, into, post } from "./api.js";
+import { count, empty, h, loading, number, percent, problem, say } from "./dom.js";
+import { linksTable } from "./links.js";
+import { entityField } from "./search.js";
+import { entityLink, exporting, probability, relationChip, table, weightRange } from "./table.js";
+
+const read = (query) => ({
+  head: query.get("head") ?? "", relation: query.get("relation") ?? "", tail: query.get("tail") ?? "",
+  top: Math.min(200, Math.max(1, Number(query.get("top")) || 10)), new_only: query.get("new_only") === "true",
+});
+
+const given = (asked) => [asked.head, asked.relation, asked.tail].filter(Boolean).length;
+
+export function askView(query, run, signal) {
+  const asked = read(query);
+  const place = h("div", { id: "answers" });
+  const question = { ...asked, head: asked.head || null, relation: asked.relation || null, tail: asked.tail || null };
+  if (given(asked) >= 2) {
+    into(place, () => post("predict", question, signal), ({ links }) => {
+      say(`${links.length} answers`);
+      if (!links.length) return [empty("No completion is left.")];
+      const saved = given(asked) === 2 ? exporting({ table: "predict", ...asked }) : null;
+      return [linksTable({ caption: "Answers", links, run }), saved].filter(Boolean);
+    }, { loading: () => loading("Asking the model…"), problem });
+  } else place.append(empty("Give two of the three parts; the third is ranked."));
+  return [
+    h("div", { class: "title" }, h("h1", {}, "Ask a question"),
+      h("p", { class: "muted" }, "Leave one part empty. The run ranks what belongs there.")),
+    h("section", { class: "card" }, form("ask", asked, run)),
+    h("section", { class: "card", "aria-label": "Answers" }, place),
+  ];
+}
+
+export function compareView(query, run, signal) {
+  const asked = read(query);
+  const place = h("div", { id: "comparison" });
+  if (!run.compare) place.append(empty("There is no second run. Start with: focuse serve RUN --compare OTHER_RUN"));
+  else if (given(asked) === 2) {
+    into(place, () => get("compare", asked, signal), (found) => {
+      say(`${found.shared} of ${found.rows.length} answers are in both`);
+      return comparison(found, asked, run);
+    }, { loading: () => loading("Asking both models…"), problem });
+  } else place.append(empty("Give two of the three parts; both runs rank the third."));
+  return [
+    h("div", { class: "title" }, h("h1", {}, "Compare two runs"),
+      h("p", { class: "muted" }, run.compare ? `The same question to ${run.name} and ${run.compare}.` : "")),
+    h("section", { class: "card" }, form("compare", asked, run)),
+    h("section", { class: "card", "aria-label": "Comparison" }, place),
+  ];
+}
+
+function form(view, asked, run) {
+  const head = entityField({ label: "Head", placeholder: "any head", value: asked.head });
+  const tail = entityField({ label: "Tail", placeholder: "any tail", value: asked.tail });
+  const relation = h("select", { "aria-label": "Relation" }, h("option", { value: "" }, "any relation"),
+    run.relations.map((one) => h("option", { value: one.name }, one.name)));
+  relation.value = asked.relation;
+  const top = h("input", { type: "number", min: 1, max: 200, value: asked.top, "aria-label": "How many" });
+  const fresh = h("input", { type: "checkbox" });
+  fresh.checked = asked.new_only;
+  const submit = (event) => {
+    event.preventDefault();
+    const parts = { head: head.input.value.trim(), relation: relation.value, tail: tail.input.value.trim(), top: top.value };
+    const filled = Object.entries(parts).filter(([, value]) => value);
+    location.hash = `#/${view}?${new URLSearchParams([...filled, ...(fresh.checked ? [["new_only", "true"]] : [])])}`;
+  };
+  return h("form", { class: "ask", onsubmit: submit },
+    h("label", { class: "part" }, "Head", head.element), h("label", { class: "part" }, "Relation", relation),
+    h("label", { class: "part" }, "Tail", tail.element), h("label", { class: "few" }, "Top", top),
+    h("label", { class: "check" }, fresh, "new only"),
+    h("button", { type: "submit", class: "primary" }, view === "ask" ? "Ask" : "Compare"));
+}
+
+// ---- side by side ---------------------------------------------------------------------------------------------------
+
+function comparison(found, asked, run) {
+  const sides = [found.first, found.second];
+  const names = run.relations.map((one) => one.name);
+  const ranges = new Map(run.relations.map((one) => [one.name, one]));
+  const label = found.missing === "relation" ? (row) => relationChip(row.name, names) : (row) => entityLink(row.name);
+  const of = (place, title) => [
+    { title: `${title}: rank`, numeric: true, value: (row) => (row[place] ? -row[place].rank : null), cell: (row) => (row[place] ? `#${row[place].rank}` : "–") },
+    { title: "Probability", numeric: true, value: (row) => row[place]?.probability, cell: (row) => (row[place] ? probability(row[place].probability) : "") },
+    { title: "Weight", numeric: true, value: (row) => row[place]?.expected_weight, cell: (row) => (row[place] ? weightRange(row[place], ranges.get(row[place].relation)) : "") },
+  ];
+  const columns = [
+    { title: "Answer", value: (row) => row.name, cell: (row) => h("span", {}, label(row), knownTag(row)) },
+    ...of("first", found.first.run), ...of("second", found.second.run),
+    { title: "Difference", value: (row) => row.moved, cell: (row) => moved(row, found) },
+  ];
+  return [
+    h("div", { class: "sides" }, sides.map(sideCard)),
+    h("p", {}, `${count(found.shared)} of ${count(found.rows.length)} answers stand in both lists.`),
+    table({ caption: "Both runs' answers", columns, rows: found.rows }),
+    exporting({ table: "compare", ...asked }),
+  ];
+}
+
+const knownTag = (row) => ((row.first ?? row.second).known ? h("span", { class: "tag" }, "known") : null);
+
+function moved(row, found) {
+  if (row.moved === null) return h("span", { class: "tag only" }, `only ${row.first ? found.first.run : found.second.run}`);
+  if (row.moved === 0) return h("span", { class: "muted" }, "same place");
+  const up = row.moved > 0;
+  return h("span", { class: up ? "up" : "down" }, `${up ? "▲" : "▼"} ${Math.abs(row.moved)}`);
+}
+
+function sideCard(side) {
+  return h("div", { class: "side" }, h("h2", {}, side.run), h("p", { class: "muted" }, side.model),
+    side.problem ? problem({ message: side.problem.error, hint: side.problem.hint, nearest: side.problem.nearest }) : null, figures(side.metrics));
+}
+
+/** Figures of a run as a list; `source` says what they were measured on. */
+export function figures(metrics) {
+  if (metrics.source === "pending") return h("p", { class: "muted" }, "Figures are being measured…");
+  if (metrics.source === "none") return h("p", { class: "muted" }, "No figures: the run has no test split.");
+  const shown = Object.entries(metrics.figures).map(([name, value]) =>
+    h("div", {}, h("dt", {}, name), h("dd", {}, name.startsWith("Hits") ? percent(value) : number(value))));
+  return [h("dl", { class: "figures" }, shown), h("p", { class: "muted small" }, `measured on ${metrics.source}`)];
+}
