@@ -176,6 +176,8 @@ def train(
     check_numbers(chosen, numbers is not None)
     reporter = make_reporter(progress)
     whole = read(graph)
+    for note in whole.notes:
+        reporter.note(note)
     if not len(whole):
         raise FocuseError(f"{whole.source}: no edges to train on")
     splits = make_splits(whole, valid, test, valid_share, test_share, chosen, reporter, false)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from focuse.cli.files import Layout
+from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit
 from focuse.errors import FocuseError
 
@@ -17,7 +17,7 @@ SHORT = "Rank or weigh held-out triples."
 
 def command(
     run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
-    test: Annotated[Path | None, typer.Argument(help="Test triples [default: the run's own].")] = None,
+    test: Annotated[str | None, typer.Argument(help="Test triples [default: the run's own].")] = None,
     ties: Annotated[str, typer.Option(help="Rank among equal scores: worst, mean or best.")] = "worst",
     protocol: Annotated[
         str, typer.Option(help="sides: each side ranked by itself; joint: both sides as one list.")
@@ -41,11 +41,11 @@ def command(
         float | None, typer.Option(help="With --weights: the share of weights that intervals hold [default: 0.9].")
     ] = None,
     negatives: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="With --weights or --probabilities: triples of weight 0 [default: drawn, as many as TEST]."),
     ] = None,
     queries: Annotated[
-        Path | None, typer.Option(help="With --weights: facts of nDCG's queries [default: TEST's, with known tails].")
+        str | None, typer.Option(help="With --weights: facts of nDCG's queries [default: TEST's, with known tails].")
     ] = None,
     threshold: Annotated[
         float | None, typer.Option(help="With --weights: a fact of a larger weight is strong [default: 0.85].")
@@ -60,6 +60,7 @@ def command(
     header: Annotated[
         bool | None, typer.Option("--header/--no-header", help="Whether line 1 of them is a header.")
     ] = None,
+    query: Query = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
@@ -84,7 +85,7 @@ def command(
     )
     if plot is not None:
         check_target(plot, (".svg",))
-    layout = Layout(columns, delimiter, header, weight_columns)
+    layout = Layout(columns, delimiter, header, weight_columns, query)
     graph = None if test is None else layout.read(test)
     loaded = load(run, device)
     false, asked = (None if path is None else layout.read(path) for path in (negatives, queries))

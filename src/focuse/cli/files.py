@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from focuse.graph import Graph, read
+
+Query = Annotated[
+    str | None,
+    typer.Option(help="Rows of a data base (sqlite:///…, duckdb:///…, postgresql://…), like 'SELECT * FROM edges'."),
+]
+
+
+def shown(source: str) -> str:
+    """A graph as the user named it, without a password."""
+    from focuse.graph.sql import is_sql, parse
+
+    return parse(source).shown if is_sql(source) else source
 
 
 @dataclass(frozen=True)
 class Layout:
-    """--columns, --delimiter, --header and --weight-columns."""
+    """--columns, --delimiter, --header, --weight-columns and --query."""
 
     columns: str | None
     delimiter: str | None
     header: bool | None
     weights: str | None = None
+    query: str | None = None
 
-    def read(self, path: Path, relation_weights: Path | None = None) -> Graph:
+    def read(self, path: str | Path, relation_weights: Path | None = None) -> Graph:
         chosen = self.columns.split(",") if self.columns else None
         return read(
             path,
@@ -26,4 +42,5 @@ class Layout:
             delimiter=self.delimiter,
             header=self.header,
             relation_weights=relation_weights,
+            query=self.query,
         )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from focuse.cli.files import Layout
+from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, bars, emit, table
 from focuse.errors import printable
 from focuse.evaluation.confidence import Errors
@@ -23,15 +22,16 @@ SHORT = "Describe a graph and its leaks."
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="A graph (train, if --valid or --test are given).")],
-    valid: Annotated[Path | None, typer.Option(help="Validation triples.")] = None,
-    test: Annotated[Path | None, typer.Option(help="Test triples.")] = None,
+    file: Annotated[str, typer.Argument(help="A graph (train, if --valid or --test are given).")],
+    valid: Annotated[str | None, typer.Option(help="Validation triples.")] = None,
+    test: Annotated[str | None, typer.Option(help="Test triples.")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns to use, by heading or counted from 1.")] = None,
     weight_columns: Annotated[
         str | None, typer.Option(help="Several weight columns, by heading or counted from 1.")
     ] = None,
     delimiter: Annotated[str | None, typer.Option(help="Separator of a text file.")] = None,
     header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 is a header.")] = None,
+    query: Query = None,
     most: Annotated[int, typer.Option("--relations", help="Most relations to list.")] = 20,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
@@ -40,13 +40,14 @@ def command(
     With --valid or --test: what of them train gives away, and how well three guesses without a model predict their
     weights.
     """
-    layout = Layout(columns, delimiter, header, weight_columns)
+    layout = Layout(columns, delimiter, header, weight_columns, query)
     graphs = {name: layout.read(path) for name, path in (("valid", valid), ("test", test)) if path is not None}
     train = layout.read(file)
     facts = audit(train, graphs)
     # Without numbers there is nothing to guess.
     rows = {name: trivial_errors(train, graph) for name, graph in graphs.items() if train.weighted and graph.weighted}
-    emit({**facts.to_dict(), "trivial": _as_data(rows)}, describe(facts, most, rows), as_json)
+    text = "\n".join([describe(facts, most, rows), *(f"note: {note}" for note in train.notes)])
+    emit({**facts.to_dict(), "trivial": _as_data(rows), "notes": list(train.notes)}, text, as_json)
 
 
 def describe(facts: Audit, most: int, trivial: Mapping[str, Trivial] | None = None) -> str:

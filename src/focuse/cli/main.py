@@ -12,6 +12,7 @@ from focuse import __version__
 from focuse.cli import (
     calibrate,
     completion,
+    convert,
     datasets,
     demo,
     evaluate,
@@ -41,6 +42,7 @@ COMMANDS = (
     explain,
     weigh,
     serve,
+    convert,
     calibrate,
     inspect,
     demo,

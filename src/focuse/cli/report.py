@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from focuse.cli.files import Layout
+from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit
 
 NAME = "report"
@@ -16,12 +16,13 @@ SHORT = "One HTML page on a run."
 
 def command(
     run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
-    test: Annotated[Path | None, typer.Argument(help="Test triples [default: the run's own].")] = None,
+    test: Annotated[str | None, typer.Argument(help="Test triples [default: the run's own].")] = None,
     out: Annotated[Path | None, typer.Option(help="The page [default: RUN/report.html].")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns of TEST to use, by heading or counted from 1.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Separator of TEST.")] = None,
     header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 of TEST is one.")] = None,
     drawn_by: Annotated[str, typer.Option("--map", help="Map of entities: tsne, umap, pca or none.")] = "tsne",
+    query: Query = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, Json] = False,
@@ -32,7 +33,7 @@ def command(
     """
     from focuse.run import load
 
-    graph = None if test is None else Layout(columns, delimiter, header).read(test)
+    graph = None if test is None else Layout(columns, delimiter, header, query=query).read(test)
     target = run / "report.html" if out is None else out
     page = load(run, device).report(target, graph, map=drawn_by, progress=not quiet)
     emit({"report": str(page)}, f"report: {page}", as_json)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from focuse.cli.files import Layout
+from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit, table
 from focuse.errors import FocuseError
 from focuse.graph.weights import NORMALISERS
@@ -17,7 +17,7 @@ from focuse.ukge.rules import read_rules
 NAME = "rules"
 SHORT = "Infer triples by rules, and mine rules."
 
-File = Annotated[Path, typer.Argument(help="A graph with confidences in [0, 1].", show_default=False)]
+File = Annotated[str, typer.Argument(help="A graph with confidences in [0, 1].", show_default=False)]
 Columns = Annotated[str | None, typer.Option(help="Columns to use, by heading or counted from 1.")]
 Delimiter = Annotated[str | None, typer.Option(help="Separator of a text file.")]
 Header = Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 is a header.")]
@@ -45,18 +45,19 @@ def ground(
     columns: Columns = None,
     delimiter: Delimiter = None,
     header: Header = None,
+    query: Query = None,
     as_json: AsJson = False,
 ) -> None:
     """Ground rules over a graph and write the unseen triples that they infer, with their confidences."""
     wanted = read_rules(rules)
-    graph = Layout(columns, delimiter, header).read(file)
+    graph = Layout(columns, delimiter, header, query=query).read(file)
     found = grounding.ground(graph, wanted, minimum=minimum, limit=limit, normalize=normalize)
     inferred = grounding.collect(graph, found, keep_known)
     _note([one.note for one in found if one.note])
     if out is not None:
         if not len(inferred):
             raise FocuseError(f"{out}: nothing to write, the graph has every inferred triple; --keep-known writes them")
-        if out.exists() and out.samefile(file):
+        if out.exists() and Path(file).exists() and out.samefile(file):
             raise FocuseError(f"{out}: that is the graph itself; choose another --out")
         inferred.write(out)
     rows = [_figures(one) for one in found]
@@ -81,10 +82,11 @@ def mine(
     columns: Columns = None,
     delimiter: Delimiter = None,
     header: Header = None,
+    query: Query = None,
     as_json: AsJson = False,
 ) -> None:
     """Propose rules that hold in a graph: symmetric and inverse relations, transitivity, compositions."""
-    graph = Layout(columns, delimiter, header).read(file)
+    graph = Layout(columns, delimiter, header, query=query).read(file)
     found = mining.mine(
         graph,
         shapes=shape or mining.SHAPES,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from focuse.cli.files import Layout
+from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit
 from focuse.errors import FocuseError
 
@@ -15,22 +15,25 @@ NAME = "train"
 SHORT = "Learn a graph and write a run."
 NOT_SETTINGS = {"graph", "valid", "test", "valid_share", "test_share", "columns", "delimiter", "header"}
 NOT_SETTINGS |= {"relation_weights", "out", "config", "resume", "as_json", "quiet", "soft_logic", "rules"}
-NOT_SETTINGS |= {"weight_columns", "lower_columns", "lower_is_better", "false", "numbers", "callback", "track"}
+NOT_SETTINGS |= {"weight_columns", "lower_columns", "lower_is_better", "false", "numbers", "callback", "track", "query"}
 
 
 def command(
     context: typer.Context,
     graph: Annotated[
-        Path | None, typer.Argument(help="Head, relation, tail, weight: TSV, CSV (also .gz, .zst) or Parquet.")
+        str | None,
+        typer.Argument(
+            help="Head, relation, tail, weight: TSV, CSV (also .gz, .zst), Parquet, RDF, GraphML, or a data base."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write the run to.")] = None,
     config: Annotated[
         Path | None,
         typer.Option(help="TOML file of settings: a study's best.toml, a run's run.toml. Options override it."),
     ] = None,
-    valid: Annotated[Path | None, typer.Option(help="Validation triples [default: 10 % of GRAPH].")] = None,
+    valid: Annotated[str | None, typer.Option(help="Validation triples [default: 10 % of GRAPH].")] = None,
     test: Annotated[
-        Path | None, typer.Option(help="Test triples [default: 10 % of GRAPH, if no --valid is given either].")
+        str | None, typer.Option(help="Test triples [default: 10 % of GRAPH, if no --valid is given either].")
     ] = None,
     valid_share: Annotated[float, typer.Option(help="Share of GRAPH held out where no --valid is given.")] = 0.1,
     test_share: Annotated[float, typer.Option(help="Share held out where neither --valid nor --test is given.")] = 0.1,
@@ -44,6 +47,7 @@ def command(
     header: Annotated[
         bool | None, typer.Option("--header/--no-header", help="Whether line 1 is a header [default: by looking].")
     ] = None,
+    query: Query = None,
     relation_weights: Annotated[
         Path | None, typer.Option(help="File of relation and weight: one weight a relation instead of one an edge.")
     ] = None,
@@ -301,7 +305,7 @@ def _typed(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _train(graph: Path | None, out: Path | None, options: dict[str, Any], given: dict[str, Any], quiet: bool) -> Any:
+def _train(graph: str | None, out: Path | None, options: dict[str, Any], given: dict[str, Any], quiet: bool) -> Any:
     if graph is None or out is None:
         raise FocuseError("train needs a GRAPH and a folder: focuse train GRAPH --out RUN (or --resume RUN)")
     from focuse.run import train
@@ -321,7 +325,7 @@ def _train(graph: Path | None, out: Path | None, options: dict[str, Any], given:
         if "false" in read_toml(options["config"]).get("sources", {}) and not (options["false"] or taken):
             raise FocuseError(f"{options['config']}: that run learnt from false triples; give --false again")
     check_numbers(Settings.of(**given), options["numbers"] is not None)  # before a long file is read
-    layout = Layout(*(options[name] for name in ("columns", "delimiter", "header", "weight_columns")))
+    layout = Layout(*(options[name] for name in ("columns", "delimiter", "header", "weight_columns", "query")))
     weights = options["relation_weights"]
     valid, test = (None if options[name] is None else layout.read(options[name], weights) for name in ("valid", "test"))
     whole = layout.read(graph, weights)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from focuse.cli.files import Layout
+from focuse.cli.files import Layout, Query, shown
 from focuse.cli.output import Json, emit, table
 
 NAME = "tune"
@@ -17,11 +17,11 @@ SHOWN = 10
 
 
 def command(
-    graph: Annotated[Path, typer.Argument(help="Head, relation, tail, weight, as for train.")],
+    graph: Annotated[str, typer.Argument(help="Head, relation, tail, weight, as for train.")],
     out: Annotated[Path, typer.Option(help="Folder of the study; the same one goes on with it, or shares it.")],
-    valid: Annotated[Path | None, typer.Option(help="Validation triples [default: 10 % of GRAPH].")] = None,
+    valid: Annotated[str | None, typer.Option(help="Validation triples [default: 10 % of GRAPH].")] = None,
     test: Annotated[
-        Path | None, typer.Option(help="Test triples, known facts only [default: 10 %, if no --valid either].")
+        str | None, typer.Option(help="Test triples, known facts only [default: 10 %, if no --valid either].")
     ] = None,
     valid_share: Annotated[float, typer.Option(help="Share of GRAPH held out where no --valid is given.")] = 0.1,
     test_share: Annotated[float, typer.Option(help="Share held out where neither --valid nor --test is given.")] = 0.1,
@@ -31,6 +31,7 @@ def command(
     header: Annotated[
         bool | None, typer.Option("--header/--no-header", help="Whether line 1 is a header [default: by looking].")
     ] = None,
+    query: Query = None,
     relation_weights: Annotated[
         Path | None, typer.Option(help="File of relation and weight: one weight a relation instead of one an edge.")
     ] = None,
@@ -76,7 +77,7 @@ def command(
     options = {name: value for name, value in given.items() if value is not None}
     wanted = read_space(space, search or [], fixed or [], options)
     seconds = None if budget is None else parse_duration(budget)
-    layout = Layout(columns, delimiter, header, weight_columns)
+    layout = Layout(columns, delimiter, header, weight_columns, query)
     held = {
         name: None if path is None else layout.read(path, relation_weights)
         for name, path in (("valid", valid), ("test", test))
@@ -97,10 +98,10 @@ def command(
         progress=not quiet,
     )
     data = done.to_dict()
-    emit(data, _text(data, graph, numbers), as_json)
+    emit(data, _text(data, shown(graph), numbers), as_json)
 
 
-def _text(data: dict[str, Any], graph: Path, numbers: Path | None) -> str:
+def _text(data: dict[str, Any], graph: str, numbers: Path | None) -> str:
     """The best trials as a table, and what to do next."""
     ranked = sorted(data["trials"], key=lambda row: (row["state"] != "complete", -(row["valid_mrr"] or 0.0)))
     names = list(ranked[0]["searched"]) if ranked else []
@@ -122,6 +123,6 @@ def _text(data: dict[str, Any], graph: Path, numbers: Path | None) -> str:
     if data["best"]:
         lines.append(f"best: trial {data['best']['trial']}, validation MRR {data['best']['valid_mrr']:.4f}")
         more = [] if numbers is None else ["--numbers", str(numbers)]
-        asked = shlex.join(["focuse", "train", str(graph), *more, "--config", data["config"]])
+        asked = shlex.join(["focuse", "train", graph, *more, "--config", data["config"]])
         lines.append(f"next: {asked} --out RUN")
     return "\n".join(lines)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from focuse.cli.files import Layout
+from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit
 
 NAME = "weigh"
@@ -16,12 +16,15 @@ SHORT = "Weights, intervals and probabilities of given triples."
 
 def command(
     run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
-    triples: Annotated[Path, typer.Argument(help="Candidate triples, with or without weights.")],
+    triples: Annotated[str, typer.Argument(help="Candidate triples, with or without weights.")],
     coverage: Annotated[float, typer.Option(help="The share of weights that intervals hold.")] = 0.9,
     column: Annotated[
         str | None, typer.Option(help="One of the run's weight columns [default: its weight, or all columns merged].")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write all rows here (.tsv, .csv or .parquet).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write all rows here (.tsv, .csv, .parquet; RDF: .ttl, .nt, .nq, .trig).")
+    ] = None,
+    query: Query = None,
     columns: Annotated[
         str | None, typer.Option(help="Columns of the file to use, by heading or counted from 1.")
     ] = None,
@@ -36,12 +39,13 @@ def command(
 
     The first question to a run fits what is needed (about a minute for 200,000 edges) and stores it there.
     """
+    from focuse.graph.links import SUFFIXES
     from focuse.inference.answers import check_target
     from focuse.run import load
 
     if out is not None:
-        check_target(out)
-    graph = Layout(columns, delimiter, header).read(triples)
+        check_target(out, SUFFIXES)
+    graph = Layout(columns, delimiter, header, query=query).read(triples)
     found = load(run, device).weights(graph, coverage=coverage, column=column)
     if out is not None:
         found.write(out)

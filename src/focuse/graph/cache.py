@@ -34,15 +34,15 @@ from focuse.graph.columns import Columns
 from focuse.graph.graph import Graph
 from focuse.graph.vocabulary import Vocabulary
 
-FORMAT = 2  # one more whenever the layout of kept files changes, or what reading makes of the same bytes
+FORMAT = 3  # one more whenever the layout of kept files changes, or what reading makes of the same bytes
 GIGABYTES = 2.0  # kept at most, unless FOCUSE_GRAPH_CACHE says otherwise
 CHUNK_BYTES = 1 << 22  # hashed at a time by each thread
 # File times are coarse: a file changed so shortly ago might change again without showing it.
 UNSETTLED_NS = 2_000_000_000
 ABANDONED = 600.0  # seconds: no living process leaves its half-written file untouched for so long
 NOTES_KEPT = 30 * 86_400.0  # seconds: without its note a file is hashed once more
-HEADER = struct.Struct("<8s8Q?7xQ")
-MAGIC = b"focuseG\x02"
+HEADER = struct.Struct("<8s10Q?7xQ")
+MAGIC = b"focuseG\x03"
 ALIGNMENT = 64
 
 Array = npt.NDArray[Any]
@@ -205,8 +205,9 @@ def keep(graph: Graph, kept: Path, most: int) -> None:
     values = np.empty(0) if columns is None else columns.values.ravel()
     nothing = np.empty(0, np.int32), np.empty(0, np.uint8)
     headings = nothing if columns is None else _arrays(Vocabulary(columns.names))
-    arrays: list[Array] = [graph.weight, graph.head, graph.relation, graph.tail, *names, values, *headings]
-    lengths = [len(arrays[place]) for place in (0, 4, 5, 6, 7, 8, 9, 10)]
+    notes = _arrays(Vocabulary(graph.notes)) if graph.notes else nothing
+    arrays: list[Array] = [graph.weight, graph.head, graph.relation, graph.tail, *names, values, *headings, *notes]
+    lengths = [len(arrays[place]) for place in (0, 4, 5, 6, 7, 8, 9, 10, 11, 12)]
     places, size = _layout(lengths)
     if not make_room(kept.parent, most - size) or shutil.disk_usage(kept.parent).free < 2 * size:
         return
@@ -234,23 +235,25 @@ def load(kept: Path, check: bool = True) -> Graph | None:
         return None
     with suppress(OSError):  # says when it was last used; the time of the last change stays (see _stamp)
         os.utime(kept, ns=(time.time_ns(), kept.stat().st_mtime_ns))
-    weight, head, relation, tail, *names, values, ends, letters = arrays
+    weight, head, relation, tail, *names, values, ends, letters, note_ends, note_letters = arrays
     entities, relations = _vocabulary(*names[:2]), _vocabulary(*names[2:])
     headings = tuple(_vocabulary(ends, letters)) if len(ends) else ()
     columns = Columns(headings, values.reshape(-1, len(headings))) if headings else None
-    return Graph(head, relation, tail, weight, entities, relations, weighted=weighted, columns=columns)
+    notes = tuple(_vocabulary(note_ends, note_letters)) if len(note_ends) else ()
+    return Graph(head, relation, tail, weight, entities, relations, weighted=weighted, columns=columns, notes=notes)
 
 
 def _layout(lengths: Sequence[int]) -> tuple[list[tuple[Any, int, int]], int]:
     """Kind, length and place of each array of a file, and the file's size.
 
     `lengths` are those of the columns, of the entities' offsets and letters, of the relations', and of several
-    weights: their values, and the offsets and letters of their names.
+    weights: their values, and the offsets and letters of their names; then those of notes.
     """
     places = []
     end = HEADER.size
     columns = [(np.float64, lengths[0]), *[(np.int32, lengths[0])] * 3]
-    names = zip((np.int32, np.uint8, np.int32, np.uint8, np.float64, np.int32, np.uint8), lengths[1:], strict=True)
+    texts = (np.int32, np.uint8)
+    names = zip((*texts, *texts, np.float64, *texts, *texts), lengths[1:], strict=True)
     for kind, count in (*columns, *names):
         # Nothing is written for an empty one, so it must not reach behind the end.
         start = -(-end // ALIGNMENT) * ALIGNMENT if count else 0

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from focuse.errors import FocuseError, choose
 from focuse.graph.columns import Columns, merge_groups
+from focuse.graph.iris import BASE
 from focuse.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Graph:
     user's own units. `weighted` is False when the source had no numbers and every weight is 1 by convention.
     Where an edge has several numbers, `columns` holds them and `weight` is what they make together, in [0, 1].
     `lower_is_better` says that small weights are the strong ones (of several columns, each says so by itself).
+    `notes` are lines on what of the source was left out.
     """
 
     head: Ids
@@ -47,6 +49,7 @@ class Graph:
     weighted: bool = True
     columns: Columns | None = None
     lower_is_better: bool = False
+    notes: tuple[str, ...] = ()  # what of the source is not in it
 
     def __post_init__(self) -> None:
         lengths = {len(self.head), len(self.relation), len(self.tail), len(self.weight)}
@@ -188,9 +191,9 @@ class Graph:
             "relation": self.relations.take(self.relation),
             "tail": self.entities.take(self.tail),
         }
-        return pa.table({**names, **self._numbers()})
+        return pa.table({**names, **self.numbers()})
 
-    def _numbers(self) -> dict[str, pa.Array]:
+    def numbers(self) -> dict[str, pa.Array]:
         """Each weight column by its heading."""
         if self.columns is None:
             return {"weight": pa.array(self.weight)}
@@ -229,11 +232,14 @@ class Graph:
         )
         return graph
 
-    def write(self, path: str | Path) -> None:
-        """Write to .tsv, .csv or .parquet (text also as .gz or .zst), whole or not at all."""
+    def write(self, path: str | Path, base: str = BASE) -> None:
+        """Write to .tsv, .csv, .parquet, RDF (.nt, .nq, .ttl, .trig) or .graphml, whole or not at all.
+
+        Text also as .gz or .zst. In RDF, names that are no IRIs are minted from `base`.
+        """
         from focuse.graph.writing import write
 
-        write(self, Path(path))
+        write(self, Path(path), base)
 
 
 @dataclass(frozen=True)
@@ -288,8 +294,8 @@ def from_columns(
     """
     heads, kinds, tails = (_encoded(column) for column in (head, relation, tail))
     # Heads and tails in one go: every name that a block knows is looked up once, and the ids need no second pass.
-    ids, entities = _unified(heads + tails)
-    kind_ids, relations = _unified(kinds)
+    ids, entities = unified(heads + tails)
+    kind_ids, relations = unified(kinds)
     edges = sum(map(len, heads))
     if columns is not None:
         weight = columns.provisional()
@@ -310,7 +316,7 @@ def _encoded(column: Iterable[str] | pa.Array | pa.ChunkedArray) -> list[pa.Arra
     return [(block.dictionary_encode() if plain else block).cast(kind) for block in blocks if len(block)]
 
 
-def _unified(blocks: list[pa.Array]) -> tuple[Ids, Vocabulary]:
+def unified(blocks: list[pa.Array]) -> tuple[Ids, Vocabulary]:
     """Ids [n] and the distinct names of blocks that have a dictionary each."""
     if not blocks:
         return np.empty(0, np.int32), Vocabulary([])

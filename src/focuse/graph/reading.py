@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -16,11 +16,16 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
 from focuse.errors import FocuseError, nearest
+from focuse.graph.annotations import Options
 from focuse.graph.cache import remember
 from focuse.graph.columns import Columns
 from focuse.graph.diagnosis import MISSING, NOT_A_NUMBER, first_fault, weight_fault
 from focuse.graph.graph import Graph, from_columns, join
+from focuse.graph.graphml import is_graphml, read_graphml
+from focuse.graph.iris import BASE
 from focuse.graph.layout import Layout, detect
+from focuse.graph.rdf import rdf_kind, read_rdf
+from focuse.graph.sql import is_sql, read_sql
 from focuse.graph.tables import from_networkx, from_table, to_column
 from focuse.graph.vocabulary import Vocabulary
 
@@ -40,24 +45,38 @@ def read(
     delimiter: str | None = None,
     header: bool | None = None,
     relation_weights: Mapping[str, float] | str | Path | None = None,
+    query: str | None = None,
+    missing: float | str | None = None,
+    literals: str = "skip",
+    shorten: bool = False,
+    base: str = BASE,
     cache: bool = True,
 ) -> Graph:
     """Read a weighted graph: head, relation, tail and (optionally) weight.
 
-    `source` is a file (TSV, CSV, plain or gzip or zstd; Parquet), a pandas or polars frame, an Arrow table, a
-    NetworkX graph, or rows of tuples. Delimiter, header and compression are found by looking. `columns` names
-    the three or four columns to use, by heading or counted from 1. Without a weight column every weight is 1.
-    `weights` names several weight columns (or `columns` has more than four entries): then a number may be missing.
-    `relation_weights` gives one weight a relation instead: a dict, or a two-column file. A large file is kept
-    encoded in the cache, from where it comes at once the next time; `cache=False` leaves that alone.
+    `source` is a file (TSV, CSV, plain or gzip or zstd; Parquet; RDF; GraphML), a data base (sqlite:///…, duckdb:///…,
+    postgresql://…, with a `query`), a pandas or polars frame, an Arrow table, a NetworkX graph, or rows of tuples.
+    Delimiter, header and compression are found by looking. `columns` names the three or four columns to use, by heading
+    or counted from 1. Without a weight column every weight is 1. `weights` names several weight columns (or `columns`
+    has more than four entries): then a number may be missing. `relation_weights` gives one weight a relation instead: a
+    dict, or a two-column file. A large file is kept encoded in the cache, from where it comes at once the next time;
+    `cache=False` leaves that alone.
+
+    In RDF, `weights` names properties noted on triples (default: all that are numbers), `missing` is the weight of
+    facts without one (or 'drop'; also for GraphML), `literals='keep'` makes entities of literals, `shorten` keeps the
+    last part of IRIs, and `base` is what names were minted from.
 
     >>> read([("MLEngineer", "requiresSkill", "Python", 0.98), ("MLEngineer", "requiresSkill", "Perl", 0.13)])
     Graph(rows: 2 edges, 3 entities, 1 relations)
     """
     if isinstance(source, Graph):
         graph = source
+    elif is_sql(source):
+        graph = read_sql(source, query, columns, weights)  # never kept: a data base changes without a trace
     elif isinstance(source, str | os.PathLike):
-        graph = _read_file(Path(source), (columns, weights), delimiter, header, cache)
+        path = Path(source)
+        special = _linked_data(path, (columns, weights), missing, literals, shorten, base, cache)
+        graph = _read_file(path, (columns, weights), delimiter, header, cache) if special is None else special
     elif hasattr(source, "edges") and hasattr(source, "is_directed"):
         graph = from_networkx(source, weights)
     elif hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
@@ -74,15 +93,49 @@ def read(
     return graph if relation_weights is None else _weigh_relations(graph, relation_weights)
 
 
+def _linked_data(
+    path: Path,
+    chosen: Chosen,
+    missing: float | str | None,
+    literals: str,
+    shorten: bool,
+    base: str,
+    cache: bool,
+) -> Graph | None:
+    """The graph of an RDF or GraphML file; None for other files."""
+    graphml, rdf = is_graphml(path), rdf_kind(path)
+    if not graphml and rdf is None:
+        return None
+    _, packed, size = look_at(path)
+    columns, weights = chosen
+    if columns is not None or isinstance(weights, str):
+        raise FocuseError(f"{path}: it has no columns; name its weights in a list with weights (--weight-columns)")
+    names = None if weights is None else tuple(map(str, weights))
+    options = Options(names, literals, missing, shorten, base)
+
+    def fresh() -> Graph:
+        if graphml:
+            with open_bytes(path) as stream:
+                return read_graphml(path, stream, weights, missing)
+        return read_rdf(path, options, open_bytes)
+
+    return _kept(path, ("graphml" if graphml else rdf, options), fresh, size, packed) if cache else fresh()
+
+
 def _read_file(path: Path, chosen: Chosen, delimiter: str | None, header: bool | None, cache: bool) -> Graph:
     parquet, packed, size = look_at(path)
 
     def fresh() -> Graph:
         return _read_parquet(path, chosen) if parquet else _read_text(path, chosen, delimiter, header)
 
-    if not cache or size < (CACHED_BYTES // 4 if packed else CACHED_BYTES):
+    return _kept(path, (parquet, *chosen, delimiter, header), fresh, size, packed) if cache else fresh()
+
+
+def _kept(path: Path, options: Iterable[object], fresh: Callable[[], Graph], size: int, packed: bool) -> Graph:
+    """A graph from the cache, or `fresh` if its file is small."""
+    if size < (CACHED_BYTES // 4 if packed else CACHED_BYTES):
         return fresh()
-    return remember(path, (parquet, *chosen, delimiter, header), fresh)
+    return remember(path, options, fresh)
 
 
 def look_at(path: Path) -> tuple[bool, bool, int]:

@@ -52,21 +52,21 @@ def _several(names: Sequence[str], columns: Sequence[pa.ChunkedArray], where: st
     return found
 
 
-def names_in(column: pa.ChunkedArray, role: str, where: str) -> pa.ChunkedArray:
-    """Names [n] of a column, none of them empty."""
+def names_in(column: pa.ChunkedArray, role: str, where: str, first: int = 1) -> pa.ChunkedArray:
+    """Names [n] of a column, none of them empty; `first` is the number of its first row."""
     try:
         text = _cast(column, pa.string())
     except pa.ArrowException:
         raise FocuseError(f"{where}: the {role} column holds {column.type}, not names; convert it to text") from None
     bad = pc.fill_null(pc.equal(text, ""), True)
     if pc.any(bad).as_py():
-        row = pc.index(bad, True).as_py() + 1
+        row = pc.index(bad, True).as_py() + first
         raise FocuseError(f"{where}, row {row}: the {role} is empty; give it a name or remove the row")
     return text
 
 
 def numbers_in(
-    column: pa.ChunkedArray, where: str, may_miss: bool = False, role: str = "weight"
+    column: pa.ChunkedArray, where: str, may_miss: bool = False, role: str = "weight", first: int = 1
 ) -> npt.NDArray[np.float64]:
     """Numbers [n] of a column of any kind; with `may_miss`, empty ones and NaN are NaN."""
     if pa.types.is_boolean(column.type):
@@ -86,7 +86,7 @@ def numbers_in(
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         value = column[row].as_py()
-        raise FocuseError(f"{where}, row {row + 1}: {weight_fault('' if value is None else value, role)}")
+        raise FocuseError(f"{where}, row {row + first}: {weight_fault('' if value is None else value, role)}")
     return numbers
 
 

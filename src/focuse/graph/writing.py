@@ -1,4 +1,4 @@
-"""Writing a graph back to text or Parquet: whole or not at all."""
+"""Writing a graph back to text, Parquet, RDF or GraphML: whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,24 +15,41 @@ import pyarrow.parquet as pq
 
 from focuse.errors import FocuseError
 from focuse.graph.graph import Graph
+from focuse.graph.graphml import NOT_XML, graphml_lines
+from focuse.graph.iris import BASE
+from focuse.graph.rdf_writing import SUFFIXES, Triples, lines_of
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
+FORMS = (".tsv", ".csv", ".parquet", *SUFFIXES, ".graphml")
 CHUNK_ROWS = 1 << 17
 
 
-def write(graph: Graph, path: Path) -> None:
-    """The columns head, relation, tail, weight. TSV has no header and no quotes, CSV has both.
-
-    Several weights have a header in TSV, too: their names would be lost without.
-    """
+def check_form(path: Path) -> tuple[str, str | None]:
+    """The form that a file's name asks for and its compression; an error for others."""
     packed = COMPRESSION.get(path.suffix)
     kind = Path(path.stem).suffix if packed else path.suffix
-    if kind == ".parquet" and not packed:
+    if kind not in FORMS or (packed and kind == ".parquet"):
+        raise FocuseError(
+            f"{path}: cannot write {path.suffix or 'a file without suffix'}; use .tsv, .csv or .parquet, "
+            ".nt, .nq, .ttl or .trig (RDF), or .graphml"
+        )
+    return kind, packed
+
+
+def write(graph: Graph, path: Path, base: str = BASE) -> None:
+    """The columns head, relation, tail, weight. TSV has no header and no quotes, CSV has both.
+
+    Several weights have a header in TSV, too: their names would be lost without. In RDF weights are notes on triples,
+    and names that are no IRIs are minted from `base`.
+    """
+    kind, packed = check_form(path)
+    if kind == ".parquet":
         with replacing(path) as temporary:
             pq.write_table(graph.to_arrow(), temporary, compression="zstd")
         return
     if kind not in (".tsv", ".csv"):
-        raise FocuseError(f"{path}: cannot write {path.suffix or 'a file without suffix'}; use .tsv, .csv or .parquet")
+        _write_pieces(graph, path, kind, packed, base)
+        return
     if kind == ".tsv":
         _refuse(graph, path, "[\t\r\n]", "a tab or line end; write .csv or .parquet instead")
         _refuse(graph, path, "^\ufeff", "a byte order mark; write .csv or .parquet instead")
@@ -42,6 +59,21 @@ def write(graph: Graph, path: Path) -> None:
             arrow_csv.write_csv(graph.to_arrow(), stream)
         else:
             _write_tsv(graph, stream)
+
+
+def _write_pieces(graph: Graph, path: Path, kind: str, packed: str | None, base: str) -> None:
+    """RDF and GraphML, which name every entity once more often than they have edges."""
+    head, relation, tail = (pa.array(column) for column in (graph.head, graph.relation, graph.tail))
+    names = graph.entities.column, graph.relations.column
+    numbers = graph.numbers() if graph.weighted else {}
+    if kind == ".graphml":
+        _refuse(graph, path, NOT_XML, "a letter that XML cannot carry; write .csv or .parquet instead")
+        pieces = graphml_lines(head, relation, tail, names, numbers)
+    else:
+        pieces = lines_of(Triples(head, relation, tail, *names, numbers), kind, base)
+    with replacing(path) as temporary, pa.output_stream(str(temporary), compression=packed) as stream:
+        for piece in pieces:
+            stream.write(piece)
 
 
 def _write_tsv(graph: Graph, stream: pa.NativeFile) -> None:

@@ -13,11 +13,10 @@ import pyarrow as pa
 from focuse.errors import FocuseError, printable
 from focuse.evaluation.baselines import AnyIds, Floats
 from focuse.graph.graph import Graph
-from focuse.graph.writing import replacing
+from focuse.graph.links import SUFFIXES, write_links
 from focuse.inference.weigh import Weigher
 
 NUMBERS = ("expected", "typical", "low", "high", "probability")
-CHUNK_ROWS = 1 << 17
 SHOWN = 50  # rows that `print` shows
 
 
@@ -100,7 +99,7 @@ class Weighings(Sequence[Weighed]):
         return pa.table(columns | {"known": self.columns["known"].astype(bool)})
 
     def write(self, path: str | Path) -> None:
-        """Write to .tsv, .csv (with a header) or .parquet, whole or not at all."""
+        """Write to .tsv, .csv (with a header), .parquet or RDF (.ttl, .nt, …), whole or not at all."""
         write_table(self.to_arrow(), Path(path))
 
     def __str__(self) -> str:
@@ -136,33 +135,9 @@ def check_target(path: Path, suffixes: tuple[str, ...] = (".tsv", ".csv", ".parq
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """Write to .tsv, .csv (with a header) or .parquet, whole or not at all."""
-    import pyarrow.csv as arrow_csv
-    import pyarrow.parquet as pq
-
-    path = check_target(path)
-    with replacing(path) as temporary:
-        if path.suffix == ".parquet":
-            pq.write_table(table, temporary)
-        elif path.suffix == ".csv":
-            arrow_csv.write_csv(table, temporary)
-        else:
-            with pa.output_stream(str(temporary)) as stream:
-                _write_tsv(table, path, stream)
-
-
-def _write_tsv(table: pa.Table, path: Path, stream: pa.NativeFile) -> None:
-    """A heading, then lines without quotes, by hand: Arrow's writer quotes or refuses names."""
-    import pyarrow.compute as pc
-
-    stream.write(("\t".join(table.column_names) + "\n").encode())
-    for part in table.to_batches(CHUNK_ROWS):
-        columns = [column.cast(pa.string()).fill_null("") for column in part.columns]
-        named = [text for text, column in zip(columns, part.columns, strict=True) if pa.types.is_string(column.type)]
-        if any(pc.any(pc.match_substring_regex(column, "[\t\r\n]")).as_py() for column in named):
-            raise FocuseError(f"{path}: a name holds a tab or line end; write .csv or .parquet instead")
-        lines = pc.binary_join_element_wise(*columns, "\t")
-        stream.write(("\n".join(lines.to_pylist()) + "\n").encode())
+    """Write to .tsv, .csv (with a header) or .parquet, links also as RDF; whole or not at all."""
+    links = {"head", "relation", "tail"} <= set(table.column_names)
+    write_links(table, check_target(path, SUFFIXES if links else SUFFIXES[:3]))
 
 
 def answers(weigher: Weigher, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float) -> Weighings:

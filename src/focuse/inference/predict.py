@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError, printable
 from focuse.graph.graph import Graph
+from focuse.graph.links import SUFFIXES, write_links
+from focuse.inference.answers import check_target
 from focuse.inference.weigh import Weigher
 
 
@@ -60,6 +64,19 @@ class Predictions(list[Prediction]):
 
     def to_dict(self) -> dict[str, Any]:
         return {"predictions": [asdict(row) for row in self]}
+
+    def to_arrow(self) -> pa.Table:
+        """head, relation and tail, then every other field of `Prediction`, null where there is none."""
+        kinds = {"rank": pa.int64(), "known": pa.bool_(), **dict.fromkeys(("head", "relation", "tail"), pa.string())}
+        names = [each.name for each in fields(Prediction)]
+        order = ["head", "relation", "tail", *(name for name in names if name not in ("head", "relation", "tail"))]
+        return pa.table(
+            {name: pa.array([getattr(row, name) for row in self], kinds.get(name, pa.float64())) for name in order}
+        )
+
+    def write(self, path: str | Path) -> None:
+        """Write to .tsv, .csv (with a header), .parquet or RDF (.ttl, .nt, …), whole or not at all."""
+        write_links(self.to_arrow(), check_target(Path(path), SUFFIXES))
 
 
 def predict(
