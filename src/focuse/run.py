@@ -42,7 +42,12 @@ from focuse.ukge.inferring import with_inferred
 
 @dataclass
 class Run(DiscoveryMethods, ExplanationMethods):
-    """A trained model with everything it was made from. Made by `train` or `load`."""
+    """A trained model with everything it was made from. Made by `train` or `load`.
+
+    >>> run = train([(str(i % 8), "r", str(i % 9), i) for i in range(60)], epochs=1, dim=4, progress=False)
+    >>> run.evaluate().all.n, len(run.predict(head="3", relation="r", top=4))
+    (6, 4)
+    """
 
     settings: Settings
     splits: Splits
@@ -80,6 +85,7 @@ class Run(DiscoveryMethods, ExplanationMethods):
 
         `ties`: worst, mean or best. `protocol`: each side by itself ('sides') or both as one list ('joint').
         `candidates`: rank against so many sampled entities a side, not against all; a dear model's usual is 500.
+        `run.evaluate().delta_mrr` is how much better the heaviest tenth ranks than the lightest.
         """
         aligned = self.splits.test if test is None else held_out(test, self.settings, self.splits)
         if test is None and not len(aligned.graph) and not aligned.unseen.rows:
@@ -100,7 +106,7 @@ class Run(DiscoveryMethods, ExplanationMethods):
         """The best completions of a triple with one part left out, known facts marked.
 
         Each has the weight that it is expected to have if it is a fact with a 90 % interval, the probability that it
-        is one, and a confidence in [0, 1].
+        is one, and a confidence in [0, 1]: `run.predict(head="MLEngineer", relation="requiresSkill")[0].probability`.
         """
         graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph]
         return predict(self.engine, graphs, head, relation, tail, top, new_only, self.weigher(full=True))
@@ -229,6 +235,8 @@ def resume(
 
     `epochs` may raise the number of epochs of the run, `device` move it to another machine's (with other bits);
     `model` as of `load`; `callbacks` and `track` as of `train`: trackers of the run go on where nothing else is said.
+
+    >>> run = resume("runs/skills", epochs=100)  # doctest: +SKIP
     """
     store = Store.open(Path(folder))
     following = [*make_callbacks(callbacks), *(make_trackers(track) if track is not None else [])]
@@ -273,6 +281,8 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
     """A run from its folder, ready to evaluate and predict.
 
     `model` is the class of its model, where that is one of your own which cannot be imported here.
+
+    >>> load("runs/skills").predict(head="MLEngineer", relation="requiresSkill")  # doctest: +SKIP
     """
     store = Store.open(Path(folder))
     settings, splits, normaliser = store.fixed(model)

@@ -89,7 +89,14 @@ class Audit:
 
 
 def audit(graph: Graph, held_out: dict[str, Graph] | None = None) -> Audit:
-    """Describe a graph, and what of each held-out graph train already gives away."""
+    """Describe a graph, and what of each held-out graph train already gives away.
+
+    >>> from focuse.graph import read
+    >>> train, test = read([("a", "r", "b", 0.9), ("b", "r", "c", 0.2)]), read([("b", "r", "a", 0.8)])
+    >>> found = audit(train, {"test": test})
+    >>> found.edges, found.weight_max, found.leakage["test"].inverse_edge
+    (2, 0.9, 1)
+    """
     keys, group, count = np.unique(graph.keys, return_inverse=True, return_counts=True)
     low = np.full(len(keys), np.inf)
     high = np.full(len(keys), -np.inf)
@@ -173,7 +180,10 @@ def leakage(train: Graph, held_out: Graph) -> Leakage:
 
 
 def leaked(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
-    """Which rows (in train's ids) stand in train, or have an edge back there by any relation; bool [n]."""
+    """Which rows (in train's ids) stand in train, or have an edge back there by any relation; bool [n].
+
+    `run.splits.test.graph` is in train's ids; another graph comes to them by `graph.align(train).graph`.
+    """
     inverse = np.isin(_pairs(rows, reverse=True), _pairs(train)) & (rows.head != rows.tail)
     found: npt.NDArray[np.bool_] = np.isin(rows.keys, train.keys) | inverse
     return found

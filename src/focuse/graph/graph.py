@@ -37,6 +37,11 @@ class Graph:
     Where an edge has several numbers, `columns` holds them and `weight` is what they make together, in [0, 1].
     `lower_is_better` says that small weights are the strong ones (of several columns, each says so by itself).
     `notes` are lines on what of the source was left out.
+
+    >>> from focuse.graph import read
+    >>> graph = read([("a", "r", "b", 0.9), ("b", "r", "c", 0.2)])
+    >>> graph.tail.tolist(), graph.entities[graph.tail[1]], graph.weight.tolist()
+    ([1, 2], 'c', [0.9, 0.2])
     """
 
     head: Ids
@@ -86,7 +91,7 @@ class Graph:
         return len(self) - len(np.unique(self.keys))
 
     def select(self, rows: npt.NDArray[Any]) -> Graph:
-        """The same vocabularies with only `rows` (indices or a mask)."""
+        """The same vocabularies with only `rows` (indices or a mask): `graph.select(graph.weight > 0.5)`."""
         return replace(
             self,
             head=self.head[rows],
@@ -207,9 +212,11 @@ class Graph:
         }
 
     def to_pandas(self) -> pandas.DataFrame:
+        """A frame with the columns head, relation, tail and weight, or each weight by its heading."""
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
+        """As `to_pandas`, in polars."""
         import polars
 
         return polars.from_arrow(self.to_arrow())

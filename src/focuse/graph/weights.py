@@ -194,7 +194,13 @@ NORMALISERS: dict[str, type[Normaliser]] = {
 
 
 def fit_normaliser(name: str, graph: Graph) -> Normaliser:
-    """The normaliser called `name`, fitted on the training graph; its strong weights get the large shares."""
+    """The normaliser called `name`, fitted on the training graph; its strong weights get the large shares.
+
+    >>> from focuse.graph import read
+    >>> graph = read([("a", "hours", "b", 2), ("a", "hours", "c", 40), ("a", "hours", "d", 21)])
+    >>> fit_normaliser("relation", graph).transform(graph.weight, graph.relation).tolist()
+    [0.0, 1.0, 0.5]
+    """
     kind = NORMALISERS[choose("normaliser", name, NORMALISERS)]
     return LowerIsBetter.fit_as(kind, graph) if graph.lower_is_better else kind.fit(graph)
 
