@@ -27,6 +27,7 @@ from focuse.cli import (
     tune,
     weigh,
 )
+from focuse.cli.output import any_letter, warn
 from focuse.errors import FocuseError, Stopped
 
 # What a mistyped option raises. Typer brings its own click or uses the installed one; this is the right class of both.
@@ -82,6 +83,7 @@ def options(
 
 def run() -> None:
     """Run the command; what the user can mend is one line on stderr and exit code 2."""
+    any_letter()
     if completion.ASKED in os.environ:  # a shell, at a tab
         return completion.answer(typer.main.get_command(app))
     try:
@@ -89,16 +91,16 @@ def run() -> None:
         if code == 130:  # typer has swallowed a Ctrl-C
             raise KeyboardInterrupt
     except FocuseError as error:
-        print(f"focuse: {error}", file=sys.stderr)
+        warn(str(error))
         sys.exit(130 if isinstance(error, Stopped) else 2)
     except USAGE_ERROR as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # asked nothing: typer's message is the help itself
             print(error.format_message())
             sys.exit(2)
-        print(f"focuse: {error.format_message()} (see focuse {_asked(error)}--help)", file=sys.stderr)
+        warn(f"{error.format_message()} (see focuse {_asked(error)}--help)")
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        print("focuse: stopped", file=sys.stderr)
+        warn("stopped")
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

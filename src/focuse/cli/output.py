@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
@@ -14,6 +16,31 @@ Json = typer.Option("--json", help="Print one JSON object instead of text.")
 def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
     """Print `data` as JSON or `text` as it is."""
     typer.echo(json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False) if as_json else text)
+
+
+def warn(text: str) -> None:
+    """One line on stderr; on a terminal its beginning is red."""
+    name = "\x1b[1;31mfocuse:\x1b[0m" if in_colour(sys.stderr) else "focuse:"
+    print(f"{name} {text}", file=sys.stderr)
+
+
+def in_colour(stream: TextIO) -> bool:
+    """Only on terminals that can, and where nobody said NO_COLOR; FORCE_COLOR says it of pipes, too."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    # Old consoles of Windows print the codes; its Terminal says its name.
+    able = os.environ.get("TERM") != "dumb" and (sys.platform != "win32" or "WT_SESSION" in os.environ)
+    return able and stream.isatty()
+
+
+def any_letter() -> None:
+    """Let stdout and stderr carry every letter: a pipe on Windows and some terminals have none of Greek."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8" if sys.platform == "win32" and not stream.isatty() else None)
+            stream.reconfigure(errors="backslashreplace")
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -166,7 +166,7 @@ def content_hash(path: Path) -> str:
 def _by_note(note: Path, file: File) -> Graph | None:
     """The graph that a note speaks of. If it is as it was when the note was taken, only its length is looked at."""
     try:
-        key, *stamp = note.read_text("ascii").split()
+        key, *stamp = note.read_text(encoding="ascii").split()
         kept = note.with_name(f"{key}.graph")
         checked = tuple(map(int, stamp)) == _stamp(kept)
     except (OSError, ValueError):

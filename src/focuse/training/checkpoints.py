@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
 import tomllib
 from collections.abc import Iterator
@@ -245,7 +246,7 @@ class Store:
             save_tensors(
                 {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, temporary, metadata
             )
-            with temporary.open("rb") as file:
+            with temporary.open("r+b") as file:  # Windows flushes only what may be written
                 os.fsync(file.fileno())
 
 
@@ -255,8 +256,11 @@ def _read_tensors(path: Path, device: str) -> tuple[Tables, dict[str, str]]:
 
 
 def _aligned(table: torch.Tensor) -> torch.Tensor:
-    """A tensor where torch would have put it: products of vectors that lie elsewhere round otherwise."""
-    return table if table.data_ptr() % 64 == 0 else table.clone()
+    """A tensor where torch would have put it: products of vectors that lie elsewhere round otherwise.
+
+    On Windows never one that lies in the file itself, for a file in use cannot be replaced there.
+    """
+    return table if table.data_ptr() % 64 == 0 and sys.platform != "win32" else table.clone()
 
 
 @contextmanager

@@ -28,4 +28,4 @@ def interruptible(wanted: bool = True) -> Iterator[threading.Event]:
         yield event
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: it was not Python's

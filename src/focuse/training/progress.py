@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -127,4 +128,5 @@ def make_reporter(progress: bool | Reporter) -> Reporter:
         return Silent()
     if not isinstance(progress, bool | int):
         return progress
-    return Bar() if sys.stderr.isatty() else Lines()
+    plain = os.environ.get("TERM") == "dumb"  # it cannot go back to the beginning of a line
+    return Bar() if sys.stderr.isatty() and not plain else Lines()

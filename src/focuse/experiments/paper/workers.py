@@ -148,6 +148,7 @@ class _Worker:
             text=True,
             encoding="utf-8",
             start_new_session=True,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
             env=environment,
         )
         self.lock = threading.Lock()

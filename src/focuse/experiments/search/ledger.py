@@ -64,10 +64,10 @@ class Ledger:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+        os.close(self._lock)  # first: an open file cannot be removed on Windows
         # Left in the middle of a trial, the file stays: it is how the next process finds out.
         if not any(trial.user_attrs.get("worker") == self.worker for trial in self._in(TrialState.RUNNING)):
             self._file_of(self.worker).unlink(missing_ok=True)
-        os.close(self._lock)
 
     def _file_of(self, worker: str) -> Path:
         return self.folder / WORKERS / worker
