@@ -24,7 +24,7 @@ def run(small):
 
 
 def test_the_ten_lines_of_the_design(careers, tmp_path, capsys):
-    careers.write(tmp_path / "skills.tsv")
+    careers.select(np.arange(0, len(careers), 3)).write(tmp_path / "skills.tsv")  # a third of it shows as much
 
     graph = focuse.read(tmp_path / "skills.tsv")
     run = focuse.train(graph, model="complex", dim=20, epochs=2)
