@@ -53,3 +53,30 @@ def refused(command):
         return lines[0]
 
     return run
+
+
+@pytest.fixture
+def inside(capsys):
+    """`inside(…)`: what a command prints, without a process of its own, which takes seconds to start."""
+    from focuse.cli.main import app
+
+    def run(*arguments) -> str:
+        capsys.readouterr()
+        app([str(argument) for argument in arguments], standalone_mode=False)
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def refused_inside(inside, capsys):
+    """The one line that such a command is refused with; it has printed nothing."""
+    from focuse.errors import FocuseError
+
+    def run(*arguments) -> str:
+        with pytest.raises(FocuseError) as error:
+            inside(*arguments)
+        assert capsys.readouterr().out == ""
+        return str(error.value)
+
+    return run

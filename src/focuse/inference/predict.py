@@ -142,13 +142,18 @@ def _weights(
     if weigher is None or not len(shown):
         return {}
     head, relation, tail = (shown if name == missing else np.full(len(shown), value) for name, value in triples.items())
+    return {name: _or_none(column) for name, column in told_of(weigher, score, head, relation, tail).items()}
+
+
+def told_of(weigher: Weigher, score: Any, head: Any, relation: Any, tail: Any) -> dict[str, Any]:
+    """What is said of triples with their scores as answers, ids [n]: a column [n] a field of `Prediction`, or NaN."""
     columns = weigher.tell(head, relation, tail)
-    told = {name: _or_none(columns[name]) for name in ("low", "high", "probability")}
-    told["expected_weight"] = _or_none(columns["expected"])
+    told = {name: columns[name] for name in ("low", "high", "probability")}
+    told["expected_weight"] = columns["expected"]
     if weigher.engine.sided:  # maps from scores were fitted to the mean of both sides', not to the asked one's
         score = weigher.score(head, relation, tail)
     if weigher.calibration is not None or weigher.engine.model.confident:
-        told["confidence"] = weigher.confidence(score.astype(np.float64), relation).tolist()
+        told["confidence"] = weigher.confidence(score.astype(np.float64), relation)
     return told
 
 

@@ -10,12 +10,14 @@ import numpy as np
 from focuse.graph.graph import Graph
 from focuse.inference.asking import WeightMethods
 from focuse.inference.discovery.analogies import Analogies, find_analogies
+from focuse.inference.discovery.batch import Answers, Many, predict_many
 from focuse.inference.discovery.clusters import Clusters, find_clusters
 from focuse.inference.discovery.discover import LIMIT, Wish, at_rate, discover
 from focuse.inference.discovery.discoveries import Discoveries
 from focuse.inference.discovery.duplicates import Duplicates, find_duplicates
 from focuse.inference.discovery.likeness import check_measure
 from focuse.inference.discovery.neighbours import Neighbours, find_neighbours, index_of
+from focuse.inference.discovery.queries import read_queries
 from focuse.inference.discovery.scope import SAMPLE, Ids, Names, Scope, find_names, of_types
 
 
@@ -75,6 +77,29 @@ class DiscoveryMethods(WeightMethods):
         weigher = at_rate(self.weigher(full=True), base_rate)
         teller = None if column is None else self._column_weigher(column)
         return discover(self.engine, self._facts(), scope, weigher, wish, teller, progress)
+
+    def predict_many(
+        self,
+        queries: Any,
+        top: int = 10,
+        new_only: bool = False,
+        *,
+        among: Names = None,
+        weights: bool = True,
+        progress: bool = False,
+    ) -> Answers:
+        """What `predict` says to each of many half-known triples, scored in blocks.
+
+        `queries` is a file (TSV, CSV, Parquet), a frame or rows of head, relation and tail, one of them empty, '?' or
+        None. `among` takes answers from some entities only. Without `weights` answers have scores alone, which is much
+        faster. `write` makes a file: a row an answer, with the number of its query.
+
+        `run.predict_many([("Ward Nurse", "requires skill", None)], top=3)`
+        """
+        names = self.splits.train
+        asked = read_queries(queries, names)
+        many = Many(self.engine, self._facts()[:3], top, new_only, find_names(among, names.entities, "entity"))
+        return predict_many(many, asked, self.weigher(full=True) if weights else None, progress)
 
     def neighbours(
         self,

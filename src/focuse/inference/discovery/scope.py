@@ -139,6 +139,16 @@ def types_of(types: Any, names: Vocabulary) -> pa.Array:
     return kinds.take(pc.index_in(names.column, value_set=listed))
 
 
+def named(listed: Sequence[str] | None, path: Path | None) -> list[str] | None:
+    """Names given one by one and those of a file, None where neither is given."""
+    if path is None:
+        return list(listed) if listed else None
+    found = read_lines(path)
+    if not found:
+        raise FocuseError(f"{path}: no names; give one on each line")
+    return [*(listed or ()), *found]
+
+
 def read_lines(path: Path) -> list[str]:
     """The lines of a text file that are not blank, without their ends."""
     try:

@@ -1,0 +1,34 @@
+"""`focuse analogies`: A is to B as C is to what?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from focuse.cli.output import Json
+from focuse.cli.results import Device, Out, RunFolder, check_out, show
+
+NAME = "analogies"
+SHORT = "A is to B as C is to what?"
+
+
+def command(
+    run: Annotated[Path, RunFolder],
+    a: Annotated[str, typer.Argument(help="An entity.")],
+    b: Annotated[str, typer.Argument(help="One that is linked with it.")],
+    c: Annotated[str, typer.Argument(help="Another one like the first.")],
+    top: Annotated[int, typer.Option(help="How many answers.")] = 10,
+    method: Annotated[
+        str, typer.Option(help="relations (those that link A to B), or offset (nearest to B − A + C).")
+    ] = "relations",
+    out: Annotated[Path | None, Out] = None,
+    device: Annotated[str, Device] = "auto",
+    as_json: Annotated[bool, Json] = False,
+) -> None:
+    """Complete an analogy: A is to B as C is to what?"""
+    from focuse.run import load
+
+    check_out(out)
+    show(load(run, device).analogies(a, b, c, top, method=method), out, as_json, "answers")

@@ -1,0 +1,46 @@
+"""What commands that find something share: a file of all rows, or a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import typer
+
+from focuse.cli.output import emit
+
+RunFolder = typer.Argument(help="Folder that 'focuse train --out' made.")
+Out = typer.Option(help="Write all rows here (.tsv, .csv or .parquet).")
+LinksOut = typer.Option(help="Write all rows here (.tsv, .csv, .parquet; RDF: .ttl, .nt, .nq, .trig).")
+Device = typer.Option(help="auto, cpu or cuda.")
+
+
+class Result(Protocol):
+    """What can be shown, written and counted."""
+
+    def __len__(self) -> int: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+    def write(self, path: str | Path) -> None: ...
+
+
+def check_out(out: Path | None, links: bool = False) -> None:
+    """Raise where nothing could be written, before any work is done; `links` can be RDF too."""
+    if out is not None:
+        from focuse.graph.links import SUFFIXES
+        from focuse.inference.answers import check_target
+
+        check_target(out, SUFFIXES if links else SUFFIXES[:3])
+
+
+def show(found: Result, out: Path | None, as_json: bool, rows: str = "rows", count: int | None = None) -> None:
+    """Print what was found, or write it to a file and say so."""
+    if out is None:
+        emit(found.to_dict(), str(found), as_json)
+        return
+    found.write(out)
+    many = len(found) if count is None else count
+    notes = list(getattr(found, "notes", ()))
+    data: dict[str, Any] = {"out": str(out), rows.replace(" ", "_"): many, "notes": notes}
+    emit(data, "\n".join([f"{many:,} {rows} written to {out}", *notes]), as_json)

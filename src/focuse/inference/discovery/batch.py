@@ -1,0 +1,253 @@
+"""Answers to many half-known triples, scored in blocks: what `predict` says to each, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from focuse.engines import ReferenceEngine
+from focuse.errors import FocuseError, printable
+from focuse.evaluation.evaluate import known_facts
+from focuse.evaluation.known import Known
+from focuse.graph.graph import Graph
+from focuse.inference.answers import write_table
+from focuse.inference.discovery.blocks import check_finite
+from focuse.inference.discovery.pool import NOTHING
+from focuse.inference.discovery.queries import MISSING, PARTS, Queries
+from focuse.inference.discovery.scope import Ids
+from focuse.inference.discovery.watching import Watch, watched
+from focuse.inference.predict import Prediction, told_of
+from focuse.inference.surroundings import Table, find
+from focuse.inference.weigh import Weigher
+from focuse.models import Side
+
+SCORES_AT_ONCE = 1 << 22  # 16 MB; four times that on a GPU
+NUMBERS = ("expected_weight", "low", "high", "probability", "confidence")
+SHOWN = 100
+
+
+@dataclass(frozen=True)
+class Answer(Prediction):
+    """A prediction, and the number of the query that it answers, from 1."""
+
+    query: int = 0
+
+
+class Answers(Sequence[Answer]):
+    """Answers to many queries, query by query and best first, in columns [n]; `write` makes a file, `print` a table."""
+
+    def __init__(self, names: Graph, columns: dict[str, Any], queries: int) -> None:
+        self.names, self.columns, self.queries = names, columns, queries
+        self.notes: tuple[str, ...] = ()
+        self.stopped = False
+
+    def __len__(self) -> int:
+        return len(self.columns["query"])
+
+    @overload
+    def __getitem__(self, place: int) -> Answer: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Answer]: ...
+    def __getitem__(self, place: int | slice) -> Answer | list[Answer]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(*place.indices(len(self)))]
+        at = range(len(self))[place]
+        row = {name: column[at].item() for name, column in self.columns.items()}
+        made: dict[str, Any] = {name: row[name] for name in ("query", "rank", "score", "known")}
+        made |= {"head": self.names.entities[row["head"]], "tail": self.names.entities[row["tail"]]}
+        made["relation"] = self.names.relations[row["relation"]]
+        numbers = [name for name in ("weight", *NUMBERS) if name in row]
+        made |= {name: row[name] if np.isfinite(row[name]) else None for name in numbers}
+        return Answer(**made)
+
+    def __iter__(self) -> Iterator[Answer]:
+        return (self[place] for place in range(len(self)))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"queries": self.queries, "answers": [asdict(row) for row in self], "notes": list(self.notes)}
+
+    def to_arrow(self) -> pa.Table:
+        """query, rank, head, relation, tail, score, known, weight and what is told of each."""
+        columns: dict[str, Any] = {name: self.columns[name] for name in ("query", "rank")}
+        columns |= {"head": self.names.entities.take(self.columns["head"])}
+        columns |= {"relation": self.names.relations.take(self.columns["relation"])}
+        columns |= {"tail": self.names.entities.take(self.columns["tail"])}
+        columns |= {name: self.columns[name] for name in ("score", "known")}
+        numbers = [name for name in ("weight", *NUMBERS) if name in self.columns]
+        return pa.table(columns | {name: pa.array(self.columns[name], from_pandas=True) for name in numbers})
+
+    def write(self, path: str | Path) -> None:
+        """Write to .tsv, .csv (with a header) or .parquet, whole or not at all."""
+        write_table(self.to_arrow(), Path(path))
+
+    def __str__(self) -> str:
+        rows = self[:SHOWN]
+        names = [[printable(part) for part in (row.head, row.relation, row.tail)] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*names, strict=True)] if names else []
+        lines = [] if rows else ["nothing to predict"]
+        for row, parts in zip(rows, names, strict=True):
+            cells = "  ".join(f"{part:{width}}" for part, width in zip(parts, widths, strict=True))
+            mark = f"known, weight {row.weight:g}" if row.known else "new"
+            sure = "" if row.probability is None else f"  probability {row.probability:.2f}"
+            if not row.known and row.expected_weight is not None:
+                sure += f"  weight ≈ {row.expected_weight:<8.3g}"
+            lines.append(f"{row.query:>5} {row.rank:>4}  {cells}  {row.score:9.3f}{sure}  {mark}")
+        if len(self) > SHOWN:
+            lines.append(f"… {len(self) - SHOWN:,} more (--out FILE has all)")
+        return "\n".join([*lines, *self.notes])
+
+
+@dataclass
+class Many:
+    """How queries are answered: `top` of each, all or `new_only`, among all entities or some ids `among` [n].
+
+    Ranks are places among all completions, known ones too, or among those of `among`.
+    """
+
+    engine: ReferenceEngine
+    graphs: list[Graph]
+    top: int = 10
+    new_only: bool = False
+    among: Ids | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.top, bool) or not isinstance(self.top, int) or self.top < 1:
+            raise FocuseError(f"top {self.top!r}: give at least 1")
+
+    @cached_property
+    def known(self) -> Known:
+        return known_facts(self.graphs, self.engine.device)
+
+    def answer(self, queries: Queries, watch: Watch) -> dict[str, Any]:
+        """Columns [m] of the answers to queries [n]: query, rank, head, relation, tail, score, known and weight."""
+        asked = np.stack([queries.head, queries.relation, queries.tail])
+        whole = (asked != MISSING).all(0)
+        if self.new_only and whole.any():
+            row = int(np.flatnonzero(whole)[0]) + 1
+            raise FocuseError(
+                f"query {row}: a whole triple is shown, known or not; leave one part out to rank new ones"
+            )
+        missing = {part: asked[at] == MISSING for at, part in enumerate(PARTS)} | {"whole": whole}
+        parts = [self._group(asked, np.flatnonzero(rows), part, watch) for part, rows in missing.items()]
+        made = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        order = np.lexsort((made["rank"], made["query"]))
+        return self._with_facts({name: column[order] for name, column in made.items()})
+
+    def _group(self, asked: Ids, rows: Ids, missing: str, watch: Watch) -> dict[str, Any]:
+        """Answers to the queries `rows` that lack the same part, in blocks; 'whole' ones ask for their own place."""
+        names = self.graphs[0]
+        many = len(names.relations if missing == "relation" else names.entities)
+        size = max(1, SCORES_AT_ONCE * (4 if self.engine.device.type != "cpu" else 1) // max(many, 1))
+        found = [self._columns(asked, rows[:0], rows[:0], rows[:0], rows[:0], torch.empty(0), "tail")]
+        for start in range(0, len(rows), size):
+            if watch.stopped:
+                break
+            some = rows[start : start + size]
+            found.append((self._place if missing == "whole" else self._best)(asked[:, some], some, missing))
+            watch.advance(len(some))
+        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+
+    @torch.no_grad()
+    def _best(self, asked: Ids, rows: Ids, missing: str) -> dict[str, Any]:
+        """The best completions of a block of queries [3, B]."""
+        head, relation, tail = (torch.from_numpy(ids).to(self.engine.device) for ids in asked)
+        scores = self._scores(head, relation, tail, missing)
+        check_finite(scores.amax(1))
+        value, place = best_of(scores, self.top + self._spare(head, relation, tail, missing))
+        shown = value > NOTHING
+        if self.new_only:
+            ends = {"head": head[:, None], "relation": relation[:, None], "tail": tail[:, None], missing: place}
+            shown &= ~self.known.contains(*(ends[part].expand_as(place) for part in PARTS))
+        shown &= shown.cumsum(1) <= self.top
+        row, column = torch.nonzero(shown, as_tuple=True)
+        which, rank = row.cpu().numpy(), column.cpu().numpy() + 1
+        return self._columns(asked, rows, which, place[row, column].cpu().numpy(), rank, value[row, column], missing)
+
+    @torch.no_grad()
+    def _place(self, asked: Ids, rows: Ids, missing: str) -> dict[str, Any]:
+        """Where whole triples stand among their tails."""
+        head, relation, tail = (torch.from_numpy(ids).to(self.engine.device) for ids in asked)
+        scores = self.engine.score_all(head, relation, "tail")
+        check_finite(scores.amax(1))
+        mine = scores.gather(1, tail[:, None])
+        before = torch.arange(scores.shape[1], device=scores.device)[None] < tail[:, None]  # of equal ones these
+        rank = (scores > mine).sum(1) + ((scores == mine) & before).sum(1) + 1
+        return self._columns(asked, rows, np.arange(len(rows)), asked[2], rank.cpu().numpy(), mine[:, 0], "tail")
+
+    def _scores(self, head: Tensor, relation: Tensor, tail: Tensor, missing: str) -> Tensor:
+        """Of every completion, [B, E] or [B, R]; −∞ for entities that are not wanted."""
+        engine = self.engine
+        if missing == "relation":
+            many = len(self.graphs[0].relations)
+            every = torch.arange(many, device=engine.device).repeat(len(head))
+            return engine.score(head.repeat_interleave(many), every, tail.repeat_interleave(many)).view(-1, many)
+        side: Side = "head" if missing == "head" else "tail"
+        scores = engine.score_all(tail if side == "head" else head, relation, side)
+        if self.among is not None:
+            others = torch.ones(scores.shape[1], dtype=torch.bool, device=engine.device)
+            others[torch.from_numpy(self.among).to(engine.device)] = False
+            scores = scores.masked_fill(others, NOTHING)
+        return scores
+
+    def _spare(self, head: Tensor, relation: Tensor, tail: Tensor, missing: str) -> int:
+        """How many known answers a query of the block has at most, where those are left out."""
+        if not self.new_only:
+            return 0
+        if missing == "relation":
+            return len(self.graphs[0].relations)
+        side: Side = "head" if missing == "head" else "tail"
+        first, behind = self.known.answers(self.known.query(tail if side == "head" else head, relation), side)
+        return int((behind - first).max())
+
+    def _columns(
+        self, asked: Ids, rows: Ids, which: Ids, answers: Ids, rank: Ids, score: Tensor, missing: str
+    ) -> dict[str, Any]:
+        ends = {part: asked[at][which] for at, part in enumerate(PARTS)} if len(which) else dict.fromkeys(PARTS, which)
+        return {"query": rows[which] + 1, "rank": rank, **ends, missing: answers, "score": score.cpu().numpy()}
+
+    def _with_facts(self, made: dict[str, Any]) -> dict[str, Any]:
+        """The same with what the graph has: whether each is known, and its strongest weight."""
+        names = self.graphs[0]
+        keys = names.keys_of(made["head"], made["relation"], made["tail"])
+        rows = [graph.select(np.isin(graph.keys, keys)) for graph in self.graphs]
+        facts = Table.of(np.concatenate([row.keys for row in rows]), np.concatenate([row.weight for row in rows]))
+        strongest = facts.get("least" if names.lower_is_better else "greatest", keys, np.nan)
+        return {**made, "known": find(facts.keys, keys)[1], "weight": strongest}
+
+
+def best_of(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """The `top` largest of each row and their places, [B, E] -> [B, n] each; equal ones by place."""
+    top = min(top, scores.shape[1])
+    value, place = torch.topk(scores, top, dim=1)
+    place, by_place = torch.sort(place, dim=1)
+    value, order = torch.sort(value.gather(1, by_place), dim=1, descending=True, stable=True)
+    place = place.gather(1, order)
+    # Where the last one ties with some that did not fit in, any of them may have come.
+    least = value[:, -1:]
+    tied = torch.nonzero((scores == least).sum(1) > (value == least).sum(1))[:, 0]
+    if len(tied):
+        whole, where = torch.sort(scores[tied], dim=1, descending=True, stable=True)
+        value[tied], place[tied] = whole[:, :top], where[:, :top]
+    return value, place
+
+
+def predict_many(many: Many, queries: Queries, weigher: Weigher | None = None, progress: bool = False) -> Answers:
+    """The best answers to every query; with a `weigher` also what each would weigh, and how probable it is."""
+    with watched("answering queries", len(queries), progress) as watch:
+        made = many.answer(queries, watch)
+        stopped, share = watch.stopped, watch.share
+    if weigher is not None and len(made["query"]):
+        made |= told_of(weigher, made["score"], made["head"], made["relation"], made["tail"])
+    found = Answers(many.graphs[0], made, len(queries))
+    if stopped:
+        found.stopped = True
+        found.notes = (f"stopped after {share:.0%} of the queries",)
+    return found
