@@ -280,3 +280,38 @@ def test_types_of_entities(plain: focuse.Run, tmp_path: Any) -> None:
     prefixed = run.discover(head_types="b", tail_types="a", anywhere=True, top=10**6)
     assert len(prefixed) == 7 * 9
     assert {row.head[0] for row in prefixed} == {"b"}
+
+
+@pytest.mark.slow
+def test_where_surroundings_have_a_say_the_pool_is_ordered_by_them() -> None:
+    """The best of each relation by score, then by probability: as if that pool were all there is."""
+
+    random = np.random.default_rng(0)
+    factors, kinds = random.normal(size=(60, 4)), random.normal(size=(3, 4))
+    fit = np.einsum("hk,rk,tk->hrt", factors, kinds, factors).ravel()
+    chosen = random.choice(np.argsort(-fit)[:3200], 1600, replace=False)
+    ends = np.unravel_index(chosen, (60, 3, 60))
+    weights = 1 / (1 + np.exp(-fit[chosen]))
+    rows = [(f"e{h}", f"r{r}", f"e{t}", w) for h, r, t, w in zip(*ends, weights, strict=True)]
+    run = trained(rows, model="complex")
+    weigher = run.weigher(full=True)
+    assert weigher.estimator is not None
+    assert weigher.estimator.forests
+    expected = brute(run)
+    found = run.discover(top=10**6)
+    assert {row[2:] for row in rows_of(run, found)} == {row[2:] for row in expected}
+    chances = [row[0] for row in rows_of(run, found)]
+    assert chances == sorted(chances, reverse=True)
+    assert np.allclose(chances, [row[0] for row in expected])
+    pooled = []
+    for kind in range(3):
+        of_kind = sorted((row for row in expected if row[3] == kind), key=lambda row: -row[1])
+        pooled += of_kind[:40]
+    few = run.discover(top=50, pool=40)
+    assert few.weighed == 120
+    best = sorted((row[0] for row in pooled), reverse=True)[:50]
+    assert np.allclose([row[0] for row in rows_of(run, few)], best)
+    assert {row[2:] for row in rows_of(run, few)} <= {row[2:] for row in pooled}
+    # The surroundings do change the order: by score alone it would be another one.
+    alone = sorted((row for row in expected if row[3] == 0), key=lambda row: -row[1])
+    assert [row[0] for row in alone] != sorted((row[0] for row in alone), reverse=True)
