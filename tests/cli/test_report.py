@@ -11,12 +11,16 @@ def test_the_page_lies_in_the_run_or_where_it_is_wanted(command, trained, tmp_pa
     folder = shutil.copytree(trained.folder, tmp_path / "run")  # others look into the first one
     done = command("report", folder, tmp_path / "test.tsv", "--json", check=True)
     assert json.loads(done.stdout) == {"report": str(folder / "report.html")}
-    own, other = (path.read_text() for path in (tmp_path / "page.html", folder / "report.html"))
+    own, other = (path.read_text(encoding="utf-8") for path in (tmp_path / "page.html", folder / "report.html"))
     assert own.startswith("<!DOCTYPE html>")
     assert own != other
-    assert done.stderr == ""
+    assert "test triples" in done.stderr.splitlines()[0]
+    assert command("report", folder, "--map", "none", "--quiet", check=True).stderr == ""
+    assert "Map of entities" in own
+    assert "Map of entities" not in (folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_refused(refused, trained, tmp_path):
     assert "not a run" in refused("report", tmp_path / "nowhere")
+    assert "choose one of tsne, umap, pca, none" in refused("report", trained.folder, "--map", "tsn")
     assert "is a folder" in refused("report", trained.folder, "--out", tmp_path)

@@ -7,7 +7,22 @@ from typing import Any
 
 import pytest
 
-from focuse.reports.page import download, heading, numbered, page, paragraph, picture, settings_details, table
+from focuse.reports.page import (
+    Markup,
+    bullets,
+    code,
+    download,
+    figure,
+    folded,
+    grouped,
+    heading,
+    numbered,
+    page,
+    paragraph,
+    picture,
+    settings_details,
+    table,
+)
 
 EVIL = "\"><script>alert(1)</script>&amp; 'q'"
 
@@ -18,6 +33,10 @@ EVIL = "\"><script>alert(1)</script>&amp; 'q'"
         heading(EVIL),
         paragraph(EVIL),
         numbered([EVIL]),
+        bullets([EVIL]),
+        code(EVIL, "x"),
+        figure([], EVIL),
+        folded(EVIL, ""),
         table(["x"], [[EVIL]]),
         table([EVIL], [["x"]]),
         settings_details("x", {EVIL: 1}),
@@ -34,7 +53,35 @@ def test_texts_stay_texts(piece: str, read_page: Any) -> None:
 
 def test_numbers_stand_right_and_words_left() -> None:
     found = table(["a", "b", "c"], [["x", "y", "1"]], words=2)
-    assert re.findall("<td[^>]*>", found) == ["<td>", "<td>", '<td class="n">']
+    assert re.findall("<t[dh] ?[^>]*>", found.split("<tbody>")[1]) == ['<th scope="row">', "<td>", '<td class="n">']
+    assert re.findall("<th ?[^>]*>", found.split("<tbody>")[0])[-1] == '<th scope="col" class="n">'
+
+
+def test_what_a_table_is_called_is_said_to_all(read_page: Any) -> None:
+    found = table(["a"], [["x"]], caption=EVIL, sortable=True)
+    read = read_page(found)
+    assert EVIL in read.texts
+    assert ("aria-label", EVIL) in read.attributes
+    assert ("class", "sortable") in read.attributes
+    assert "thead" not in read_page(table([], [["x"]])).tags
+
+
+def test_a_name_that_repeats_is_heard_but_not_seen(read_page: Any) -> None:
+    cells = grouped([["<b>", "1"], ["<b>", "2"], ["c", "3"]])
+    read = read_page(table(["", "n"], cells))
+    assert read.texts.count("<b>") == 2
+    assert read.tags.count("span") == 1
+
+
+def test_only_markup_is_taken_as_it_is(read_page: Any) -> None:
+    read = read_page(table(["a", "b"], [["<i>x</i>", Markup("<i>y</i>")]]))
+    assert read.tags.count("i") == 1
+    assert "<i>x</i>" in read.texts
+
+
+def test_headings_can_be_linked_to() -> None:
+    assert heading("What – is it?") == '<h2 id="what-is-it">What – is it?</h2>\n'
+    assert "id=" not in heading("What", 3)
 
 
 def test_two_pictures_share_no_id() -> None:

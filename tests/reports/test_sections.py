@@ -7,10 +7,11 @@ import pytest
 
 import focuse
 from focuse.evaluation.order import number
+from focuse.inference.predict import Prediction
 from focuse.reports.gathered import Gathered, gather
 from focuse.reports.links import links
 from focuse.reports.ranking import order, ranking, scores, suggestions
-from focuse.reports.weights import columns, intervals, probabilities, weights
+from focuse.reports.weights import columns, intervals, probabilities, promises, weights
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +38,12 @@ def test_order_and_suggestions(run: focuse.Run, figures: Gathered, read_page: An
     for name, one in (("one relation", evaluation.order.relation), ("one query", evaluation.order.query)):
         assert [name, number(one.share), f"{one.pairs:,}"] in told
     assert ["w", number(evaluation.order.ndcg.linear), number(evaluation.order.chance.linear)] in told
-    told = rows(read_page(suggestions(run, figures)), 5)
-    for found in evaluation.suggestions.first:
-        values = (found.weight, found.possible, found.precision, found.mean_weight)
-        assert [str(found.n), *map(number, values)] in told
+    told = rows(read_page(suggestions(run, figures)), 6)
+    for name, one in {"complex": evaluation, **figures.baselines}.items():
+        assert one.suggestions is not None
+        for found in one.suggestions.first:
+            values = (found.weight, found.possible, found.precision, found.mean_weight)
+            assert [name, str(found.n), *map(number, values)] in told
 
 
 def test_weights_stand_above_the_trivial_rows(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
@@ -67,7 +70,33 @@ def test_intervals_and_probabilities(run: focuse.Run, figures: Gathered, read_pa
     read = read_page(probabilities(run, figures))
     for name, found in figures.probabilities.rows.items():
         assert [name, number(found.brier), number(found.ece)] in rows(read, 3)
-    assert read.tags.count("svg") == 1
+    assert [text for text in read.texts if text in CHARTS] == list(CHARTS)
+    (promised, held), *more = promises(run, figures)
+    told = run.weigh(coverage=promised).intervals
+    assert told is not None
+    assert held == pytest.approx(next(iter(told.rows.values())).coverage)
+    shares = [held, *(held for _, held in more)]
+    assert shares == sorted(shares)
+
+
+CHARTS = ("Reliability", "Triples by probability, after")
+
+
+def test_which_guess_without_a_model_is_beaten(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
+    assert figures.evaluation is not None
+    text = " ".join(read_page(ranking(run, figures)).texts)
+    for name, one in figures.baselines.items():
+        verb = "beats" if figures.evaluation.all.mrr > one.all.mrr else "does not beat"
+        assert f"complex {verb} {name}: an MRR of {figures.evaluation.all.mrr:.3f} to {one.all.mrr:.3f}." in text
+    worse = replace(figures, evaluation=next(iter(figures.baselines.values())), baselines={"me": figures.evaluation})
+    beaten = figures.evaluation.all.mrr < worse.evaluation.all.mrr  # type: ignore[union-attr]
+    assert ("complex beats me" in ranking(run, worse)) == beaten
+    assert figures.weights is not None
+    text = " ".join(read_page(weights(run, figures)).texts)
+    rows = figures.weights.table.rows
+    best = min(row["positives"].errors.mae for name, row in rows.items() if name not in figures.weights.table.trivial)
+    mean = rows["relation mean"]["positives"].errors.mae
+    assert f"{'beats' if best < mean else 'does not beat'} the relation mean: off by {best:.4g}" in text
 
 
 def test_every_column_has_its_errors(read_page: Any) -> None:
@@ -81,10 +110,17 @@ def test_every_column_has_its_errors(read_page: Any) -> None:
 
 
 def test_links(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
-    told = rows(read_page(links(run, figures)), 4)
-    for some in figures.links:
-        for row in some:
-            assert [row.head, row.relation, row.tail, f"{row.score:.3f}"] in told
+    told = rows(read_page(links(run, figures)), 7)
+    assert figures.links
+    for row in figures.links:
+        assert row.low is not None
+        assert row.high is not None
+        weight = [f"{row.probability:.3g}", f"{row.expected_weight:.3g}", f"{row.low:.3g} to {row.high:.3g}"]
+        assert [row.head, row.relation, row.tail, f"{row.score:.3f}", *weight] in told
+    unsure = [Prediction(1, "a", "r", "b", 2.0, False, None)]
+    texts = read_page(links(run, replace(figures, links=unsure))).texts
+    assert "probability" not in texts
+    assert "–" not in texts
 
 
 def test_nothing_to_say(run: focuse.Run, figures: Gathered) -> None:

@@ -10,9 +10,11 @@ from focuse.reports.training import columns, curves, sharpness
 from focuse.training.sharpness import Look
 
 
-def paths(svg: str) -> list[int]:
-    """Points of each drawn curve (a line of the axes, not a tick)."""
-    return [len(re.findall("[ML] ", path)) for path in re.findall(r'<g id="line2d_\d+">\s*<path d="([^"]+)"', svg)]
+def points(charts: list[str]) -> dict[str, int]:
+    """Title of each chart and the points of its line."""
+    titles = [re.findall(r'<text class="title"[^>]*>([^<]+)', chart)[0] for chart in charts]
+    lines = [len(re.findall("[ML]", re.findall(r'<path class="line [^"]+" d="([^"]+)"', chart)[0])) for chart in charts]
+    return dict(zip(titles, lines, strict=True))
 
 
 @pytest.mark.parametrize("key", ["valid_mrr", "valid_mse", None])
@@ -21,9 +23,12 @@ def test_curves(key: str | None) -> None:
     if key:
         for row in history[1::2]:
             row[key] = 0.1 * row["epoch"] + (0.3 if row["epoch"] == 4 else 0)
-    drawn = paths(curves(history))
-    assert 7 in drawn
-    assert (3 in drawn) == (key is not None)
+    drawn = points(curves(history))
+    name = {"valid_mrr": "Validation MRR", "valid_mse": "Validation MSE"}.get(key or "")
+    assert drawn == {"Loss": 7} | ({name: 3} if name else {})
+    for epoch, row in enumerate(history):
+        row["beta"] = 1 - epoch / 6
+    assert points(curves(history)) == drawn | {"β": 7}
     assert curves(history) == curves(history)
 
 

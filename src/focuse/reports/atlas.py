@@ -74,7 +74,12 @@ def atlas(run: Reported, figures: Gathered) -> str:
     if method != "pca":
         told += " Distances between groups, and their sizes, mean little."
     key = legend({str(number): isolated(name) for number, name in coloured.names.items()})
-    return heading("Map of entities") + paragraph(text + coloured.text) + key + figure([drawn], told)
+    return (
+        heading("Map of entities")
+        + paragraph(text + coloured.text)
+        + key
+        + figure([f'<div class="map" tabindex="0">{drawn}</div>'], told)
+    )
 
 
 def _directions(vectors: Floats) -> Floats:
@@ -200,15 +205,25 @@ def _draw(names: Sequence[str], places: Floats, coloured: Coloured, degree: Ids)
             for one in np.flatnonzero(coloured.kind == number).tolist()
         )
         groups.append(f'<g class="dot f{number}">{dots}</g>')
+    first = _candidates(coloured.kind)
     labels = "".join(
         f'<text class="halo" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
-        for text, x, y in labelled(names[:LABELS], places[:LABELS])
+        for text, x, y in labelled([names[one] for one in first], places[first])
     )
     told = f"Map of {len(names):,} entities, coloured by: {'; '.join(coloured.names.values())}"
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{escape(told)}">'
         f"<title>{escape(told)}</title>{''.join(groups)}{labels}</svg>"
     )
+
+
+def _candidates(kind: Ids) -> Ids:
+    """Entities that may be labelled: of the most connected of each colour [n] in turn."""
+    order = np.argsort(kind, kind="stable")
+    count = np.bincount(kind)
+    turn = np.empty(len(kind), np.int64)
+    turn[order] = np.arange(len(kind)) - np.repeat(np.cumsum(count) - count, count)
+    return np.argsort(turn, kind="stable")[:LABELS]
 
 
 def labelled(names: Sequence[str], places: Floats) -> list[tuple[str, float, float]]:

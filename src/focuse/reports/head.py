@@ -71,7 +71,7 @@ def _weighed(run: Reported, figures: Gathered) -> list[str]:
     if found is None or best is None:
         return []
     mean = found.table.rows[RELATION_MEAN]["positives"].errors.mae
-    lines = [f"Predicted weights are off by {best[1]:.3g} on average; the relation's mean is by {mean:.3g}."]
+    lines = [f"Predicted weights are off by {best[1]:.3g} on average, the relation's mean by {mean:.3g}."]
     if found.intervals is not None:
         held = next(iter(found.intervals.rows.values())).coverage
         lines.append(
@@ -105,7 +105,7 @@ def tiles(run: Reported, figures: Gathered) -> list[tuple[str, str, str]]:
         if weights.intervals is not None:
             held = next(iter(weights.intervals.rows.values())).coverage
             shown.append(
-                (f"{percent(weights.intervals.coverage)} intervals hold", percent(held, 1), "of test's weights")
+                (f"{percent(weights.intervals.coverage)} intervals", percent(held, 1), "of test's weights held")
             )
     if figures.probabilities is not None:
         last = list(figures.probabilities.rows.values())[-1]

@@ -73,11 +73,9 @@ def table(
     told = f"<caption>{escape(caption)}</caption>" if caption else ""
     region = f' role="region" aria-label="{escape(caption)}"' if caption else ""
     top = "".join(f'<th scope="col"{_side(place, words)}>{_text(head)}</th>' for place, head in enumerate(heads))
+    top = f"<thead><tr>{top}</tr></thead>" if heads else ""
     body = "\n".join(f"<tr>{_cells(row, words)}</tr>" for row in rows)
-    return (
-        f'<div class="scroll" tabindex="0"{region}><table{kind}>{told}\n<thead><tr>{top}</tr></thead>\n'
-        f"<tbody>{body}</tbody></table></div>\n"
-    )
+    return f'<div class="scroll" tabindex="0"{region}><table{kind}>{told}\n{top}\n<tbody>{body}</tbody></table></div>\n'
 
 
 def _side(place: int, words: int) -> str:
@@ -122,8 +120,10 @@ def bullets(items: Sequence[str]) -> str:
 
 
 def code(text: str, label: str) -> str:
-    """Text to copy, as it is; where scripts run, a button does it."""
-    return f'<div class="code"><pre aria-label="{escape(label)}" tabindex="0">{escape(text)}</pre></div>\n'
+    """Text to copy, as it is; where scripts run, a button does it. A long one of short lines stands in columns."""
+    lines = text.splitlines()
+    many = ' class="many"' if len(lines) > 15 and max(map(len, lines)) < 80 else ""
+    return f'<div class="code"><pre{many} aria-label="{escape(label)}" tabindex="0">{escape(text)}</pre></div>\n'
 
 
 def figure(pictures: Sequence[str], caption: str = "") -> str:

@@ -57,15 +57,15 @@ def relations(run: Reported, figures: Gathered) -> str:
     text += ", the most frequent first." if len(rows) > 1 else "."
     if tested:
         text += (
-            " MRR asks for the tail, or for the head. Coverage and Brier score (0 is sure and right, 0.25 a coin) "
-            f"need {ENOUGH} facts of test."
+            " MRR asks for the tail, or for the head. Weights are off by so much on average, and so is the relation's "
+            "mean in their place. Coverage is the share of weights within their intervals. It and the Brier score of "
+            f"probabilities (0 is sure and right, 0.25 a coin) need {ENOUGH} facts of test."
         )
-    if len(rows) > 1:
-        text += " A click on a heading sorts."
     shown = table(heads, cells[:SHOWN], caption=_caption(len(rows)), sortable=len(rows) > 1)
     rest = table(heads, cells[SHOWN:], caption="The other relations", sortable=True) if len(rows) > SHOWN else ""
     more = folded(f"The other {len(rows) - SHOWN:,} relations", rest) if rest else ""
-    return heading("By relation") + paragraph(text) + shown + more
+    sorts = paragraph("A click on a heading sorts.", "note screen") if len(rows) > 1 else ""
+    return heading("By relation") + paragraph(text) + sorts + shown + more
 
 
 def _caption(count: int) -> str:
@@ -76,7 +76,7 @@ def _cells(rows: list[RelationRow], weighted: bool) -> tuple[list[str], list[lis
     """Headings and cells; columns that say nothing of any relation are left out."""
     named = {
         "tail MRR": "mrr_tail", "head MRR": "mrr_head", "Hits@10": "hits10", "weight off by": "weight_mae",
-        "relation mean off by": "mean_mae", "interval coverage": "coverage", "Brier": "brier",
+        "mean off by": "mean_mae", "coverage": "coverage", "Brier": "brier",
     }  # fmt: skip
     kept = {text: key for text, key in named.items() if any(math.isfinite(getattr(row, key)) for row in rows)}
     heads = ["relation", "train", *(["test"] if any(row.test for row in rows) else [])]

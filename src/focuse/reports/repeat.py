@@ -28,7 +28,7 @@ def repeat(run: Reported, figures: Gathered) -> str:
     figures.data["versions"], figures.data["fingerprints"] = versions, prints
     figures.data["repeat"] = {"command": repeat_command(run), FILE: settings_text(run)}
     facts = [[name, value] for name, value in versions.items()]
-    parts = [[name, f"{size:,}", digest] for name, (size, digest) in prints.items()]
+    parts = [[name, digest, f"{size:,}"] for name, (size, digest) in prints.items()]
     text = (
         f"With these settings in a file {FILE}, this command trains the same embeddings: bit for bit on a CPU, with "
         "the same versions, number of threads and kind of processor. It reads the file as focuse does by itself; where "
@@ -41,9 +41,8 @@ def repeat(run: Reported, figures: Gathered) -> str:
         paragraph("A run holds its splits, so that it can be used, and trained again, without the file it came from."),
         code(in_python(run), "Python"),
         heading("Versions and data", 3),
-        table(["", ""], facts, words=2, caption="Made with"),
-        table(["part", "rows", "SHA-256 of ids and weights (of names: of the names)"], parts, words=1,
-              caption="Fingerprints of the data"),
+        table([], facts, words=2, caption="Made with"),
+        table(["part", "SHA-256", "rows"], parts, words=2, caption="Fingerprints of ids and weights, and of names"),
     ])  # fmt: skip
 
 
@@ -148,7 +147,7 @@ def made_with(run: Reported) -> dict[str, str]:
         "focuse": str(stored.get("focuse", __version__)),
         "PyTorch": str(stored.get("torch", torch.__version__)),
         "Python of this page": platform.python_version(),
-        "machine of this page": f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} threads",
+        "machine of this page": f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} thread(s)",
         "device": run.settings.device,
         "engine": run.settings.engine,
         "seed": str(run.settings.seed),

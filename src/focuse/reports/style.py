@@ -9,7 +9,7 @@ STYLE = """
   --c6: #d8b750; --c7: #59c7d1; --c8: #c9a48e; --rest: #6b7480; } }
 * { box-sizing: border-box; }
 html { color-scheme: light dark; scroll-behavior: smooth; -webkit-text-size-adjust: 100%; }
-body { font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif;
+body { font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif;
   max-width: 62rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; color: var(--ink); background: var(--paper); }
 header { border-bottom: 2px solid var(--ink); padding-bottom: 1.5rem; margin-bottom: 1.5rem; }
 .over { font-size: .85rem; letter-spacing: .06em; text-transform: uppercase; color: var(--soft); margin: 0; }
@@ -36,14 +36,15 @@ caption { text-align: left; font-weight: 600; padding: 0 0 .45rem; caption-side:
 th, td { padding: .3rem .75rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: baseline;
   unicode-bidi: plaintext; }
 thead th { border-bottom: 1.5px solid var(--ink); vertical-align: bottom; font-weight: 600; }
-th { text-align: left; font-weight: 500; max-width: 24rem; overflow-wrap: anywhere; min-width: 5.5rem; }
-td { max-width: 20rem; overflow-wrap: anywhere; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; padding-left: .75rem;
+th { text-align: left; font-weight: 500; max-width: 24rem; overflow-wrap: anywhere; min-width: 5rem; }
+tbody th { min-width: 7.5rem; }
+td { max-width: 20rem; overflow-wrap: anywhere; min-width: 6.5rem; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; padding-left: .65rem;
   padding-right: 0; min-width: 0; }
 thead th { overflow-wrap: normal; } thead th.n { white-space: normal; }
 .again { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 th button { all: unset; cursor: pointer; font: inherit; } th button:focus-visible { outline: 2px solid var(--link); }
-th button::after { content: "\\2195"; color: var(--rest); padding-left: .25em; font-weight: 400; }
+th button::after { content: "\\2195"; color: var(--rest); padding-left: .15em; font-weight: 400; font-size: .85em; }
 th[aria-sort=ascending] button::after { content: "\\2191"; color: var(--ink); }
 th[aria-sort=descending] button::after { content: "\\2193"; color: var(--ink); }
 figure { margin: 1.2rem 0; } figcaption { font-size: .9rem; color: var(--soft); max-width: 46rem; margin-top: .5rem; }
@@ -62,17 +63,20 @@ svg .halo { paint-order: stroke; stroke: var(--paper); stroke-width: 3px; stroke
 .f5 { fill: var(--c5); } .f6 { fill: var(--c6); } .f7 { fill: var(--c7); } .f8 { fill: var(--c8); }
 .f0 { fill: var(--rest); }
 svg .violin { fill-opacity: .55; stroke-width: 1; } svg .dot { fill-opacity: .75; }
+.map { overflow-x: auto; } .map svg { min-width: 44rem; }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; list-style: none; padding: 0; font-size: .88rem;
   max-width: none; margin: .5rem 0; }
 .legend svg { display: inline-block; vertical-align: -1px; margin-right: .35rem; }
 .code { position: relative; margin: .7rem 0 1.2rem; }
-pre { background: var(--faint); border-radius: .4rem; padding: .8rem 1rem; overflow-x: auto; margin: 0;
+pre { background: var(--faint); border-radius: .4rem; padding: .8rem 4.6rem .8rem 1rem; overflow-x: auto; margin: 0;
   font: .85rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 .code button { position: absolute; top: .4rem; right: .4rem; font: .78rem system-ui, sans-serif; padding: .15rem .55rem;
   border: 1px solid var(--line); border-radius: .3rem; background: var(--paper); color: var(--ink); cursor: pointer; }
+pre.many { columns: 3 15rem; column-gap: 2rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 details { margin: .8rem 0; } summary { cursor: pointer; color: var(--link); }
 footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line); }
-@media (max-width: 34rem) { body { padding: 1.4rem .9rem 3rem; } h1 { font-size: 1.55rem; }
+@media (max-width: 34rem) {
+  body { padding: 1.4rem .9rem 3rem; } h1 { font-size: 1.55rem; }
   dl.tiles { grid-template-columns: 1fr 1fr; } dl.tiles dd { font-size: 1.25rem; } nav ol { columns: 1; }
   th { max-width: 12rem; } }
 @page { margin: 16mm 14mm; }
@@ -80,13 +84,14 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
   :root { --ink: #000; --soft: #444; --line: #bbb; --faint: #f3f3f3; --paper: #fff; --link: #000; --c1: #c8601d;
     --c2: #2f6fae; --c3: #2f8558; --c4: #7c5aa6; --c5: #b3416b; --c6: #8a6d1b; --c7: #1b8a94; --c8: #6b4c3b;
     --rest: #8a939f; }
-  html { color-scheme: light; } body { font-size: 10pt; max-width: none; padding: 0; }
+  html { color-scheme: light; font-size: 9.6pt; } body { max-width: none; padding: 0; }
+  dl.tiles { grid-template-columns: repeat(3, 1fr); } .screen { display: none; } .map svg { min-width: 0; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
-  h1 { font-size: 19pt; } h2 { font-size: 13.5pt; margin-top: 1.6rem; } table { font-size: 8.6pt; }
+  h2 { margin-top: 1.8rem; } table { font-size: 8.4pt; }
   h2, h3, caption { break-after: avoid; } thead { display: table-header-group; } caption { break-inside: avoid; }
   tr, figure, svg, dl.tiles div, li { break-inside: avoid; } p { orphans: 3; widows: 3; }
   .scroll { overflow: visible; } th, td { padding: .15rem .45rem .15rem 0; } td.n, th.n { padding-left: .45rem; }
-  pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 7.8pt; columns: 1; }
+  pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 7.6pt; }
   .code button, th button::after { display: none; } a { text-decoration: none; }
 }
 """

@@ -55,7 +55,7 @@ def columns(run: Reported, figures: Gathered) -> str:
         rows.append([name, f"{merger.importance[place]:.2f}", "–" if np.isnan(told) else f"{told:.0%}", missing, way])
     text = "The weight of an edge is the mean of its columns, each normalised by itself, by these importances."
     heads = ["column", "importance", "told by structure", "missing in train", "direction"]
-    return heading("Weight columns") + paragraph(text) + table(heads, rows)
+    return heading("Weight columns") + paragraph(text) + table(heads, rows, caption="What each column counts")
 
 
 def sharpness(run: Reported, figures: Gathered) -> str:
@@ -68,7 +68,8 @@ def sharpness(run: Reported, figures: Gathered) -> str:
         f"Sharpness {run.settings.sharpness:g} was chosen by short trainings, judged on validation; 0 is the plain "
         "model. Taken is the widest ΔMRR whose top-10 % MRR is within 0.01 of the plain one's."
     )
-    return heading("Sharpness of the labels") + paragraph(text) + table(["sharpness", "top 10 % MRR", "ΔMRR"], rows)
+    told = table(["sharpness", "top 10 % MRR", "ΔMRR"], rows, caption="Short trainings")
+    return heading("Sharpness of the labels") + paragraph(text) + told
 
 
 def curves(history: Sequence[dict[str, Any]]) -> list[str]:
