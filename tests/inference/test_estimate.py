@@ -10,7 +10,7 @@ import pytest
 from focuse.graph import Graph, from_columns
 from focuse.graph.splits import Held, hold, split
 from focuse.inference import estimate
-from focuse.inference.estimate import Estimator, fit, measuring
+from focuse.inference.estimate import Estimates, Estimator, fit, measuring
 
 
 def planted(rows: int = 3000, seed: int = 0) -> Graph:
@@ -79,6 +79,30 @@ def test_blocks_change_nothing(
     assert again.link is not None
     assert whole.link is not None
     np.testing.assert_allclose(again.link, whole.link, rtol=1e-12)
+
+
+def test_triples_of_an_earlier_set_are_not_estimated_again(
+    made: Estimator, parts: tuple[Graph, Held, Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = parts[2]
+    assert len(test) >= 1000
+    some, fresh = np.arange(0, len(test), 2), replace(made, _memory={})
+    whole = replace(made, _memory={})(test.head, test.relation, test.tail)
+    asked: list[int] = []
+    estimated = Estimator._estimate
+    monkeypatch.setattr(
+        Estimator,
+        "_estimate",
+        lambda self, *ids: asked.append(len(ids[0])) or estimated(self, *ids),  # type: ignore[func-returns-value]
+    )
+    monkeypatch.setattr(estimate, "WORTH_LOOKING", 100)
+    fresh(*(ids[some] for ids in (test.head, test.relation, test.tail)))
+    found = fresh(test.head, test.relation, test.tail)
+    fresh(*(ids[::-1] for ids in (test.head, test.relation, test.tail)))
+    left = ~np.isin(test.keys, test.keys[some])
+    assert asked == [len(some), int(left.sum())]
+    for name in Estimates.__dataclass_fields__:
+        assert np.allclose(getattr(found, name), getattr(whole, name), atol=1e-12)
 
 
 def test_a_tiny_graph_falls_back(parts: tuple[Graph, Held, Graph]) -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import focuse
 from focuse.reports.repeat import _share, fingerprints, in_python, repeat_command, settings_text
 
-
 TRAINING = ["--dim", "6", "--epochs", "3", "--device", "cpu", "--quiet"]
 
 

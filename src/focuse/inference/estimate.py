@@ -25,7 +25,7 @@ from focuse.evaluation.weighing import draw_negatives, join
 from focuse.graph.graph import Graph
 from focuse.graph.splits import Held
 from focuse.inference.intervals import COVERAGE, Conformal, measure
-from focuse.inference.surroundings import Surroundings
+from focuse.inference.surroundings import Keys, Surroundings, find
 from focuse.inference.trees import Forest, grow
 
 FOLDS = 10
@@ -36,6 +36,7 @@ FEWEST_BOUNDS = 300  # rows for bounds that differ from edge to edge
 FEW = 30  # rows that decide nothing
 AT_ONCE = 1 << 17
 REMEMBERED = 6  # the last sets of triples stay, since tables ask for the same ones by several names
+WORTH_LOOKING = 1000  # triples from which it pays to look which of them an earlier set had
 MORE = 4  # columns that stage two sees beyond stage one's: what that says, and scores; bounds see one more
 FEW_ROWS = 50_000  # with fewer rows of train, threads wait for each other longer than they work
 EARNED = 0.98  # a further guess must bring the squared error below this much of what it is without
@@ -76,19 +77,36 @@ class Estimator:
     mix: Floats
     conformal: Conformal
     notes: tuple[str, ...] = ()
-    _memory: dict[bytes, Estimates] = field(default_factory=dict, repr=False)
+    _memory: dict[bytes, tuple[Keys, Estimates]] = field(default_factory=dict, repr=False)
     _around: list[Surroundings] = field(default_factory=list, repr=False)
 
     def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
-        digest = hashlib.blake2b(digest_size=16)
-        for ids in (head, relation, tail):
-            digest.update(np.ascontiguousarray(ids, np.int64).tobytes())
-        key = digest.digest()
+        keys = self.train.keys_of(head, relation, tail)
+        key = hashlib.blake2b(np.ascontiguousarray(keys, np.int64).tobytes(), digest_size=16).digest()
         if key not in self._memory:
+            made = self._with_known(keys, head, relation, tail)
             while len(self._memory) >= REMEMBERED:
                 self._memory.pop(next(iter(self._memory)))
-            self._memory[key] = self._estimate(head, relation, tail)
-        return self._memory[key]
+            self._memory[key] = keys, made
+        return self._memory[key][1]
+
+    def _with_known(self, keys: Keys, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
+        """Triples of an earlier set are not estimated again: protocols are parts of each other."""
+        if len(keys) < WORTH_LOOKING or "facts" not in self.forests:
+            return self._estimate(head, relation, tail)
+        columns: dict[str, Any] = {name: np.empty(len(keys)) for name in Estimates.__dataclass_fields__}
+        open_rows = np.arange(len(keys))
+        for old_keys, old in self._memory.values():
+            order = np.argsort(old_keys, kind="stable")
+            place, found = find(old_keys[order], keys[open_rows])
+            for name, column in columns.items():
+                column[open_rows[found]] = getattr(old, name)[order[place[found]]]
+            open_rows = open_rows[~found]
+        if len(open_rows):
+            rest = self._estimate(*(ids[open_rows] for ids in (head, relation, tail)))
+            for name, column in columns.items():
+                column[open_rows] = getattr(rest, name)
+        return Estimates(**columns)
 
     def _estimate(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
         starts = range(0, max(len(head), 1), AT_ONCE)

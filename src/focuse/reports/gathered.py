@@ -211,4 +211,14 @@ def new_links(run: Reported) -> list[Predictions]:
 
 
 def title_of(run: Reported) -> str:
-    return f"{run.settings.model} on {Path(run.graph.source).name}"
+    return f"{run.settings.model} on {graph_name(run.graph.source)}"
+
+
+def graph_name(source: str) -> str:
+    """What to call a graph: the name of its file, with the folder where the file is just called train.
+
+    >>> graph_name("data/careers.tsv"), graph_name("data/ppi5k/train.tsv.gz")
+    ('careers.tsv', 'ppi5k/train.tsv.gz')
+    """
+    path = Path(source)
+    return "/".join(path.parts[-2:]) if path.name.startswith("train.") else path.name

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import re
 from html import escape, unescape
-from pathlib import Path
 
 from focuse.evaluation.baselines import RELATION_MEAN
-from focuse.reports.gathered import Gathered, Reported, title_of
+from focuse.reports.gathered import Gathered, Reported, graph_name, title_of
 from focuse.reports.page import heading, isolated, paragraph, percent
 from focuse.reports.weights import best_weights
 
@@ -35,7 +34,7 @@ def contents(body: str) -> str:
 
 def _trained(run: Reported) -> list[str]:
     graph, settings = run.graph, run.settings
-    source = isolated(Path(graph.source).name or "a graph")
+    source = isolated(graph_name(graph.source) or "a graph")
     kind = "weighted facts" if graph.weighted else "facts without weights"
     relations = f"{len(graph.relations):,} relation{'s' if len(graph.relations) != 1 else ''}"
     return [

@@ -80,7 +80,7 @@ def intervals(run: Reported, figures: Gathered) -> str:
     )
     levels = promises(run, figures)
     figures.data["coverage_by_promise"] = [{"promised": promised, "held": held} for promised, held in levels]
-    drawn = promise("Intervals", {"held": levels}, "promised share", "share of test that they hold")
+    drawn = promise("Promised and held", {"held": levels}, "promised share", "share of test that they hold")
     told = "Share of test's weights that lie within the intervals, by what is promised. On the diagonal it is kept."
     caption = f"Intervals of {percent(found.coverage)}"
     return "".join([
