@@ -31,6 +31,7 @@ def make_app(state: State, host: str = "127.0.0.1") -> FastAPI:
         description="Questions to a run of focuse: names, facts, missing links, weights, explanations.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
     app.state.focuse = state
     app.include_router(router)

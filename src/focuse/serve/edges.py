@@ -43,7 +43,8 @@ class Edges:
         self.part = np.repeat(np.arange(len(graphs), dtype=np.int8), [len(graph) for graph in graphs])
         strongest = np.argsort(-self.share, kind="stable")
         self._lists = [self._list(column, strongest) for column in (self.head, self.tail)]
-        self.degree: Rows = sum(np.diff(offsets) for _, offsets in self._lists)  # type: ignore[assignment]
+        loops = np.bincount(self.head[self.head == self.tail], minlength=len(train.entities))
+        self.degree: Rows = np.diff(self._lists[0][1]) + np.diff(self._lists[1][1]) - loops  # a loop is one fact
 
     def _list(self, ends: npt.NDArray[np.int32], strongest: Rows) -> tuple[Rows, Rows]:
         """Rows sorted by their entity, strongest first within one, and where each entity's begin."""

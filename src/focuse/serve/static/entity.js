@@ -105,7 +105,7 @@ function showGraph(about) {
       }) : empty(found.edges.length ? "No fact is that strong; move the slider back." : "No facts here."));
     };
     about.redraw();
-    say(`${name}: ${found.edges.length} of ${count(found.total)} facts drawn`);
+    say(`${name}: neighbourhood of ${plural(found.nodes.length, "entity", "entities")} drawn`);
     return [frame];
   }, about.told);
 }

@@ -6,6 +6,7 @@ import { curve, place } from "./layout.js";
 const NARROW = 560;
 const LETTER = 6.6; // about as wide as one is
 const DISC = [0, 6.5, 5]; // radius by distance
+const listening = new WeakMap(); // of each frame, what ends its listeners when it is drawn again
 
 /** How the same shade is found for a relation everywhere: its place among the run's relations. */
 export const shade = (relations, name) => `shade-${Math.max(0, relations.indexOf(name)) % 10}`;
@@ -18,14 +19,14 @@ export function picture(found, relations, expand) {
     const now = Math.round(frame.clientWidth);
     if (now && now !== width) {
       width = now;
-      frame.replaceChildren(draw(found, relations, width, expand));
+      frame.replaceChildren(draw(frame, found, relations, width, expand));
     }
   });
   watcher.observe(frame);
   return frame;
 }
 
-function draw(found, relations, width, expand) {
+function draw(frame, found, relations, width, expand) {
   const narrow = width < NARROW;
   const far = found.nodes.filter((node) => node.distance === 2).length;
   const many = Math.max(found.nodes.length - far, far);
@@ -43,12 +44,14 @@ function draw(found, relations, width, expand) {
     s("g", { class: "edges", "aria-hidden": "true" }, lines.map((line) => line.element)),
     s("g", { class: "relation-labels", "aria-hidden": "true" }, narrow ? [] : relationLabels(lines, found, places, centre, relations)),
     s("g", { class: "nodes" }, nodes));
-  light(picture, lines);
+  light(frame, picture, lines);
   return picture;
 }
 
-const caption = (found) =>
-  `${found.entity} and its strongest neighbours: ${plural(found.edges.length, "fact")} of ${count(found.total)}. Each entity is a link.`;
+const caption = (found) => {
+  const own = found.edges.filter((edge) => edge.head === found.entity || edge.tail === found.entity).length;
+  return `${found.entity} with ${count(own)} of its ${plural(found.degree, "fact")}, the strongest. Each entity is a link.`;
+};
 
 function drawEdges(edges, places, relations, reach) {
   const lanes = new Map();
@@ -138,14 +141,18 @@ function twoLines(name, letters) {
 }
 
 /** Pointing at an entity brings out its own facts. */
-function light(picture, lines) {
+function light(frame, picture, lines) {
   const on = (event) => {
     const name = event.target.closest?.("[data-name]")?.dataset.name;
     picture.classList.toggle("lit", Boolean(name));
     for (const { edge, element } of lines) element.classList.toggle("on", edge.head === name || edge.tail === name);
   };
-  for (const kind of ["pointerover", "focusin"]) picture.addEventListener(kind, on);
-  for (const kind of ["pointerleave", "focusout"]) picture.addEventListener(kind, () => picture.classList.remove("lit"));
+  // Heard by the frame: a picture with such a listener of its own would be a stop of the Tab key.
+  listening.get(frame)?.abort();
+  const leave = new AbortController();
+  listening.set(frame, leave);
+  for (const kind of ["pointerover", "focusin"]) frame.addEventListener(kind, on, { signal: leave.signal });
+  for (const kind of ["pointerleave", "focusout"]) frame.addEventListener(kind, () => picture.classList.remove("lit"), { signal: leave.signal });
 }
 
 export const short = (text, most) => {

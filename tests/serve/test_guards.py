@@ -1,0 +1,108 @@
+"""Who may ask, what of, and what every answer forbids the browser."""
+
+import re
+from urllib.parse import unquote
+
+import pytest
+
+from focuse.serve.guards import Guard, is_loopback
+from focuse.serve.pages import assets
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8000", "LOCALHOST", "[::1]:8000", "[::1]"])
+def test_its_own_names_are_answered(client, host) -> None:
+    assert client.get("/api/health", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "10.0.0.7", "", "a:b:c", "[", "::"],
+)
+def test_other_names_are_refused(client, host) -> None:
+    """A page on another server can make its own name point to 127.0.0.1; its requests carry that name."""
+    for address in ("/api/health", "/", "/static/main.js"):
+        assert client.get(address, headers={"host": host}).status_code == 400
+
+
+def test_a_server_for_all_takes_addresses_but_no_foreign_names() -> None:
+    guard = Guard(None, host="0.0.0.0")  # type: ignore[arg-type]
+    assert guard._known("192.168.1.5")
+    assert guard._known("fe80::1")
+    assert not guard._known("evil.example")
+    named = Guard(None, host="box.lan")  # type: ignore[arg-type]
+    assert named._known("box.lan")
+    assert not named._known("192.168.1.5")
+
+
+def test_loopback() -> None:
+    assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "localhost"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "192.168.1.5", "example.org"]))
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+def test_a_form_of_another_page_cannot_post(client, kind) -> None:
+    headers = {"content-type": kind} if kind else {}
+    answer = client.post("/api/predict", content=b'{"head": "Person 3", "relation": "knows"}', headers=headers)
+    assert answer.status_code == 415
+
+
+@pytest.mark.parametrize("address", ["/", "/docs", "/static/style.css", "/api/health", "/api/nothing", "/api/entities"])
+def test_headers_of_every_answer(client, address) -> None:
+    answer = client.get(address, headers={"origin": "http://evil.example"})
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "access-control-allow-origin" not in answer.headers
+
+
+ATTEMPTS = [
+    "../../pyproject.toml",
+    "..%2f..%2fpyproject.toml",
+    "%2e%2e/%2e%2e/pyproject.toml",
+    "..%5c..%5cpyproject.toml",
+    "....//....//etc/passwd",
+    "%252e%252e%252fetc%252fpasswd",
+    "/etc/passwd",
+    "style.css%00.png",
+    "index.html/../../server.py",
+    "__init__.py",
+    "",
+]
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+def test_no_path_leads_to_a_file(client, attempt) -> None:
+    for place in ("/static/", "/", "/api/", "/docs/"):
+        answer = client.get(place + attempt, follow_redirects=False)
+        shown = [asset.content for asset in assets().values()]
+        assert answer.status_code == 404 or answer.content in shown, (place, unquote(attempt))
+        assert b"root:" not in answer.content
+        assert b"[project]" not in answer.content
+
+
+def test_pages_are_complete_and_of_this_server_alone(client) -> None:
+    found = assets()
+    text = "\n".join(asset.content.decode() for asset in found.values())
+    assert set(re.findall(r"https?://[^\s\"'`)]+", text)) == {"http://www.w3.org/2000/svg"}
+    for name in re.findall(r"/static/([\w.]+)", text):
+        assert client.get(f"/static/{name}").status_code == 200
+    for name in re.findall(r'from "\./([\w.]+)"', text):
+        assert name in found
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
+    assert all(asset.content.count(b"\n") <= 400 for asset in found.values())
+
+
+def test_an_unchanged_file_is_not_sent_twice(client) -> None:
+    first = client.get("/static/main.js")
+    again = client.get("/static/main.js", headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_the_description_names_every_address(client) -> None:
+    told = client.get("/openapi.json").json()
+    names = "health run entities neighbourhood facts predict missing explain weigh batch compare export"
+    assert sorted(told["paths"]) == sorted(f"/api/{name}" for name in names.split())
+    for methods in told["paths"].values():
+        for one in methods.values():
+            assert one["responses"]["404"]["content"]["application/json"]["schema"]["$ref"].endswith("/Problem")

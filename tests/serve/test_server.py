@@ -1,0 +1,76 @@
+"""The command as a process: it starts, answers, stops on Ctrl-C, and says what is wrong in one line."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from focuse.errors import FocuseError
+from focuse.serve.server import address, listen, serve
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C cannot be sent to one process there")
+def test_it_answers_and_stops_on_interrupt(run_folders) -> None:
+    command = [sys.executable, "-m", "focuse", "serve", str(run_folders[0]), "--port", "0", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8")
+    try:
+        text = ""
+        while not text.rstrip().endswith("}"):
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            text += line
+        told = json.loads(text)
+        assert told["warning"] == ""
+        with urllib.request.urlopen(told["url"] + "api/health", timeout=30) as answer:
+            assert json.load(answer)["model"] == "complex"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert (out, err) == ("", "focuse: stopped\n")
+
+
+def test_a_port_in_use_is_told_before_anything_is_loaded(tmp_path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(FocuseError, match=f"cannot listen on 127.0.0.1 port {port}: .*; choose another --port"):
+            serve(tmp_path, port=port)
+
+
+def test_a_folder_that_is_no_run(tmp_path, run_folders) -> None:
+    with pytest.raises(FocuseError, match=tmp_path.name):
+        serve(tmp_path, port=0)
+    with pytest.raises(FocuseError, match=tmp_path.name):
+        serve(run_folders[0], compare=tmp_path, port=0)
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70000), ("127.0.0.1", -1), ("no-such-host.invalid", 0)])
+def test_wrong_addresses(host, port) -> None:
+    with pytest.raises(FocuseError, match="give"):
+        listen(host, port)
+
+
+def test_the_address_can_be_opened() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        assert address(listener, "0.0.0.0") == f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        assert address(listener, "::1").startswith("http://[::1]:")
+
+
+def test_others_than_loopback_are_warned_of(monkeypatch, run_folders) -> None:
+    import uvicorn
+
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
+    told = []
+    serve(run_folders[0], host="0.0.0.0", port=0, told=told.append)
+    assert "no password" in told[0].warning
+
+
+def test_without_fastapi_the_extra_is_named(monkeypatch, run_folders) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(FocuseError, match=r"pip install 'focuse\[serve\]'"):
+        serve(run_folders[0])
