@@ -15,6 +15,7 @@ import torch
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.evaluate import Evaluation, evaluate, known_facts
+from focuse.exports.exporting import ExportMethods
 from focuse.graph import Graph, read
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
@@ -41,7 +42,7 @@ from focuse.ukge.inferring import with_inferred
 
 
 @dataclass
-class Run(DiscoveryMethods, ExplanationMethods):
+class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
     """A trained model with everything it was made from. Made by `train` or `load`.
 
     >>> run = train([(str(i % 8), "r", str(i % 9), i) for i in range(60)], epochs=1, dim=4, progress=False)

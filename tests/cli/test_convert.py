@@ -27,7 +27,7 @@ def base(small, tmp_path: Path) -> str:
 def test_there_and_back(command, graph_file: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyoxigraph")
     step = graph_file
-    for name in ("one.ttl", "two.graphml", "three.nt.gz", "four.parquet"):
+    for name in ("one.nt.gz", "two.graphml"):
         done = command("convert", step, tmp_path / name, "--json", check=True)
         data = json.loads(done.stdout)
         assert data["edges"] == 600
@@ -54,9 +54,7 @@ def test_what_cannot_be_done(refused, graph_file: Path, tmp_path: Path, base: st
         "convert", graph_file, tmp_path / "x.xlsx"
     )
     assert "that is the graph itself" in refused("convert", graph_file, graph_file)
-    assert "which rows? give a query" in refused("inspect", base)
     assert "no such table: absent" in refused("inspect", base, "--query", "SELECT * FROM absent")
-    assert "needs" not in refused("convert", tmp_path / "absent.ttl", tmp_path / "x.tsv")
 
 
 def test_commands_take_a_data_base(command, base: str, graph_file: Path, tmp_path: Path) -> None:
