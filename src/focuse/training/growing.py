@@ -19,7 +19,7 @@ from focuse.evaluation.weighing import join
 from focuse.graph import Aligned, Graph, read
 from focuse.graph.graph import DUPLICATE_POLICIES
 from focuse.graph.numbers import Numbers, read_numbers
-from focuse.graph.splits import Splits, split
+from focuse.graph.splits import Splits
 from focuse.graph.vocabulary import Vocabulary
 from focuse.graph.weights import Normaliser, with_more_relations
 from focuse.training.numbers import check_numbers
@@ -29,6 +29,7 @@ from focuse.training.settings import Settings
 Note = Callable[[str], None]
 Mask = npt.NDArray[np.bool_]
 OTHER_UNIT = 5.0  # times larger or smaller than all that the run knows: weights look like another unit
+HELD = 0x4E1D  # place of the random stream that holds out new edges
 LOOKED_AT = 100_000  # weights of train that are enough to tell its unit
 
 
@@ -80,7 +81,7 @@ def grow(settings: Settings, splits: Splits, normaliser: Normaliser, change: Cha
         facts = splits.merger(facts)
     facts = _not_held_out(facts, splits, note)
     train, fresh, counts["updated"] = _merged(splits.train, facts, change.duplicates, note)
-    held = split(fresh, change.valid_share, change.test_share, settings.seed)
+    held = hold_out(fresh, change, len(old.entities), len(old.relations), settings.seed)
     valid, test = (
         replace(part, graph=join([part.graph, more.graph]))
         for part, more in ((splits.valid, held.valid), (splits.test, held.test))
@@ -234,6 +235,27 @@ def _merged(train: Graph, new: Graph, policy: str, note: Note) -> tuple[Graph, G
     if changed < len(both):
         note(f"{new.source}: {len(both) - changed:,} edges are known already with the weight they have")
     return join([train.select(~met), both]), new.select(~again), changed
+
+
+def hold_out(new: Graph, change: Change, entities: int, relations: int, seed: int) -> Splits:
+    """Shares of the new edges for valid and test; each new name keeps one for train, the first in a random order."""
+    shares = change.valid_share, change.test_share
+    for name, share in zip(("valid", "test"), shares, strict=True):
+        if not 0 <= share < 1 or sum(shares) >= 1:
+            raise FocuseError(f"{name} share {share:g} of the new edges is out of range; valid + test must be below 1")
+    distinct, group = np.unique(new.keys, return_inverse=True)  # repeats of a triple stay together
+    first = np.unique(group, return_index=True)[1]
+    order = np.random.default_rng([seed, HELD]).permutation(len(distinct))
+    needed = np.zeros(len(order), bool)
+    head, kind, tail = (column[first][order] for column in (new.head, new.relation, new.tail))
+    for column, known in ((head, entities), (tail, entities), (kind, relations)):
+        names, place = np.unique(column, return_index=True)
+        needed[place[names >= known]] = True
+    free, part = order[~needed], np.zeros(len(order), np.int8)
+    test, valid = (min(int(share * len(order)), len(free)) for share in shares[::-1])
+    part[free[:test]], part[free[test : test + valid]] = 2, 1
+    train, held_valid, held_test = (new.select(part[group] == number) for number in range(3))
+    return Splits(train, Aligned(held_valid), Aligned(held_test))
 
 
 def _note_weights(facts: Graph, train: Graph, normaliser: Normaliser, splits: Splits, note: Note) -> None:

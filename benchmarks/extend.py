@@ -1,0 +1,204 @@
+"""How well a run that was extended serves entities that its training has never seen.
+
+    FOCUSE_DATA=folder python benchmarks/extend.py [careers ppi5k nl27k cn15k] [--given 1 2 5 10 20] [--seeds 1]
+
+Of every graph 2 % of the entities are set apart with all their edges, and a run is trained without them. Then each
+gets k of its edges, by `focuse.extend`, and the rest of its edges (the same whatever k is) are ranked among all
+entities, both sides. Beside it stand: a full training on everything that the extended run has (what extending saves),
+the mean of entities with the same edges without any training, rows by chance, and the number of edges that an entity
+has on that side of the relation. Weights: mean absolute error and how often the 90 % interval holds the weight.
+Prints a table a graph; `--out` adds a line of JSON a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+
+import focuse
+from focuse.evaluation.evaluate import evaluate, known_facts
+from focuse.evaluation.weighing import join
+from focuse.experiments.demo import careers
+from focuse.training.loop import initial_tables
+
+SHARE = 0.02  # of the entities are unseen
+FEWEST = 4  # edges that an unseen entity has
+JUDGED = 10  # of its edges at most are ranked
+WAYS = ("frozen", "warm", "mean", "chance", "popularity", "full")
+SETTINGS: dict[str, Any] = {"model": "complex", "dim": 50, "epochs": 30, "sharpness": 1.0, "progress": False}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A graph without its unseen entities, and the edges of these: in the order they are given, and to judge by."""
+
+    known: focuse.Graph
+    given: focuse.Graph
+    turn: np.ndarray
+    judged: focuse.Graph
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("graphs", nargs="*", default=["careers", "ppi5k", "nl27k", "cn15k"])
+    parser.add_argument("--given", type=int, nargs="+", default=[1, 2, 5, 10, 20])
+    parser.add_argument("--full", type=int, nargs="*", default=[1, 5, 20], help="of these, train on everything, too")
+    parser.add_argument("--warm", type=int, nargs="*", default=[1, 5, 20], help="of these, let all rows train on, too")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--model", default="complex")
+    parser.add_argument("--weights", action="store_true", help="errors of weights and coverage of intervals, too")
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    parser.add_argument("--bases", type=Path, help="keep the runs to extend in this folder, or take them from there")
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+def whole(name: str) -> focuse.Graph:
+    """All edges of a graph."""
+    if name == "careers":
+        return careers()
+    found = focuse.datasets.load(name)
+    held = [part.align(found.train).graph for part in (found.valid, found.test)]
+    return join([found.train, *held])
+
+
+def make_task(graph: focuse.Graph, seed: int) -> Task:
+    random = np.random.default_rng(seed)
+    degree = np.bincount(np.concatenate([graph.head, graph.tail]), minlength=len(graph.entities))
+    able = np.flatnonzero(degree >= FEWEST)
+    chosen = random.choice(able, max(5, round(SHARE * len(graph.entities))), replace=False)
+    unseen = np.zeros(len(graph.entities), bool)
+    unseen[chosen] = True
+    ends = unseen[graph.head].astype(int) + unseen[graph.tail]
+    edges = graph.select(ends == 1)  # between two of them there is nothing to hold on to
+    edges = edges.select(random.permutation(len(edges)))
+    mine = np.where(unseen[edges.head], edges.head, edges.tail)
+    order = np.argsort(mine, kind="stable")
+    edges, mine = edges.select(order), mine[order]
+    _, first, count = np.unique(mine, return_index=True, return_counts=True)
+    place, size = np.arange(len(edges)) - np.repeat(first, count), np.repeat(count, count)
+    judged = (place >= size // 2) & (place < size // 2 + JUDGED)
+    return Task(again(graph.select(ends == 0)), edges.select(place < size // 2), place[place < size // 2],
+                edges.select(judged))  # fmt: skip
+
+
+def again(graph: focuse.Graph) -> focuse.Graph:
+    """The graph with only the names that it uses."""
+    return focuse.read(graph.to_arrow())
+
+
+def figures(run: focuse.Run, task: Task, weights: bool) -> dict[str, Any]:
+    found = run.evaluate(task.judged, ties="mean")
+    row = {"mrr": found.all.mrr, "hits10": found.all.hits[10], "delta_mrr": found.delta_mrr, "rows": found.all.n}
+    if weights:
+        said = run.weights(task.judged)
+        truth, sure = said.truth, said.columns
+        low, high = sure["low"], sure["high"]
+        row["mae"] = float(np.abs(sure["expected"] - truth).mean())
+        row["coverage"] = float(((truth >= low) & (truth <= high)).mean())
+    return row
+
+
+def by_chance(run: focuse.Run, known: int, seed: int) -> focuse.Run:
+    """The extended run with rows that nothing was done for."""
+    table = run.engine.tables["entity"]
+    chance = initial_tables(run.settings, run.engine.model, len(table), len(run.graph.relations))
+    table[known:] = chance["entity"][known:]
+    run.engine.changed()
+    return run
+
+
+class Popularity:
+    """Scores an entity by how many edges of the relation it has on that side; enough of an engine to be ranked."""
+
+    device, dear, sided = torch.device("cpu"), False, True
+
+    def __init__(self, graph: focuse.Graph) -> None:
+        shape = len(graph.relations), len(graph.entities)
+        self.counts = {}
+        for side in ("head", "tail"):
+            self.counts[side] = torch.zeros(shape)
+            at = torch.from_numpy(graph.relation.astype(np.int64) * shape[1] + getattr(graph, side))
+            self.counts[side].view(-1).index_add_(0, at, torch.ones(len(at)))
+
+    def score(self, head: torch.Tensor, relation: torch.Tensor, tail: torch.Tensor) -> torch.Tensor:
+        return self.counts["tail"][relation, tail]
+
+    def score_all(self, known: torch.Tensor, relation: torch.Tensor, side: str) -> torch.Tensor:
+        return self.counts[side][relation]
+
+
+def popular(run: focuse.Run, task: Task) -> dict[str, Any]:
+    aligned = task.judged.align(run.graph)
+    known = known_facts([run.splits.train, run.splits.valid.graph, run.splits.test.graph, aligned.graph])
+    found = evaluate(Popularity(run.graph), aligned, run.graph, known, "mean")
+    return {"mrr": found.all.mrr, "hits10": found.all.hits[10], "delta_mrr": found.delta_mrr, "rows": found.all.n}
+
+
+def make_base(task: Task, folder: Path | None, asked: dict[str, Any]) -> focuse.Run:
+    """The run without the unseen entities, or what was kept of it."""
+    if folder is not None and folder.exists():
+        return focuse.load(folder)
+    return focuse.train(task.known, valid_share=0.05, test_share=0.0, out=folder, **asked)
+
+
+def rows(name: str, seed: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    task = make_task(whole(name), seed)
+    asked = {**SETTINGS, "model": options.model, "seed": seed}
+    base = make_base(task, options.bases and options.bases / f"base-{name}-{seed}", asked)
+    about = {"graph": name, "seed": seed, "model": options.model, "unseen": int((task.turn == 0).sum())}
+    about |= {"entities": len(base.graph.entities), "edges": len(base.graph)}
+    for k in options.given:
+        given = task.given.select(task.turn < k)
+        for way in options.ways:
+            if (way == "full" and k not in options.full) or (way == "warm" and k not in options.warm):
+                continue
+            started = time.perf_counter()
+            if way == "full":
+                parts = base.splits
+                everything = focuse.read(join_names(parts.train, given))
+                run = focuse.train(everything, valid=parts.valid.graph, test_share=0.0, **asked)
+            else:
+                few = None if way in ("frozen", "warm") else 0
+                run = focuse.extend(base, given, frozen=way != "warm", epochs=few, progress=False)
+            seconds = time.perf_counter() - started
+            if way == "chance":
+                run = by_chance(run, len(base.graph.entities), seed)
+            weights = options.weights and way in ("frozen", "warm", "full")
+            row = popular(run, task) if way == "popularity" else figures(run, task, weights)
+            yield {**about, "way": way, "k": k, "mean_given": round(len(given) / about["unseen"], 2),
+                   **row, "seconds": seconds}  # fmt: skip
+
+
+def join_names(known: focuse.Graph, given: focuse.Graph) -> Any:
+    import pyarrow as pa
+
+    return pa.concat_tables([known.to_arrow(), given.to_arrow()])
+
+
+def main() -> None:
+    options = arguments()
+    for name in options.graphs:
+        for seed in range(options.seeds):
+            for row in rows(name, seed, options):
+                row = {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
+                print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+                if options.out is not None:
+                    with options.out.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
