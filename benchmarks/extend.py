@@ -9,6 +9,10 @@ the mean of entities with the same edges without any training, rows by chance, a
 has on that side of the relation. Weights: mean absolute error and how often the 90 % interval holds the weight.
 Prints a line a figure; `--out` adds a line of JSON each.
 
+    python benchmarks/extend.py --table docs/results/extend.jsonl
+
+prints the table of the manual from such lines.
+
     python benchmarks/extend.py --sizes 10000 100000 1000000
 
 extends runs on generated graphs of so many entities, two edges each, by 100 edges of 20 new entities: seconds of
@@ -70,6 +74,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--bases", type=Path, help="keep the runs to extend in this folder, or take them from there")
     parser.add_argument("--sizes", type=int, nargs="+", help="how long it takes, by the number of entities")
+    parser.add_argument("--table", type=Path, help="print what is in such a file as a Markdown table")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
@@ -220,8 +225,25 @@ def timed(entities: int) -> dict[str, Any]:
             "processor_seconds": round(min(took), 3)}  # fmt: skip
 
 
+def table(path: Path) -> str:
+    """MRR by graph, edges given and way, means over seeds."""
+    found: dict[tuple[str, int], dict[str, list[float]]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if "mrr" in row:
+            found.setdefault((row["graph"], row["k"]), {}).setdefault(row["way"], []).append(row["mrr"])
+    lines = [f"| graph | edges given | {' | '.join(WAYS)} |", "| --- |" + " ---: |" * (len(WAYS) + 1)]
+    for (graph, given), ways in found.items():
+        cells = (f"{np.mean(ways[way]):.3f}" if way in ways else "" for way in WAYS)
+        lines.append(f"| {graph} | {given} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     options = arguments()
+    if options.table is not None:
+        print(table(options.table))
+        return
     for size in options.sizes or ():
         row = timed(size)
         print(row)
