@@ -1,7 +1,7 @@
 """The pictures of the manual: `python docs/tools/figures.py` writes docs/images/concept-*.svg and equation-*.svg.
 
 Those of the layer follow from focuse.focus alone. The others need trainings (a minute), and one the benchmark graphs in
-FOCUSE_DATA; `--quick` draws the first kind only.
+FOCUSE_DATA; `--quick` draws the first kind only. A last word names another folder to write to.
 """
 
 from __future__ import annotations
@@ -265,4 +265,4 @@ def main(quick: bool, folder: Path = IMAGES) -> None:
 
 
 if __name__ == "__main__":
-    main("--quick" in sys.argv[1:])
+    main("--quick" in sys.argv[1:], Path(sys.argv[-1]) if sys.argv[-1][:2] != "--" and len(sys.argv) > 1 else IMAGES)

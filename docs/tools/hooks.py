@@ -15,8 +15,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File, Files
-
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 # Files at the root that are pages of the manual themselves.
@@ -29,8 +27,10 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "sh", ".cpp": "cpp", ".hpp
 SHOWN = (*LANGUAGES, ".md", ".yml", ".txt", "Makefile")
 
 
-def on_files(files: Files, config: Any) -> Files:
+def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are made here."""
+    from mkdocs.structure.files import File  # only the site needs mkdocs; tests of the rest do not
+
     made: dict[str, str] = {}
     for path in sorted((DOCS / "notebooks").glob("*.ipynb")):
         made[f"notebooks/{path.stem}.md"] = notebook_page(json.loads(path.read_text(encoding="utf-8")))
