@@ -265,10 +265,11 @@ def test_search_works_from_a_folder(site: Path) -> None:
     """In a browser, without a server: a word is typed, and results appear."""
     webdriver = pytest.importorskip("selenium.webdriver")
     from selenium.common.exceptions import WebDriverException
+    from selenium.webdriver.support.expected_conditions import element_to_be_clickable
     from selenium.webdriver.support.ui import WebDriverWait
 
     options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu"):
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,900"):
         options.add_argument(argument)
     try:
         browser = webdriver.Chrome(options=options)
@@ -276,8 +277,9 @@ def test_search_works_from_a_folder(site: Path) -> None:
         pytest.skip("no browser here")
     try:
         browser.get((site / "index.html").as_uri())
-        script = "const i = document.querySelector('.md-search__input'); i.focus(); i.value = 'sharpness';"
-        browser.execute_script(script + "i.dispatchEvent(new Event('keyup')); i.dispatchEvent(new Event('input'));")
+        field = WebDriverWait(browser, 60).until(element_to_be_clickable(("css selector", ".md-search__input")))
+        field.click()
+        field.send_keys("sharpness")
         WebDriverWait(browser, 60).until(
             lambda page: page.execute_script("return document.querySelectorAll('.md-search-result__item').length") > 2
         )
