@@ -1,29 +1,35 @@
-"""What sections draw from: links of the busiest heads, and notes instead of what a run cannot tell."""
+"""What sections draw from: the most probable new links, and notes instead of what a run cannot tell."""
 
 import math
 from collections import Counter
 
 import focuse
-from focuse.reports.gathered import HEADS, LINKS, gather, new_links
+from focuse.reports.gathered import LINKS, PER_HEAD, gather, new_links
 
 
-def test_new_links_are_of_the_busiest_heads(small: focuse.Graph) -> None:
+def test_new_links_are_the_most_probable_ones_and_few_of_a_head(small: focuse.Graph) -> None:
     run = focuse.train(small, dim=6, epochs=2, progress=False)
-    graph = run.graph
-    names = [(graph.entities[h], graph.relations[r]) for h, r in zip(graph.head, graph.relation, strict=True)]
-    facts, pairs = Counter(head for head, _ in names), Counter(names)
-    found = new_links(run)
-    assert len(found) == HEADS
-    counts = [facts[rows[0].head] for rows in found]
-    assert counts == sorted(facts.values(), reverse=True)[:HEADS]
-    for rows in found:
-        head, relation = rows[0].head, rows[0].relation
-        assert pairs[head, relation] == max(count for (name, _), count in pairs.items() if name == head)
-        assert 1 <= len(rows) <= LINKS
-        assert not any(row.known or row.tail == row.head for row in rows)
-        # The best of all that is new.
-        best = run.predict(head=head, relation=relation, top=99, new_only=True)
-        assert list(rows) == [row for row in best if row.tail != head][: len(rows)]
+    found = list(new_links(run))
+    assert 1 <= len(found) <= LINKS
+    chances = [row.probability for row in found]
+    assert chances == sorted(chances, reverse=True)
+    assert max(Counter(row.head for row in found).values()) <= PER_HEAD
+    best = run.discover(top=1)[0]
+    assert (found[0].head, found[0].relation, found[0].tail) == (best.head, best.relation, best.tail)
+
+
+def test_a_graph_with_too_many_links_is_asked_for_its_popular_entities(small: focuse.Graph, monkeypatch) -> None:
+    run = focuse.train(small, dim=6, epochs=2, progress=False)
+    asked = []
+    whole = run.discover
+
+    def discover(**options):
+        asked.append(options.get("candidates", "exhaustive"))
+        return whole(**options, limit=1 if asked[-1] == "exhaustive" else 1e9)
+
+    monkeypatch.setattr(run, "discover", discover)
+    assert len(new_links(run))
+    assert asked == ["exhaustive", "popular"]
 
 
 def test_what_diverged_is_noted_once(small: focuse.Graph) -> None:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import Evaluation
@@ -19,14 +17,13 @@ from focuse.graph import Graph, read
 from focuse.graph.audit import Audit, audit
 from focuse.graph.graph import Aligned
 from focuse.graph.splits import Splits
-from focuse.inference.predict import Predictions
+from focuse.inference.discovery.discoveries import Discoveries
 from focuse.inference.weigh import Weigher, WeightEvaluation
 from focuse.training.preparing import held_out
 from focuse.training.settings import Settings
 from focuse.training.sharpness import Look
 
-HEADS, LINKS = 6, 3  # heads that get suggestions, and how many each
-ABOUT_LINKS = "The strongest new tails of the heads with the most facts."
+LINKS, PER_HEAD = 20, 3  # new links, and how many of them may have the same head
 LINK = ("head", "relation", "tail", "score", "probability", "expected_weight", "low", "high")
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -98,14 +95,9 @@ class Reported(Protocol):
 
     def probabilities(self, test: Any = None) -> ProbabilityTable: ...
 
-    def predict(
-        self,
-        head: str | None = None,
-        relation: str | None = None,
-        tail: str | None = None,
-        top: int = 10,
-        new_only: bool = False,
-    ) -> Predictions: ...
+    def discover(
+        self, *, top: int = 100, per_head: int | None = None, candidates: str = "exhaustive"
+    ) -> Discoveries: ...
 
 
 @dataclass
@@ -148,7 +140,7 @@ def gather(run: Reported, test: Any = None, say: Say = silent, drawn_by: str = "
     apart = run.splits.merger is not None and weights is not None
     columns = (_or_note(lambda: run.weigh_columns(graph), notes) or {}) if apart else {}
     say("looking for new links")
-    links = _or_note(lambda: [row for some in new_links(run) for row in some], notes) or []
+    links = _or_note(lambda: list(new_links(run)), notes) or []
     held = {"validation": run.splits.valid.graph, "test": aligned.graph}
     audited = audit(run.graph, {name: part for name, part in held.items() if len(part)})
     data = {
@@ -193,21 +185,12 @@ def _json(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def new_links(run: Reported) -> list[Predictions]:
-    """The best new tails of the heads with the most facts, each by the relation that it has most often."""
-    graph = run.graph
-    relations = len(graph.relations)
-    pairs, count = np.unique(graph.head.astype(np.int64) * relations + graph.relation, return_counts=True)
-    order = np.argsort(-count, kind="stable")
-    heads, first = np.unique(pairs[order] // relations, return_index=True)
-    facts = np.bincount(graph.head, minlength=len(graph.entities))[heads]
-    asked = pairs[order][first[np.argsort(-facts, kind="stable")[:HEADS]]]
-    found = []
-    for pair in asked.tolist():
-        head, relation = graph.entities[pair // relations], graph.relations[pair % relations]
-        rows = run.predict(head=head, relation=relation, top=LINKS + 1, new_only=True)
-        found.append(Predictions([row for row in rows if row.tail != row.head][:LINKS]))  # a loop says little
-    return found
+def new_links(run: Reported) -> Discoveries:
+    """The most probable links that the graph lacks, a few of a head; of a large graph those among popular entities."""
+    try:
+        return run.discover(top=LINKS, per_head=PER_HEAD)
+    except FocuseError:  # more links than are scored unasked
+        return run.discover(top=LINKS, per_head=PER_HEAD, candidates="popular")
 
 
 def title_of(run: Reported) -> str:

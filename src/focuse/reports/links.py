@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from focuse.reports.gathered import ABOUT_LINKS, Gathered, Link, Reported
+from focuse.reports.gathered import PER_HEAD, Gathered, Link, Reported
 from focuse.reports.page import heading, paragraph, table
 
 
@@ -16,8 +16,9 @@ def links(run: Reported, figures: Gathered) -> str:
         for row in figures.links
     ]  # fmt: skip
     text = (
-        f"{ABOUT_LINKS} The weight is what the link would weigh if it is a fact, with a 90 % interval; the probability "
-        "that it is one is at the usual share of facts among what is asked."
+        f"The most probable links that the graph lacks, at most {PER_HEAD} of a head (focuse discover finds more). The "
+        "weight is what the link would weigh if it is a fact, with a 90 % interval; the probability that it is one is "
+        "that of a triple of which nothing else is known, where one in two is a fact."
     )
     heads = ["head", "relation", "tail", "score", "probability", "weight ≈", "90 % interval"]
     empty = [place for place in (4, 5, 6) if all(row[place] == "–" for row in rows)]
