@@ -77,3 +77,19 @@ def test_a_reader_that_leaves_early_makes_no_noise(command, graph_file):
         assert done.stderr == ""
         assert done.returncode == 1
     os.close(writing)
+
+
+def test_starting_loads_nothing_heavy():
+    """Help and completion must come at once."""
+    loaded = (
+        "import sys, focuse.cli.main; print([name for name in ('numpy', 'pyarrow', 'torch') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_defaults_of_rules_are_those_of_the_library():
+    from focuse.cli import rules
+    from focuse.ukge import grounding, mining
+
+    assert (rules.MINIMUM, rules.MOST_GROUNDINGS) == (grounding.MINIMUM, grounding.LIMIT)
+    assert (rules.SUPPORT, rules.CONFIDENCE, rules.MOST_PATHS) == (mining.SUPPORT, mining.CONFIDENCE, mining.LIMIT)

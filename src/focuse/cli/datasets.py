@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from focuse import datasets
+from focuse.cli.choices import CHOICES
 from focuse.cli.output import Json, emit, table
-from focuse.graph.datasets import CATALOGUE, PARTS, cache_folder, data_folder, find
 
 NAME = "datasets"
 SHORT = "List, find and fetch benchmark graphs."
+PARTS = ("train", "valid", "test")
 
-Name = Annotated[str, typer.Argument(help=f"One of {', '.join(CATALOGUE)}.", show_default=False)]
+Name = Annotated[str, typer.Argument(help=f"One of {', '.join(CHOICES['datasets name'])}.", show_default=False)]
 AsJson = Annotated[bool, Json]
 
 app = typer.Typer(
@@ -25,6 +25,9 @@ app = typer.Typer(
 @app.command("list", short_help="What there is, and where.")
 def list_(as_json: AsJson = False) -> None:
     """List the data sets: rows, where they were found, source and licence."""
+    from focuse import datasets
+    from focuse.graph.datasets import cache_folder, data_folder
+
     rows = [describe(name) for name in datasets.names()]
     data = data_folder()
     places = {"data": None if data is None else str(data), "cache": str(cache_folder())}
@@ -34,6 +37,8 @@ def list_(as_json: AsJson = False) -> None:
 @app.command("path", short_help="The folder of one.")
 def path(name: Name, as_json: AsJson = False) -> None:
     """Print the folder that holds a data set's train, valid and test files."""
+    from focuse import datasets
+
     folder = str(datasets.path(name))
     emit({"name": name, "folder": folder}, folder, as_json)
 
@@ -45,6 +50,8 @@ def fetch(
     as_json: AsJson = False,
 ) -> None:
     """Have a data set here: check the one that is found, or download it into the cache."""
+    from focuse import datasets
+
     watched = sys.stderr.isatty()
     folder = str(datasets.fetch(name, force, _say if watched else None, _progress if watched else None))
     emit({"name": name, "folder": folder}, folder, as_json)
@@ -52,6 +59,8 @@ def fetch(
 
 def describe(name: str) -> dict[str, Any]:
     """What is known of a data set without reading it."""
+    from focuse.graph.datasets import CATALOGUE, find
+
     entry, found = CATALOGUE[name], find(name)
     return {
         "name": name,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focuse.graph import Graph, read
+if TYPE_CHECKING:
+    from focuse.graph import Graph
 
 Query = Annotated[
     str | None,
@@ -34,6 +35,8 @@ class Layout:
     query: str | None = None
 
     def read(self, path: str | Path, relation_weights: Path | None = None) -> Graph:
+        from focuse.graph import read
+
         chosen = self.columns.split(",") if self.columns else None
         return read(
             path,

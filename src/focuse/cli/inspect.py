@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, bars, emit, table
 from focuse.errors import printable
-from focuse.evaluation.confidence import Errors
-from focuse.evaluation.weighing import trivial_errors
-from focuse.graph.audit import Audit, Leakage, audit
 
-# Part of a held-out graph (positives, clean) -> trivial row -> its errors.
-Trivial = Mapping[str, Mapping[str, Errors]]
+if TYPE_CHECKING:
+    from focuse.evaluation.confidence import Errors
+    from focuse.graph.audit import Audit, Leakage
+
+    # Part of a held-out graph (positives, clean) -> trivial row -> its errors.
+    Trivial = Mapping[str, Mapping[str, Errors]]
 NAME = "inspect"
 SHORT = "Describe a graph and its leaks."
 
@@ -40,6 +41,9 @@ def command(
     With --valid or --test: what of them train gives away, and how well three guesses without a model predict their
     weights.
     """
+    from focuse.evaluation.weighing import trivial_errors
+    from focuse.graph.audit import audit
+
     layout = Layout(columns, delimiter, header, weight_columns, query)
     graphs = {name: layout.read(path) for name, path in (("valid", valid), ("test", test)) if path is not None}
     train = layout.read(file)

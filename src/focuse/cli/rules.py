@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from focuse.cli.choices import CHOICES
 from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit, table
 from focuse.errors import FocuseError
-from focuse.graph.weights import NORMALISERS
-from focuse.ukge import grounding, mining
-from focuse.ukge.rules import read_rules
+
+if TYPE_CHECKING:
+    from focuse.ukge import grounding, mining
 
 NAME = "rules"
 SHORT = "Infer triples by rules, and mine rules."
+# As in ukge/ (a test compares), which would load pyarrow for every command.
+MINIMUM, MOST_GROUNDINGS = 0.5, 1_000_000
+SUPPORT, CONFIDENCE, MOST_PATHS = 10, 0.5, 20_000_000
 
 File = Annotated[str, typer.Argument(help="A graph with confidences in [0, 1].", show_default=False)]
 Columns = Annotated[str | None, typer.Option(help="Columns to use, by heading or counted from 1.")]
 Delimiter = Annotated[str | None, typer.Option(help="Separator of a text file.")]
 Header = Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 is a header.")]
 Normalize = Annotated[
-    str | None, typer.Option(help=f"Bring weights into [0, 1]: {', '.join(NORMALISERS)}.", show_default=False)
+    str | None, typer.Option(help=f"Bring weights into [0, 1]: {', '.join(CHOICES['normalize'])}.", show_default=False)
 ]
 AsJson = Annotated[bool, Json]
 
@@ -36,8 +40,8 @@ def ground(
     file: File,
     rules: Annotated[Path, typer.Argument(help="A file of rules, one a line.", show_default=False)],
     out: Annotated[Path | None, typer.Option(help="Write the inferred triples here.", show_default=False)] = None,
-    minimum: Annotated[float, typer.Option(help="Least truth of a rule's body.")] = grounding.MINIMUM,
-    limit: Annotated[int, typer.Option(help="Most groundings a rule may have.")] = grounding.LIMIT,
+    minimum: Annotated[float, typer.Option(help="Least truth of a rule's body.")] = MINIMUM,
+    limit: Annotated[int, typer.Option(help="Most groundings a rule may have.")] = MOST_GROUNDINGS,
     normalize: Normalize = None,
     keep_known: Annotated[
         bool, typer.Option("--keep-known", help="Write triples that the graph has, too.", show_default=False)
@@ -49,6 +53,9 @@ def ground(
     as_json: AsJson = False,
 ) -> None:
     """Ground rules over a graph and write the unseen triples that they infer, with their confidences."""
+    from focuse.ukge import grounding
+    from focuse.ukge.rules import read_rules
+
     wanted = read_rules(rules)
     graph = Layout(columns, delimiter, header, query=query).read(file)
     found = grounding.ground(graph, wanted, minimum=minimum, limit=limit, normalize=normalize)
@@ -70,14 +77,14 @@ def ground(
 def mine(
     file: File,
     out: Annotated[Path | None, typer.Option(help="Write the rules to this file.", show_default=False)] = None,
-    support: Annotated[int, typer.Option(help="Least pairs that confirm a rule.")] = mining.SUPPORT,
-    confidence: Annotated[float, typer.Option(help="Least share of pairs that do.")] = mining.CONFIDENCE,
+    support: Annotated[int, typer.Option(help="Least pairs that confirm a rule.")] = SUPPORT,
+    confidence: Annotated[float, typer.Option(help="Least share of pairs that do.")] = CONFIDENCE,
     shape: Annotated[
         list[str] | None,
-        typer.Option(help=f"Only this shape, may be repeated: {', '.join(mining.SHAPES)}.", show_default=False),
+        typer.Option(help=f"Only this shape, may be repeated: {', '.join(CHOICES['shape'])}.", show_default=False),
     ] = None,
     top: Annotated[int, typer.Option(help="Most rules to show.")] = 20,
-    limit: Annotated[int, typer.Option(help="Most paths of two edges to walk.")] = mining.LIMIT,
+    limit: Annotated[int, typer.Option(help="Most paths of two edges to walk.")] = MOST_PATHS,
     normalize: Normalize = None,
     columns: Columns = None,
     delimiter: Delimiter = None,
@@ -86,6 +93,8 @@ def mine(
     as_json: AsJson = False,
 ) -> None:
     """Propose rules that hold in a graph: symmetric and inverse relations, transitivity, compositions."""
+    from focuse.ukge import mining
+
     graph = Layout(columns, delimiter, header, query=query).read(file)
     found = mining.mine(
         graph,
