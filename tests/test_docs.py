@@ -17,7 +17,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # Up to half a minute each, and what they show has quicker tests of its own; `make check-all` runs them.
-LONG = ("columns", "confidence", "evaluation", "getting_started", "intervals", "prediction", "probabilities", "ukge")
+LONG = ("columns", "confidence", "discovery", "evaluation", "getting_started", "intervals", "prediction")
+LONG += ("probabilities", "ukge")
 RUN = [pytest.param(page, marks=pytest.mark.slow if page.stem in LONG else []) for page in PAGES]
 WHOLE = ("README", "rules")  # pages that need every edge of the careers graph
 # What a reader runs in a clone of the project, not in a folder of their own.

@@ -26,6 +26,7 @@ SCORES_AT_ONCE = 1 << 25  # on a GPU: 128 MB
 TAILS_AT_ONCE = 1 << 14  # of a block: queries of so many are held for a sided model
 HUB = 512  # edges beyond which an entity's neighbours are not each other's: a hub links everything with everything
 PAIRS_AT_ONCE = 1 << 18
+LEAST = torch.finfo(torch.float32).min  # what is left out has −∞, below it
 
 
 @dataclass(frozen=True)
@@ -93,15 +94,28 @@ def _keep(pool: Pool, scores: Tensor, heads: Tensor, tails: Tensor, entities: in
     """Put into the pool what reaches its bar."""
     best = scores.amax(1)
     check_finite(best)
-    rows = torch.nonzero((best >= pool.bar) & (best > NOTHING))[:, 0]  # after the first blocks, few rows
+    if pool.bar == NOTHING and scores.numel() > 4 * pool.size:  # of the first block most cannot stay
+        least = max(float(torch.topk(scores.flatten(), pool.size).values[-1]), LEAST)
+    else:
+        least = max(pool.bar, LEAST)
+    rows = torch.nonzero(best >= least)[:, 0]  # after the first blocks, few rows
     if not len(rows):
         return
-    scores = scores[rows]
+    scores = scores if len(rows) == len(scores) else scores.index_select(0, rows)
     if a_head is not None and a_head < len(tails):
         scores, column = torch.topk(scores, a_head, dim=1)
-    row, place = torch.nonzero((scores >= pool.bar) & (scores > NOTHING), as_tuple=True)
+    reached = _reaching(scores, least)
+    row, place = reached // scores.shape[1], reached % scores.shape[1]
     tail = tails[place if a_head is None or a_head >= len(tails) else column[row, place]]
     pool.add(scores[row, place], heads[rows[row]] * entities + tail)
+
+
+def _reaching(scores: Tensor, least: float) -> Tensor:
+    """Places [n] in the flattened scores of what is at least so high."""
+    mask = (scores >= least).flatten()
+    if scores.device.type == "cpu":
+        return torch.from_numpy(np.flatnonzero(mask.numpy()))  # eight times as fast as torch's
+    return torch.nonzero(mask)[:, 0]
 
 
 @torch.no_grad()
@@ -146,7 +160,7 @@ def _keep_pairs(
         first = torch.repeat_interleave(count.cumsum(0) - count, count)
         order = order[torch.arange(len(order), device=order.device) - first < a_head]
         scores, head, tail = scores[order], head[order], tail[order]
-    high = (scores >= pool.bar) & (scores > NOTHING)
+    high = scores >= max(pool.bar, LEAST)
     pool.add(scores[high], (head * entities + tail)[high])
 
 
