@@ -27,6 +27,21 @@ def test_a_fault_reaches_the_one_who_asked() -> None:
         asyncio.run(Worker().ask(lambda: 1 // 0))
 
 
+def test_a_question_that_nobody_waits_for_is_not_begun() -> None:
+    worker, hold, begun, answered = Worker(), threading.Event(), threading.Event(), []
+    worker.submit(lambda: (begun.set(), hold.wait(10)))
+    assert begun.wait(10)
+
+    async def gone() -> bool:
+        return True
+
+    with pytest.raises(Refused, match="nobody waits"):
+        asyncio.run(worker.ask(lambda: answered.append(1), gone))
+    hold.set()
+    worker.submit(lambda: None).result(10)
+    assert answered == []
+
+
 def test_too_many_are_turned_away_and_a_slow_one_is_given_up() -> None:
     worker, hold = Worker(waiting=1, seconds=0.05), threading.Event()
     begun = threading.Event()

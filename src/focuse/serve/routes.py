@@ -25,11 +25,19 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 router = APIRouter(prefix="/api", responses=PROBLEMS)
 
 
-def state_of(request: Request) -> State:
-    return cast(State, request.app.state.focuse)
+class Visit:
+    """One request: the runs it is about, and the way to their models for as long as someone waits."""
+
+    def __init__(self, request: Request) -> None:
+        self.state = cast(State, request.app.state.focuse)
+        self.first, self.other = self.state.first, self.state.other
+        self._gone = request.is_disconnected
+
+    async def ask(self, job: Callable[[], Answer]) -> Answer:
+        return await self.state.worker.ask(job, self._gone)
 
 
-Here = Annotated[State, Depends(state_of)]
+Here = Annotated[Visit, Depends(Visit)]
 Entity = Annotated[str, Query(min_length=1, max_length=limits.NAME, description="Name of the entity.")]
 Part = Annotated[str | None, Query(max_length=limits.NAME)]
 Top = Annotated[int, Query(ge=1, le=limits.TOP)]
@@ -40,21 +48,21 @@ Direction = Literal["out", "in", "both"]
 def health(here: Here) -> schemas.Health:
     run = here.first.run
     return schemas.Health(
-        status=here.status,
-        problem=here.problem,
+        status=here.state.status,
+        problem=here.state.problem,
         version=__version__,
         model=run.settings.model,
         entities=len(run.graph.entities),
         relations=len(run.graph.relations),
         facts=len(here.first.edges),
-        uptime_seconds=round(time.monotonic() - here.started, 3),
-        waiting=here.worker.waiting,
+        uptime_seconds=round(time.monotonic() - here.state.started, 3),
+        waiting=here.state.worker.waiting,
     )
 
 
 @router.get("/run", tags=["run"], summary="What was trained, on what, and how well it ranks")
 def about(here: Here) -> schemas.RunSummary:
-    return here.summary(here.first)
+    return here.state.summary(here.first)
 
 
 @router.get("/entities", tags=["names"], summary="Search entities by name")
@@ -93,7 +101,7 @@ def facts(
 
 @router.post("/predict", tags=["model"], summary="Complete a triple")
 async def predict(here: Here, question: schemas.Question) -> schemas.Links:
-    return schemas.Links(links=await _ask(here, lambda: here.first.predict(question)))
+    return schemas.Links(links=await here.ask(lambda: here.first.predict(question)))
 
 
 @router.get("/missing", tags=["model"], summary="The best links that an entity lacks")
@@ -101,17 +109,17 @@ async def missing(
     here: Here, entity: Entity, relation: Part = None, direction: Direction = "both", top: Top = 20
 ) -> schemas.Links:
     """Over all relations in which it stands, as head and as tail, or over one."""
-    return schemas.Links(links=await _ask(here, lambda: here.first.missing(entity, relation, direction, top)))
+    return schemas.Links(links=await here.ask(lambda: here.first.missing(entity, relation, direction, top)))
 
 
 @router.post("/explain", tags=["model"], summary="Why a link is predicted", responses={501: {"model": schemas.Problem}})
 async def explain(here: Here, triple: schemas.Triple) -> schemas.Explained:
-    return await _ask(here, lambda: here.first.explain(triple))
+    return await here.ask(lambda: here.first.explain(triple))
 
 
 @router.post("/weigh", tags=["model"], summary="Weights, intervals and probabilities of triples")
 async def weigh(here: Here, asked: schemas.Weigh) -> schemas.Weights:
-    return await _ask(here, lambda: here.first.weigh(asked))
+    return await here.ask(lambda: here.first.weigh(asked))
 
 
 @router.post("/batch", tags=["model"], summary="Many questions at once")
@@ -127,7 +135,7 @@ async def batch(here: Here, asked: schemas.Batch) -> schemas.BatchAnswers:
             return schemas.BatchAnswer(problem=schemas.Problem(error=str(error)))
 
     # One by one: others are answered between them.
-    return schemas.BatchAnswers(answers=[await _ask(here, partial(one, question)) for question in asked.questions])
+    return schemas.BatchAnswers(answers=[await here.ask(partial(one, question)) for question in asked.questions])
 
 
 @router.get("/compare", tags=["model"], summary="The same question to two runs")
@@ -135,7 +143,7 @@ async def compared(
     here: Here, head: Part = None, relation: Part = None, tail: Part = None, top: Top = 10, new_only: bool = False
 ) -> schemas.Comparison:
     question = _question(head, relation, tail, top, new_only)
-    return await _ask(here, lambda: compare(here.first, here.other(), question))
+    return await here.ask(lambda: compare(here.first, here.other(), question))
 
 
 @router.get("/export", tags=["files"], summary="A table as a file", response_class=StreamingResponse)
@@ -164,17 +172,17 @@ async def export(
         if table == "facts":
             rows = _facts(here.first, entity, relation)
         else:
-            found = await _ask(here, lambda: here.first.missing(entity, relation, direction, top))
+            found = await here.ask(lambda: here.first.missing(entity, relation, direction, top))
             rows = [link.model_dump() for link in found]
     else:
         question = _question(head, relation, tail, top, new_only)
         words = [table, *(part for part in (head, relation, tail) if part)]
         if table == "predict":
             columns = LINKS
-            rows = [link.model_dump() for link in await _ask(here, lambda: here.first.predict(question))]
+            rows = [link.model_dump() for link in await here.ask(lambda: here.first.predict(question))]
         else:
             columns = COMPARED
-            rows = _compared(await _ask(here, lambda: compare(here.first, here.other(), question)))
+            rows = _compared(await here.ask(lambda: compare(here.first, here.other(), question)))
     return StreamingResponse(
         tables.write(columns, rows, format),
         media_type=tables.TYPES[format],
@@ -213,7 +221,3 @@ def _question(head: str | None, relation: str | None, tail: str | None, top: int
     )
     missing_part(asked)
     return asked
-
-
-async def _ask(here: State, job: Callable[[], Answer]) -> Answer:
-    return await here.worker.ask(job)

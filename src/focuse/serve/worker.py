@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from focuse.serve import limits
 from focuse.serve.problems import Refused
 
 Answer = TypeVar("Answer")
+LOOK = 0.25  # seconds between looks at whether anyone still waits
 
 
 class Worker:
@@ -39,14 +41,24 @@ class Worker:
             raise Refused(503, "the model is busy", "too many questions wait for it; ask again in a moment") from None
         return future
 
-    async def ask(self, job: Callable[[], Answer]) -> Answer:
-        """The job's answer; 503 where it takes too long. One that still waits by then is not begun."""
-        future = self.submit(job)
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), self.seconds)
-        except TimeoutError:
-            hint = "ask for fewer (top, limit, batch), or again in a moment"
-            raise Refused(503, f"no answer within {self.seconds:g} seconds", hint) from None
+    async def ask(self, job: Callable[[], Answer], gone: Callable[[], Awaitable[bool]] | None = None) -> Answer:
+        """The job's answer; 503 where it takes too long. One that still waits by then is not begun.
+
+        `gone` says whether whoever asked has left: a visitor who clicks on and on leaves no queue behind.
+        """
+        future, end = self.submit(job), time.monotonic() + self.seconds
+        answer = asyncio.wrap_future(future)
+        while True:
+            done, _ = await asyncio.wait({answer}, timeout=min(LOOK, max(0.0, end - time.monotonic())))
+            if done:
+                return await answer
+            if time.monotonic() >= end:
+                answer.cancel()
+                hint = "ask for fewer (top, limit, batch), or again in a moment"
+                raise Refused(503, f"no answer within {self.seconds:g} seconds", hint)
+            if gone is not None and await gone():
+                answer.cancel()
+                raise Refused(499, "nobody waits for the answer")
 
     def _work(self) -> None:
         while True:
