@@ -60,27 +60,21 @@ class Block:
     """Rows of so many terms, encoded a chunk at a time, and where in the file each stands."""
 
     def __init__(self, width: int) -> None:
-        self.waiting: list[list[Any]] = [[] for _ in range(width + 1)]
+        self.waiting: list[tuple[Any, ...]] = []  # rows of a place and then the terms
         self.columns: list[list[pa.Array]] = [[] for _ in range(width)]
         self.places: list[npt.NDArray[np.int64]] = []
 
     def __len__(self) -> int:
         return sum(map(len, self.places))
 
-    def add(self, *row: Any) -> None:
-        """A place and then the terms."""
-        for column, value in zip(self.waiting, row, strict=True):
-            column.append(value)
-
     def encode(self) -> None:
         """Make arrays of the rows that wait."""
-        place, *names = self.waiting
-        if place:
+        if self.waiting:
+            place, *names = zip(*self.waiting, strict=True)
             self.places.append(np.array(place, np.int64))
             for column, values in zip(self.columns, names, strict=True):
                 column.append(pa.array(values, pa.string()).dictionary_encode())
-            for values in self.waiting:
-                values.clear()
+            self.waiting.clear()
 
     def where(self) -> npt.NDArray[np.int64]:
         return np.concatenate(self.places) if self.places else np.empty(0, np.int64)
@@ -103,16 +97,13 @@ class Statements:
     def take(self, statements: Iterable[Any]) -> int:
         """Sort statements in and keep their terms encoded; how many there were."""
         named, blank, _ = self.kinds
-        places, heads, relations, tails = self.facts.waiting
+        facts = self.facts.waiting
         place = start = self.seen
         for place, (subject, predicate, tail, _) in enumerate(statements, start + 1):
             head = subject.value if type(subject) is named else f"_:{subject.value}"
             relation, kind = predicate.value, type(tail)
             if kind is named and relation not in SPECIAL:  # by far the most
-                places.append(place)
-                heads.append(head)
-                relations.append(relation)
-                tails.append(tail.value)
+                facts.append((place, head, relation, tail.value))
             elif kind is named or kind is blank:
                 self._node(place, head, relation, tail.value if kind is named else f"_:{tail.value}")
             else:
@@ -127,9 +118,9 @@ class Statements:
     def _node(self, place: int, head: str, relation: str, tail: str) -> None:
         part = PARTS.get(relation)
         if part is not None:
-            self.parts[part].add(place, head, tail)
+            self.parts[part].waiting.append((place, head, tail))
         elif relation != TYPE or tail != STATEMENT:
-            self.facts.add(place, head, relation, tail)
+            self.facts.waiting.append((place, head, relation, tail))
 
     def _other(self, place: int, head: str, relation: str, tail: Any) -> None:
         """A statement whose object is a literal or a triple."""
@@ -138,12 +129,15 @@ class Statements:
             self.literals += 1
             number = self._number(tail)
             if number is not None:
-                self.numbers.add(place, head, relation)
+                self.numbers.waiting.append((place, head, relation))
                 self.waiting.append(number)
             if self.options.literals == "keep":
-                self.facts.add(place, head, relation, str(tail))
+                self.facts.waiting.append((place, head, relation, str(tail)))
         elif relation == REIFIES and type(tail.object) in (named, blank):
-            self.reified.add(place, head, *(f"_:{term.value}" if type(term) is blank else term.value for term in tail))
+            first, kind, last = tail
+            start = first.value if type(first) is named else f"_:{first.value}"
+            end = last.value if type(last) is named else f"_:{last.value}"
+            self.reified.waiting.append((place, head, start, kind.value, end))
         else:  # a triple with a literal, or one that is the object of something else
             self.terms += 1
 
