@@ -47,6 +47,7 @@ from focuse.training.loop import initial_tables
 
 SHARE = 0.02  # of the entities are unseen
 FEWEST = 4  # edges that an unseen entity has
+MOST_KNOWN = 1000  # validation edges between known entities that are ranked
 JUDGED = 10  # of its edges at most are ranked
 WAYS = ("frozen", "warm", "mean", "chance", "popularity", "full")
 SETTINGS: dict[str, Any] = {"model": "complex", "dim": 50, "epochs": 30, "sharpness": 1.0, "progress": False}
@@ -154,6 +155,16 @@ class Popularity:
         return self.counts[side][relation]
 
 
+def of_known(run: focuse.Run, task: Task, known: focuse.Graph) -> float:
+    """MRR of edges that the run knew nothing of before either, between known entities: do newcomers push them down?
+
+    What is true of newcomers is left out, whether the run has been given it or not.
+    """
+    graphs = [run.splits.train, run.splits.valid.graph]
+    graphs += [part.align(run.graph).graph for part in (task.given, task.judged)]
+    return evaluate(run.engine, known.align(run.graph), run.graph, known_facts(graphs), "mean").all.mrr
+
+
 def popular(run: focuse.Run, task: Task) -> dict[str, Any]:
     aligned = task.judged.align(run.graph)
     known = known_facts([run.splits.train, run.splits.valid.graph, run.splits.test.graph, aligned.graph])
@@ -191,7 +202,10 @@ def rows(name: str, seed: int, options: argparse.Namespace) -> Iterator[dict[str
             if way == "chance":
                 run = by_chance(run, len(base.graph.entities), seed)
             weights = options.weights and way in ("frozen", "warm", "full")
+            old = base.splits.valid.graph.select(np.arange(min(MOST_KNOWN, len(base.splits.valid.graph))))
             row = popular(run, task) if way == "popularity" else figures(run, task, weights)
+            if way in ("frozen", "warm", "full"):
+                row |= {"mrr_known": of_known(run, task, old), "mrr_known_before": of_known(base, task, old)}
             yield {**about, "way": way, "k": k, "mean_given": round(len(given) / about["unseen"], 2),
                    **row, "seconds": seconds, "processor_seconds": worked}  # fmt: skip
 
