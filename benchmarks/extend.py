@@ -240,15 +240,20 @@ def timed(entities: int) -> dict[str, Any]:
 
 
 def table(path: Path) -> str:
-    """MRR by graph, edges given and way, means over seeds."""
+    """MRR by graph, edges given and way, means over seeds; beside frozen, that of known edges before and after."""
     found: dict[tuple[str, int], dict[str, list[float]]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         if "mrr" in row:
-            found.setdefault((row["graph"], row["k"]), {}).setdefault(row["way"], []).append(row["mrr"])
-    lines = [f"| graph | edges given | {' | '.join(WAYS)} |", "| --- |" + " ---: |" * (len(WAYS) + 1)]
-    for (graph, given), ways in found.items():
-        cells = (f"{np.mean(ways[way]):.3f}" if way in ways else "" for way in WAYS)
+            cell = found.setdefault((row["graph"], row["k"]), {})
+            cell.setdefault(row["way"], []).append(row["mrr"])
+            if row["way"] == "frozen":
+                cell.setdefault("known before", []).append(row["mrr_known_before"])
+                cell.setdefault("known after", []).append(row["mrr_known"])
+    headings = (*WAYS, "known before", "known after")
+    lines = [f"| graph | edges given | {' | '.join(headings)} |", "| --- |" + " ---: |" * (len(headings) + 1)]
+    for (graph, given), ways in sorted(found.items()):
+        cells = (f"{np.mean(ways[way]):.3f}" if way in ways else "" for way in headings)
         lines.append(f"| {graph} | {given} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
