@@ -182,20 +182,11 @@ class Explorer:
         return [link.model_copy(update={"rank": rank}) for rank, link in enumerate(found[:top], 1)]
 
     def _lacking(self, entity: str, side: str, relations: list[str], top: int) -> list[schemas.Link]:
-        """One direction: by the run's own discovery where it has one, else a question for each relation."""
+        """One direction, by the run's own discovery."""
         if not relations:
             return []
-        if hasattr(self.run, "discover"):
-            ends = {"heads" if side == "out" else "tails": [entity]}
-            found = self.run.discover(relations=relations, top=top, **ends)
-            wanted = schemas.Link.model_fields
-            return [schemas.Link(**{key: value for key, value in _row(row).items() if key in wanted}) for row in found]
-        end = "head" if side == "out" else "tail"
-        return [
-            schemas.Link(**asdict(row))
-            for kind in relations
-            for row in self.run.predict(**{end: entity}, relation=kind, top=top, new_only=True)
-        ]
+        heads, tails = ([entity], None) if side == "out" else (None, [entity])
+        return [schemas.Link(**row.to_dict()) for row in self.run.discover(heads, relations, tails, top)]
 
     def weigh(self, asked: schemas.Weigh) -> schemas.Weights:
         rows = [(triple.head, triple.relation, triple.tail) for triple in asked.triples]
@@ -207,13 +198,8 @@ class Explorer:
 
     def explain(self, triple: schemas.Triple) -> schemas.Explained:
         self.entity(triple.head), self.relation(triple.relation), self.entity(triple.tail)
-        if not hasattr(self.run, "explain"):
-            raise Refused(501, "this version of focuse does not explain links", "install a newer one")
         found = self.run.explain(triple.head, triple.relation, triple.tail)
         return schemas.Explained(text=str(found), explanation=found.to_dict(), svg=found.svg())
-
-    def abilities(self) -> list[str]:
-        return [name for name in ("discover", "explain") if hasattr(self.run, name)]
 
     def side(self, asked: schemas.Question) -> schemas.Side:
         """This run's half of a comparison; a name that it does not have is its problem alone."""
@@ -227,10 +213,6 @@ class Explorer:
         return schemas.Side(
             run=self.name, model=self.run.settings.model, metrics=self.metrics, links=links, problem=problem
         )
-
-
-def _row(row: Any) -> dict[str, Any]:
-    return dict(row) if isinstance(row, dict) else asdict(row)
 
 
 def _did_you_mean(names: list[str]) -> str:

@@ -112,7 +112,7 @@ async def missing(
     return schemas.Links(links=await here.ask(lambda: here.first.missing(entity, relation, direction, top)))
 
 
-@router.post("/explain", tags=["model"], summary="Why a link is predicted", responses={501: {"model": schemas.Problem}})
+@router.post("/explain", tags=["model"], summary="Why a link is predicted")
 async def explain(here: Here, triple: schemas.Triple) -> schemas.Explained:
     return await here.ask(lambda: here.first.explain(triple))
 

@@ -54,7 +54,7 @@ class Metrics(BaseModel):
 
 
 class RunSummary(BaseModel):
-    """`can` says what this version of the run's library answers; `hubs` are the entities with the most facts."""
+    """`hubs` are the entities with the most facts."""
 
     name: str
     model: str
@@ -69,7 +69,6 @@ class RunSummary(BaseModel):
     hubs: list[EntityHit]
     settings: dict[str, Any]
     metrics: Metrics
-    can: list[str]
     compare: str | None
 
 

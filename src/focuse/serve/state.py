@@ -62,7 +62,6 @@ class State:
             settings={key: _plain(value) for key, value in asdict(settings).items()},
             # Ranking belongs to the model's thread: figures are shown once it has made them.
             metrics=explorer.__dict__.get("metrics", PENDING),
-            can=explorer.abilities(),
             compare=None if self.second is None else self.second.name,
         )
 

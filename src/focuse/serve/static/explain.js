@@ -31,7 +31,7 @@ export function explain(link, run) {
   panel.onclose = () => leave.abort();
   if (!panel.open) panel.showModal();
   const asked = link.score === null || link.score === undefined ? numbers(link) : Promise.resolve(link);
-  const ask = async () => [await asked, await post("explain", { head, relation, tail }, leave.signal).catch(without)];
+  const ask = async () => [await asked, await post("explain", { head, relation, tail }, leave.signal)];
   into(why, ask, ([known, found]) => [summary(known, run), ...reasons(found, names)], { loading: () => loading("Looking for reasons…"), problem });
 }
 
@@ -39,12 +39,6 @@ export function explain(link, run) {
 async function numbers({ head, relation, tail }) {
   const { links } = await post("predict", { head, relation, tail, top: 1 }, leave.signal);
   return links[0];
-}
-
-/** A run of a library that does not explain still has its numbers to show. */
-function without(error) {
-  if (error.status === 501) return { text: error.message, explanation: {}, svg: "" };
-  throw error;
 }
 
 function summary(link, run) {
