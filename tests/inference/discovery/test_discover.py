@@ -315,3 +315,36 @@ def test_where_surroundings_have_a_say_the_pool_is_ordered_by_them() -> None:
     # The surroundings do change the order: by score alone it would be another one.
     alone = sorted((row for row in expected if row[3] == 0), key=lambda row: -row[1])
     assert [row[0] for row in alone] != sorted((row[0] for row in alone), reverse=True)
+
+
+def test_several_columns_and_lower_is_better(small: focuse.Graph, with_columns: Any) -> None:
+    run = trained(with_columns(small), model="distmult", lower_is_better=("distance",))
+    found = run.discover(top=4)
+    assert all(0 <= row.expected_weight <= 1 for row in found)
+    alone = run.discover(top=4, column="distance")
+    assert [row[2:] for row in rows_of(run, alone)] == [row[2:] for row in rows_of(run, found)]
+    assert [row.probability for row in alone] == [row.probability for row in found]
+    assert all(20 < row.expected_weight < 60 for row in alone)
+    with pytest.raises(FocuseError, match="weight column"):
+        run.discover(column="prize")
+    rows = [(f"h{i % 9}", "r", f"t{i % 40}", 1000.0 * (i % 7)) for i in range(300)]
+    lower = trained(rows, model="distmult", lower_is_better=True)
+    for row in lower.discover(top=3):
+        assert row.low <= row.expected_weight <= row.high
+        assert row.low >= 0
+        assert row.high <= 6000
+
+
+def test_odd_names_and_a_dear_model(tmp_path: Any) -> None:
+    odd = ["tab\there", "line\nend", "ünï", "a:b", "'quoted\"", "e,f", "日本", " space "]
+    rows = [(odd[i % 8], "r\u2028", odd[(i * 3 + 1) % 8], 1.0) for i in range(16)]
+    run = trained(rows, model="convkb", valid_share=0.0, test_share=0.0)
+    found = run.discover(top=5, anywhere=True)
+    assert len(found) == 5
+    assert len(str(found).split("\n")) == 6  # five links and a note
+    found.write(tmp_path / "links.csv")
+    with pytest.raises(FocuseError, match="tab or line end"):
+        run.discover(top=10**4, anywhere=True).write(tmp_path / "links.tsv")
+    assert [path.name for path in tmp_path.iterdir()] == ["links.csv"]
+    with pytest.raises(FocuseError, match="times what is done unasked"):
+        run.discover(limit=1000, anywhere=True)
