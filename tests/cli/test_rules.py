@@ -19,7 +19,7 @@ ROWS = [
     ("babe", "plays", "baseball", 0.7),
     ("lakers", "teamPlays", "basketball", 0.6),
 ]
-SHARED = "--limit --normalize --columns --delimiter --header --json --help --query"
+SHARED = "--limit --normalize --columns --query --delimiter --header --json --help"
 RULE = "playsFor(x,y) & plays(x,z) -> teamPlays(y,z) : 0.9\n"
 
 
