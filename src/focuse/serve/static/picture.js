@@ -42,7 +42,7 @@ function draw(frame, found, relations, width, expand) {
   const nodes = found.nodes.map((node) => (node.distance === 0 ? drawCentre(node, centre) : drawNode(node, places.get(node.name), room, expand, far && node.distance === 1 ? (narrow ? "none" : "above") : "beside")));
   const picture = s("svg", { viewBox: box, width, height, role: "group", "aria-label": caption(found) },
     s("g", { class: "edges", "aria-hidden": "true" }, lines.map((line) => line.element)),
-    s("g", { class: "relation-labels", "aria-hidden": "true" }, narrow ? [] : relationLabels(lines, found, places, centre, relations)),
+    s("g", { class: "relation-labels", "aria-hidden": "true" }, narrow || far ? [] : relationLabels(lines, found, places, centre, relations)),
     s("g", { class: "nodes" }, nodes));
   light(frame, picture, lines);
   return picture;
@@ -133,11 +133,12 @@ function drawNode(node, at, room, expand, label) {
   s("text", spot, text), s("title", {}, `${node.name}: ${plural(node.degree, "fact")}; Shift and click adds its neighbours`));
 }
 
-/** A long name broken at a space, in two lines at most. */
+/** A long name broken after a space or a sign that parts words, in two lines at most. */
 function twoLines(name, letters) {
   if ([...name].length <= letters) return [name];
-  const cut = name.slice(0, letters + 1).lastIndexOf(" ");
-  return cut > 2 ? [name.slice(0, cut), short(name.slice(cut + 1), letters)] : [short(name, letters)];
+  const parts = [...name.slice(0, letters + 1).matchAll(/[\s:_/.-]+/g)];
+  const cut = parts.length ? parts.at(-1).index + parts.at(-1)[0].length : 0;
+  return cut > 2 ? [short(name.slice(0, cut).trimEnd(), letters + 1), short(name.slice(cut), letters)] : [short(name, letters)];
 }
 
 /** Pointing at an entity brings out its own facts. */

@@ -8,8 +8,8 @@ import { table } from "./table.js";
 export function runView(run) {
   const names = run.relations.map((one) => one.name);
   const most = Math.max(1, ...run.relations.map((one) => one.facts));
-  const bar = (one) => s("svg", { class: `count ${shade(names, one.name)}`, viewBox: "0 0 120 8", width: 120, height: 8, "aria-hidden": "true" },
-    s("rect", { class: "track", width: 120, height: 8, rx: 4 }), s("rect", { class: "fill", width: Math.max(2, (120 * one.facts) / most), height: 8, rx: 4 }));
+  const bar = (one) => s("svg", { class: `count ${shade(names, one.name)}`, viewBox: "0 0 90 8", width: 90, height: 8, "aria-hidden": "true" },
+    s("rect", { class: "track", width: 90, height: 8, rx: 4 }), s("rect", { class: "fill", width: Math.max(2, (90 * one.facts) / most), height: 8, rx: 4 }));
   const columns = [
     { title: "Relation", value: (one) => one.name, cell: (one) => h("span", { class: `relation ${shade(names, one.name)}` }, one.name) },
     { title: "Facts", numeric: true, value: (one) => one.facts, cell: (one) => h("span", { class: "probability" }, bar(one), count(one.facts)) },
