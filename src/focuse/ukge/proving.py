@@ -40,7 +40,7 @@ class Proof:
 
 
 def prove(facts: Facts, rule: Rule, head: int, tail: int, minimum: float, limit: int = LIMIT) -> Proof:
-    """What implies rule.head(head, tail): bodies true to at least `minimum` that do not use that triple itself.
+    """What implies rule.head(head, tail) in the graph without that triple: bodies true to at least `minimum`.
 
     >>> from focuse.graph import read
     >>> from focuse.ukge.rules import parse_rules
@@ -76,23 +76,25 @@ class _One:
         rows = np.unique(np.concatenate([np.stack([one[name] for name in names], axis=1) for one in tables]), axis=0)
         columns = {name: rows[:, place].astype(np.int32) for place, name in enumerate(names)}
         truth = np.minimum(1.0, sum((self._truth(part, columns) for part in self.rule.body), np.zeros(len(rows))))
-        kept = (truth >= minimum - ROUNDING) & ~self._circular(columns)
+        kept = truth >= minimum - ROUNDING
         return {name: column[kept] for name, column in columns.items()}, truth[kept]
 
-    def _circular(self, columns: Bindings) -> npt.NDArray[np.bool_]:
-        """Where a body uses the asked triple itself; [n]."""
-        head, tail = self.ends
-        found = np.zeros(len(next(iter(columns.values()))), bool)
-        for atom in self.rule.atoms:
-            if atom.relation == self.rule.head.relation:
-                found |= (columns[atom.first] == head) & (columns[atom.second] == tail)
-        return found
+    def _weight(self, atom: Atom, columns: Bindings) -> tuple[Weights, npt.NDArray[np.bool_]]:
+        """Weights [n] of a bound atom's triples, and whether the graph has them [n]; it lacks the asked one."""
+        weight, seen = self.facts.weight(columns[atom.first], self.relations[atom.relation], columns[atom.second])
+        seen = seen & ~self._asked(atom, columns)
+        return np.where(seen, weight, 0.0), seen
+
+    def _asked(self, atom: Atom, columns: Bindings) -> npt.NDArray[np.bool_]:
+        """Where a bound atom is the asked triple itself; [n]."""
+        same = (columns[atom.first] == self.ends[0]) & (columns[atom.second] == self.ends[1])
+        return same & (atom.relation == self.rule.head.relation)
 
     def _truth(self, conjunction: Sequence[Atom], columns: Bindings) -> Weights:
         value = np.ones(len(next(iter(columns.values()))))
         holds = np.ones(len(value), bool)
         for atom in conjunction:
-            weight, seen = self.facts.weight(columns[atom.first], self.relations[atom.relation], columns[atom.second])
+            weight, seen = self._weight(atom, columns)
             value = value + (1.0 - weight if atom.negated else weight) - 1.0
             holds &= seen | atom.negated
         return np.where(holds, np.maximum(0.0, value), 0.0)
@@ -111,15 +113,14 @@ class _One:
         return columns
 
     def _join(self, columns: Bindings, value: Weights, atom: Atom, least: float) -> tuple[Bindings, Weights]:
-        relation = self.relations[atom.relation]
         if columns.keys() >= set(atom.variables):
-            weight, seen = self.facts.weight(columns[atom.first], relation, columns[atom.second])
+            weight, seen = self._weight(atom, columns)
             value = value + weight - 1.0
             kept = seen & (value >= least)
             return {name: column[kept] for name, column in columns.items()}, value[kept]
         backward = atom.first not in columns
         bound, free = reversed(atom.variables) if backward else atom.variables
-        edges = self.facts.edges(relation, backward)
+        edges = self.facts.edges(self.relations[atom.relation], backward)
         low, count = partners(edges, columns[bound], least + 1.0 - value)
         row, place = pairs(low, count)
         worth = value[row] + edges.weight[place] - 1.0
@@ -127,4 +128,5 @@ class _One:
             best = np.argpartition(-worth, self.limit)[: self.limit]
             row, place, worth = row[best], place[best], worth[best]
         joined = {name: column[row] for name, column in columns.items()} | {free: edges.end[place]}
-        return joined, worth
+        others = ~self._asked(atom, joined)
+        return {name: column[others] for name, column in joined.items()}, worth[others]

@@ -40,8 +40,8 @@ class ExplanationMethods:
         `top` is how many of each to name. `rules` are your own (a file, or what `focuse.ukge.parse_rules` makes of a
         text); else rules are mined from the training graph, once a run.
 
-        `print(run.explain("Ward Nurse", "requires skill", "patience"))` tells it in words; `to_dict()` and `svg()` of
-        the result are for programs and for the eye.
+        `print(run.explain("Ward Nurse", "requires skill", "triage"))` tells it in words; `to_dict()` and `svg()` of the
+        result are for programs and for the eye.
         """
         if isinstance(top, bool) or not isinstance(top, int) or top < 1:
             raise FocuseError(f"top {top!r}: give a whole number of at least 1")

@@ -25,7 +25,9 @@ from focuse.inference.explaining.local import Learnt, LocalLoss
 CURVED = 256  # facts that the curvature is taken from; more of an entity are sampled
 CHUNK = 512  # facts whose gradients are computed at once
 STEPS = 20  # of conjugate gradients
-DAMPING = 0.1  # λ, as a share of the mean curvature that facts have
+DAMPING = (
+    2.0  # λ, in mean curvatures; chosen by retraining (benchmarks/explain.py), with it estimates have the right size
+)
 TINY = 1e-6  # added to λ, should nothing bend
 STRIDE = 1e-2  # of finite differences, as a share of a row's length
 
@@ -95,7 +97,7 @@ class Influence:
         """
         if not len(self.rows):
             return self.rows, np.empty(0)
-        direction = self.solved(self.slope, DAMPING * max(self.mean_curvature(), 0.0) + TINY)
+        direction = self.solved(self.slope, self.damping())
         change = (self.fact_gradients() * direction).sum((1, 2)).double().cpu().numpy()
         graph = self.learnt.graph
         keys = graph.keys_of(graph.head[self.rows], graph.relation[self.rows], graph.tail[self.rows])
@@ -105,6 +107,10 @@ class Influence:
     def solved(self, right: Tensor, damping: float, steps: int = STEPS) -> Tensor:
         """(H + λ)⁻¹ right, [k, d]."""
         return conjugate_gradients(lambda direction: self.curvature(direction) + damping * direction, right, steps)
+
+    def damping(self) -> float:
+        """λ; also where a loss bends down (few models' do, at the end of a short training) it holds rows in place."""
+        return DAMPING * abs(self.mean_curvature()) + TINY
 
     def mean_curvature(self, probes: int = 4) -> float:
         """The mean of H's diagonal, by random signs (Hutchinson's estimate)."""
@@ -119,6 +125,8 @@ class Influence:
 def conjugate_gradients(product: Callable[[Tensor], Tensor], right: Tensor, steps: int) -> Tensor:
     """Solve A x = right for a symmetric A given by its products; stops where A bends down or nothing is left.
 
+    Where it bends down at once, the answer is a step along `right`, as long as the bend is strong.
+
     >>> matrix = torch.tensor([[2.0, 1.0], [1.0, 3.0]])
     >>> conjugate_gradients(lambda x: matrix @ x, torch.tensor([3.0, 4.0]), 5)
     tensor([1., 1.])
@@ -132,7 +140,7 @@ def conjugate_gradients(product: Callable[[Tensor], Tensor], right: Tensor, step
         turned = product(direction)
         bend = float((direction * turned).sum())
         if bend <= 0:
-            break
+            return x if x.any() else right * (size / -bend if bend else 1.0)
         step = size / bend
         x, rest = x + step * direction, rest - step * turned
         new = float((rest * rest).sum())

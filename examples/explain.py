@@ -1,0 +1,24 @@
+"""Why does a model believe in a link? Train on the careers graph, take its best new suggestion, and explain it.
+
+    python examples/explain.py [GRAPH HEAD RELATION]
+
+Without arguments the embedded careers graph is used.
+"""
+
+import sys
+
+import focuse
+from focuse.experiments.demo import careers
+
+
+def main() -> None:
+    graph, head, relation = sys.argv[1:4] if len(sys.argv) > 3 else (careers(), "Ward Nurse", "requires skill")
+    run = focuse.train(graph, dim=40, epochs=15, sharpness=2.0, progress=False)
+    best = run.predict(head=head, relation=relation, top=1, new_only=True)[0]
+    found = run.explain(best.head, best.relation, best.tail, top=3)
+    print(found)
+    print(f"\nthe picture has {len(found.svg()):,} letters of SVG")
+
+
+if __name__ == "__main__":
+    main()

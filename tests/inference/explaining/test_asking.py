@@ -1,0 +1,129 @@
+"""`run.explain` for every kind of model, and where there is little to explain."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import focuse
+from focuse.errors import FocuseError
+from focuse.ukge import parse_rules
+
+QUICK = {"dim": 8, "epochs": 2, "progress": False}
+KINDS: dict[str, dict[str, Any]] = {
+    "dot": {"model": "complex", "sharpness": 2.0},
+    "distance": {"model": "rotate", "focus": "off"},
+    "paper": {"model": "transe", "focus": "paper", "decay": 2},
+    "reciprocal": {"model": "distmult", "reciprocal": True, "focus": "off", "sampling": "all"},
+    "confidence": {"model": "ukge-rect"},
+    "neural": {"model": "conve", "focus": "off", "dim": 16},
+    "encoded": {"model": "kbgat", "focus": "off"},
+    "triples": {"model": "convkb", "focus": "off"},
+}
+
+
+@pytest.fixture(scope="module")
+def run(small: focuse.Graph) -> focuse.Run:
+    return focuse.train(small, model="complex", sharpness=2.0, **QUICK | {"epochs": 20})
+
+
+def triple(graph: focuse.Graph, row: int) -> tuple[str, str, str]:
+    return graph.entities[graph.head[row]], graph.relations[graph.relation[row]], graph.entities[graph.tail[row]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_model_explains(small: focuse.Graph, kind: str) -> None:
+    run = focuse.train(small, **QUICK | KINDS[kind])
+    asked = triple(run.splits.test.graph, 0)
+    found = run.explain(*asked, top=3)
+    assert found.triple == asked
+    assert 0 < len(found.supporting) <= 3
+    assert all(one.change < 0 and {one.head, one.tail} & {asked[0], asked[2]} for one in found.supporting)
+    assert [one.change for one in found.supporting] == sorted(one.change for one in found.supporting)
+    assert all(one.change > 0 for one in found.against)
+    assert bool(found.notes) == (kind == "encoded")  # only there are rows made of other rows
+    json.dumps(found.to_dict(), allow_nan=False)
+    ElementTree.fromstring(found.svg())
+    assert asked[0] in str(found)
+
+
+def test_supports_are_facts_of_train_with_their_weights(run: focuse.Run) -> None:
+    known = {triple(run.graph, row): run.graph.weight[row] for row in range(len(run.graph))}
+    found = run.explain(*triple(run.splits.test.graph, 1))
+    for one in (*found.supporting, *found.against, *found.similar, *found.same_head, *found.same_tail):
+        assert known[one.head, one.relation, one.tail] == one.weight
+
+
+def test_a_known_fact_is_explained_from_the_others(run: focuse.Run) -> None:
+    asked = triple(run.graph, 4)
+    found = run.explain(*asked, top=1000)
+    assert found.itself is not None
+    assert asked not in {(one.head, one.relation, one.tail) for one in (*found.supporting, *found.against)}
+    assert asked not in {(one.head, one.relation, one.tail) for one in (*found.similar, *found.same_head)}
+    assert "the fact itself" in str(found)
+    assert run.explain(*triple(run.splits.test.graph, 0)).itself is None
+
+
+def test_an_answer_is_the_same_each_time(run: focuse.Run) -> None:
+    asked = triple(run.splits.test.graph, 2)
+    assert run.explain(*asked).to_dict() == run.explain(*asked).to_dict()
+
+
+def test_own_rules_are_used_and_checked(run: focuse.Run, tmp_path: Path) -> None:
+    asked = triple(run.graph, int(np.argmax(run.graph.weight)))
+    path = tmp_path / "rules.txt"
+    path.write_text(f"{asked[1]}(x, y) -> r1(y, x) : 0.9\n", encoding="utf-8")
+    [found] = run.explain(asked[2], "r1", asked[0], rules=path).rules
+    assert (found.confidence, found.soft, found.groundings) == (0.9, None, 1)
+    [step] = found.facts
+    assert (step.head, step.relation, step.tail) == asked
+    assert found.body == step.weight
+    assert found.implied == pytest.approx(max(0.0, found.body - 0.1))
+    with pytest.raises(FocuseError, match="no relation 'other'"):
+        run.explain(*asked, rules=parse_rules("other(x, y) -> r0(x, y)"))
+
+
+def test_little_to_explain() -> None:
+    rows = [("a", "r", f"t{number}", number / 10) for number in range(1, 9)] + [("lonely", "r", "t1", 0.5)]
+    rows.append(("a", "r", "a", 0.7))
+    run = focuse.train(rows, model="complex", valid_share=0.0, test_share=0.0, sharpness=1.0, **QUICK)
+    found = run.explain("lonely", "r", "t1")
+    assert found.asked.probability is None
+    assert found.itself is not None
+    assert {one.tail for one in (*found.supporting, *found.against)} <= {"t1"}
+    loop = run.explain("a", "r", "a")
+    assert len(loop.supporting) + len(loop.against) > 0
+    ElementTree.fromstring(loop.svg())
+    assert not found.rules
+
+
+def test_mistakes_are_named(run: focuse.Run) -> None:
+    with pytest.raises(FocuseError, match="no entity 'e999'"):
+        run.explain("e999", "r0", "e1")
+    with pytest.raises(FocuseError, match="no relation 'q'"):
+        run.explain("e0", "q", "e1")
+    with pytest.raises(FocuseError, match="top 0"):
+        run.explain("e0", "r0", "e1", top=0)
+
+
+def test_false_triples_may_speak_against(small: focuse.Graph) -> None:
+    false = [("e1", "r0", "e2"), ("e1", "r1", "e3"), ("e2", "r0", "e5")]
+    facts = {triple(small, row) for row in range(len(small))}
+    false = [one for one in false if one not in facts]
+    run = focuse.train(small, false=false, model="complex", sharpness=1.0, **QUICK)
+    found = run.explain(*false[0], top=100)
+    named = {(one.head, one.relation, one.tail) for one in (*found.supporting, *found.against) if one.false}
+    assert named <= set(false)
+
+
+def test_numbers_of_entities_are_kept_in_mind(small: focuse.Graph) -> None:
+    numbers = [(f"e{number}", "size", float(number)) for number in range(40)]
+    run = focuse.train(small, model="literale-distmult", numbers=numbers, focus="off", **QUICK)
+    found = run.explain(*triple(run.splits.test.graph, 0))
+    assert found.supporting
+    assert not found.notes

@@ -1,0 +1,112 @@
+"""Estimated changes: against a dense solve, rows fitted anew, and whole trainings without the facts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import focuse
+from focuse.inference.explaining.influence import Influence, conjugate_gradients
+from focuse.inference.explaining.local import Learnt
+
+SETTINGS = {"dim": 8, "epochs": 30, "progress": False, "check_every": 100, "sharpness": 1.0, "seed": 0}
+
+
+WHOLE = {"valid_share": 0.0, "test_share": 0.0}
+
+
+@pytest.fixture(scope="module")
+def run(small: focuse.Graph) -> focuse.Run:
+    return focuse.train(small, model="distmult", **SETTINGS)
+
+
+def influence(run: focuse.Run, asked: tuple[int, int, int]) -> Influence:
+    learnt = Learnt.of(run.settings, run.splits, run.normaliser, len(run.history), run.engine)
+    return Influence(learnt, run.engine, *asked)
+
+
+def test_changes_solve_the_system_that_they_claim_to(run: focuse.Run) -> None:
+    found = influence(run, (2, 1, 7))
+    size = found.theta.numel()
+    basis = torch.eye(size).view(size, *found.theta.shape)
+    matrix = torch.stack([found.curvature(one).flatten() for one in basis]).double()
+    assert float((matrix - matrix.T).abs().max()) < 0.02 * float(matrix.abs().max())  # a Hessian
+    damping = found.damping()
+    matrix = (matrix + matrix.T) / 2 + damping * torch.eye(size, dtype=torch.double)
+    assert float(torch.linalg.eigvalsh(matrix)[0]) > 0
+    direction = torch.linalg.solve(matrix, found.slope.flatten().double())
+    expected = found.fact_gradients().flatten(1).double() @ direction
+    rows, change = found.changes()
+    places = np.searchsorted(found.rows, rows)
+    np.testing.assert_allclose(change, expected.numpy()[places], rtol=0.05, atol=0.02 * np.abs(change).max())
+
+
+def test_changes_follow_rows_that_are_fitted_anew_without_a_fact(run: focuse.Run) -> None:
+    found = influence(run, (2, 1, 7))
+    damping, balance = found.damping(), found.force(found.theta)
+    rows, change = found.changes()
+    few = np.argsort(change)[[0, 1, 2, 3, -4, -3, -2, -1]]  # those that matter most
+    rows, change = rows[few], change[few]
+    before, refitted = float(found.local.score(found.theta, *found.asked)), []
+    for row in rows:
+        place = int(np.searchsorted(found.rows, row))
+        theta, rate = found.theta.clone(), 0.3 / (10 * damping)
+        for _ in range(60):  # what is left of the loss, held in balance as training left it
+            each = found.local.gradients(theta)
+            pull = each.sum(0) - each[place] + found.local.pull(theta) - balance
+            theta = theta - rate * (pull + damping * (theta - found.theta))
+        refitted.append(float(found.local.score(theta, *found.asked)) - before)
+    assert np.corrcoef(change, refitted)[0, 1] > 0.9
+    strong = np.abs(change) > 0.2 * np.abs(change).max()
+    assert (np.sign(change[strong]) == np.sign(np.array(refitted)[strong])).all()
+
+
+def test_where_a_loss_bends_down_the_way_is_along_the_slope() -> None:
+    right = torch.tensor([3.0, 4.0])
+    torch.testing.assert_close(conjugate_gradients(lambda x: -2 * x, right, 5), right / 2)
+    torch.testing.assert_close(conjugate_gradients(lambda x: 0 * x, right, 5), right)
+
+
+def score(run: focuse.Run, asked: tuple[int, int, int], gone: np.ndarray, seeds: int) -> float:
+    """The mean score in trainings without some rows."""
+    left = run.graph.select(np.setdiff1d(np.arange(len(run.graph)), gone))
+    made = [focuse.train(left, model="distmult", **SETTINGS | WHOLE | {"seed": seed}) for seed in range(seeds)]
+    return float(np.mean([float(one.engine.score(*(torch.tensor([i]) for i in asked))) for one in made]))
+
+
+def removal(run: focuse.Run, questions: int, seeds: int) -> tuple[float, float]:
+    """The mean change of scores without the five strongest supports, and without five others at the same ends."""
+    test, random = run.splits.test.graph, np.random.default_rng(0)
+    changes = []
+    for place in range(questions):
+        asked = int(test.head[place]), int(test.relation[place]), int(test.tail[place])
+        rows, change = influence(run, asked).changes()
+        order = np.argsort(change)
+        others = random.choice(rows[order[5:]], 5, replace=False)
+        before = score(run, asked, np.empty(0, int), seeds)
+        changes.append([score(run, asked, gone, seeds) - before for gone in (rows[order[:5]], others)])
+    return tuple(np.mean(changes, axis=0))  # type: ignore[return-value]
+
+
+def test_without_its_supports_a_score_falls_in_a_new_training(run: focuse.Run) -> None:
+    strongest, others = removal(run, questions=4, seeds=1)
+    assert strongest < 0
+    assert strongest < others
+
+
+@pytest.mark.slow
+def test_without_its_supports_scores_fall_in_many_new_trainings(run: focuse.Run) -> None:
+    strongest, others = removal(run, questions=16, seeds=4)
+    assert strongest < 0
+    assert strongest < others - 0.1
+
+
+def test_repeated_triples_are_one_fact(small: focuse.Graph) -> None:
+    graph = small.select(np.arange(200))
+    twice = focuse.train(graph.select(np.repeat(np.arange(len(graph)), 2)), duplicates="keep", model="distmult",
+                         valid_share=0.0, test_share=0.0, **SETTINGS | {"epochs": 3})  # fmt: skip
+    found = influence(twice, (1, 0, 2))
+    rows, change = found.changes()
+    assert len(rows) * 2 == len(found.rows)
+    assert len(np.unique(twice.graph.keys[rows])) == len(rows) == len(change)

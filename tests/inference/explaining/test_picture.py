@@ -1,0 +1,84 @@
+"""Pictures: nothing overlaps, every name is escaped, long ones are cut, and the same comes out each time."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from xml.etree import ElementTree
+
+import pytest
+
+from focuse.inference.explaining.explanation import Explanation, Implied, Step, Support
+from focuse.inference.explaining.layout import LEFT, MIDDLE, RIGHT, WIDTH, arrange, letters, shortened
+from focuse.inference.predict import Prediction
+
+HOSTILE = '<script>alert("x")</script> & \x00 \u202e'
+
+
+def explanation(name: str = "n", head: str = "head", tail: str = "tail", count: int = 5) -> Explanation:
+    """Facts at the head, at the tail, between both, a loop, and a rule."""
+    facts = [Support(head, "needs", f"{name}{number}", 0.5, -1.0, number / 5, "head") for number in range(count)]
+    facts += [Support(f"{name} x{number}", "needs", tail, 0.5, -0.5, 0.5, "tail") for number in range(count)]
+    facts.append(Support(head, "knows", f"{name}0", 0.9, -0.2, 0.9, "head"))
+    facts.append(Support(f"{name}0", "of", tail, 0.1, -0.1, 0.1, "tail"))
+    against = (Support(tail, name, head, 0.3, 0.4, 0.3, "both"), Support(head, "is", head, 0.3, 0.4, 0.3, "head"))
+    steps = Step(head, "a", "way", 0.7), Step("way", "b", tail, 0.8)
+    rule = Implied("a(x, y) & b(y, z) -> needs(x, z) : 0.9", 0.9, 0.8, 0.5, 0.4, 2, steps)
+    asked = Prediction(3, head, "needs", tail, 1.5, False, None, 0.4, 0.3, 0.1, 0.9, 0.7)
+    return Explanation(asked, 100, tuple(facts), against, rules=(rule,))
+
+
+@pytest.mark.parametrize("name", ["n", "a very long name of an entity that no box has room for ", "日本語の名前" * 4])
+def test_boxes_do_not_overlap_and_texts_fit(name: str) -> None:
+    found = arrange(explanation(name))
+    for one, two in combinations(found.boxes, 2):
+        beside = one.x + WIDTH <= two.x or two.x + WIDTH <= one.x
+        assert beside or one.y + one.height <= two.y or two.y + two.height <= one.y
+    assert all(
+        box.x >= 0 and box.x + WIDTH <= found.width and box.y + box.height <= found.height for box in found.boxes
+    )
+    for text in ElementTree.fromstring(explanation(name).svg()).iter("{http://www.w3.org/2000/svg}text"):
+        assert letters(text.text or "") <= 30
+
+
+def test_shared_neighbours_stand_between_and_others_outside() -> None:
+    column = {box.name: box.column for box in arrange(explanation()).boxes if box.kind == "other"}
+    assert column["n0"] == column["way"] == MIDDLE  # touches both ends; is on a rule's path
+    assert column["n1"] == LEFT
+    assert column["n x1"] == RIGHT
+
+
+def test_hostile_names_stay_text() -> None:
+    drawn = explanation(HOSTILE, head=HOSTILE, tail="]]>").svg()
+    root = ElementTree.fromstring(drawn)  # well-formed
+    assert "<script" not in drawn
+    assert not [one for one in root.iter() if one.tag.endswith("script")]
+
+
+def test_pictures_need_nothing_and_say_what_they_show() -> None:
+    drawn = explanation().svg()
+    root = ElementTree.fromstring(drawn)
+    assert drawn == explanation().svg()
+    assert "href" not in drawn.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    names = {one.tag.rpartition("}")[2] for one in root}
+    assert {"title", "desc"} <= names
+    assert "It rests mostly on" in "".join(root.itertext())
+    dashed = [one for one in root.iter("{http://www.w3.org/2000/svg}path") if one.get("stroke") == "#000000"]
+    assert all(one.get("stroke-dasharray") for one in dashed)
+
+
+def test_thickness_follows_weight() -> None:
+    root = ElementTree.fromstring(explanation().svg())
+    blue = [one for one in root.iter("{http://www.w3.org/2000/svg}path") if one.get("stroke") == "#0072B2"]
+    sizes = [float(one.get("stroke-width") or 0) for one in blue[:5]]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[-1]
+
+
+def test_an_entity_alone_has_a_picture() -> None:
+    asked = Prediction(1, "a", "r", "a", 0.0, True, 0.5)
+    ElementTree.fromstring(Explanation(asked, 1).svg())
+
+
+def test_names_are_cut_at_their_width() -> None:
+    assert shortened("日本語の名前", 7) == "日本語…"
+    assert shortened("short", 7) == "short"
