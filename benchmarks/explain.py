@@ -27,6 +27,7 @@ from focuse.experiments.demo import careers
 from focuse.inference.explaining.influence import Influence
 from focuse.inference.explaining.local import Learnt
 from focuse.inference.explaining.similar import closeness
+from focuse.inference.predict import predict
 from focuse.run import make_scorer
 from focuse.training.loop import Trainer, model_in
 from focuse.training.progress import make_reporter
@@ -186,13 +187,34 @@ def shown(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def timed(folder: Path, count: int) -> str:
+    """Processor seconds of a run's explanations; the maps behind probabilities and weights are left out."""
+    run, clock = focuse.load(folder), time.process_time
+    test, started = run.splits.test.graph, time.process_time()
+    logic, found = run._logic(None), []
+    run._learnt()
+    once = clock() - started
+    for row in range(count):
+        ids = int(test.head[row]), int(test.relation[row]), int(test.tail[row])
+        names = test.entities[ids[0]], test.relations[ids[1]], test.entities[ids[2]]
+        started = clock()
+        [asked] = predict(run.engine, [run.graph], *names, 1)
+        run._explained(asked, ids, 5, logic)
+        found.append(clock() - started)
+    return f"{run!r}: once a run {once:.2f} s, an explanation {np.median(found):.2f} s (slowest {max(found):.2f})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", default="careers,ppi5k,nl27k")
     parser.add_argument("--questions", type=int, default=6)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--run", type=Path, help="only take the time of this run's explanations")
     asked = parser.parse_args()
+    if asked.run is not None:
+        print(timed(asked.run, asked.questions))
+        return
     found: list[dict[str, Any]] = []
     for name in asked.graphs.split(","):
         found += measure(name, asked.questions, asked.seeds)

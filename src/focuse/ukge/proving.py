@@ -88,7 +88,7 @@ class _One:
     def _asked(self, atom: Atom, columns: Bindings) -> npt.NDArray[np.bool_]:
         """Where a bound atom is the asked triple itself; [n]."""
         same = (columns[atom.first] == self.ends[0]) & (columns[atom.second] == self.ends[1])
-        return same & (atom.relation == self.rule.head.relation)
+        return np.asarray(same & (atom.relation == self.rule.head.relation), bool)
 
     def _truth(self, conjunction: Sequence[Atom], columns: Bindings) -> Weights:
         value = np.ones(len(next(iter(columns.values()))))
