@@ -132,16 +132,17 @@ def _links(names: Graph, weigher: Weigher, facts: Ids, a: int, b: int) -> list[t
     sure = np.where(known, 1.0, _sure(weigher, head, kinds, tail))
     # A relation that never had such ends is no likely one, whatever the model believes.
     usual = np.concatenate([_usual(names, a, b), _usual(names, b, a)])
-    order = np.lexsort((~forward, -sure, ~usual, ~known))[:LINKS]
-    order = order[(sure[order] >= ENOUGH * sure[order[0]]) & (usual[order] | ~usual.any())]
+    order = np.lexsort((~forward, -sure, -usual, ~known))[:LINKS]
+    order = order[(sure[order] >= ENOUGH * sure[order[0]]) & (known[order] | (usual[order] == usual.max()))]
     order = order[known[order]] if known[order].any() else order
     return [(int(kinds[at]), bool(forward[at]), float(sure[at]), bool(known[at])) for at in order]
 
 
 def _usual(names: Graph, head: int, tail: int) -> Any:
-    """Relations [R] of which train has both: this entity as a head, that one as a tail."""
+    """For each relation [R], on how many of its sides train has these entities: 0, 1 or 2."""
     every = np.arange(len(names.relations))
-    return np.isin(every, names.relation[names.head == head]) & np.isin(every, names.relation[names.tail == tail])
+    sides = names.relation[names.head == head], names.relation[names.tail == tail]
+    return sum(np.isin(every, side).astype(np.int64) for side in sides)
 
 
 def _known(names: Graph, facts: Ids, head: Any, kind: Any, tail: Any) -> Any:
