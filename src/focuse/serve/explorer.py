@@ -144,7 +144,7 @@ class Explorer:
         test = self.run.splits.test.graph
         if len(test) and 2.0 * len(test) * len(self.run.graph.entities) <= limits.METRICS_WORK:
             made = self.run.evaluate().to_dict()
-            told = {"MRR": made["all"]["mrr"], "ΔMRR": made["delta_mrr"], "MRR, top 10 %": made["top"]["mrr"]}
+            told = {"MRR": made["all"]["mrr"], "ΔMRR": made["delta_mrr"], "MRR top 10\u00a0%": made["top"]["mrr"]}
             told |= {f"Hits@{count}": made["all"][f"hits@{count}"] for count in (1, 3, 10)}
             return schemas.Metrics(
                 source="test", figures={key: value for key, value in told.items() if value is not None}

@@ -39,7 +39,7 @@ function draw(frame, found, relations, width, expand) {
   const reach = (name, from) => (name === found.entity ? edgeOfPill(centre, from) : DISC[places.get(name).distance]);
 
   const lines = drawEdges(found.edges, places, relations, reach);
-  const nodes = found.nodes.map((node) => (node.distance === 0 ? drawCentre(node, centre) : drawNode(node, places.get(node.name), room, expand, far && node.distance === 1 ? (narrow ? "none" : "above") : "beside")));
+  const nodes = found.nodes.map((node) => (node.distance === 0 ? drawCentre(node, centre) : drawNode(node, places.get(node.name), width, expand, far && node.distance === 1 ? (narrow ? "none" : "above") : "beside")));
   const picture = s("svg", { viewBox: box, width, height, role: "group", "aria-label": caption(found) },
     s("g", { class: "edges", "aria-hidden": "true" }, lines.map((line) => line.element)),
     s("g", { class: "relation-labels", "aria-hidden": "true" }, narrow || far ? [] : relationLabels(lines, found, places, centre, relations)),
@@ -98,7 +98,7 @@ function relationLabels(lines, found, places, centre, relations) {
 /** The asked entity's name in one or two lines, and half the width and height of the pill around it. */
 function pill(name, width) {
   const lines = twoLines(name, width < NARROW ? 12 : 18);
-  return { lines, half: Math.max(...lines.map((line) => [...line].length)) * 4 + 15, height: lines.length > 1 ? 22 : 15 };
+  return { lines, half: Math.max(...lines.map((line) => [...line].length)) * (width < NARROW ? 3.6 : 4) + (width < NARROW ? 10 : 15), height: lines.length > 1 ? 22 : 15 };
 }
 
 /** How far from its middle the pill's edge lies in the direction of `to`. */
@@ -113,9 +113,9 @@ const drawCentre = (node, { lines, half, height }) => s("g", { class: "node cent
 const spans = (lines, x) =>
   lines.map((line, index) => s("tspan", { x, dy: index ? "1.15em" : lines.length > 1 ? "-0.23em" : "0.35em" }, line));
 
-function drawNode(node, at, room, expand, label) {
+function drawNode(node, at, width, expand, label) {
   const radius = DISC[at.distance];
-  const letters = Math.max(8, Math.floor((room - 20) / LETTER));
+  const letters = Math.max(8, Math.floor((width / 2 - Math.abs(at.x) - radius - 8) / LETTER));
   const side = at.right ? { "text-anchor": "start", x: at.x + radius + 6 } : { "text-anchor": "end", x: at.x - radius - 6 };
   // Between two rings lines run on both sides of a disc: its name stands above, and on a narrow screen nowhere.
   const spot = label === "above" ? { "text-anchor": "middle", x: at.x, y: at.y - 14 } : { ...side, y: at.y };
