@@ -70,3 +70,10 @@ def test_an_unknown_name_offers_the_nearest(name: str, message: str) -> None:
     with pytest.raises(FocuseError) as caught:
         Vocabulary(["python", "sql"]).id(name, "skill")
     assert str(caught.value) == message
+
+
+def test_one_name_is_found_as_many_are() -> None:
+    names = Vocabulary(["b", "a", "", "é"])
+    for name in ["b", "a", "", "é", "e", "ab"]:
+        assert names.find(name) == names.ids([name])[0]
+    assert names.find("\ud800") == Vocabulary([]).find("a") == -1

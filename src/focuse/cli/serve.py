@@ -26,7 +26,7 @@ def command(
 ) -> None:
     """Search entities, look at their weighted neighbourhoods, ask what is missing and why, compare two runs.
 
-    Nothing leaves this machine. Ctrl-C stops it.
+    The page needs no network. Ctrl-C stops it.
     """
     from focuse.serve.server import Listening, serve
 

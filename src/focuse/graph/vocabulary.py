@@ -52,12 +52,16 @@ class Vocabulary:
         result: npt.NDArray[np.int32] = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int32)
         return result
 
+    def find(self, name: str) -> int:
+        """The id of one name, −1 if it is unknown: a look at the column, where `ids` first hashes all of it."""
+        try:
+            return int(pc.index(self.column, pa.scalar(name, self.column.type)).as_py())
+        except UnicodeEncodeError:  # a shell passes on bytes that are no text
+            return -1
+
     def id(self, name: str, kind: str = "name") -> int:
         """The id of one name; an unknown one is an error that offers the nearest."""
-        try:
-            found = int(self.ids([name])[0])
-        except UnicodeEncodeError:  # a shell passes on bytes that are no text
-            found = -1
+        found = self.find(name)
         if found < 0:
             raise FocuseError(f"the graph has no {kind} {name!r}{self._advice(name, kind)}")
         return found

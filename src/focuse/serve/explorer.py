@@ -31,28 +31,20 @@ class Explorer:
 
     def entity(self, name: str) -> int:
         """The place of an entity; 404 with the nearest names if there is none."""
-        place = self._place(self.run.graph.entities, name)
-        if place is None:
+        place = self.run.graph.entities.find(name)
+        if place < 0:
             near = [self.run.graph.entities[int(i)] for i in self.search(name[: limits.SEARCH], 5)]
             raise Refused(404, f"the graph has no entity {name!r}", _did_you_mean(near), near)
         return place
 
     def relation(self, name: str) -> int:
-        place = self._place(self.run.graph.relations, name)
-        if place is None:
+        place = self.run.graph.relations.find(name)
+        if place < 0:
             names = self.run.graph.relations
             near = [names[int(i)] for i in Search(names, np.zeros(len(names)))(name[: limits.SEARCH], 5)]
             hint = _did_you_mean(near) or "GET /api/run lists the relations"
             raise Refused(404, f"the graph has no relation {name!r}", hint, near)
         return place
-
-    @staticmethod
-    def _place(names: Any, name: str) -> int | None:
-        try:
-            place = int(names.ids([name])[0])
-        except UnicodeEncodeError:  # half of a surrogate pair: no name can hold it
-            return None
-        return place if place >= 0 else None
 
     def find(self, query: str, limit: int) -> schemas.EntityHits:
         found = self.search(query, limit)
