@@ -111,7 +111,7 @@ class TestFrozen:
         assert found.extended[0]["from"] == str(base.place())
         assert (found.extended[0]["added"], found.extended[0]["entities"]) == (4, 2)
         old = load_file(base.place() / "model.safetensors")
-        assert torch.equal(old["entity"], base.engine.tables["entity"])
+        assert torch.equal(old["entity"], base.engine.tables["entity"].cpu())
         more = focuse.resume(tmp_path / "new", epochs=made.settings.epochs + 1, progress=False)
         assert len(more.history) == len(base.history) + 1
         assert more.extended == made.extended

@@ -38,8 +38,8 @@ def plain() -> focuse.Run:
 def tables(run: focuse.Run) -> dict[str, tuple[list[str], np.ndarray]]:
     found = run.engine.finished()
     return {
-        "entities": (list(run.graph.entities), found["entity"].numpy()),
-        "relations": (list(run.graph.relations), found["relation"].numpy()),
+        "entities": (list(run.graph.entities), found["entity"].cpu().numpy()),
+        "relations": (list(run.graph.relations), found["relation"].cpu().numpy()),
     }
 
 
@@ -235,8 +235,8 @@ def test_models_that_encode_give_finished_rows(small, tmp_path: Path) -> None:
     run = focuse.train(small, model="kbgat", dim=4, epochs=1, progress=False)
     run.export(tmp_path / "x.npz")
     with np.load(tmp_path / "x.npz") as found:
-        same(found["entities"], run.engine.finished()["entity"].numpy())
-        raw = run.engine.tables["entity"].numpy()
+        same(found["entities"], run.engine.finished()["entity"].cpu().numpy())
+        raw = run.engine.tables["entity"].cpu().numpy()
         assert found["entities"].shape != raw.shape or not np.array_equal(found["entities"], raw)
 
 

@@ -39,7 +39,7 @@ def cosines(rows: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("measure", ["cosine", "euclidean"])
 def test_neighbours_against_numpy(run: focuse.Run, measure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("focuse.inference.discovery.likeness.AT_ONCE", 100)
-    rows = run.engine.tables["entity"].double().numpy()
+    rows = run.engine.tables["entity"].double().cpu().numpy()
     alike = cosines(rows) if measure == "cosine" else -np.linalg.norm(rows[:, None] - rows[None], axis=2)
     np.fill_diagonal(alike, -np.inf)
     names = [str(name) for name in run.graph.entities]
@@ -56,7 +56,7 @@ def test_neighbours_against_numpy(run: focuse.Run, measure: str, monkeypatch: py
 
 def test_neighbours_of_several_together_and_among_each_other(run: focuse.Run) -> None:
     names = [str(name) for name in run.graph.entities]
-    rows = run.engine.tables["entity"].double().numpy()
+    rows = run.engine.tables["entity"].double().cpu().numpy()
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     middle = unit[[1, 4, 6]].mean(0)
     alike = unit @ (middle / np.linalg.norm(middle))
@@ -262,7 +262,7 @@ def test_an_analogy_follows_the_known_relation(run: focuse.Run) -> None:
 
 
 def test_analogies_by_offset_against_numpy(run: focuse.Run) -> None:
-    rows = run.engine.tables["entity"].double().numpy()
+    rows = run.engine.tables["entity"].double().cpu().numpy()
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     names = [str(name) for name in run.graph.entities]
     query = unit[2] - unit[1] + unit[5]

@@ -10,7 +10,7 @@ import focuse
 from focuse.inference.explaining.influence import Influence, conjugate_gradients
 from focuse.inference.explaining.local import Learnt
 
-SETTINGS = {"dim": 8, "epochs": 30, "progress": False, "check_every": 100, "sharpness": 1.0, "seed": 0}
+SETTINGS = {"dim": 8, "epochs": 30, "progress": False, "check_every": 100, "sharpness": 1.0, "seed": 0, "device": "cpu"}
 
 
 WHOLE = {"valid_share": 0.0, "test_share": 0.0}
