@@ -17,7 +17,7 @@ import numpy.typing as npt
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError
 from focuse.evaluation.baselines import Floats
-from focuse.evaluation.evaluate import known_facts
+from focuse.evaluation.known import Known
 from focuse.graph.graph import Graph
 from focuse.inference.discovery.discoveries import Discoveries
 from focuse.inference.discovery.scope import Ids, Scope, check_strategy
@@ -63,20 +63,19 @@ class Wish:
 
 def discover(
     engine: ReferenceEngine,
-    graphs: list[Graph],
+    known: Known,
     scope: Scope,
     weigher: Weigher,
     wish: Wish,
     teller: Weigher | None = None,
     progress: bool = False,
 ) -> Discoveries:
-    """The best missing links of a scope. What any of `graphs` holds is none; `teller` says what they would weigh."""
+    """The best missing links of a scope. What is `known` is none; `teller` says what they would weigh."""
     wish.check()
     check_strategy(scope.strategy, scope.sample)
     size, near = wish.size(len(scope.relations)), scope.strategy == "neighbourhood"
     work = near_work(scope) * len(scope.relations) if near else scope.pairs
     _check_work(work * (DEAR if near else 1) * (DEAR if engine.dear else 1), work, wish.limit, near)
-    known = known_facts(graphs, engine.device)
     spare = None if wish.per_head is None else SPARE * wish.per_head
     total = _heads(scope) if near else work
     with watched("scoring links", total, progress) as watch:

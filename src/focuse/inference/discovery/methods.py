@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from focuse.evaluation.evaluate import known_facts
+from focuse.evaluation.known import Known
 from focuse.graph.graph import Graph
 from focuse.inference.asking import WeightMethods
 from focuse.inference.discovery.analogies import Analogies, find_analogies
@@ -76,7 +78,7 @@ class DiscoveryMethods(WeightMethods):
         wish.check()
         weigher = at_rate(self.weigher(full=True), base_rate)
         teller = None if column is None else self._column_weigher(column)
-        return discover(self.engine, self._facts(), scope, weigher, wish, teller, progress)
+        return discover(self.engine, self._known(), scope, weigher, wish, teller, progress)
 
     def predict_many(
         self,
@@ -161,6 +163,13 @@ class DiscoveryMethods(WeightMethods):
         facts = self._facts()[:3]
         weigher = self.weigher(full=method == "relations")
         return find_analogies(self.engine, facts, weigher, (a, b, c), top, method)
+
+    def _known(self) -> Known:
+        """What is known to be true or false, ready for look-ups; sorted once a run."""
+        if "known" not in self._fitted:
+            self._fitted["known"] = known_facts(self._facts(), self.engine.device)
+        found: Known = self._fitted["known"]
+        return found
 
     def _facts(self) -> list[Graph]:
         """Graphs of what is known to be true or false, train first."""
