@@ -10,13 +10,13 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["FOCUSE_GRAPH_CACHE"] = "off"
 
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import forked
 import hypothesis
 import numpy as np
 import pytest
@@ -128,9 +128,8 @@ def listen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recorder]:
 def command() -> Command:
     """`command("train", …)`: the command line in a process of its own, output captured as text."""
 
-    def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-        options = {"capture_output": True, "text": True, "encoding": "utf-8", "timeout": 120} | options
-        return subprocess.run([sys.executable, "-m", "focuse", *map(str, arguments)], **options)
+    def run(*arguments: str | Path, cwd: Path | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+        return forked.run(["-m", "focuse", *map(str, arguments)], cwd, **options)
 
     return run
 

@@ -8,6 +8,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 
@@ -30,8 +31,14 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 def run(command: list[str], folder: Path) -> str:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    if command[0] == "focuse":
+        done = forked.run(["-m", *command], folder)
+    elif command[0] == sys.executable:
+        done = forked.run(command[1:], folder)
+    else:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        env = {**os.environ, "PATH": path}
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -1,12 +1,10 @@
 """Notebooks of the manual: every cell runs, in order, with few epochs and without the benchmark graphs."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "docs" / "notebooks"
@@ -39,13 +37,12 @@ def test_there_is_one_for_each_story() -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_cells_run_in_order(path: Path, tmp_path: Path) -> None:
+def test_cells_run_in_order(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nothing").mkdir()
     nowhere = {"FOCUSE_DATA": str(tmp_path / "nothing"), "FOCUSE_CACHE": str(tmp_path / "nothing")}
-    environment = {**os.environ, **nowhere, "MPLBACKEND": "Agg"}
-    done = subprocess.run(
-        [sys.executable, "-c", quick(path)], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    for name, value in {**nowhere, "MPLBACKEND": "Agg"}.items():
+        monkeypatch.setenv(name, value)
+    done = forked.run(["-c", quick(path)], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "stand-in" in done.stdout or "toy" in done.stdout or "careers" in done.stdout
 

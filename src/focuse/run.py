@@ -182,11 +182,7 @@ def train(
     following = [*make_callbacks(callbacks), *make_trackers(track)]
     check_numbers(chosen, numbers is not None)
     reporter = make_reporter(progress)
-    whole = read(graph)
-    for note in whole.notes:
-        reporter.note(note)
-    if not len(whole):
-        raise FocuseError(f"{whole.source}: no edges to train on")
+    whole = _read(graph, reporter)
     splits = make_splits(whole, valid, test, valid_share, test_share, chosen, reporter, false)
     splits = with_numbers(splits, numbers, reporter)
     resolved = chosen.resolve(splits.train, choose_device(chosen.device))
@@ -206,6 +202,16 @@ def train(
             write_choice(Path(out), choice)
         with _nothing_left(trainer):
             return finish(trainer, splits, normaliser, followers, choice)
+
+
+def _read(graph: Any, reporter: Reporter) -> Graph:
+    """A graph with edges; what of its source was left out is told."""
+    whole = read(graph)
+    for note in whole.notes:
+        reporter.note(note)
+    if not len(whole):
+        raise FocuseError(f"{whole.source}: no edges to train on")
+    return whole
 
 
 def _chosen(given: dict[str, Any], out: str | Path | None) -> Settings:

@@ -113,7 +113,7 @@ class TestAnswers:
         again = read(tmp_path / f"told{suffix}", columns=columns, header=None if suffix == ".parquet" else True)
         np.testing.assert_allclose(again.weight, found.expected, rtol=1e-6)
         assert found.to_arrow().column_names[:4] == ["head", "relation", "tail", "weight"]
-        with pytest.raises(FocuseError, match=r"use \.tsv, \.csv or \.parquet"):
+        with pytest.raises(FocuseError, match=r"use \.tsv, \.csv, \.parquet, \.nt"):
             found.write(tmp_path / "told.txt")
 
     def test_json(self, run: focuse.Run) -> None:

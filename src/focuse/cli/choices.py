@@ -56,3 +56,5 @@ ENTITIES, RELATIONS = "entities.parquet", "relations.parquet"
 NAMES = dict.fromkeys(["head", "tail", "heads", "tails", "entity", "entities"], ENTITIES)
 NAMES |= dict.fromkeys(["relation", "relations"], RELATIONS)
 RUNS = {"run", "resume", "start"}
+# A graph may be a file or a data base: text to the command, but most often a file.
+GRAPHS = {"graph", "valid", "test", "file", "triples", "source", "negatives", "queries", "edges"}

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from focuse.cli.choices import CHOICES, NAMES, RUNS
+from focuse.cli.choices import CHOICES, GRAPHS, NAMES, RUNS
 from focuse.cli.quoting import bash_words, cut, quoted, split_words
 from focuse.cli.shells import SCRIPTS
 from focuse.errors import choose
@@ -155,7 +155,7 @@ def values(typed: Typed, parameter: Any, word: str) -> Iterator[Candidate]:
 def _is_path(command: Any, name: str) -> bool:
     """By the annotation of the command's function: typer keeps it in another place in every version."""
     function = getattr(command.callback, "__wrapped__", command.callback)
-    return "Path" in str(function.__annotations__.get(name, "")) or name == "file"
+    return "Path" in str(function.__annotations__.get(name, "")) or name in GRAPHS
 
 
 def names(path: Path, start: str) -> list[str]:
