@@ -27,7 +27,7 @@ def check_base_rate(rate: float) -> float:
     return float(rate)
 
 
-def at_base_rate(probability: Floats, fitted: float, asked: float) -> Floats:
+def at_base_rate(probability: Floats, fitted: float, asked: float | Floats) -> Floats:
     """Probabilities [n] from rows of which a share `fitted` are facts, as they are where a share `asked` is.
 
     >>> at_base_rate(np.array([0.0, 0.5, 1.0]), 0.5, 0.1).tolist()

@@ -19,11 +19,12 @@ from focuse.errors import FocuseError
 from focuse.evaluation.baselines import Floats
 from focuse.evaluation.known import Known
 from focuse.graph.graph import Graph
+from focuse.inference.discovery.chances import Chances
 from focuse.inference.discovery.discoveries import Discoveries
 from focuse.inference.discovery.scope import Ids, Scope, check_strategy
 from focuse.inference.discovery.sweep import Found, near_work, sweep, sweep_near
 from focuse.inference.discovery.watching import watched
-from focuse.inference.probability import evidence
+from focuse.inference.probability import Probability, evidence
 from focuse.inference.weigh import Weigher
 
 LIMIT = 2e10  # scores: minutes on two cores
@@ -83,7 +84,7 @@ def discover(
         stopped, share = watch.stopped, watch.share
     made = _ranked(scope.train, found, weigher, teller or weigher, wish)
     made.scored, made.strategy, made.stopped = found.scored, scope.strategy, stopped
-    made.notes += _notes(scope, found, made, size)
+    made.notes += _notes(scope, found, made, weigher.probability)
     if stopped:
         made.notes += (f"stopped after {share:.0%} of the links: these are the best of those",)
     return made
@@ -165,7 +166,7 @@ def _told(weigher: Weigher, teller: Weigher, head: Ids, relation: Ids, tail: Ids
     return {"score": weigher.score(head, relation, tail), "expected_weight": told["expected"], **columns}
 
 
-def _notes(scope: Scope, found: Found, made: Discoveries, size: int) -> tuple[str, ...]:
+def _notes(scope: Scope, found: Found, made: Discoveries, made_by: Probability | None) -> tuple[str, ...]:
     notes = []
     if made.order == "confidence":
         notes.append("ordered by the model's own confidence: the run has no validation triples to calibrate on")
@@ -173,6 +174,11 @@ def _notes(scope: Scope, found: Found, made: Discoveries, size: int) -> tuple[st
         notes.append(
             "no probabilities: the run has no validation triples to calibrate on; scores order the links of one "
             "relation only, so the best of each relation come first, then the second best of each"
+        )
+    elif isinstance(made_by, Chances) and len(made) and not made_by.asked:
+        notes.append(
+            "probability: the share of such links that are facts, if as many are missing as were held out of it; "
+            "--base-rate tells it for another share"
         )
     if not len(made) and not scope.anywhere and not found.scored:
         notes.append("train has none of these entities on that side of these relations; --anywhere looks there too")

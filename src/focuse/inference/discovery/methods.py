@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from focuse.graph.graph import Graph
 from focuse.inference.asking import WeightMethods
 from focuse.inference.discovery.analogies import Analogies, find_analogies
 from focuse.inference.discovery.batch import Answers, Many, predict_many
+from focuse.inference.discovery.chances import fit_chances
 from focuse.inference.discovery.clusters import Clusters, find_clusters
 from focuse.inference.discovery.discover import LIMIT, Wish, at_rate, discover
 from focuse.inference.discovery.discoveries import Discoveries
@@ -21,6 +23,7 @@ from focuse.inference.discovery.likeness import check_measure
 from focuse.inference.discovery.neighbours import Neighbours, find_neighbours, index_of
 from focuse.inference.discovery.queries import read_queries
 from focuse.inference.discovery.scope import SAMPLE, Ids, Names, Scope, find_names, of_types
+from focuse.inference.weigh import Weigher
 
 
 class DiscoveryMethods(WeightMethods):
@@ -76,7 +79,7 @@ class DiscoveryMethods(WeightMethods):
         )
         wish = Wish(top, min_probability, per_relation, per_head, pool, limit)
         wish.check()
-        weigher = at_rate(self.weigher(full=True), base_rate)
+        weigher = at_rate(self._looking(anywhere), base_rate)
         teller = None if column is None else self._column_weigher(column)
         return discover(self.engine, self._known(), scope, weigher, wish, teller, progress)
 
@@ -163,6 +166,13 @@ class DiscoveryMethods(WeightMethods):
         facts = self._facts()[:3]
         weigher = self.weigher(full=method == "relations")
         return find_analogies(self.engine, facts, weigher, (a, b, c), top, method)
+
+    def _looking(self, anywhere: bool) -> Weigher:
+        """The run's weigher, its probabilities those of links that are looked at."""
+        weigher, key = self.weigher(full=True), f"chances {anywhere}"
+        if key not in self._fitted:
+            self._fitted[key] = fit_chances(weigher, anywhere)
+        return weigher if self._fitted[key] is None else replace(weigher, probability=self._fitted[key])
 
     def _known(self) -> Known:
         """What is known to be true or false, ready for look-ups; sorted once a run."""

@@ -1,0 +1,91 @@
+"""Chances of missing links beside what is true of links that nobody learnt from."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import focuse
+from focuse.inference.discovery.chances import draw_links, fit_chances
+from focuse.inference.discovery.scope import Scope
+
+
+@pytest.fixture(scope="module")
+def run() -> focuse.Run:
+    """Two kinds of entities, likes and dislikes by hidden factors: many links, few of them facts."""
+    random = np.random.default_rng(0)
+    people, things = random.normal(size=(60, 3)), random.normal(size=(80, 3))
+    fit = people @ things.T + random.normal(size=(60, 80))
+    rows = [(f"p{h}", "likes", f"t{t}", 1.0) for h, t in zip(*np.nonzero(fit > 2.2), strict=True)]
+    rows += [(f"p{h}", "knows", f"p{(h + k) % 60}", 0.5) for h in range(60) for k in (1, 2, 3)]
+    return focuse.train(rows, dim=12, epochs=25, valid_share=0.2, test_share=0.2, focus="off", progress=False)
+
+
+def unknown(run: focuse.Run, kind: int) -> tuple[np.ndarray, np.ndarray]:
+    """All links of a relation between entities that train has there, and that train lacks."""
+    graph = run.graph
+    rows = graph.relation == kind
+    head, tail = (part.ravel() for part in np.meshgrid(np.unique(graph.head[rows]), np.unique(graph.tail[rows])))
+    facts = set(zip(graph.head[rows].tolist(), graph.tail[rows].tolist(), strict=True))
+    new = np.array([h != t and (h, t) not in facts for h, t in zip(head.tolist(), tail.tolist(), strict=True)])
+    return head[new], tail[new]
+
+
+def test_they_sum_to_the_facts_that_there_are(run: focuse.Run) -> None:
+    kind = run.graph.relations.id("likes")
+    head, tail = unknown(run, kind)
+    relation = np.full(len(head), kind)
+    held = run.splits.test.graph
+    facts = int((held.relation == kind).sum() + (run.splits.valid.graph.relation == kind).sum())
+    chance = run._looking(False).probable(head, relation, tail)
+    assert facts / 2 < chance.sum() < 2 * facts
+    # What the usual probabilities say, one fact for each corruption, is far more than there is.
+    assert run.weigher(full=True).probable(head, relation, tail).sum() > 3 * facts
+
+
+def test_the_likely_ones_are_facts_more_often(run: focuse.Run) -> None:
+    kind = run.graph.relations.id("likes")
+    head, tail = unknown(run, kind)
+    relation = np.full(len(head), kind)
+    parts = (run.splits.valid.graph, run.splits.test.graph)
+    true = np.isin(run.graph.keys_of(head, relation, tail), np.concatenate([part.keys for part in parts]))
+    chance = run._looking(False).probable(head, relation, tail)
+    order = np.argsort(-chance, kind="stable")
+    first, rest = order[: len(order) // 10], order[len(order) // 10 :]
+    assert true[first].mean() > 2 * true[rest].mean()
+    assert chance[first].mean() == pytest.approx(true[first].mean(), rel=0.6)
+
+
+def test_rates_are_counted(run: focuse.Run) -> None:
+    graph, made = run.graph, fit_chances(run.weigher(full=True))
+    held = len(run.splits.valid.graph) + len(run.splits.test.graph)
+    for kind in range(len(graph.relations)):
+        rows = graph.relation == kind
+        pairs = len(set(graph.head[rows].tolist())) * len(set(graph.tail[rows].tolist())) - rows.sum()
+        assert made.rates[kind] == pytest.approx(rows.sum() * held / len(graph) / pairs)
+
+
+def test_drawn_links_are_unknown_and_stand_where_they_belong(run: focuse.Run) -> None:
+    graph, valid = run.graph, run.splits.valid.graph
+    scope = Scope(graph, np.arange(len(graph.relations)))
+    known = np.concatenate([graph.keys, valid.keys])
+    found = draw_links(valid, scope, known)
+    assert len(found) > 5 * len(valid)
+    assert not np.isin(found.keys, known).any()
+    assert not (found.head == found.tail).any()
+    for kind in np.unique(found.relation).tolist():
+        rows, mine = graph.relation == kind, found.relation == kind
+        assert np.isin(found.head[mine], graph.head[rows]).all()
+        assert np.isin(found.tail[mine], graph.tail[rows]).all()
+
+
+def test_another_base_rate_keeps_the_order_within_a_relation_and_the_note_goes(run: focuse.Run) -> None:
+    usual, rare = run.discover(relations="likes", top=20), run.discover(relations="likes", top=20, base_rate=1e-4)
+    assert [(row.head, row.tail) for row in usual] == [(row.head, row.tail) for row in rare]
+    assert max(row.probability for row in rare) < max(row.probability for row in usual)
+    assert any("held out" in note for note in usual.notes)
+    assert not any("held out" in note for note in rare.notes)
+
+
+def test_a_run_without_probabilities_has_none(run: focuse.Run) -> None:
+    assert fit_chances(dataclasses.replace(run.weigher(full=True), probability=None)) is None
