@@ -174,12 +174,38 @@ def test_faults_are_one_line_without_secrets(url: str, query: str, message: str)
 
 
 @pytest.mark.parametrize(
-    "change", ["DELETE FROM edges", "DROP TABLE edges", "INSERT INTO edges VALUES (4, '', '', '', 1)"]
+    "change",
+    [
+        "DELETE FROM edges",
+        "DROP TABLE edges",
+        "INSERT INTO edges VALUES (4, '', '', '', 1)",
+        f"{EDGES}; COMMIT; DROP TABLE edges",
+    ],
 )
 def test_nothing_can_be_changed(url: str, change: str) -> None:
     with pytest.raises(FocuseError):
         read(url, query=change)
     assert rows_of(read(url, query=EDGES)) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("sqlite", "VACUUM INTO 'copy.db'"),
+        ("sqlite", "ATTACH DATABASE 'copy.db' AS other"),
+        ("duckdb", "COPY edges TO 'copy.csv'"),
+        ("duckdb", "SELECT 1; COPY edges TO 'copy.csv'"),
+        ("duckdb", "EXPORT DATABASE 'copy'"),
+    ],
+)
+def test_no_query_makes_a_file(
+    kind: str, change: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = request.getfixturevalue(kind)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FocuseError):
+        read(url, query=change)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_function_that_writes_is_refused_by_postgresql(postgresql: str) -> None:
@@ -222,6 +248,10 @@ def test_the_password_may_stand_in_the_environment(postgresql: str, monkeypatch:
         ("postgresql://ann:p@ss:w/rd@host:5432/db?sslmode=require", "postgresql://ann@host:5432/db"),
         ("postgresql://host/db?user=ann&password=secret", "postgresql://host/db"),
         ("postgres://ann@/db?host=/tmp", "postgres://ann@/db"),
+        ("postgresql://host/db?password=secret@p@ss", "postgresql://host/db"),
+        ("postgresql://host:1/db?user=ann&password=secret@p@ss", "postgresql://host:1/db"),
+        ("postgresql://ann:secret@host/db?options=a@b", "postgresql://ann@host/db"),
+        ("postgresql://ann:se?cret@host/db", "postgresql://ann@host/db"),
         ("sqlite:///graph.db?query=SELECT%20'a@b'", "sqlite:///graph.db"),
     ],
 )
@@ -239,6 +269,19 @@ def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FocuseError) as caught:  # libpq quotes what it cannot decode
         read("postgresql://ann:hid%zzden@127.0.0.1/db", query=EDGES)
     assert "hid" not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["mysql", "postgresql+psycopg", "https"])
+def test_other_data_bases_are_refused_without_their_password(scheme: str) -> None:
+    with pytest.raises(FocuseError, match=r"cannot read .*; give a file, or sqlite:///") as caught:
+        read(f"{scheme}://ann:hidden@127.0.0.1/db", query=EDGES)
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_scheme_in_capitals(sqlite: str, postgresql: str) -> None:
+    for url in (sqlite, postgresql):
+        scheme, _, rest = url.partition("://")
+        assert rows_of(read(f"{scheme.upper()}://{rest}", query=EDGES)) == ROWS
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ from focuse.graph.tables import names_in, numbers_in, to_column
 BATCH_ROWS = 1 << 16
 EXAMPLE = "SELECT head, relation, tail, weight FROM edges"
 SCHEMES = ("sqlite", "duckdb", "postgresql", "postgres")
-_URL = re.compile(rf"({'|'.join(SCHEMES)})://", re.IGNORECASE)
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_SERVER = re.compile(r"[^:@]*(:\d*)?(/[^@]*)?")  # what may stand before parameters where nobody logs in
 _SECRET = re.compile(r"[?&](?:ssl)?password=([^&]*)", re.IGNORECASE)
 NOT_A_SELECT = "the query gives no columns; give a SELECT"
 PATIENCE = 15  # seconds to wait for a server's answer to a knock
@@ -69,7 +70,7 @@ class Source:
 
 
 def is_sql(source: object) -> bool:
-    """Whether a source is a connection string.
+    """Whether a source is a connection string, also one of a data base that cannot be read: it may hold a password.
 
     >>> is_sql("sqlite:///graph.db"), is_sql("graph.tsv")
     (True, False)
@@ -87,13 +88,16 @@ def parse(url: str) -> Source:
     query = None
     if found := re.search(r"[?&]query=", rest):
         rest, query = rest[: found.start()], unquote(rest[found.end() :])
-    # Up to the last @: a password may hold one that it should not.
-    user, at, place = rest.rpartition("@")
+    start = re.search(r"\?[a-z_]+=", rest)
+    known = start is not None and ("@" in rest[: start.start()] or _SERVER.fullmatch(rest[: start.start()]))
+    # Up to the last @ before parameters: a password may hold one that it should not, and so may a parameter.
+    user, at, place = (rest[: start.start()] if start is not None and known else rest).rpartition("@")
     name, _, password = user.partition(":")
     secrets = [password, *_SECRET.findall(rest)]
     secrets = [form for secret in secrets if secret for form in (secret, unquote(secret))]
     place = re.split(r"[?&]", place)[0]
-    return Source(scheme.lower(), f"{scheme}://{rest}", f"{scheme}://{name}{at}{place}", tuple(secrets), query)
+    scheme = scheme.lower()  # PostgreSQL knows no other
+    return Source(scheme, f"{scheme}://{rest}", f"{scheme}://{name}{at}{place}", tuple(secrets), query)
 
 
 def read_sql(
@@ -104,6 +108,10 @@ def read_sql(
 ) -> Graph:
     """The edges that a query gives, with columns chosen by heading as in a table."""
     source = parse(url)
+    if source.scheme not in SCHEMES:
+        raise FocuseError(
+            f"{source.shown}: cannot read {source.scheme}; give a file, or sqlite:///…, duckdb:///… or postgresql://…"
+        )
     query = source.query or query
     if not query or not query.strip():
         raise FocuseError(f'{source.shown}: which rows? give a query (--query "{EXAMPLE}")')
@@ -173,12 +181,18 @@ def _sqlite(source: Source, query: str) -> Iterator[pa.Table]:
     uri = f"{source.file().absolute().as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as connection:
+            connection.set_authorizer(_reading)
             cursor = connection.execute(query)
             headings = _headings(cursor.description, source)
             while rows := cursor.fetchmany(BATCH_ROWS):
                 yield _table(rows, headings, source.shown)
     except (sqlite3.Error, sqlite3.Warning) as error:
         raise source.fault(error) from None
+
+
+def _reading(action: int, *_: object) -> int:
+    """SQLite asks for each part of a query; read-only is of the data base, and another file could still be made."""
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_ATTACH else sqlite3.SQLITE_OK
 
 
 def _duckdb(source: Source, query: str) -> Iterator[pa.Table]:
@@ -188,6 +202,8 @@ def _duckdb(source: Source, query: str) -> Iterator[pa.Table]:
         raise FocuseError("reading DuckDB needs focuse[sql]: pip install 'focuse[sql]'") from None
     try:
         with duckdb.connect(str(source.file()), read_only=True) as connection:
+            if any(part.type.name in ("COPY", "EXPORT") for part in connection.extract_statements(query)):
+                raise source.fault("the query would write a file; give a SELECT")
             found = connection.sql(query)
             if found is None:
                 raise source.fault(NOT_A_SELECT)
