@@ -64,7 +64,7 @@ def command(
     from focuse.inference.discovery.scope import named
     from focuse.run import load
 
-    check_out(out, links=True)
+    check_out(out, links=True, inputs=(heads_from, relations_from, tails_from, types))
     found = load(run, device).discover(
         named(head, heads_from),
         named(relation, relations_from),

@@ -41,7 +41,7 @@ def command(
     from focuse.inference.discovery.scope import named
     from focuse.run import load
 
-    check_out(out, links=True)
+    check_out(out, links=True, inputs=(queries, among))
     if queries is None:
         if among is not None or scores_only:
             raise FocuseError("--among and --scores-only go with --queries FILE")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,13 +26,14 @@ class Result(Protocol):
     def write(self, path: str | Path) -> None: ...
 
 
-def check_out(out: Path | None, links: bool = False) -> None:
-    """Raise where nothing could be written, before any work is done; `links` can be RDF too."""
+def check_out(out: Path | None, links: bool = False, inputs: Sequence[str | Path | None] = ()) -> None:
+    """Raise where nothing could be written, or over one of the `inputs`, before any work; `links` can be RDF too."""
     if out is not None:
         from focuse.graph.links import SUFFIXES
+        from focuse.graph.writing import spare
         from focuse.inference.answers import check_target
 
-        check_target(out, SUFFIXES if links else SUFFIXES[:3])
+        spare(check_target(out, SUFFIXES if links else SUFFIXES[:3]), *inputs)
 
 
 def show(found: Result, out: Path | None, as_json: bool, rows: str = "rows", count: int | None = None) -> None:

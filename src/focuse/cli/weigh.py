@@ -9,6 +9,7 @@ import typer
 
 from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit
+from focuse.cli.results import check_out
 
 NAME = "weigh"
 SHORT = "Weights, intervals and probabilities of given triples."
@@ -39,12 +40,9 @@ def command(
 
     The first question to a run fits what is needed (about a minute for 200,000 edges) and stores it there.
     """
-    from focuse.graph.links import SUFFIXES
-    from focuse.inference.answers import check_target
     from focuse.run import load
 
-    if out is not None:
-        check_target(out, SUFFIXES)
+    check_out(out, links=True, inputs=(triples,))
     graph = Layout(columns, delimiter, header, query=query).read(triples)
     found = load(run, device).weights(graph, coverage=coverage, column=column)
     if out is not None:

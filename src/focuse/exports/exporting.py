@@ -19,7 +19,7 @@ from focuse.exports.geometric import plain_tensors, to_pyg
 from focuse.exports.tables import WHAT, Table, finished_tables
 from focuse.exports.text import write_delimited, write_projector, write_word2vec
 from focuse.graph.splits import Splits
-from focuse.graph.writing import COMPRESSION, replacing
+from focuse.graph.writing import COMPRESSION, replacing, spare
 from focuse.training.settings import Settings
 
 SUFFIXES = {
@@ -63,6 +63,7 @@ def check_export(path: Path, form: str | None, what: str) -> str:
         raise FocuseError(f"{path}: exists already; give a new folder")
     if form != "projector" and path.is_dir():
         raise FocuseError(f"{path}: is a folder; give a file")
+    spare(path)
     return form
 
 

@@ -22,6 +22,10 @@ from focuse.graph.rdf_writing import SUFFIXES, Triples, lines_of
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 FORMS = (".tsv", ".csv", ".parquet", *SUFFIXES, ".graphml")
 CHUNK_ROWS = 1 << 17
+RUN = (
+    "checkpoint", "model", "splits", "normaliser", "columns", "numbers", "calibration", "weights", "probability",
+)  # fmt: skip
+RUN_FILES = ("entities.parquet", "relations.parquet", *(f"{name}.safetensors" for name in RUN))
 
 
 def check_form(path: Path) -> tuple[str, str | None]:
@@ -33,7 +37,18 @@ def check_form(path: Path) -> tuple[str, str | None]:
             f"{path}: cannot write {path.suffix or 'a file without suffix'}; use .tsv, .csv or .parquet, "
             ".nt, .nq, .ttl or .trig (RDF), or .graphml"
         )
+    spare(path)
     return kind, packed
+
+
+def spare(path: Path, *inputs: str | Path | None) -> None:
+    """Raise where a file that is to be written is one of those that are read, or a part of a run."""
+    if not path.exists():
+        return
+    if any(given is not None and os.path.exists(given) and path.samefile(given) for given in inputs):
+        raise FocuseError(f"{path}: that is the file that is read; choose another one to write")
+    if path.name in RUN_FILES and (path.absolute().parent / "run.toml").is_file():
+        raise FocuseError(f"{path}: that is a part of the run itself; choose another file")
 
 
 def write(graph: Graph, path: Path, base: str = BASE) -> None:

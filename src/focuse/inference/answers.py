@@ -14,6 +14,7 @@ from focuse.errors import FocuseError, printable
 from focuse.evaluation.baselines import AnyIds, Floats
 from focuse.graph.graph import Graph
 from focuse.graph.links import SUFFIXES, write_links
+from focuse.graph.writing import spare
 from focuse.inference.weigh import Weigher
 
 NUMBERS = ("expected", "typical", "low", "high", "probability")
@@ -131,6 +132,7 @@ def check_target(path: Path, suffixes: tuple[str, ...] = (".tsv", ".csv", ".parq
         raise FocuseError(f"{path}: cannot write {path.suffix or 'a file without suffix'}; use {forms}")
     if not path.absolute().parent.is_dir():
         raise FocuseError(f"{path}: there is no folder {path.parent}; make it first")
+    spare(path)
     return path
 
 

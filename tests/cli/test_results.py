@@ -1,0 +1,43 @@
+"""What commands write takes nothing away: neither what they read nor the run."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["predict", "--queries"], "q.tsv"),
+        (["discover", "--relation", "r0", "--tails-from"], "q.csv"),
+        (["weigh"], "q.tsv"),
+    ],
+)
+def test_a_file_that_is_read_is_not_written_over(refused, trained, tmp_path, words, name):
+    path, (verb, *options) = tmp_path / name, words
+    path.write_text("e1\tr0\te2\n", encoding="utf-8")
+    assert "that is the file that is read" in refused(verb, trained.folder, *options, path, "--out", path)
+    assert path.read_text(encoding="utf-8") == "e1\tr0\te2\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["discover", "--top", "3"], "entities.parquet"),
+        (["clusters", "--count", "2"], "entities.parquet"),
+        (["export"], "relations.parquet"),
+        (["export"], "model.safetensors"),
+    ],
+)
+def test_a_part_of_a_run_is_not_written_over(refused, trained, words, name):
+    path, (verb, *options) = trained.folder / name, words
+    before = path.read_bytes()
+    assert "that is a part of the run itself" in refused(verb, trained.folder, *options, "--out", path)
+    assert path.read_bytes() == before
+
+
+def test_every_table_of_a_run_is_a_part_of_it(trained):
+    from focuse.graph.writing import RUN_FILES
+
+    found = {path.name for path in trained.folder.iterdir() if path.suffix in (".parquet", ".safetensors")}
+    assert {"model.safetensors", "entities.parquet"} <= found <= set(RUN_FILES)
