@@ -204,6 +204,35 @@ def test_faults_of_other_forms_name_the_line(tmp_path: Path) -> None:
         read(tmp_path / "absent.ttl")
 
 
+def test_entities_of_xml_that_blow_up_are_refused(tmp_path: Path) -> None:
+    xml = (
+        '<!DOCTYPE x [<!ENTITY e "http://e/"> {}]>'
+        '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:e="http://e/">'
+        '<rdf:Description rdf:about="&e;a"><e:p rdf:resource="&e;b"/></rdf:Description></rdf:RDF>'
+    )
+    path = tmp_path / "graph.rdf"
+    path.write_text(xml.format(""), encoding="utf-8")
+    assert read(path).entities.column.to_pylist() == ["http://e/a", "http://e/b"]
+    for declared in ('<!ENTITY f "&e;&e;&e;">', f'<!ENTITY f "{"x" * 2000}">', "<!ENTITY % f 'x'>"):
+        path.write_text(xml.format(declared), encoding="utf-8")
+        with pytest.raises(FocuseError, match=r"graph\.rdf: the XML entity 'f' stands for too much"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        (".ttl", "<http://e/a> <http://e/p> <http://e/b> ."),
+        (".nt", "<http://e/a> <http://e/p> <http://e/b> ."),
+        (".jsonld", '{"@id": "http://e/a", "http://e/p": {"@id": "http://e/b"}}'),
+    ],
+)
+def test_a_byte_order_mark_is_passed_over(suffix: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / f"graph{suffix}"
+    path.write_text(text, encoding="utf-8-sig")
+    assert read(path).entities.column.to_pylist() == ["http://e/a", "http://e/b"]
+
+
 def test_the_form_is_told_by_the_name() -> None:
     assert rdf_kind(Path("a.NT")) == rdf_kind(Path("a.b.nt.gz")) == "N_TRIPLES"
     assert rdf_kind(Path("ttl")) is rdf_kind(Path("a.ttl.tsv")) is rdf_kind(Path("a")) is None
