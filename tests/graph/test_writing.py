@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 import tempfile
 from pathlib import Path
 
@@ -150,6 +151,31 @@ def test_whole_or_not_at_all(tmp_path: Path) -> None:
         assert path.read_text() == "old"
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of files there")
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.parquet", "x.ttl", "x.graphml"])
+def test_a_full_disk_is_one_line_and_the_old_file_stays(tmp_path: Path, name: str) -> None:
+    import resource
+
+    path = tmp_path / name
+    path.write_text("old", encoding="utf-8")
+    graph = read([(f"e{i}", "r", f"e{i * 7 % 999}", i / 7) for i in range(999)])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(FocuseError, match="cannot be written: File too large; make room"):
+            graph.write(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").mkdir()
+    with pytest.raises(FocuseError, match=r"x\.csv: is a folder; give a file"):
+        read([("a", "r", "b", 1.0)]).write(tmp_path / "x.csv")
 
 
 def test_ctrl_c_as_the_temporary_file_is_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import torch
+from safetensors import SafetensorError
 
 from focuse.engines import ReferenceEngine
 from focuse.errors import FocuseError, choose, nearest
@@ -85,7 +86,7 @@ class ExportMethods:
         path = Path(path)
         form = check_export(path, format, what)
         if form == "pyg":
-            with replacing(path) as temporary:
+            with replacing(path) as temporary, _room(path):
                 torch.save(plain_tensors(self.engine, self.splits), temporary)
             return [path]
         tables = finished_tables(self.engine, self.splits.train, what)
@@ -94,7 +95,7 @@ class ExportMethods:
         model = self.engine.model
         about = {"focuse.model": self.settings.model, "focuse.parts": str(model.parts)}
         if form not in ONE_TABLE:
-            with replacing(path) as temporary:
+            with replacing(path) as temporary, _room(path):
                 if form == "numpy":
                     write_numpy(tables, temporary, path)
                 else:
@@ -111,6 +112,16 @@ class ExportMethods:
         `parts` are those of the splits whose edges it has; edge_part tells them apart.
         """
         return to_pyg(self.engine, self.splits, parts)
+
+
+@contextmanager
+def _room(path: Path) -> Iterator[None]:
+    """A full disk is one line, whatever these libraries make of it."""
+    try:
+        yield
+    except (RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise FocuseError(f"{path}: cannot be written: {reason}; make room, then try again") from None
 
 
 def _beside(path: Path, kind: str) -> Path:

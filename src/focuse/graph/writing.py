@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from focuse.graph.rdf_writing import SUFFIXES, Triples, lines_of
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 FORMS = (".tsv", ".csv", ".parquet", *SUFFIXES, ".graphml")
 CHUNK_ROWS = 1 << 17
+FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None))  # Windows knows no quota
 RUN = (
     "checkpoint", "model", "splits", "normaliser", "columns", "numbers", "calibration", "weights", "probability",
 )  # fmt: skip
@@ -45,6 +47,8 @@ def spare(path: Path, *inputs: str | Path | None) -> None:
     """Raise where a file that is to be written is one of those that are read, or a part of a run."""
     if not path.exists():
         return
+    if path.is_dir():
+        raise FocuseError(f"{path}: is a folder; give a file")
     if any(given is not None and os.path.exists(given) and path.samefile(given) for given in inputs):
         raise FocuseError(f"{path}: that is the file that is read; choose another one to write")
     if path.name in RUN_FILES and (path.absolute().parent / "run.toml").is_file():
@@ -127,6 +131,10 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         temporary.chmod(mode)  # some writers make files that only their owner can read
         os.replace(temporary, path)
+    except OSError as error:
+        if error.errno is None or error.errno not in FULL:
+            raise
+        raise FocuseError(f"{path}: cannot be written: {os.strerror(error.errno)}; make room, then try again") from None
     finally:
         with suppress(OSError):
             temporary.unlink()
