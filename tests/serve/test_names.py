@@ -37,6 +37,7 @@ def test_case_and_accents_do_not_count() -> None:
     assert found("FACADE") == ["Façade Designer"]
     assert found("façade") == ["Façade Designer"]
     assert found("本") == ["日本語"]
+    assert found("ΑΣ", names=["ΑΣ", "β"]) == found("ας", names=["ΑΣ", "β"]) == ["ΑΣ"]
 
 
 @pytest.mark.parametrize("typed", ["site reliabilty engineer", "Site Relaibility", "sound enginere", "nosuch enginer"])

@@ -18,6 +18,7 @@ Ids = npt.NDArray[np.int64]
 PIECES = 3  # a name within two errors of the query holds one of three pieces of it as it is
 CANDIDATES = 10_000  # names whose spelling is compared with the query's
 LONGEST = 80  # characters of a name that are compared
+SIGMA = ("ς", "σ")  # one letter with two small forms; Python and Arrow choose different ones
 WORD = r"(^|[^\p{L}\p{N}])"  # what stands before a word
 
 
@@ -28,7 +29,7 @@ def fold(text: str) -> str:
     'facade'
     """
     plain = unicodedata.normalize("NFD", text.lower())
-    return "".join(mark for mark in plain if unicodedata.category(mark) != "Mn")
+    return "".join(mark for mark in plain if unicodedata.category(mark) != "Mn").replace(*SIGMA)
 
 
 class Search:
@@ -46,6 +47,7 @@ class Search:
         column = pc.utf8_lower(names.column)
         if not pc.all(pc.string_is_ascii(column)).as_py():
             column = pc.replace_substring_regex(pc.utf8_normalize(column, "NFD"), r"\p{Mn}+", "")
+            column = pc.replace_substring(column, *SIGMA)
         self.folded: pa.Array = column
 
     def __call__(self, query: str, limit: int) -> Ids:
