@@ -229,6 +229,11 @@ def test_without_a_second_run_there_is_nothing_to_compare(state) -> None:
     problem(alone.get("/api/compare", params={"head": ENTITY, "relation": "knows"}), 404)
 
 
+def test_a_body_that_is_no_json_is_told_so(client) -> None:
+    answer = client.post("/api/predict", content=b'{"head": ', headers={"content-type": "application/json"})
+    assert problem(answer, 422)["error"].startswith("body: not JSON")
+
+
 anything = st.one_of(st.none(), st.text(max_size=30), st.integers(), st.floats(), st.booleans())
 NAMES = st.sampled_from([ENTITY, "skill 1", "has skill", "knows", "", "../..", "\ud800"])
 

@@ -106,3 +106,18 @@ def test_the_description_names_every_address(client) -> None:
     for methods in told["paths"].values():
         for one in methods.values():
             assert one["responses"]["404"]["content"]["application/json"]["schema"]["$ref"].endswith("/Problem")
+
+
+def test_the_description_names_the_kinds_of_files(client) -> None:
+    told = client.get("/openapi.json").json()["paths"]["/api/export"]["get"]["responses"]["200"]["content"]
+    for form in ("csv", "tsv", "json"):
+        answer = client.get("/api/export", params={"table": "facts", "entity": "Person 3", "format": form})
+        assert answer.headers["content-type"].partition(";")[0] in told
+
+
+@pytest.mark.parametrize(
+    ("method", "address", "allowed"), [("PUT", "/api/health", "GET"), ("GET", "/api/predict", "POST")]
+)
+def test_a_wrong_method_is_told_the_right_one(client, method, address, allowed) -> None:
+    answer = client.request(method, address)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)

@@ -73,12 +73,15 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
+        if first["type"] == "json_invalid":  # its place is a count of characters, not a name
+            return _answer(422, Problem(error=f"body: not JSON ({first['ctx']['error']})", hint="send a JSON object"))
         place = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
         return _answer(422, Problem(error=f"{place}: {first['msg']}", hint="GET /docs lists what each address takes"))
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> JSONResponse:
-        return _answer(error.status_code, Problem(error=str(error.detail), hint="GET /docs lists the addresses"))
+        problem = Problem(error=str(error.detail), hint="GET /docs lists the addresses")
+        return _answer(error.status_code, problem, dict(error.headers or {}))
 
     @app.exception_handler(Exception)
     async def broken(request: Request, error: Exception) -> JSONResponse:

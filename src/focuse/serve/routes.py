@@ -146,7 +146,17 @@ async def compared(
     return await here.ask(lambda: compare(here.first, here.other(), question))
 
 
-@router.get("/export", tags=["files"], summary="A table as a file", response_class=StreamingResponse)
+FILES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The file",
+        "content": {
+            kind: {"schema": {"type": "array" if form == "json" else "string"}} for form, kind in tables.TYPES.items()
+        },
+    }
+}
+
+
+@router.get("/export", tags=["files"], summary="A table as a file", response_class=StreamingResponse, responses=FILES)
 async def export(
     here: Here,
     table: Literal["facts", "missing", "predict", "compare"],
