@@ -217,6 +217,17 @@ def test_ask_and_compare(visit, state) -> None:
     assert "MRR" in visit.one(".side").text
 
 
+def test_names_of_the_second_run_are_no_links_into_the_first(visit, state, monkeypatch) -> None:
+    from focuse.serve.schemas import Metrics, Problem, Side
+
+    near = Problem(error="the graph has no entity", hint="did you mean elsewhere?", nearest=["elsewhere"])
+    side = Side(run="second", model="m", metrics=Metrics(source="none", figures={}), links=[], problem=near)
+    monkeypatch.setattr(state.second, "side", lambda asked: side)
+    visit.open(f"#/compare?head={quote(ENTITY)}&relation=has+skill")
+    assert "did you mean elsewhere?" in visit.one(".side .problem").text
+    assert not visit.all(".side .problem a")
+
+
 def test_saving_a_table(visit, state) -> None:
     visit.open(f"#/entity/{quote(ENTITY)}")
     visit.one("#facts a[data-format=csv]").click()
@@ -242,6 +253,13 @@ def test_a_name_that_is_not_there_offers_the_nearest(visit) -> None:
     assert "no entity" in visit.one(".problem").text
     visit.one(".problem li a").click()
     visit.wait(lambda: visit.heading().startswith("Person"))
+
+
+@pytest.mark.parametrize("address", ["#/constructor", "#/__proto__", "#/entity/", "#/nowhere"])
+def test_addresses_of_no_view_lead_to_the_start(visit, address) -> None:
+    visit.open(address)
+    assert visit.heading() == "first"
+    assert visit.script("return document.title") == "first – focuse explorer"
 
 
 def test_a_narrow_screen_has_one_column_and_no_sideways_scrolling(visit) -> None:

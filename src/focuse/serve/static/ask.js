@@ -109,7 +109,8 @@ function moved(row, found) {
 
 function sideCard(side) {
   return h("div", { class: "side" }, h("h2", {}, side.run), h("p", { class: "muted" }, side.model),
-    side.problem ? problem({ message: side.problem.error, hint: side.problem.hint, nearest: side.problem.nearest }) : null, figures(side.metrics));
+    // Nearby names are told, not linked: they are this run's, and views of entities are the first one's.
+    side.problem ? problem({ message: side.problem.error, hint: side.problem.hint }) : null, figures(side.metrics));
 }
 
 /** Figures of a run as a list; `source` says what they were measured on. */

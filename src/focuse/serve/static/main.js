@@ -30,15 +30,17 @@ function show() {
   const panel = document.getElementById("panel");
   if (panel.open) panel.close();
   const { view, name, query } = route();
-  const views = {
-    entity: () => entityView(name, query, run, leave.signal),
-    ask: () => askView(query, run, leave.signal),
-    compare: () => compareView(query, run, leave.signal),
-  };
-  main.replaceChildren(...(views[view] ?? (() => runView(run)))());
-  document.title = `${view === "entity" ? name : { ask: "Ask", compare: "Compare" }[view] ?? run.name} – focuse explorer`;
+  const views = new Map([
+    ["entity", { title: name, make: () => entityView(name, query, run, leave.signal) }],
+    ["ask", { title: "Ask", make: () => askView(query, run, leave.signal) }],
+    ["compare", { title: "Compare", make: () => compareView(query, run, leave.signal) }],
+  ]);
+  const known = view === "entity" && !name ? undefined : views.get(view); // no name, no entity: the start
+  const { title, make } = known ?? { title: run.name, make: () => runView(run) };
+  main.replaceChildren(...make());
+  document.title = `${title} – focuse explorer`;
   for (const link of document.querySelectorAll("[data-view]")) {
-    if (link.dataset.view === (view || "run")) link.setAttribute("aria-current", "page");
+    if (link.dataset.view === (known ? view : "run")) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   if (!first) {
