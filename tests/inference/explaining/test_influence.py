@@ -68,6 +68,20 @@ def test_where_a_loss_bends_down_the_way_is_along_the_slope() -> None:
     torch.testing.assert_close(conjugate_gradients(lambda x: 0 * x, right, 5), right)
 
 
+@pytest.mark.parametrize("below", [0.999, 1.0, 1.5, 40.0])
+def test_where_a_loss_bends_down_by_as_much_as_the_damping_changes_stay_in_bounds(
+    run: focuse.Run, monkeypatch: pytest.MonkeyPatch, below: float
+) -> None:
+    found, damping = influence(run, (2, 1, 7)), 0.5
+    bends = torch.linspace(0.0, 3.0, found.theta.numel()).view_as(found.theta)
+    bends[0, 0] = -below * damping
+    monkeypatch.setattr(found, "curvature", lambda direction: bends * direction)
+    right = torch.ones_like(found.theta)
+    solved = found.solved(right, damping, steps=50)
+    assert float(solved.norm()) <= float(right.norm()) / (damping / 2)
+    assert float((solved * right).sum()) > 0
+
+
 def score(run: focuse.Run, asked: tuple[int, int, int], gone: np.ndarray, seeds: int) -> float:
     """The mean score in trainings without some rows."""
     left = run.graph.select(np.setdiff1d(np.arange(len(run.graph)), gone))

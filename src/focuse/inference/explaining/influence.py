@@ -6,12 +6,13 @@ first order, with H the curvature of the local loss, g the gradient of fact i's 
     Δθ = (H + λ)⁻¹ g        Δscore = s · Δθ = v · g    with  (H + λ) v = s
 
 so one system is solved for v, by conjugate gradients, and every fact costs a dot product. λ keeps rows near where they
-are: training stops long before everything is balanced, and directions that no fact pulls in must not matter. The facts
-that matter most are then looked at closely: the rows are fitted anew without each of them.
+are: training stops long before everything is balanced, and directions that no fact pulls in must not matter. After a
+short training the loss may even bend down; λ is raised until it outweighs that, or a change would be anything.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -25,6 +26,7 @@ from focuse.inference.explaining.local import Learnt, LocalLoss
 CURVED = 256  # facts that the curvature is taken from; more of an entity are sampled
 CHUNK = 512  # facts whose gradients are computed at once
 STEPS = 20  # of conjugate gradients
+RAISES = 12  # times that λ is doubled at most
 DAMPING = (
     2.0  # λ, in mean curvatures; chosen by retraining (benchmarks/explain.py), with it estimates have the right size
 )
@@ -105,8 +107,24 @@ class Influence:
         return self.rows[first], np.bincount(group, weights=change, minlength=len(first)).astype(np.float64)
 
     def solved(self, right: Tensor, damping: float, steps: int = STEPS) -> Tensor:
-        """(H + λ)⁻¹ right, [k, d]."""
-        return conjugate_gradients(lambda direction: self.curvature(direction) + damping * direction, right, steps)
+        """(H + λ)⁻¹ right, [k, d]; λ is doubled while H bends down by more than half of it somewhere on the way."""
+        for _ in range(RAISES):
+            found, least = self._solved(right, damping, steps)
+            if least >= -damping / 2:
+                break
+            damping *= 2
+        return found
+
+    def _solved(self, right: Tensor, damping: float, steps: int) -> tuple[Tensor, float]:
+        """The same for this λ, and the least that H bends along the directions that were tried."""
+        bends = [math.inf]
+
+        def product(direction: Tensor) -> Tensor:
+            bent = self.curvature(direction)
+            bends.append(float((direction * bent).sum() / (direction * direction).sum()))
+            return bent + damping * direction
+
+        return conjugate_gradients(product, right, steps), min(bends)
 
     def damping(self) -> float:
         """λ; also where a loss bends down (few models' do, at the end of a short training) it holds rows in place."""
