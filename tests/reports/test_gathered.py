@@ -3,6 +3,8 @@
 import math
 from collections import Counter
 
+import pytest
+
 import focuse
 from focuse.reports.gathered import LINKS, PER_HEAD, gather, new_links
 
@@ -41,3 +43,9 @@ def test_what_diverged_is_noted_once(small: focuse.Graph) -> None:
     assert len(found.notes) == 1
     assert "training diverged" in found.notes[0]
     assert found.data["history"][-1] == {"epoch": 3, "loss": None}
+
+
+def test_a_test_of_other_names_is_refused(small: focuse.Graph) -> None:
+    run = focuse.train(small, dim=6, epochs=2, progress=False)
+    with pytest.raises(focuse.FocuseError, match="no test triple has all its names in train"):
+        gather(run, [("nobody", "knows", "anyone", 0.5)])

@@ -38,6 +38,8 @@ def test_of_a_run_without_test_little_is_said(run: focuse.Run) -> None:
     nothing = Gathered(None, None, None, {}, [])
     assert "There is no test to judge it by." in head(run, nothing)
     assert tiles(run, nothing) == []
+    noted = replace(nothing, notes=["the model gives scores that are not finite"])
+    assert "It could not be judged by its test; a note says why." in head(run, noted)
 
 
 def test_contents() -> None:

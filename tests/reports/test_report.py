@@ -146,6 +146,9 @@ def test_it_is_written(run: focuse.Run, html: str, tmp_path: Path) -> None:
         run.report(tmp_path)
     with pytest.raises(FocuseError, match=r"no folder .*page\.html; choose one that exists"):
         run.report(tmp_path / "page.html" / "below.html")
+    with pytest.raises(FocuseError, match=r"page\.pdf: the page is HTML"):
+        run.report(tmp_path / "page.pdf")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
 def test_strange_graphs_have_a_page_too(read_page: Any, tmp_path: Path) -> None:

@@ -128,7 +128,9 @@ def gather(run: Reported, test: Any = None, say: Say = silent, drawn_by: str = "
     aligned = run.splits.test if graph is None else held_out(graph, run.settings, run.splits)
     notes: list[str] = []
     say(f"ranking {len(aligned.graph):,} test triples")
-    evaluation = _or_note(lambda: run.evaluate(graph), notes)
+    # A page may do without test, but not by mistake: triples that were given and name nothing of train are refused.
+    wrong = graph is not None and not len(aligned.graph)
+    evaluation = run.evaluate(graph) if wrong else _or_note(lambda: run.evaluate(graph), notes)
     baselines = {} if evaluation is None else _baselines(run, aligned, evaluation, notes)
     weights = probable = None
     if evaluation is not None:

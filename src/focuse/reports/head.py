@@ -46,7 +46,10 @@ def _trained(run: Reported) -> list[str]:
 def _ranked(run: Reported, figures: Gathered) -> list[str]:
     found = figures.evaluation
     if found is None:
-        return ["There is no test to judge it by."]
+        refused = figures.notes and len(run.splits.test.graph)
+        return [
+            "It could not be judged by its test; a note says why." if refused else "There is no test to judge it by."
+        ]
     lines = [
         f"On {found.all.n:,} facts that it has not seen, the right entity is the first suggestion in "
         f"{percent(found.all.hits[1])} of the questions and among the first ten in {percent(found.all.hits[10])} (MRR "

@@ -22,6 +22,7 @@ WHAT_WAS_TRAINED: list[Section] = [data.data, training.columns, training.trainin
 RANKS: list[Section] = [ranking.ranking, ranking.order, ranking.suggestions, ranking.scores]
 WEIGHTS: list[Section] = [weights.weights, weights.columns, weights.intervals, weights.probabilities]
 REST: list[Section] = [relations.relations, links.links, atlas.atlas, repeat.repeat]
+SUFFIXES = (".html", ".htm")
 SECTIONS: list[Section] = [*WHAT_WAS_TRAINED, *RANKS, *WEIGHTS, *REST]
 
 
@@ -46,6 +47,8 @@ def write_report(run: Reported, path: Path, test: Any = None, map: str = "tsne",
     """
     if path.is_dir():
         raise FocuseError(f"{path}: is a folder; give the page a name (--out page.html)")
+    if path.suffix.lower() not in SUFFIXES:
+        raise FocuseError(f"{path}: the page is HTML; give it a name that ends in .html")
     if not path.parent.is_dir():  # before the figures, which may take a while
         raise FocuseError(f"{path}: no folder {path.parent}; choose one that exists")
     text = html_of(run, test, map=map, say=say)
