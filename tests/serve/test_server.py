@@ -14,7 +14,8 @@ from focuse.serve.server import address, listen, serve
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C cannot be sent to one process there")
-def test_it_answers_and_stops_on_interrupt(run_folders) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "kill"])
+def test_it_answers_and_stops_when_told(run_folders, number) -> None:
     command = [sys.executable, "-m", "focuse", "serve", str(run_folders[0]), "--port", "0", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8")
     try:
@@ -27,7 +28,7 @@ def test_it_answers_and_stops_on_interrupt(run_folders) -> None:
         assert told["warning"] == ""
         with urllib.request.urlopen(told["url"] + "api/health", timeout=30) as answer:
             assert json.load(answer)["model"] == "complex"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=30)
     finally:
         process.kill()

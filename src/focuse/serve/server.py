@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import threading
 import webbrowser
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,8 +69,21 @@ def serve(
         )
         if open_page:
             webbrowser.open(url)
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt), _killed_as_interrupted():
             uvicorn.Server(config).run(sockets=[listener])
+
+
+@contextmanager
+def _killed_as_interrupted() -> Iterator[None]:
+    """`kill` stops as Ctrl-C does: at its end Uvicorn raises what stopped it again, under the handler from before."""
+    if threading.current_thread() is not threading.main_thread():  # elsewhere there are no signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def listen(host: str, port: int) -> socket.socket:
