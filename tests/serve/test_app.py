@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import focuse
 from focuse.serve import limits
 
 ENTITY = "Person 3"
@@ -85,6 +86,17 @@ def test_missing_links_are_new_and_best_first(client, served_graph) -> None:
     assert chances == sorted(chances, reverse=True)
     one = client.get("/api/missing", params={"entity": ENTITY, "relation": "knows", "direction": "in"}).json()["links"]
     assert {(link["relation"], link["tail"]) for link in one} == {("knows", ENTITY)}
+
+
+def test_without_probabilities_missing_links_come_in_the_run_s_order(served_graph) -> None:
+    from focuse.serve.explorer import Explorer
+
+    run = focuse.train(served_graph, model="complex", dim=6, epochs=3, valid_share=0, test_share=0, progress=False)
+    found = Explorer(run, "whole").missing(ENTITY, None, "out", 8)
+    own = list(run.discover([ENTITY], ["has skill", "knows"], None, 8))
+    assert own[0].probability is None
+    assert [(link.relation, link.tail) for link in found] == [(link.relation, link.tail) for link in own]
+    assert [link.score for link in found] != sorted((link.score for link in found), reverse=True)
 
 
 def test_weigh_and_batch(client, state) -> None:

@@ -170,7 +170,8 @@ class Explorer:
                 found += [
                     link.model_copy(update={"direction": side}) for link in self._lacking(entity, side, kinds, top)
                 ]
-        found.sort(key=lambda link: -(link.score if link.probability is None else link.probability))
+        # Scores of different relations do not compare: without probabilities the run's own order counts.
+        found.sort(key=lambda link: link.rank if link.probability is None else -link.probability)
         return [link.model_copy(update={"rank": rank}) for rank, link in enumerate(found[:top], 1)]
 
     def _lacking(self, entity: str, side: str, relations: list[str], top: int) -> list[schemas.Link]:
