@@ -22,7 +22,7 @@ from focuse.graph.weights import Normaliser
 from focuse.inference.calibrate import Calibration, fingerprint
 from focuse.inference.discovery.methods import DiscoveryMethods
 from focuse.inference.explaining import ExplanationMethods
-from focuse.inference.predict import Predictions, predict
+from focuse.inference.predict import Predictions, predict, question
 from focuse.models import MODELS, Model, kind_of
 from focuse.models.checking import check_scores
 from focuse.models.pykeen import PREFIX
@@ -110,6 +110,7 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
         is one, and a confidence in [0, 1]: `run.predict(head="MLEngineer", relation="requiresSkill")[0].probability`.
         """
         graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph]
+        question(self.graph, head, relation, tail, top, new_only)  # a misspelt name is told before a minute of fitting
         return predict(self.engine, graphs, head, relation, tail, top, new_only, self.weigher(full=True))
 
     def place(self) -> Path:

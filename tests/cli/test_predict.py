@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
+
+from focuse.cli import results
+from focuse.cli.main import app
 
 
 def test_json_ranks_the_missing_part(command, trained):
@@ -48,3 +52,33 @@ def test_relations_are_ranked_too(command, trained):
 )
 def test_refused(refused, trained, options, says):
     assert says in refused("predict", trained.folder, *options)
+
+
+class TestFittingIsTold:
+    """The first question to a run fits something; on a large graph that is said."""
+
+    @pytest.fixture
+    def fresh(self, trained, tmp_path):
+        kept = shutil.ignore_patterns("weights.safetensors", "probability.safetensors")
+        return shutil.copytree(trained.folder, tmp_path / "fresh", ignore=kept)
+
+    @pytest.mark.parametrize("name", ["predict", "explain"])
+    def test_once_on_stderr(self, fresh, monkeypatch, capsys, name):
+        monkeypatch.setattr(results, "MANY", 1)
+        asked = [name, str(fresh), "--head", "e1", "--relation", "r0", "--tail", "e2", "--json"]
+        for told in (results.FITTING + "\n", ""):  # then it is stored
+            app(asked, standalone_mode=False)
+            shown = capsys.readouterr()
+            assert shown.err == told
+            assert json.loads(shown.out)
+
+    def test_not_of_a_small_graph_in_a_pipe(self, fresh, capsys):
+        app(["predict", str(fresh), "--head", "e1", "--relation", "r0"], standalone_mode=False)
+        assert capsys.readouterr().err == ""
+
+    def test_a_misspelt_name_is_refused_before(self, fresh, monkeypatch, refused_inside, capsys):
+        monkeypatch.setattr(results, "MANY", 1)
+        for name in ("predict", "explain"):
+            refused_inside(name, fresh, "--head", "nobody", "--relation", "r0", "--tail", "e2")
+            assert capsys.readouterr().err == ""
+        assert not (fresh / "weights.safetensors").exists()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from focuse.cli.output import Json
-from focuse.cli.results import Device, Out, RunFolder, check_out, show
+from focuse.cli.results import Device, Out, RunFolder, check_out, opened, show
 
 NAME = "analogies"
 SHORT = "A is to B as C is to what?"
@@ -28,7 +28,5 @@ def command(
     as_json: Annotated[bool, Json] = False,
 ) -> None:
     """Complete an analogy: A is to B as C is to what?"""
-    from focuse.run import load
-
     check_out(out)
-    show(load(run, device).analogies(a, b, c, top, method=method), out, as_json, "answers")
+    show(opened(run, device).analogies(a, b, c, top, method=method), out, as_json, "answers")

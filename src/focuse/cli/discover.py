@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from focuse.cli.output import Json
-from focuse.cli.results import Device, LinksOut, RunFolder, check_out, show
+from focuse.cli.results import Device, LinksOut, RunFolder, check_out, opened, show
 
 NAME = "discover"
 SHORT = "The most probable missing links of a graph."
@@ -62,10 +62,9 @@ def command(
     All links are scored, the best of each relation then ordered by probability. Ctrl-C stops and shows the best so far.
     """
     from focuse.inference.discovery.scope import named
-    from focuse.run import load
 
     check_out(out, links=True, inputs=(heads_from, relations_from, tails_from, types))
-    found = load(run, device).discover(
+    found = opened(run, device).discover(
         named(head, heads_from),
         named(relation, relations_from),
         named(tail, tails_from),

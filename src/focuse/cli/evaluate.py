@@ -9,6 +9,7 @@ import typer
 
 from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit
+from focuse.cli.results import opened
 from focuse.errors import FocuseError
 
 NAME = "evaluate"
@@ -73,7 +74,6 @@ def command(
     nDCG. With --probabilities: Brier score and calibration error of the probability of a link, before and after.
     """
     from focuse.inference.answers import check_target
-    from focuse.run import load
 
     _check(
         weights=weights,
@@ -87,7 +87,7 @@ def command(
         check_target(plot, (".svg",))
     layout = Layout(columns, delimiter, header, weight_columns, query)
     graph = None if test is None else layout.read(test)
-    loaded = load(run, device)
+    loaded = opened(run, device)
     false, asked = (None if path is None else layout.read(path) for path in (negatives, queries))
     if probabilities:
         found = loaded.probabilities(graph, negatives=false)

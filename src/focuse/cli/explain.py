@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from focuse.cli.output import Json, emit
+from focuse.cli.results import opened
 
 NAME = "explain"
 SHORT = "Say what a prediction rests on."
@@ -30,11 +31,10 @@ def command(
     """
     from focuse.inference.answers import check_target
     from focuse.reports.explanation import FORMS, write_explanation
-    from focuse.run import load
 
     if out is not None:
         check_target(out, FORMS)
-    found = load(run, device).explain(head, relation, tail, top, rules=rules)
+    found = opened(run, device).explain(head, relation, tail, top, rules=rules)
     if out is not None:
         write_explanation(found, out)
     written = {} if out is None else {"out": str(out)}

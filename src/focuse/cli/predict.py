@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from focuse.cli.output import Json
-from focuse.cli.results import Device, LinksOut, RunFolder, check_out, show
+from focuse.cli.results import Device, LinksOut, RunFolder, check_out, opened, show
 from focuse.errors import FocuseError
 
 NAME = "predict"
@@ -39,17 +39,16 @@ def command(
     the tails is shown. --queries asks everything that a file holds.
     """
     from focuse.inference.discovery.scope import named
-    from focuse.run import load
 
     check_out(out, links=True, inputs=(queries, among))
     if queries is None:
         if among is not None or scores_only:
             raise FocuseError("--among and --scores-only go with --queries FILE")
-        show(load(run, device).predict(head, relation, tail, top, new_only), out, as_json, "predictions")
+        show(opened(run, device).predict(head, relation, tail, top, new_only), out, as_json, "predictions")
         return
     if (head, relation, tail) != (None, None, None):
         raise FocuseError("--queries asks what the file holds; leave --head, --relation and --tail out")
-    made = load(run, device)
+    made = opened(run, device)
     found = made.predict_many(queries, top, new_only, among=named(None, among), weights=not scores_only, progress=True)
     show(found, out, as_json, "answers")
     if found.stopped:

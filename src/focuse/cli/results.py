@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 from focuse.cli.output import emit
 
+if TYPE_CHECKING:
+    from focuse.run import Run
+
 RunFolder = typer.Argument(help="Folder that 'focuse train --out' made.")
 Out = typer.Option(help="Write all rows here (.tsv, .csv or .parquet).")
 LinksOut = typer.Option(help="Write all rows here (.tsv, .csv, .parquet; RDF: .ttl, .nt, .nq, .trig).")
 Device = typer.Option(help="auto, cpu or cuda.")
+
+
+MANY = 20_000  # training edges from which fitting takes long enough to be told of, also into a file
+FITTING = "fitting what tells weights and probabilities (the first time only)"
+
+
+def opened(folder: Path, device: str) -> Run:
+    """A run that says on stderr when it has to fit something first, which takes minutes on a large graph."""
+    from focuse.run import load
+
+    run = load(folder, device)
+
+    def tell() -> None:
+        if len(run.graph) >= MANY or sys.stderr.isatty():
+            print(FITTING, file=sys.stderr, flush=True)
+
+    run.before_fitting = tell
+    return run
 
 
 class Result(Protocol):

@@ -9,7 +9,7 @@ import typer
 
 from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit
-from focuse.cli.results import check_out
+from focuse.cli.results import check_out, opened
 
 NAME = "weigh"
 SHORT = "Weights, intervals and probabilities of given triples."
@@ -40,11 +40,10 @@ def command(
 
     The first question to a run fits what is needed (about a minute for 200,000 edges) and stores it there.
     """
-    from focuse.run import load
 
     check_out(out, links=True, inputs=(triples,))
     graph = Layout(columns, delimiter, header, query=query).read(triples)
-    found = load(run, device).weights(graph, coverage=coverage, column=column)
+    found = opened(run, device).weights(graph, coverage=coverage, column=column)
     if out is not None:
         found.write(out)
         text = "\n".join([f"{len(found):,} triples written to {out}", *found.notes])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import fields, replace
 from os import PathLike
@@ -58,6 +58,7 @@ class WeightMethods:
     calibration_stored: bool
     _calibration: Calibration | None
     _fitted: dict[str, Any]
+    before_fitting: Callable[[], None] | None = None  # called before what may take minutes, the first time only
 
     # ---- answers --------------------------------------------------------------------------------------------------
 
@@ -258,6 +259,8 @@ class WeightMethods:
         if "estimator" not in self._fitted:
             curves = "" if known.calibration is None else known.calibration.digest()
             found = self._stored_estimator(known, curves)
+            if found is None and self.before_fitting is not None:
+                self.before_fitting()
             self._fitted["estimator"] = found or known.fit_estimator(self.settings.seed)
             if found is None:
                 self._keep("estimator")

@@ -79,6 +79,22 @@ class Predictions(list[Prediction]):
         write_links(self.to_arrow(), check_target(Path(path), SUFFIXES))
 
 
+def question(
+    names: Graph, head: str | None, relation: str | None, tail: str | None, top: int, new_only: bool
+) -> tuple[int | None, int | None, int | None]:
+    """The ids of a half-known triple, None for what is asked for; an error for what cannot be answered."""
+    if top < 1:
+        raise FocuseError(f"top {top}: give at least 1")
+    if [head, relation, tail].count(None) > 1:
+        raise FocuseError("predict: give two of head, relation and tail (or all three); the third is ranked")
+    if new_only and None not in (head, relation, tail):
+        raise FocuseError("predict: a whole triple is shown, known or not; leave one part out to rank new ones (--new)")
+    h = None if head is None else names.entities.id(head, "entity")
+    r = None if relation is None else names.relations.id(relation, "relation")
+    t = None if tail is None else names.entities.id(tail, "entity")
+    return h, r, t
+
+
 def predict(
     engine: ReferenceEngine,
     graphs: list[Graph],
@@ -94,15 +110,7 @@ def predict(
     `graphs` (train first) hold the known facts and the names, `weigher` says what each would weigh.
     """
     names = graphs[0]
-    if top < 1:
-        raise FocuseError(f"top {top}: give at least 1")
-    if [head, relation, tail].count(None) > 1:
-        raise FocuseError("predict: give two of head, relation and tail (or all three); the third is ranked")
-    if new_only and None not in (head, relation, tail):
-        raise FocuseError("predict: a whole triple is shown, known or not; leave one part out to rank new ones (--new)")
-    h = None if head is None else names.entities.id(head, "entity")
-    r = None if relation is None else names.relations.id(relation, "relation")
-    t = None if tail is None else names.entities.id(tail, "entity")
+    h, r, t = question(names, head, relation, tail, top, new_only)
     scores = _scores(engine, h, r, t, len(names.relations))
     if not np.isfinite(scores).all():
         raise FocuseError("the model gives scores that are not finite: training diverged; lower the learning rate")
