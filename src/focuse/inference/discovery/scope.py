@@ -19,6 +19,8 @@ from focuse.graph.vocabulary import Vocabulary
 
 Ids = npt.NDArray[np.int64]
 STRATEGIES = ("exhaustive", "popular", "rare", "sampled", "neighbourhood")
+NEARLY_ALL = 0.95  # of the names: a first part that so many share tells no types apart
+LISTED = 8  # types that an error names
 SAMPLE = 1000  # entities a relation and side of the strategies that take some
 Names = str | Sequence[str] | None
 
@@ -110,7 +112,7 @@ def of_types(wanted: Names, types: Any, names: Vocabulary) -> Ids | None:
     """Sorted ids of the entities of some types, None for none wanted.
 
     `types` maps entities to types: a mapping, a file of lines entity, tab, type, or None for what stands before the
-    first ':' of a name.
+    first ':' of a name (before the second, where nearly all names begin alike: 'concept:athlete:…').
     """
     if wanted is None:
         return None
@@ -119,8 +121,7 @@ def of_types(wanted: Names, types: Any, names: Vocabulary) -> Ids | None:
     known = pc.unique(kinds.drop_null())
     for name in asked:
         if not pc.is_in(pa.array([name], pa.string()), value_set=known)[0].as_py():
-            how = "" if len(known) else "; no entity has one: give --types FILE (entity, tab, type)"
-            raise FocuseError(f"no entity is of the type {name!r}{nearest(name, known.to_pylist())}{how}")
+            raise FocuseError(f"no entity is of the type {name!r}{nearest(name, known.to_pylist())}; {_most(kinds)}")
     mask = pc.is_in(kinds, value_set=pa.array(asked, pa.string()))
     return np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).astype(np.int64)
 
@@ -128,8 +129,12 @@ def of_types(wanted: Names, types: Any, names: Vocabulary) -> Ids | None:
 def types_of(types: Any, names: Vocabulary) -> pa.Array:
     """The type of each entity, null where it has none; [E]."""
     if types is None:
-        before = pc.list_element(pc.split_pattern(names.column, ":", max_splits=1), 0)
-        return pc.if_else(pc.match_substring(names.column, ":"), before, pa.scalar(None, pa.string()))
+        kinds = _before_colon(names.column)
+        counts = pc.value_counts(kinds.drop_null()).field("counts").to_numpy() if len(kinds) else np.empty(0)
+        if len(counts) and counts.max() >= max(NEARLY_ALL * len(names), 2):
+            behind = _before_colon(pc.replace_substring_regex(names.column, "^[^:]*:", ""))
+            kinds = behind if behind.null_count < len(behind) else kinds
+        return kinds
     table = types if isinstance(types, Mapping) else _read_types(Path(types))
     if not table:
         raise FocuseError("types: empty; give an entity's type on each line (entity, tab, type)")
@@ -137,6 +142,23 @@ def types_of(types: Any, names: Vocabulary) -> pa.Array:
     if not len(np.flatnonzero(names.ids(listed) >= 0)):
         raise FocuseError(f"types: the graph has none of the {len(listed):,} entities, such as {listed[0].as_py()!r}")
     return kinds.take(pc.index_in(names.column, value_set=listed))
+
+
+def _before_colon(column: pa.Array) -> pa.Array:
+    """What stands before the first ':' of each, null without one."""
+    before = pc.list_element(pc.split_pattern(column, ":", max_splits=1), 0)
+    return pc.if_else(pc.match_substring(column, ":"), before, pa.scalar(None, pa.string()))
+
+
+def _most(kinds: pa.Array) -> str:
+    """The most frequent types, and how to give others."""
+    counted = pc.value_counts(kinds.drop_null())
+    if not len(counted):
+        return "no entity has one: give --types FILE (entity, tab, type)"
+    order = np.argsort(-counted.field("counts").to_numpy(), kind="stable")
+    shown = ", ".join(counted.field("values").take(pa.array(order[:LISTED])).to_pylist())
+    said = f"the most frequent of {len(order):,} are" if len(order) > LISTED else "there are"
+    return f"{said} {shown}; or give others with --types FILE (entity, tab, type)"
 
 
 def named(listed: Sequence[str] | None, path: Path | None) -> list[str] | None:

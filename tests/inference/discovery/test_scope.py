@@ -1,0 +1,35 @@
+"""Types of entities, told from their names or a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from focuse.errors import FocuseError
+from focuse.graph.vocabulary import Vocabulary
+from focuse.inference.discovery.scope import of_types, types_of
+
+NELL = [*(f"concept:athlete:a{i}" for i in range(30)), *(f"concept:team:t{i}" for i in range(20)), "concept:date"]
+
+
+def test_before_the_first_colon():
+    names = Vocabulary(["job:nurse", "skill:care", "plain", "skill:a:b"])
+    assert types_of(None, names).to_pylist() == ["job", "skill", None, "skill"]
+
+
+def test_the_second_part_where_nearly_all_begin_alike():
+    names = Vocabulary([*NELL, "odd"])
+    assert types_of(None, names).to_pylist() == ["athlete"] * 30 + ["team"] * 20 + [None, None]
+    assert of_types("team", None, names).tolist() == list(range(30, 50))
+
+
+def test_one_type_and_no_second_part_stays():
+    names = Vocabulary(["http://a", "http://b", "http://c"])
+    assert types_of(None, names).to_pylist() == ["http"] * 3
+
+
+def test_an_unknown_type_is_told_which_there_are():
+    with pytest.raises(FocuseError, match=r"no entity is of the type 'coach'; there are athlete, team; .*--types FILE"):
+        of_types("coach", None, Vocabulary(NELL))
+    many = Vocabulary([f"k{i}:{j}" for i in range(12) for j in range(i + 1)])
+    with pytest.raises(FocuseError, match="the most frequent of 12 are k11, k10, k9, k8, k7, k6, k5, k4; or give"):
+        of_types("zebra", None, many)
