@@ -162,7 +162,8 @@ def of_known(run: focuse.Run, task: Task, known: focuse.Graph) -> float:
     """
     graphs = [run.splits.train, run.splits.valid.graph]
     graphs += [part.align(run.graph).graph for part in (task.given, task.judged)]
-    return evaluate(run.engine, known.align(run.graph), run.graph, known_facts(graphs), "mean").all.mrr
+    facts = known_facts(graphs, run.engine.device)
+    return evaluate(run.engine, known.align(run.graph), run.graph, facts, "mean").all.mrr
 
 
 def popular(run: focuse.Run, task: Task) -> dict[str, Any]:
