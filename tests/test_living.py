@@ -272,6 +272,10 @@ class TestFaults:
             focuse.extend(base, NEW, numbers=[("n1", "size", 1)], progress=False)
         with pytest.raises(FocuseError, match="removes every edge"):
             focuse.extend(base, None, remove=base.graph, progress=False)
+        with pytest.raises(FocuseError, match="none of the triples to remove is a fact"):
+            focuse.extend(base, None, remove=[("nobody", "knows", "them")], progress=False)
+        with pytest.raises(FocuseError, match=r"epochs 1\.5: give a whole number"):
+            focuse.extend(base, NEW, epochs=1.5, progress=False)  # type: ignore[arg-type]
 
     def test_a_damaged_record(self, base: focuse.Run, tmp_path: Path) -> None:
         focuse.extend(base, NEW, out=tmp_path / "run", epochs=1, progress=False)

@@ -67,7 +67,7 @@ class Extension:
 
 def extension(origin: Origin, change: Change, frozen: bool, epochs: int | None, reporter: Reporter) -> Extension:
     """Grow the graph, give new names rows, and make ready what follows; with `frozen`, nothing does."""
-    if epochs is not None and epochs < (0 if frozen else 1):
+    if epochs is not None and (not isinstance(epochs, int) or epochs < (0 if frozen else 1)):
         raise FocuseError(f"epochs {epochs}: give a whole number of at least {0 if frozen else 1}")
     grown = grow(origin.settings, origin.splits, origin.normaliser, change, reporter.note)
     _notes(grown, frozen, reporter)

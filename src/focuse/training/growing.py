@@ -91,6 +91,8 @@ def grow(settings: Settings, splits: Splits, normaliser: Normaliser, change: Cha
     counts |= {"entities": len(train.entities) - len(old.entities)}
     counts |= {"relations": len(train.relations) - len(old.relations), "edges_before": before, "edges": len(train)}
     if not any(counts[name] for name in ("removed", "updated", "added", "valid", "test")):
+        if change.edges is None:
+            raise FocuseError("none of the triples to remove is a fact of the run; there is nothing to change")
         raise FocuseError(f"{facts.source}: every edge of it is known already; there is nothing to extend the run by")
     _note_weights(facts, old, normaliser, splits, note)
     made = replace(splits, train=train, valid=valid, test=test)
