@@ -83,4 +83,8 @@ def _warmed(base: Run, grown: Extension, out: str | Path | None, reporter: Repor
         write_choice(Path(out), base.choice)
         write_extended(Path(out), grown.extended)
     made = finish(trainer, grown.splits, grown.normaliser, followers, base.choice)
-    return replace(made, extended=grown.extended)
+    *before, record = grown.extended
+    record = {**record, "epochs": made.history[-1]["epoch"] - record["before"]}  # validation may have ended it early
+    if out is not None:
+        write_extended(Path(out), [*before, record])
+    return replace(made, extended=[*before, record])

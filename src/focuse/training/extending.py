@@ -75,11 +75,15 @@ def extension(origin: Origin, change: Change, frozen: bool, epochs: int | None, 
     if frozen:
         more = 0
     else:
-        original = origin.epochs - sum(row["epochs"] for row in origin.extended if not row["frozen"])
+        # What a later look at validation ended early was never trained, so the epochs asked for cannot be counted.
+        warmed = [row for row in origin.extended if not row["frozen"]]
+        original = (
+            warmed[0].get("before", origin.epochs - sum(row["epochs"] for row in warmed)) if warmed else origin.epochs
+        )
         more = math.ceil(max(original, 1) / FRACTION) if epochs is None else epochs
     record = {
         "from": origin.name, "frozen": frozen, "epochs": (EPOCHS if epochs is None else epochs) if frozen else more,
-        **grown.counts, "focuse": __version__,
+        "before": origin.epochs, **grown.counts, "focuse": __version__,
     }  # fmt: skip
     settings = _settings(origin, origin.epochs + more, frozen)
     at = Progress(epoch=origin.epochs, finished="all epochs" if frozen else "")
