@@ -101,3 +101,9 @@ def test_the_download_holds_the_data(read_page: Any) -> None:
     assert json.loads(base64.b64decode(packed)) == data
     with pytest.raises(ValueError, match="JSON"):
         download("x", {"a": float("nan")})
+
+
+def test_control_letters_that_html_forbids_are_shown_in_ascii() -> None:
+    made = page("bell\x07", paragraph("nul\x00, escape\x1b, next\x85, line\nend, שלום"))
+    assert "<title>bell\\x07</title>" in made
+    assert "nul\\x00, escape\\x1b, next\\x85, line\nend, שלום" in made

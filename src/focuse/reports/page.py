@@ -19,6 +19,10 @@ svg { max-width: 100%; height: auto; } details { margin-top: 1rem; }
 """
 
 
+# Control letters that HTML may not hold, not even escaped: names that do are shown with \x07 and the like.
+FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]")
+
+
 class Markup(str):
     """HTML already: a cell of a table that is one is not escaped."""
 
@@ -26,12 +30,13 @@ class Markup(str):
 def page(title: str, body: str, style: str = "", base: str = STYLE, script: str = "") -> str:
     """The whole page; `body` is HTML already, `style` comes after `base`."""
     code = f"<script>{script}</script>\n" if script else ""
-    return f"""<!DOCTYPE html>
+    text = f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{escape(title)}</title><style>{base}{style}</style></head><body>
 {body}
 {code}</body></html>
 """
+    return FORBIDDEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def heading(text: str, level: int = 2) -> str:
