@@ -255,6 +255,18 @@ def test_a_name_that_is_not_there_offers_the_nearest(visit) -> None:
     visit.wait(lambda: visit.heading().startswith("Person"))
 
 
+def test_enter_takes_what_is_typed_not_what_was_suggested_before(visit) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    visit.open("")
+    visit.keys("/")
+    visit.keys("Person 3")
+    visit.wait(lambda: [item.text.split("\n")[0] for item in visit.all("#find-list li[role=option]")][:1] == [ENTITY])
+    visit.keys("1", Keys.ENTER)  # faster than new suggestions
+    visit.wait(lambda: visit.heading() != "first")
+    assert visit.heading() == "Person 31"
+
+
 @pytest.mark.parametrize("address", ["#/constructor", "#/__proto__", "#/entity/", "#/nowhere"])
 def test_addresses_of_no_view_lead_to_the_start(visit, address) -> None:
     visit.open(address)

@@ -17,6 +17,7 @@ export function entityField({ label, placeholder = "", value = "", choose = () =
   input.value = value;
   let names = [];
   let at = -1;
+  let asked = ""; // what the names shown are for
   let timer = 0;
   let request = null;
 
@@ -47,6 +48,7 @@ export function entityField({ label, placeholder = "", value = "", choose = () =
 
   function show(found, query) {
     names = found.map((one) => one.name);
+    asked = query;
     list.replaceChildren(...found.map((one, index) => h("li", {
       id: `${id}-option-${index}`, role: "option", "aria-selected": "false",
       // On pointerdown the field would lose the focus before the click arrives.
@@ -87,7 +89,8 @@ export function entityField({ label, placeholder = "", value = "", choose = () =
     } else if (event.key === "Enter" && input.value.trim()) {
       event.preventDefault();
       clearTimeout(timer);
-      if (open && names.length) take(names[Math.max(at, 0)]);
+      // Names for what stood there before the last letters are not what is meant, unless one was chosen.
+      if (open && names.length && (at >= 0 || asked === input.value.trim())) take(names[Math.max(at, 0)]);
       else look(true); // faster than the suggestions: the best match
     } else if (event.key === "Escape") {
       if (open) event.stopPropagation();
