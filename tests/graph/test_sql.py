@@ -315,3 +315,21 @@ def test_without_a_library_it_says_what_to_install(module: str, url: str, monkey
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(FocuseError, match=r"pip install 'focuse\[sql\]'"):
         read(url, query=EDGES)
+
+
+@pytest.mark.parametrize("query", ["SELEC head", "SELECT head FROM nowhere", "SELECT nothing FROM edges"])
+def test_a_query_to_mend_says_so(url: str, query: str) -> None:
+    with pytest.raises(FocuseError, match="mend the query, which is to give rows like SELECT head, relation, tail"):
+        read(url, query=query)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_the_file_of_a_data_base_says_how_to_read_it(kind: str, request, command) -> None:
+    url = request.getfixturevalue(kind)
+    path = url.partition(":///")[2]
+    done = command("inspect", path)
+    assert done.returncode == 2
+    named = {"sqlite": "an SQLite", "duckdb": "a DuckDB"}[kind]
+    advice = f'read it as {url.replace(" ", "%20")} --query "SELECT head, relation, tail, weight FROM …"'
+    assert done.stderr == f"focuse: {path}: {named} data base; {advice}\n"
+    assert len(read(url.replace(" ", "%20"), query=EDGES)) == 3

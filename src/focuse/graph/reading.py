@@ -25,7 +25,7 @@ from focuse.graph.graphml import is_graphml, read_graphml
 from focuse.graph.iris import BASE
 from focuse.graph.layout import Layout, detect
 from focuse.graph.rdf import rdf_kind, read_rdf
-from focuse.graph.sql import is_sql, read_sql
+from focuse.graph.sql import data_base, is_sql, read_sql
 from focuse.graph.tables import from_networkx, from_table, to_column
 from focuse.graph.vocabulary import Vocabulary
 
@@ -246,6 +246,8 @@ def first_lines(path: Path) -> str:
             data: bytes = stream.read(SAMPLE_BYTES)
     except (pa.ArrowException, OSError) as error:
         raise FocuseError(f"{path}: damaged compressed file: {_one_line(error)}") from None
+    if told := data_base(data, path):
+        raise FocuseError(f"{path}: {told}")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in data:
         raise FocuseError(f"{path}, line 1: not UTF-8 text (UTF-16 or binary); save the file as UTF-8")
     if len(data) == SAMPLE_BYTES and b"\n" in data:

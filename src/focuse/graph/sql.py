@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _SERVER = re.compile(r"[^:@]*(:\d*)?(/[^@]*)?")  # what may stand before parameters where nobody logs in
 _SECRET = re.compile(r"[?&](?:ssl)?password=([^&]*)", re.IGNORECASE)
 NOT_A_SELECT = "the query gives no columns; give a SELECT"
+MEND = "; mend the query, which is to give rows like "
 PATIENCE = 15  # seconds to wait for a server's answer to a knock
 
 
@@ -44,9 +45,9 @@ class Source:
     secrets: tuple[str, ...]
     query: str | None = None
 
-    def fault(self, error: object) -> FocuseError:
-        """One line on what went wrong, without secrets."""
-        return FocuseError(f"{self.shown}: {self.clean(error)}")
+    def fault(self, error: object, in_query: bool = False) -> FocuseError:
+        """One line on what went wrong, without secrets; where it is the query, what to do."""
+        return FocuseError(f"{self.shown}: {self.clean(error)}{f'{MEND}{EXAMPLE}' if in_query else ''}")
 
     def clean(self, error: object) -> str:
         text = " ".join(str(error).split())
@@ -76,6 +77,22 @@ def is_sql(source: object) -> bool:
     (True, False)
     """
     return isinstance(source, str) and _URL.match(source) is not None
+
+
+def data_base(start: bytes, path: Path) -> str:
+    """What to write instead of the path of a file that is a data base, told by its first bytes; empty for others.
+
+    >>> data_base(b"SQLite format 3\\x00", Path("jobs.db"))[:41]
+    'an SQLite data base; read it as sqlite://'
+    """
+    if start.startswith(b"SQLite format 3\x00"):
+        kind, scheme = "an SQLite", "sqlite"
+    elif start[8:12] == b"DUCK":
+        kind, scheme = "a DuckDB", "duckdb"
+    else:
+        return ""
+    url = f"{scheme}:///{quote(path.as_posix(), safe='/:')}"
+    return f'{kind} data base; read it as {url} --query "{EXAMPLE.removesuffix("edges")}…"'
 
 
 def parse(url: str) -> Source:
@@ -187,7 +204,8 @@ def _sqlite(source: Source, query: str) -> Iterator[pa.Table]:
             while rows := cursor.fetchmany(BATCH_ROWS):
                 yield _table(rows, headings, source.shown)
     except (sqlite3.Error, sqlite3.Warning) as error:
-        raise source.fault(error) from None
+        wrong = any(words in str(error) for words in ("syntax error", "no such", "incomplete input", "misuse"))
+        raise source.fault(error, wrong) from None
 
 
 def _reading(action: int, *_: object) -> int:
@@ -212,7 +230,7 @@ def _duckdb(source: Source, query: str) -> Iterator[pa.Table]:
                 if len(batch):
                     yield pa.Table.from_batches([batch])
     except duckdb.Error as error:
-        raise source.fault(error) from None
+        raise source.fault(error, isinstance(error, duckdb.ProgrammingError)) from None
 
 
 def _postgresql(source: Source, query: str) -> Iterator[pa.Table]:
@@ -232,4 +250,4 @@ def _postgresql(source: Source, query: str) -> Iterator[pa.Table]:
                     yield _table(rows, headings, source.shown)
             connection.rollback()  # nothing to commit, whatever a query did
     except psycopg.Error as error:
-        raise source.fault(error) from None
+        raise source.fault(error, isinstance(error, psycopg.ProgrammingError)) from None
