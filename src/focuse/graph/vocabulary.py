@@ -59,11 +59,14 @@ class Vocabulary:
         except UnicodeEncodeError:  # a shell passes on bytes that are no text
             return -1
 
-    def id(self, name: str, kind: str = "name") -> int:
-        """The id of one name; an unknown one is an error that offers the nearest."""
+    def id(self, name: str, kind: str = "name", otherwise: str = "") -> int:
+        """The id of one name; an unknown one is an error that offers the nearest.
+
+        `otherwise` is what to do with a name of the other kind, like "give it with --relation".
+        """
         found = self.find(name)
         if found < 0:
-            raise FocuseError(f"the graph has no {kind} {name!r}{self._advice(name, kind)}")
+            raise FocuseError(f"the graph has no {kind} {name!r}{self._advice(name, kind, otherwise)}")
         return found
 
     def nearest(self, name: str, most: int = 3) -> list[str]:
@@ -74,7 +77,7 @@ class Vocabulary:
         """
         return nearest_names(name, self.column, most)
 
-    def _advice(self, name: str, kind: str) -> str:
+    def _advice(self, name: str, kind: str, otherwise: str) -> str:
         """What may have been meant: a name of the other kind, the nearest ones, or any if there are few."""
         offered = self.nearest(name)
         if self.beside is not None and not (offered and key(offered[0]) == key(name)):
@@ -82,7 +85,7 @@ class Vocabulary:
             alike = [each for each in names.nearest(name, 1) if key(each) == key(name)]
             if alike:
                 said = "that is" if alike[0] == name else f"{alike[0]!r} is"
-                return f": {said} {_article(other)}, not {_article(kind)}"
+                return f": {said} {_article(other)}, not {_article(kind)}{f'; {otherwise}' if otherwise else ''}"
         few = 0 < len(self) <= LISTED
         return did_you_mean(offered) or (f"; it has {', '.join(self)}" if few else "")
 

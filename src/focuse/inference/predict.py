@@ -17,6 +17,8 @@ from focuse.graph.links import SUFFIXES, write_links
 from focuse.inference.answers import check_target
 from focuse.inference.weigh import Weigher
 
+A_RELATION, AN_ENTITY = "give it with --relation", "give it with --head or --tail"
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -89,9 +91,8 @@ def question(
         raise FocuseError("predict: give two of head, relation and tail (or all three); the third is ranked")
     if new_only and None not in (head, relation, tail):
         raise FocuseError("predict: a whole triple is shown, known or not; leave one part out to rank new ones (--new)")
-    h = None if head is None else names.entities.id(head, "entity")
-    r = None if relation is None else names.relations.id(relation, "relation")
-    t = None if tail is None else names.entities.id(tail, "entity")
+    h, t = (None if end is None else names.entities.id(end, "entity", A_RELATION) for end in (head, tail))
+    r = None if relation is None else names.relations.id(relation, "relation", AN_ENTITY)
     return h, r, t
 
 

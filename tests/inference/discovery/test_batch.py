@@ -112,6 +112,8 @@ def test_queries_from_files(plain: focuse.Run, tmp_path: Path, kind: str) -> Non
     [
         ("e1\tr0\t\ne2\tr0\te9z9\n", [", line 2:", "no entity 'e9z9'"]),
         ("head\trelation\ttail\ne1\tr0\t\n\ne1\tR1\t?\n", [", line 4:", "no relation 'R1'", "did you mean r1"]),
+        ("e1\tr0\t\nxyzw\tr0\t\n", [", line 2:", "no entity 'xyzw'; nor one like it: mend the name or leave it out"]),
+        ("r0\te1\t\n", ["that is a relation, not an entity; order the columns head, relation, tail"]),
         ("e1\tr0\t\n\t\te3\n", [", line 2:", "2 parts are empty"]),
         ("e1\tr0\te2\n?\t?\t?\n", [", line 2:", "3 parts are empty"]),
         ("e1\tr0\n", ["line 1"]),

@@ -166,8 +166,11 @@ def _ids(source: Source, column: pa.ChunkedArray, names: Vocabulary, part: str) 
     ids = names.ids(text).astype(np.int64)
     asked &= ids < 0  # a graph may have an entity called '?'
     for row in np.flatnonzero((ids < 0) & ~asked)[:1]:
+        name, kind = text[int(row)].as_py(), "relation" if part == "relation" else "entity"
         try:
-            names.id(text[int(row)].as_py(), "relation" if part == "relation" else "entity")
+            names.id(name, kind, "order the columns head, relation, tail")
         except FocuseError as error:
-            raise FocuseError(f"{source.place(int(row))}: {error}") from None
+            alone = str(error).endswith(repr(name))  # nothing is like it
+            advice = "; nor one like it: mend the name or leave it out" if alone else ""
+            raise FocuseError(f"{source.place(int(row))}: {error}{advice}") from None
     return np.where(asked, MISSING, ids)

@@ -16,7 +16,7 @@ from focuse.inference.explaining.implied import Logic
 from focuse.inference.explaining.influence import Influence
 from focuse.inference.explaining.local import Learnt
 from focuse.inference.explaining.similar import closeness, same_end, similar_facts
-from focuse.inference.predict import Prediction, predict
+from focuse.inference.predict import A_RELATION, AN_ENTITY, Prediction, predict
 from focuse.inference.weigh import Weigher
 from focuse.training.settings import Settings
 
@@ -46,8 +46,8 @@ class ExplanationMethods:
         if isinstance(top, bool) or not isinstance(top, int) or top < 1:
             raise FocuseError(f"top {top!r}: give a whole number of at least 1")
         names = self.splits.train
-        h, t = names.entities.id(head, "entity"), names.entities.id(tail, "entity")
-        r = names.relations.id(relation, "relation")
+        h, t = (names.entities.id(end, "entity", A_RELATION) for end in (head, tail))
+        r = names.relations.id(relation, "relation", AN_ENTITY)
         logic = self._logic(rules)
         graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph]
         [asked] = predict(self.engine, graphs, head, relation, tail, 1, False, self.weigher(full=True))
