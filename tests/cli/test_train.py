@@ -287,14 +287,16 @@ def test_a_callback_and_a_tracker_by_name(command, graph_file, tmp_path):
         "mine:Enough",
         "--track",
         "tensorboard:logs",
-        "--json",
     ]
     done = command("train", graph_file, "--out", "run", *options, cwd=tmp_path, check=True)
-    assert json.loads(done.stdout)["epochs"] == 2
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("run: 2 epochs in ")
+    assert lines[1] == "stopped by Enough at epoch 2 of 4; --resume goes on"
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["run"]
     more = ["--track", "none", "--callback", "mine:Enough", "--quiet", "--json"]
     done = command("train", "--resume", "run", *more, cwd=tmp_path, check=True)
-    assert json.loads(done.stdout)["epochs"] == 4
+    told = json.loads(done.stdout)
+    assert (told["epochs"], told["finished"]) == (4, "all epochs")
 
 
 def test_a_wrong_callback_or_tracker_is_one_line(refused, graph_file, tmp_path):

@@ -341,6 +341,7 @@ def _summary(run: Any, folder: Path) -> dict[str, Any]:
     return {
         "run": str(folder),
         "epochs": len(run.history),
+        "finished": None if run.last is None else run.last.progress.finished,
         "best_epoch": best.get("epoch"),
         "valid_mrr": best.get("valid_mrr"),
         "valid_mse": best.get("valid_mse"),
@@ -357,6 +358,8 @@ def _summary(run: Any, folder: Path) -> dict[str, Any]:
 
 def _text(data: dict[str, Any]) -> str:
     lines = [f"{data['run']}: {data['epochs']} epochs in {data['seconds']:.1f} s on {data['train_rows']:,} triples"]
+    if (data["finished"] or "").startswith("stopped by"):  # a callback's wish, which nothing else of the text tells
+        lines.append(f"{data['finished']} at epoch {data['epochs']} of {data['settings']['epochs']}; --resume goes on")
     if data["test_rows"]:
         lines.append(f"next: focuse evaluate {data['run']}")
     return "\n".join(lines)
