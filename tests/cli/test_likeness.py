@@ -41,6 +41,14 @@ def test_text_is_what_the_run_says(inside, trained) -> None:
     assert shown.strip("\n") == str(run.neighbours(["e1", "e2"], together=True, measure="euclidean"))
 
 
+def test_analogies_that_are_new(inside, trained) -> None:
+    call = ["analogies", trained.folder, "e1", "e2", "e3", "--json"]
+    every = json.loads(inside(*call, "--top", "40"))["analogies"]
+    assert {row["known"] for row in every} == {True, False}
+    new = json.loads(inside(*call, "--top", "5", "--new"))["analogies"]
+    assert new == [row for row in every if not row["known"]][:5]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -53,6 +61,7 @@ def test_text_is_what_the_run_says(inside, trained) -> None:
         (["duplicates", "RUN", "--similarity", "2"], ["similarity 2"]),
         (["duplicates", "RUN", "--out", "x.doc"], ["x.doc"]),
         (["analogies", "RUN", "e1", "e2", "E3"], ["no entity 'E3'", "did you mean e3"]),
+        (["analogies", "RUN", "e1", "e2", "e3", "--method", "offset", "--new"], ["use the method relations"]),
         (["analogies", "RUN", "e1", "e2", "e3", "--method", "sum"], ["unknown method 'sum'"]),
     ],
 )

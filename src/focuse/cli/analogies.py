@@ -23,10 +23,12 @@ def command(
     method: Annotated[
         str, typer.Option(help="relations (those that link A to B), or offset (nearest to B − A + C).")
     ] = "relations",
+    new_only: Annotated[bool, typer.Option("--new", help="Leave out answers that are known facts.")] = False,
     out: Annotated[Path | None, Out] = None,
     device: Annotated[str, Device] = "auto",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
     """Complete an analogy: A is to B as C is to what?"""
     check_out(out)
-    show(opened(run, device).analogies(a, b, c, top, method=method), out, as_json, "answers")
+    found = opened(run, device).analogies(a, b, c, top, method=method)
+    show(found.new_only() if new_only else found, out, as_json, "answers")

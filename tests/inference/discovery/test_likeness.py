@@ -223,6 +223,9 @@ def test_planted_groups_are_found_and_described(asked: dict[str, Any], tmp_path:
     found.write(tmp_path / "clusters.tsv")
     assert len((tmp_path / "clusters.tsv").read_text(encoding="utf-8").splitlines()) == len(kinds) + 1
     assert "cohesion" in str(found)
+    assert found.silhouette is not None
+    assert found.silhouette > 0.5
+    assert "hardly apart" not in str(found)
 
 
 def test_the_number_of_clusters_is_chosen() -> None:
@@ -234,6 +237,16 @@ def test_the_number_of_clusters_is_chosen() -> None:
     assert len(find_clusters(engine_of(np.eye(2)), few)) == 1
     same = find_clusters(engine_of(np.ones((2, 2))), few, count=2)
     assert sum(group.size for group in same) == 2
+
+
+def test_groups_that_are_hardly_apart_are_said_to_be() -> None:
+    graph, rows, _ = grouped()
+    found = find_clusters(engine_of(np.random.default_rng(0).normal(size=rows.shape), 2), graph, count=3)
+    assert found.silhouette is not None
+    assert found.silhouette < 0.1
+    assert str(found).endswith(f"hardly apart (silhouette {found.silhouette:.2f}): their bounds say little")
+    assert found.to_dict()["notes"] == list(found.notes)
+    assert find_clusters(engine_of(rows, 2), graph, count=1).notes == ()
 
 
 # ---- analogies --------------------------------------------------------------------------------------------------

@@ -47,13 +47,28 @@ class Analogy:
 
 
 class Analogies(list[Analogy]):
-    """Answers, best first; `links` are the relations taken from A to B: (relation, direction, strength, known)."""
+    """Answers, best first; `links` are the relations taken from A to B: (relation, direction, strength, known).
+
+    `pool` are all that were compared, of which these are the first `top`.
+    """
 
     def __init__(
-        self, rows: list[Analogy], asked: tuple[str, str, str], links: list[tuple[str, str, float, bool]], method: str
+        self,
+        pool: list[Analogy],
+        asked: tuple[str, str, str],
+        links: list[tuple[str, str, float, bool]],
+        method: str,
+        top: int,
     ) -> None:
-        super().__init__(rows)
-        self.asked, self.links, self.method = asked, links, method
+        super().__init__(pool[:top])
+        self.pool, self.asked, self.links, self.method, self.top = pool, asked, links, method, top
+
+    def new_only(self) -> Analogies:
+        """As many answers that are no known facts, with their ranks among all: `run.analogies(a, b, c).new_only()`."""
+        if self.method == "offset":
+            raise FocuseError("analogies by offset have no link that could be new; use the method relations (--new)")
+        new = [row for row in self.pool if not row.known]
+        return Analogies(new, self.asked, self.links, self.method, self.top)
 
     def to_dict(self) -> dict[str, Any]:
         names = ("relation", "direction", "strength", "known")
@@ -104,7 +119,7 @@ def find_analogies(
     names = graphs[0]
     a, b, c = (names.entities.id(name, "entity") for name in asked)
     if method == "offset":
-        return Analogies(_by_offset(engine, names, a, b, c, top), asked, [], method)
+        return Analogies(_by_offset(engine, names, a, b, c, top), asked, [], method, top)
     facts = np.unique(np.concatenate([graph.keys for graph in graphs]))
     links = _links(names, weigher, facts, a, b)
     rows: dict[int, tuple[float, Analogy]] = {}
@@ -117,10 +132,10 @@ def find_analogies(
             chance = one if weigher.probability is not None else None
             name, relation = names.entities[answer], names.relations[kind]
             rows[answer] = strength * one, Analogy(0, name, strength * one, relation, way, chance, fact)
-    ordered = sorted(rows.items(), key=lambda item: (-item[1][0], item[0]))[:top]
+    ordered = sorted(rows.items(), key=lambda item: (-item[1][0], item[0]))
     found = [Analogy(**{**asdict(row), "rank": rank}) for rank, (_, (_, row)) in enumerate(ordered, 1)]
     told = [(names.relations[kind], "forward" if ahead else "back", sure, fact) for kind, ahead, sure, fact in links]
-    return Analogies(found, asked, told, method)
+    return Analogies(found, asked, told, method, top)
 
 
 def _links(names: Graph, weigher: Weigher, facts: Ids, a: int, b: int) -> list[tuple[int, bool, float, bool]]:

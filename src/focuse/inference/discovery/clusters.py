@@ -22,6 +22,7 @@ COUNTS = (2, 3, 5, 8, 12, 20, 30, 50)  # numbers of clusters that are tried wher
 JUDGED = 2_000  # entities that decide between them
 SMALL = 20_000  # entities up to which k-means sees all at each step
 MIDDLE = 5  # central entities shown
+HARDLY = 0.1  # silhouette below which groups are hardly apart
 TYPICAL = 4  # relations, and neighbours, shown
 Floats = npt.NDArray[np.float32]
 
@@ -58,12 +59,28 @@ class Cluster:
 class Clusters(list[Cluster]):
     """Clusters, the largest first; `labels` [E] are their numbers, 0 for entities in none; `write` makes a file of all.
 
-    `similarity` [E] is each entity's cosine with the middle of its cluster.
+    `similarity` [E] is each entity's cosine with the middle of its cluster, `silhouette` how far apart clusters are
+    (1: far, 0: not at all; of a sample, None where there is one cluster); `notes` say where that is hardly so.
     """
 
-    def __init__(self, names: Graph, labels: Ids, similarity: Floats, groups: list[Cluster], how: str) -> None:
+    def __init__(
+        self,
+        names: Graph,
+        labels: Ids,
+        similarity: Floats,
+        groups: list[Cluster],
+        how: str,
+        silhouette: float | None = None,
+    ) -> None:
         super().__init__(groups)
         self.names, self.labels, self.similarity, self.how = names, labels, similarity, how
+        self.silhouette = silhouette
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if self.silhouette is None or self.silhouette >= HARDLY:
+            return ()
+        return (f"the groups are hardly apart (silhouette {self.silhouette:.2f}): their bounds say little",)
 
     @property
     def alone(self) -> int:
@@ -81,7 +98,9 @@ class Clusters(list[Cluster]):
         return [str(name) for name in self.names.entities.take(order).to_pylist()]
 
     def to_dict(self) -> dict[str, Any]:
-        return {"clusters": [group.to_dict() for group in self], "alone": self.alone, "how": self.how}
+        groups = [group.to_dict() for group in self]
+        notes, apart = list(self.notes), self.silhouette
+        return {"clusters": groups, "alone": self.alone, "how": self.how, "silhouette": apart, "notes": notes}
 
     def to_arrow(self) -> pa.Table:
         """entity, cluster (0: in none) and similarity to its middle, one row an entity."""
@@ -107,6 +126,7 @@ class Clusters(list[Cluster]):
                 lines.append(f"     linked {', '.join(links)}")
         if self.alone:
             lines.append(f"{self.alone:,} entities are in no cluster")
+        lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
 
@@ -138,7 +158,10 @@ def find_clusters(
     middles = _middles(rows, places, len(kinds))
     similarity = np.einsum("ed,ed->e", rows, middles[places]).astype(np.float32)
     groups = _described(names, places, similarity, len(kinds))
-    return Clusters(names, places, similarity, groups, how)
+    placed = np.flatnonzero(places)
+    sample = np.random.default_rng(seed).permutation(placed)[:JUDGED]
+    apart = _separation(rows[sample], places[sample])
+    return Clusters(names, places, similarity, groups, how, apart)
 
 
 def _by_means(rows: Floats, count: int | None, seed: int) -> tuple[npt.NDArray[Any], str]:
@@ -151,18 +174,19 @@ def _by_means(rows: Floats, count: int | None, seed: int) -> tuple[npt.NDArray[A
     made = {number: _means(rows, number, seed) for number in tried}
     if tried == [1]:
         return made[1], "1 cluster: too few entities for more"
-    judged = {number: _separation(rows[sample], labels[sample]) for number, labels in made.items()}
+    told = {number: _separation(rows[sample], labels[sample]) for number, labels in made.items()}
+    judged = {number: -1.0 if apart is None else apart for number, apart in told.items()}
     best = max(tried, key=lambda number: judged[number])
     of = ", ".join(map(str, tried))
     return made[best], f"{best} clusters by k-means, the best separated of {of} (silhouette {judged[best]:.2f})"
 
 
-def _separation(rows: Floats, labels: npt.NDArray[Any]) -> float:
-    """The silhouette of a sample; −1 where it says nothing."""
+def _separation(rows: Floats, labels: npt.NDArray[Any]) -> float | None:
+    """The silhouette of a sample; None where it says nothing."""
     from sklearn.metrics import silhouette_score
 
     if not 1 < len(np.unique(labels)) < len(labels):
-        return -1.0
+        return None
     return float(silhouette_score(rows, labels))
 
 

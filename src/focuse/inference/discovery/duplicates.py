@@ -81,7 +81,7 @@ class Duplicates(list[Duplicate]):
         bounds = f"similarity ≥ {self.min_similarity:.2f} and overlap ≥ {self.min_overlap:.2f}"
         if not self:
             return f"no near-duplicates with {bounds}"
-        lines = [f"{len(self):,} pairs in {len(self.groups):,} groups with {bounds}"]
+        lines = [f"pairs to look at: {len(self):,} in {len(self.groups):,} groups with {bounds}"]
         widths = [max(len(printable(getattr(row, end))) for row in self[:SHOWN]) for end in ("first", "second")]
         for row in self[:SHOWN]:
             alike = "" if row.names is None else f"  names {row.names:.2f}"
