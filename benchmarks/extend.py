@@ -50,6 +50,7 @@ FEWEST = 4  # edges that an unseen entity has
 MOST_KNOWN = 1000  # validation edges between known entities that are ranked
 JUDGED = 10  # of its edges at most are ranked
 WAYS = ("frozen", "warm", "mean", "chance", "popularity", "full")
+LEARNT = ("frozen", "warm", "full")
 SETTINGS: dict[str, Any] = {"model": "complex", "dim": 50, "epochs": 30, "sharpness": 1.0, "progress": False}
 
 
@@ -241,17 +242,17 @@ def timed(entities: int) -> dict[str, Any]:
 
 
 def table(path: Path) -> str:
-    """MRR by graph, edges given and way, means over seeds; beside frozen, that of known edges before and after."""
+    """MRR by graph, edges given and way, means over seeds; that of known edges before and after."""
     found: dict[tuple[str, int], dict[str, list[float]]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         if "mrr" in row:
             cell = found.setdefault((row["graph"], row["k"]), {})
             cell.setdefault(row["way"], []).append(row["mrr"])
-            if row["way"] == "frozen":
+            if row["way"] in LEARNT:
                 cell.setdefault("known before", []).append(row["mrr_known_before"])
-                cell.setdefault("known after", []).append(row["mrr_known"])
-    headings = (*WAYS, "known before", "known after")
+                cell.setdefault(f"known, {row['way']}", []).append(row["mrr_known"])
+    headings = (*WAYS, "known before", *(f"known, {way}" for way in LEARNT))
     lines = [f"| graph | edges given | {' | '.join(headings)} |", "| --- |" + " ---: |" * (len(headings) + 1)]
     for (graph, given), ways in sorted(found.items()):
         cells = (f"{np.mean(ways[way]):.3f}" if way in ways else "" for way in headings)

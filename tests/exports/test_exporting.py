@@ -245,7 +245,7 @@ def test_complex_rows_are_real_parts_then_imaginary_ones(run, tmp_path: Path) ->
     with np.load(tmp_path / "x.npz") as found:
         rows = {name: np.split(found[name].astype(np.float64), 2, axis=1) for name in ("entities", "relations")}
     entity, relation = (real + 1j * imaginary for real, imaginary in rows.values())
-    ids = [torch.tensor([number]) for number in (1, 0, 4)]
+    ids = [torch.tensor([number], device=run.engine.device) for number in (1, 0, 4)]
     expected = (entity[1] * relation[0] * entity[4].conj()).sum().real
     assert run.engine.score(*ids).item() == pytest.approx(expected, rel=1e-5)
 
