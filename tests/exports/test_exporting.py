@@ -165,6 +165,14 @@ def label(name: str) -> str:
     return name.encode("utf-8").decode("unicode_escape").encode("latin-1").decode("utf-8")
 
 
+def test_neither_table_is_written_where_one_cannot_be(tmp_path: Path) -> None:
+    rows = [(f"e{i}", "a\tr", f"e{i * 3 % 20}", 1.0) for i in range(20)]
+    odd = focuse.train(rows, epochs=1, dim=2, progress=False)
+    with pytest.raises(FocuseError, match=r"x\.relations\.tsv: a name holds a tab"):
+        odd.export(tmp_path / "x.tsv", what="both")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_projector_opens_the_folder(run, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from google.protobuf import text_format

@@ -18,7 +18,7 @@ from focuse.errors import FocuseError, choose, nearest
 from focuse.exports.binary import write_numpy, write_parquet, write_safetensors
 from focuse.exports.geometric import plain_tensors, to_pyg
 from focuse.exports.tables import WHAT, Table, finished_tables
-from focuse.exports.text import write_delimited, write_projector, write_word2vec
+from focuse.exports.text import check_names, write_delimited, write_projector, write_word2vec
 from focuse.graph.splits import Splits
 from focuse.graph.writing import COMPRESSION, replacing, spare
 from focuse.training.settings import Settings
@@ -103,6 +103,9 @@ class ExportMethods:
             return [path]
         targets = [path] if len(tables) == 1 else [_beside(path, table.kind) for table in tables]
         for table, target in zip(tables, targets, strict=True):
+            if form == "tsv":  # both tables before either is written
+                check_names(table, target)
+        for table, target in zip(tables, targets, strict=True):
             _write_table(table, target, form, about)
         return targets
 
@@ -139,7 +142,7 @@ def _write_table(table: Table, target: Path, form: str, about: dict[str, str]) -
             if form == "word2vec":
                 write_word2vec(table, stream)
             else:
-                write_delimited(table, stream, target, "," if form == "csv" else "\t")
+                write_delimited(table, stream, "," if form == "csv" else "\t")
 
 
 def _write_folder(tables: list[Table], folder: Path) -> list[Path]:

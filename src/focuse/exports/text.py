@@ -30,11 +30,15 @@ def numbers(vectors: Vectors, separator: str) -> pa.Array:
     return pc.binary_join(pa.ListArray.from_arrays(ends, flat), separator)
 
 
-def write_delimited(table: Table, stream: Any, path: Path, delimiter: str) -> None:
+def check_names(table: Table, path: Path) -> None:
+    """Raise for names that TSV cannot hold."""
+    if pc.any(pc.match_substring_regex(table.names, "[\t\r\n]")).as_py():
+        raise FocuseError(f"{path}: a name holds a tab or line end; write .csv or .parquet instead")
+
+
+def write_delimited(table: Table, stream: Any, delimiter: str) -> None:
     """A header (name, 0, 1, …), then a line a row; names are quoted in CSV and never in TSV."""
     stream.write((delimiter.join(["name", *map(str, range(table.width))]) + "\n").encode())
-    if delimiter == "\t" and pc.any(pc.match_substring_regex(table.names, "[\t\r\n]")).as_py():
-        raise FocuseError(f"{path}: a name holds a tab or line end; write .csv or .parquet instead")
     for names, vectors in table.parts():
         if delimiter == ",":
             names = pc.binary_join_element_wise('"', pc.replace_substring(names, '"', '""'), '"', "")
