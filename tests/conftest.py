@@ -16,7 +16,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import forked
 import hypothesis
 import numpy as np
 import pytest
@@ -127,6 +126,8 @@ def listen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recorder]:
 @pytest.fixture(scope="session")
 def command() -> Command:
     """`command("train", …)`: the command line in a process of its own, output captured as text."""
+
+    import forked  # not above: processes of some tests import this file without pytest's paths
 
     def run(*arguments: str | Path, cwd: Path | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
         return forked.run(["-m", "focuse", *map(str, arguments)], cwd, **options)

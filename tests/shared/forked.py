@@ -1,7 +1,7 @@
 """Processes that start at once: forked from one that has imported everything, which takes seconds each time.
 
-They are processes like any other, with their own output, folder and exit code. Where there is no fork, or where the
-environment is to be another one (libraries read it when they are imported), an ordinary process is started.
+They are processes like any other, with their own output, folder and exit code. Where there is no fork, or where more is
+asked for (another environment, pipes of one's own), an ordinary process is started.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ OURS = ("focuse.run", "focuse.living", "focuse.cli.main", "focuse.inference.disc
 
 def run(arguments: list[str], folder: str | Path | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
     """As subprocess.run([python, *arguments]): '-m focuse …', '-c TEXT' or 'FILE …'; output is captured as text."""
-    if "env" in options or not hasattr(os, "fork") or sys.platform == "darwin":
+    special = options.keys() - {"check", "timeout"}
+    if special or not hasattr(os, "fork") or sys.platform == "darwin":
         options = {"capture_output": True, "text": True, "encoding": "utf-8", "timeout": 120} | options
         return subprocess.run([sys.executable, *arguments], cwd=folder, **options)
     with tempfile.TemporaryDirectory() as place:
