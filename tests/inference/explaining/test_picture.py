@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from xml.etree import ElementTree
 
 import pytest
 
 from focuse.inference.explaining.explanation import Explanation, Implied, Step, Support
-from focuse.inference.explaining.layout import LEFT, MIDDLE, RIGHT, WIDTH, arrange, letters, shortened
+from focuse.inference.explaining.layout import LEFT, MIDDLE, RIGHT, arrange, letters, shortened
 from focuse.inference.predict import Prediction
 
 HOSTILE = '<script>alert("x")</script> & \x00 \u202e'
@@ -31,13 +32,39 @@ def explanation(name: str = "n", head: str = "head", tail: str = "tail", count: 
 def test_boxes_do_not_overlap_and_texts_fit(name: str) -> None:
     found = arrange(explanation(name))
     for one, two in combinations(found.boxes, 2):
-        beside = one.x + WIDTH <= two.x or two.x + WIDTH <= one.x
+        beside = one.x + one.width <= two.x or two.x + two.width <= one.x
         assert beside or one.y + one.height <= two.y or two.y + two.height <= one.y
     assert all(
-        box.x >= 0 and box.x + WIDTH <= found.width and box.y + box.height <= found.height for box in found.boxes
+        box.x >= 0 and box.x + box.width <= found.width and box.y + box.height <= found.height for box in found.boxes
     )
-    for text in ElementTree.fromstring(explanation(name).svg()).iter("{http://www.w3.org/2000/svg}text"):
-        assert letters(text.text or "") <= 30
+    for group in ElementTree.fromstring(explanation(name).svg()).iter("{http://www.w3.org/2000/svg}g"):
+        [rim] = group.findall("{http://www.w3.org/2000/svg}rect")
+        for text in group.iter("{http://www.w3.org/2000/svg}text"):  # half its size is an ordinary letter's width
+            assert letters(text.text or "") * float(text.get("font-size") or 0) * 0.55 <= float(rim.get("width") or 0)
+
+
+def test_ordinary_names_are_whole_and_the_legend_tells_their_numbers() -> None:
+    asked = Prediction(3, "Ward Nurse", "requires skill", "patient communication", 1.5, False, None)
+    fact = Support("Ward Nurse", "is supervised in its work by", "Head of Nursing and Care", 0.68, -0.371, 0.6, "head")
+    drawn = Explanation(asked, 100, (fact,)).svg()
+    texts = [one.text for one in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
+    assert "is supervised in its work by 0.68 (−0.37)" in texts
+    assert "Head of Nursing and Care" in texts
+    assert "0.68 (−0.37): the weight of a fact, and the change of the score without it" in texts
+    root = ElementTree.fromstring(drawn)
+    assert (root.get("width"), root.get("height")) == ("100%", None)
+    assert root.get("style") == f"max-width: {(root.get('viewBox') or '').split()[2]}px"
+
+
+def test_words_of_what_is_hardly_predicted_and_of_little_against() -> None:
+    found = explanation()  # place 3 of 100; for it −1, against it +0.4
+    assert "does not predict" not in found.words()
+    assert "Against it" not in found.words()
+    strong = Support("tail", "r", "head", 0.3, 0.5, 0.3, "both")
+    assert "Against it speaks tail r head" in replace(found, against=(strong,)).words()
+    far = replace(found, asked=replace(found.asked, rank=11))
+    assert "does not predict it: it ranks beyond the best tenth. What score it has rests mostly" in far.words()
+    assert "not predicted" in far.svg()
 
 
 def test_shared_neighbours_stand_between_and_others_outside() -> None:

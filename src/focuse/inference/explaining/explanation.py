@@ -9,6 +9,8 @@ from focuse.errors import printable
 from focuse.inference.predict import Prediction
 
 LEAST = 0.01  # what a rule must imply to be worth a sentence
+BELIEVED = 0.1  # the share of tails among which a link ranks that the model predicts
+WORTH_SAYING = 0.5  # of the first support's size that what speaks against must have for a sentence
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,11 @@ class Explanation:
     def triple(self) -> tuple[str, str, str]:
         return self.asked.head, self.asked.relation, self.asked.tail
 
+    @property
+    def predicted(self) -> bool:
+        """Whether it stands among the best tenth of all tails."""
+        return self.asked.rank <= max(1, BELIEVED * self.entities)
+
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data, the paragraph under 'words'."""
         found = asdict(self)
@@ -127,13 +134,14 @@ class Explanation:
         return f"{_triple(self.triple)} ({', '.join(parts)})."
 
     def _rests(self) -> str:
+        ranks = "" if self.predicted else "The model does not predict it: it ranks beyond the best tenth. "
         if not self.supporting:
-            return "No known fact at its two ends speaks for it."
+            return f"{ranks}No known fact at its two ends speaks for it."
         shown = "; ".join(
             f"{_triple((one.head, one.relation, one.tail))} (weight {one.weight:.3g})" for one in self.supporting[:3]
         )
-        text = f"It rests mostly on: {shown}."
-        if self.against:
+        text = f"{ranks}{'It rests' if self.predicted else 'What score it has rests'} mostly on: {shown}."
+        if self.against and self.against[0].change >= WORTH_SAYING * -self.supporting[0].change:
             one = self.against[0]
             text += f" Against it speaks {_triple((one.head, one.relation, one.tail))} (weight {one.weight:.3g})."
         return text

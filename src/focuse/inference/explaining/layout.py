@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from focuse.errors import printable
 from focuse.inference.explaining.explanation import Explanation
 
-WIDTH, GAP, MARGIN = 186, 54, 12  # of a box, between columns, around the picture
+LEAST, GAP, MARGIN = 130, 54, 12  # width of a box at least, between columns, around the picture
 LINE, PAD, SPACE = 16, 8, 14  # height of a line of text, of a box's rim, between boxes
-NAME_LETTERS, LINE_LETTERS = 20, 27  # that fit into a box, in the name's and in the smaller letters
+NAME_LETTER, LINE_LETTER = 8.2, 6.2  # widths of a letter, of a name (bold) and of the lines below it
+NAME_LETTERS, LINE_LETTERS = 36, 46  # that a box has room for; longer texts are cut
 LEFT, HEAD, MIDDLE, TAIL, RIGHT = range(5)
 
 
@@ -27,6 +28,14 @@ class Box:
     lines: list[str] = field(default_factory=list)
     x: float = 0.0
     y: float = 0.0
+    width: float = LEAST
+
+    @property
+    def needs(self) -> float:
+        """Width of its texts, as many letters of them as are shown."""
+        name = NAME_LETTER * letters(shortened(self.name, NAME_LETTERS))
+        lines = [LINE_LETTER * letters(shortened(line, LINE_LETTERS)) for line in self.lines]
+        return max(LEAST, 2 * PAD + max(name, *lines, 0.0))
 
     @property
     def height(self) -> float:
@@ -105,7 +114,7 @@ class _Made:
         asked = explanation.asked
         self.explanation, self.names = explanation, (asked.head, asked.tail)
         self.head, self.tail = Box(asked.head, HEAD, "head"), Box(asked.tail, TAIL, "tail")
-        told = "known" if asked.known else "predicted"
+        told = "known" if asked.known else "predicted" if explanation.predicted else "not predicted"
         told += "" if asked.probability is None else f", probability {asked.probability:.2f}"
         weight = asked.weight if asked.known else asked.expected_weight
         lines = [told] if weight is None else [told, f"{'weight' if asked.known else 'expected weight'} {weight:.3g}"]
@@ -176,10 +185,11 @@ class _Made:
         columns = {column: [box for box in self.boxes if box.column == column] for column in filled}
         tall = {column: sum(box.height + SPACE for box in boxes) - SPACE for column, boxes in columns.items()}
         height = max(tall.values()) + 2 * MARGIN
-        for place, (column, boxes) in enumerate(columns.items()):
-            y = (height - tall[column]) / 2
+        x = float(MARGIN)
+        for column, boxes in columns.items():
+            y, wide = (height - tall[column]) / 2, round(max(box.needs for box in boxes))
             for box in boxes:
-                box.x, box.y = MARGIN + place * (WIDTH + GAP), y
+                box.x, box.y, box.width = x, y, wide
                 y += box.height + SPACE
-        width = 2 * MARGIN + len(filled) * WIDTH + (len(filled) - 1) * GAP
-        return Layout(self.boxes, self.edges, width, height)
+            x += wide + GAP
+        return Layout(self.boxes, self.edges, x - GAP + MARGIN, height)
