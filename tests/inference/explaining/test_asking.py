@@ -127,3 +127,13 @@ def test_numbers_of_entities_are_kept_in_mind(small: focuse.Graph) -> None:
     found = run.explain(*triple(run.splits.test.graph, 0))
     assert found.supporting
     assert not found.notes
+
+
+def test_a_missing_link_has_the_probability_that_discovery_tells(run: focuse.Run) -> None:
+    best = run.discover(top=1)[0]
+    found = run.explain(best.head, best.relation, best.tail)
+    assert found.chance == pytest.approx(best.probability)
+    assert f"{best.probability:.2g} among links of its kind" in found.words()
+    graph = run.graph
+    known = graph.entities[graph.head[0]], graph.relations[graph.relation[0]], graph.entities[graph.tail[0]]
+    assert run.explain(*known).chance is None

@@ -34,6 +34,9 @@ class ExplanationMethods:
     def weigher(self, full: bool = False) -> Weigher:
         raise NotImplementedError  # of the run
 
+    def _looking(self, anywhere: bool) -> Weigher:
+        raise NotImplementedError  # of the run
+
     def explain(self, head: str, relation: str, tail: str, top: int = 5, *, rules: Any = None) -> Explanation:
         """Why a triple is predicted, known or not: the facts it rests on, facts like it, and rules that imply it.
 
@@ -77,7 +80,16 @@ class ExplanationMethods:
             len(rows),
             influence.method,
             (*influence.notes, *logic.notes),
+            self._chance(asked, ids),
         )
+
+    def _chance(self, asked: Prediction, ids: tuple[int, int, int]) -> float | None:
+        """The probability of a missing link as discovery tells it."""
+        weigher = None if asked.known else self._looking(False)
+        if weigher is None or weigher.probability is None:
+            return None
+        head, relation, tail = (np.array([one]) for one in ids)
+        return float(weigher.probable(head, relation, tail)[0])
 
     def _learnt(self) -> Learnt:
         if "learnt" not in self._fitted:

@@ -77,6 +77,7 @@ class Explanation:
     `supporting` are the facts without which the score would fall most, the strongest first, `against` those without
     which it would rise; `itself` is the change without the asked triple, where train has it. `similar`, `same_head`
     and `same_tail` are known facts to compare with, `rules` what soft logic says. `candidates` facts were looked at.
+    `chance` is the probability of a missing link among links of its kind, as `Run.discover` tells it.
     """
 
     asked: Prediction
@@ -91,6 +92,7 @@ class Explanation:
     candidates: int = 0
     method: str = ""
     notes: tuple[str, ...] = field(default=())
+    chance: float | None = None
 
     @property
     def triple(self) -> tuple[str, str, str]:
@@ -123,7 +125,8 @@ class Explanation:
         asked = self.asked
         parts = []
         if asked.probability is not None:
-            parts.append(f"probability {asked.probability:.2f}")
+            among = "" if self.chance is None else f" beside random triples, {self.chance:.2g} among links of its kind"
+            parts.append(f"probability {asked.probability:.2f}{among}")
         if asked.known and asked.weight is not None:
             parts.append(f"a known fact of weight {asked.weight:.3g}")
         elif asked.expected_weight is not None:
