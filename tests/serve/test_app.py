@@ -222,6 +222,12 @@ def test_wrong_questions_are_422(client, body) -> None:
     problem(client.post("/api/predict", json=body), 422)
 
 
+def test_one_part_alone_gets_a_hint(client) -> None:
+    told = client.post("/api/predict", json={"head": ENTITY}).json()
+    assert told["error"] == "give two of head, relation and tail"
+    assert "the third is ranked" in told["hint"]
+
+
 def test_too_many_questions_or_bytes(client) -> None:
     questions = [{"head": ENTITY, "relation": "knows"}] * (limits.BATCH + 1)
     problem(client.post("/api/batch", json={"questions": questions}), 422)

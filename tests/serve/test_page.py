@@ -184,6 +184,9 @@ def test_missing_links_and_why(visit, state) -> None:
     expected = state.first.missing(ENTITY, None, "both", 20)
     assert shown == [link.tail if link.direction == "out" else link.head for link in expected]
     assert len(visit.all("#missing .range")) == len(shown)
+    assert len({bar.rect["x"] for bar in visit.all("#missing .bar")}) == 1
+    for ends in (one.text.split(" – ") for one in visit.all("#missing .weight small")):
+        assert len({len(end.partition(".")[2]) for end in ends}) == 1
     visit.one("#missing th:nth-child(2) .sort").click()
     assert [link.text for link in visit.all("#missing .name")] != shown
     assert visit.one("#missing th[aria-sort]").get_attribute("aria-sort") == "ascending"
@@ -322,7 +325,10 @@ def test_everything_is_reached_by_keyboard_and_named(visit) -> None:
 def test_the_page_on_the_api(visit) -> None:
     visit.open("docs")
     visit.wait(lambda: len(visit.all("section.card")) > 20)
-    assert "/api/missing" in visit.one("main").text
+    told = visit.one("main").text
+    assert "/api/missing" in told
+    assert "`" not in told
+    assert {head.text for head in visit.all("th:last-child")} == {"Meaning"}
 
 
 def test_a_server_that_is_gone_is_told(visit) -> None:

@@ -148,6 +148,9 @@ class Explorer:
 
     def predict(self, asked: schemas.Question) -> list[schemas.Link]:
         """The best completions of a triple with one part left out."""
+        if [asked.head, asked.relation, asked.tail].count(None) > 1:
+            hint = 'the third is ranked, as in {"head": "NAME", "relation": "NAME"}; of all three the own place is told'
+            raise Refused(422, "give two of head, relation and tail", hint)
         for name in (asked.head, asked.tail):
             if name is not None:
                 self.entity(name)

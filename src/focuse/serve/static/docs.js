@@ -25,12 +25,15 @@ function bounds(schema) {
   return words.filter(([key]) => of(key) !== undefined && of(key) !== null).map(([key, word]) => `${word} ${of(key)}`).join(", ");
 }
 
+/** Text in which `names` stand between backticks: those as code. */
+const prose = (text) => text.split("`").map((part, place) => (place % 2 ? h("code", {}, part) : part));
+
 const fields = (rows) => table({ caption: "Parameters", rows, columns: [
   { title: "Name", cell: (row) => h("code", {}, row.name) },
   { title: "Kind", cell: (row) => kind(row.schema) },
   { title: "Bounds", cell: (row) => bounds(row.schema) },
   { title: "Needed", cell: (row) => (row.required ? "yes" : "") },
-  { title: "", cell: (row) => row.description ?? row.schema.description ?? "" },
+  { title: "Meaning", cell: (row) => prose(row.description ?? row.schema.description ?? "") },
 ] });
 
 function operation(path, method, told) {
@@ -39,7 +42,7 @@ function operation(path, method, told) {
   return h("section", { class: "card" },
     h("h2", {}, h("span", { class: `method ${method}` }, method.toUpperCase()), h("code", {}, path)),
     h("p", {}, h("strong", {}, told.summary ?? "")),
-    told.description ? h("p", { class: "muted" }, told.description) : null,
+    told.description ? h("p", { class: "muted" }, prose(told.description)) : null,
     told.parameters?.length ? fields(told.parameters) : null,
     body ? h("p", {}, "Takes ", link(kind(body))) : null,
     h("p", {}, "Gives ", answer ? link(kind(answer)) : "a file"));
@@ -50,7 +53,7 @@ const link = (name) => h("a", { href: `#${name}` }, name);
 function model(name, schema) {
   const needed = new Set(schema.required ?? []);
   const rows = Object.entries(schema.properties ?? {}).map(([key, one]) => ({ name: key, schema: one, required: needed.has(key) }));
-  return h("section", { class: "card", id: name }, h("h2", {}, name), schema.description ? h("p", { class: "muted" }, schema.description) : null,
+  return h("section", { class: "card", id: name }, h("h2", {}, name), schema.description ? h("p", { class: "muted" }, prose(schema.description)) : null,
     rows.length ? fields(rows) : null);
 }
 
@@ -60,7 +63,7 @@ async function start() {
     Object.entries(methods).map(([method, one]) => operation(path, method, one)));
   const models = Object.entries(told.components.schemas).filter(([name]) => !/ValidationError/.test(name)).map(([name, one]) => model(name, one));
   main.replaceChildren(
-    h("div", { class: "title" }, h("h1", {}, "API"), h("p", { class: "muted" }, told.info.description, " Errors are ", link("Problem"),
+    h("div", { class: "title" }, h("h1", {}, "API"), h("p", { class: "muted" }, prose(told.info.description), " Errors are ", link("Problem"),
       " with a status of 4xx or 5xx. The whole description for programs: ", h("a", { href: "/openapi.json" }, "/openapi.json"))),
     ...operations, h("h1", {}, "What is taken and given"), ...models);
 }

@@ -26,6 +26,17 @@ export function number(value) {
   return value.toLocaleString("en", digits).replace("-", "−");
 }
 
+/** Both ends of an interval, with as many digits behind the point: ["0.075", "0.538"]. */
+export function interval(low, high) {
+  const most = Math.max(Math.abs(low), Math.abs(high));
+  if (most >= 1e6 || (most > 0 && most < 1e-3)) return [low, high].map((value) => value.toExponential(1).replace("-", "−"));
+  const digits = most >= 0.01 && most < 1 ? 3 : Math.max(0, 2 - Math.floor(Math.log10(most || 1)));
+  return [low, high].map((value) => {
+    const rounded = Math.abs(value) < 0.5 / 10 ** digits ? 0 : value; // no −0.000
+    return rounded.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
+  });
+}
+
 export function percent(value) {
   if (value === null || value === undefined) return "–";
   if (value > 0.99 && value < 1) return ">99 %";

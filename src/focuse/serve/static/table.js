@@ -1,7 +1,7 @@
 // Tables: sortable by their headings, exported by the server, scrolled within themselves on narrow screens.
 
 import { address } from "./api.js";
-import { entityHash, h, number, percent, s, say } from "./dom.js";
+import { entityHash, h, interval, number, percent, s, say } from "./dom.js";
 import { shade } from "./picture.js";
 
 /**
@@ -79,11 +79,12 @@ export function weightRange(link, range) {
   const high = Math.max(range?.highest ?? link.high, link.low, link.high);
   const at = (value) => 4 + (60 * (value - low)) / (high - low || 1);
   const [from, to] = [Math.min(link.low, link.high), Math.max(link.low, link.high)];
-  const told = `expected ${number(link.expected_weight)}, 90 % between ${number(from)} and ${number(to)}`;
+  const ends = interval(from, to);
+  const told = `expected ${number(link.expected_weight)}, 90 % between ${ends[0]} and ${ends[1]}`;
   return h("span", { class: "weight", title: told },
     s("svg", { class: "range", viewBox: "0 0 68 12", width: 68, height: 12, role: "img", "aria-label": told },
       s("line", { class: "track", x1: 2, x2: 66, y1: 6, y2: 6 }),
       s("line", { class: "span", x1: at(from), x2: Math.max(at(to), at(from) + 1), y1: 6, y2: 6 }),
       s("circle", { class: "point", cx: at(link.expected_weight), cy: 6, r: 3.6 })),
-    words, h("small", { class: "muted" }, `${number(from)} – ${number(to)}`));
+    words, h("small", { class: "muted" }, ends.join(" – ")));
 }
