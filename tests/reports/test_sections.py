@@ -60,6 +60,15 @@ def test_weights_stand_above_the_trivial_rows(run: focuse.Run, figures: Gathered
     assert told.index("complex, isotonic") < told.index("global mean")
 
 
+def test_strong_facts_are_told_apart_where_there_are_some(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
+    judged = {threshold: run.weigh(threshold=threshold, forests=False) for threshold in (0.5, 1.0)}
+    for threshold, found in judged.items():
+        told = " ".join(read_page(weights(run, replace(figures, weights=found))).texts)
+        strong = int((run.splits.test.graph.weight > threshold).sum())
+        assert f"strong above a weight of {threshold:g}, as {strong} of {len(run.splits.test.graph)} are" in told
+        assert ("too few" in told) == (threshold == 1.0) == ("F1" not in told)
+
+
 def test_intervals_and_probabilities(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
     assert figures.weights is not None
     assert figures.weights.intervals is not None

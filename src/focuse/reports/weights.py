@@ -6,13 +6,14 @@ import math
 
 from focuse.evaluation.coverage import Coverage, cover
 from focuse.evaluation.order import number
-from focuse.evaluation.weighing import PROTOCOLS
+from focuse.evaluation.weighing import PROTOCOLS, WeightTable
 from focuse.inference.weigh import WeightEvaluation
 from focuse.reports.charts import SERIES, bars, legend, promise
 from focuse.reports.gathered import Gathered, Reported
 from focuse.reports.page import bullets, figure, heading, paragraph, percent, table
 
 PROMISED = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # shares that intervals are asked to hold
+FEWEST_STRONG = 0.01  # share of facts above the threshold, below which telling them apart says nothing
 RELIABILITY = (
     "Left, the share of facts among triples of about one probability, in tenths; right, how many triples there are of "
     "each. An average over the ten distances from the diagonal, by these numbers, is the calibration error (ECE)."
@@ -31,12 +32,25 @@ def weights(run: Reported, figures: Gathered) -> str:
     ]
     for protocol in found.table.protocols:
         cells = found.table.cells(protocol)
-        heads = [*next(iter(cells.values()))]
+        told, few = _strong(found.table, protocol)
+        heads = [head for head in next(iter(cells.values())) if not (few and head.startswith(("accuracy", "F1")))]
         rows = [[name, *(row.get(head, "–") for head in heads)] for name, row in cells.items()]
-        parts.append(table(["", *heads], rows, caption=_sentence(PROTOCOLS[protocol])))
+        parts.append(table(["", *heads], rows, caption=_sentence(PROTOCOLS[protocol]) + told))
     gains = [[name, number(gain.linear), number(gain.exponential)] for name, gain in found.gains.items()]
     parts.append(table(["", "linear", "exponential"], gains, caption="nDCG: every known tail among all entities"))
     return "".join([*parts, *(paragraph(_sentence(note), "note") for note in found.table.notes)])
+
+
+def _strong(found: WeightTable, protocol: str) -> tuple[str, bool]:
+    """What counts as a strong fact in a table that tells them apart, and whether too few are for that to say much."""
+    row = found.rows[found.trivial[0]]
+    part = row[protocol].at_threshold
+    if part is None or found.threshold is None:
+        return "", False
+    facts = row["positives"].errors.n if "positives" in row else part.n
+    few = part.strong < FEWEST_STRONG * facts
+    told = f"; a fact is strong above a weight of {found.threshold:g}, as {part.strong:,} of {facts:,} are"
+    return told + (": too few to tell apart" if few else ""), few
 
 
 def _sentence(text: str) -> str:
@@ -74,15 +88,15 @@ def intervals(run: Reported, figures: Gathered) -> str:
     heads = ["coverage", "mean width", "median width"]
     rows = [[name, *_measured(row)] for name, row in found.rows.items()]
     text = (
-        f"Intervals that promise to hold {percent(found.coverage)} of the weights, measured on "
-        f"{found.conformal_rows:,} validation triples that nothing else was fitted to. Below the first row, intervals "
-        "of one width for all."
+        f"Intervals that promise to hold {percent(found.coverage)} of the weights. Their width was learnt from "
+        f"{found.conformal_rows:,} validation triples that nothing else was fitted to; what they hold is measured on "
+        "test. Below the first row, intervals of one width for all."
     )
     levels = promises(run, figures)
     figures.data["coverage_by_promise"] = [{"promised": promised, "held": held} for promised, held in levels]
     drawn = promise("Promised and held", {"held": levels}, "promised share", "share of test that they hold")
     told = "Share of test's weights that lie within the intervals, by what is promised. On the diagonal it is kept."
-    caption = f"Intervals of {percent(found.coverage)}"
+    caption = f"Intervals of {percent(found.coverage)}, measured on test"
     return "".join([
         heading("Intervals"), paragraph(text), table(["", *heads], rows, caption=caption), figure([drawn], told),
     ])  # fmt: skip
