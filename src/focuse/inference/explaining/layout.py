@@ -115,7 +115,8 @@ class _Made:
         self.explanation, self.names = explanation, (asked.head, asked.tail)
         self.head, self.tail = Box(asked.head, HEAD, "head"), Box(asked.tail, TAIL, "tail")
         told = "known" if asked.known else "predicted" if explanation.predicted else "not predicted"
-        told += "" if asked.probability is None else f", probability {asked.probability:.2f}"
+        sure = asked.probability if explanation.chance is None else explanation.chance
+        told += "" if sure is None else f", probability {sure:.2f}"
         weight = asked.weight if asked.known else asked.expected_weight
         lines = [told] if weight is None else [told, f"{'weight' if asked.known else 'expected weight'} {weight:.3g}"]
         pill = Box(asked.relation, MIDDLE, "asked", lines)
