@@ -322,3 +322,9 @@ def test_wandb_offline_holds_the_history(small, tmp_path, monkeypatch):
     assert len(again) == 1
     assert again[0].name.endswith(kept["id"])  # the same run, once both are synchronised
     assert [row["epoch"] for row in offline(again[0])[0]] == [4, 5]
+
+
+def test_a_password_in_an_address_is_refused_and_not_told():
+    with pytest.raises(FocuseError, match="MLFLOW_TRACKING_PASSWORD") as error:
+        make_trackers("mlflow:https://me:secret@example.org")
+    assert "secret" not in str(error.value)

@@ -7,7 +7,9 @@ import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from focuse.errors import FocuseError
 from focuse.training.callbacks import Beginning
 from focuse.training.tracking.base import Tracker
 
@@ -22,7 +24,12 @@ class MLflow(Tracker):
     kind, module = "mlflow", "mlflow"
 
     def absolute(self, place: str) -> str:
-        """A file that ends in .db is a database of SQLite."""
+        """A file that ends in .db is a database of SQLite. What it is goes into the run's folder: no password may."""
+        if urlsplit(place).password:
+            raise FocuseError(
+                "track mlflow: an address with a password would be kept in the run's folder; give the password in "
+                "MLFLOW_TRACKING_PASSWORD, the name in MLFLOW_TRACKING_USERNAME"
+            )
         file = place.removeprefix("sqlite:///")
         return f"sqlite:///{Path(file).absolute().as_posix()}" if file.endswith(".db") else place
 
