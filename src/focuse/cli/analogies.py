@@ -30,5 +30,5 @@ def command(
 ) -> None:
     """Complete an analogy: A is to B as C is to what?"""
     check_out(out)
-    found = opened(run, device).analogies(a, b, c, top, method=method)
-    show(found.new_only() if new_only else found, out, as_json, "answers")
+    found = opened(run, device).analogies(a, b, c, top, method=method, new_only=new_only)
+    show(found, out, as_json, "answers")

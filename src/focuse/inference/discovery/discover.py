@@ -177,7 +177,7 @@ def _notes(scope: Scope, found: Found, made: Discoveries, made_by: Probability |
         )
     elif isinstance(made_by, Chances) and len(made) and not made_by.asked:
         notes.append(
-            "probability: the share of such links that are facts, if as many are missing as were held out of it; "
+            "probability: the share of such links that are facts, if the graph lacks as many as were held out of it; "
             "--base-rate tells it for another share"
         )
     if not len(made) and not scope.anywhere and not found.scored:

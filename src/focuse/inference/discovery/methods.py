@@ -161,11 +161,17 @@ class DiscoveryMethods(WeightMethods):
         """
         return find_duplicates(self.engine, self.splits.train, similarity, overlap, top, compare_names)
 
-    def analogies(self, a: str, b: str, c: str, top: int = 10, *, method: str = "relations") -> Analogies:
-        """A is to B as C is to what? By the relations that link A to B, or by method 'offset' nearest to B − A + C."""
+    def analogies(
+        self, a: str, b: str, c: str, top: int = 10, *, method: str = "relations", new_only: bool = False
+    ) -> Analogies:
+        """A is to B as C is to what? By the relations that link A to B, or by method 'offset' nearest to B − A + C.
+
+        `new_only` leaves out answers that the graph has already.
+        """
         facts = self._facts()[:3]
         weigher = self.weigher(full=method == "relations")
-        return find_analogies(self.engine, facts, weigher, (a, b, c), top, method)
+        found = find_analogies(self.engine, facts, weigher, (a, b, c), top, method)
+        return found.new_only() if new_only else found
 
     def _looking(self, anywhere: bool) -> Weigher:
         """The run's weigher, its probabilities those of links that are looked at."""
