@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from focuse.graph import from_columns
-from focuse.inference.answers import SHOWN, Weighings
+from focuse.inference.answers import Weighings
 
 GRAPH = from_columns(["a", "b"], ["r", "r"], ["b", "a"], [0.1, 0.9])
 
@@ -32,8 +32,8 @@ def test_text_shows_what_there_is() -> None:
     assert lines[0].rstrip() == "a  r  b  weight ≈ 0.25     typically 0.25"
     assert "80% in 0.25 to 0.25" in lines[1]
     assert str(told(3)).splitlines()[2].endswith("weight = 0.25     known from train")
-    many = str(told(SHOWN + 7)).splitlines()
-    assert len(many) == SHOWN + 1
+    many = str(told(Weighings.shown + 7)).splitlines()
+    assert len(many) == Weighings.shown + 1
     assert many[-1].startswith("… 7 more")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,6 @@ from focuse.graph.writing import spare
 from focuse.inference.weigh import Weigher
 
 NUMBERS = ("expected", "typical", "low", "high", "probability")
-SHOWN = 50  # rows that `print` shows
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,71 @@ class Weighed:
         return asdict(self)
 
 
-class Weighings(Sequence[Weighed]):
+class Triple(Protocol):
+    """A row that names a triple."""
+
+    @property
+    def head(self) -> str: ...
+
+    @property
+    def relation(self) -> str: ...
+
+    @property
+    def tail(self) -> str: ...
+
+
+T = TypeVar("T", bound=Triple)
+
+
+class Rows(Sequence[T]):
+    """Answers held in columns: a row is made when asked for. `print` shows the first, `write` makes a file of all."""
+
+    shown = 50  # rows that `print` shows
+    nothing: str | None = None  # what it says where there are none
+    notes: tuple[str, ...] = ()
+
+    @abstractmethod
+    def row(self, place: int) -> T:
+        """The row at a place, counted from 0."""
+
+    @abstractmethod
+    def line(self, row: T, names: str) -> str:
+        """A row as text; `names` are the three of its triple, in columns."""
+
+    @abstractmethod
+    def to_arrow(self) -> pa.Table:
+        """All rows as a table."""
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[T]: ...
+    def __getitem__(self, place: int | slice) -> T | list[T]:
+        if isinstance(place, slice):
+            return [self.row(number) for number in range(*place.indices(len(self)))]
+        return self.row(range(len(self))[place])
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self.row, range(len(self)))
+
+    def write(self, path: str | Path) -> None:
+        """Write to .tsv, .csv (with a header), .parquet or RDF (.ttl, .nt, …), whole or not at all."""
+        write_table(self.to_arrow(), Path(path))
+
+    def __str__(self) -> str:
+        rows = self[: self.shown]
+        names = [[printable(part) for part in (row.head, row.relation, row.tail)] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*names, strict=True)] if names else []
+        lines = [] if rows or self.nothing is None else [self.nothing]
+        for row, parts in zip(rows, names, strict=True):
+            cells = "  ".join(f"{part:{width}}" for part, width in zip(parts, widths, strict=True))
+            lines.append(self.line(row, cells).rstrip())
+        if len(self) > self.shown:
+            lines.append(f"… {len(self) - self.shown:,} more (--out FILE has all)")
+        return "\n".join([*lines, *self.notes])
+
+
+class Weighings(Rows[Weighed]):
     """Many answers in columns: `expected`, `typical`, `low`, `high` and `probability` are float64 [n], NaN for None.
 
     `known` [n] is 1 for facts of train, else 0.
@@ -55,7 +119,6 @@ class Weighings(Sequence[Weighed]):
         self, names: Graph, ids: tuple[AnyIds, AnyIds, AnyIds], columns: dict[str, Floats], coverage: float
     ) -> None:
         self.names, self.ids, self.columns, self.coverage = names, ids, columns, coverage
-        self.notes: tuple[str, ...] = ()
         self.truth: Floats | None = None
 
     def __getattr__(self, name: str) -> Floats:
@@ -66,22 +129,13 @@ class Weighings(Sequence[Weighed]):
     def __len__(self) -> int:
         return len(self.ids[0])
 
-    @overload
-    def __getitem__(self, place: int) -> Weighed: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Weighed]: ...
-    def __getitem__(self, place: int | slice) -> Weighed | list[Weighed]:
-        if isinstance(place, slice):
-            return [self[number] for number in range(*place.indices(len(self)))]
+    def row(self, place: int) -> Weighed:
         head, relation, tail = (int(ids[place]) for ids in self.ids)
         numbers = {name: float(self.columns[name][place]) for name in NUMBERS}
         told: dict[str, Any] = {name: value if np.isfinite(value) else None for name, value in numbers.items()}
         names = self.names
         known = bool(self.columns["known"][place])
         return Weighed(names.entities[head], names.relations[relation], names.entities[tail], **told, known=known)
-
-    def __iter__(self) -> Iterator[Weighed]:
-        return (self[place] for place in range(len(self)))
 
     def to_dict(self) -> dict[str, Any]:
         return {"coverage": self.coverage, "triples": [row.to_dict() for row in self], "notes": list(self.notes)}
@@ -99,22 +153,9 @@ class Weighings(Sequence[Weighed]):
         columns |= {name: pa.array(self.columns[name], from_pandas=True) for name in NUMBERS}
         return pa.table(columns | {"known": self.columns["known"].astype(bool)})
 
-    def write(self, path: str | Path) -> None:
-        """Write to .tsv, .csv (with a header), .parquet or RDF (.ttl, .nt, …), whole or not at all."""
-        write_table(self.to_arrow(), Path(path))
-
-    def __str__(self) -> str:
-        rows = self[:SHOWN]
-        names = [[printable(part) for part in (row.head, row.relation, row.tail)] for row in rows]
-        widths = [max(map(len, column)) for column in zip(*names, strict=True)] if names else []
-        lines = []
-        for row, parts in zip(rows, names, strict=True):
-            cells = "  ".join(f"{part:{width}}" for part, width in zip(parts, widths, strict=True))
-            sure = "" if row.probability is None else f"  probability {row.probability:.3f}"
-            lines.append(f"{cells}  {self._told(row)}{sure}")
-        if len(self) > SHOWN:
-            lines.append(f"… {len(self) - SHOWN:,} more (--out FILE has all)")
-        return "\n".join([*lines, *self.notes])
+    def line(self, row: Weighed, names: str) -> str:
+        sure = "" if row.probability is None else f"  probability {row.probability:.3f}"
+        return f"{names}  {self._told(row)}{sure}"
 
     def _told(self, row: Weighed) -> str:
         if row.known:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +12,11 @@ import torch
 from torch import Tensor
 
 from focuse.engines import ReferenceEngine
-from focuse.errors import FocuseError, printable
+from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import known_facts
 from focuse.evaluation.known import Known
 from focuse.graph.graph import Graph
-from focuse.inference.answers import write_table
+from focuse.inference.answers import Rows
 from focuse.inference.discovery.blocks import check_finite
 from focuse.inference.discovery.pool import NOTHING
 from focuse.inference.discovery.queries import MISSING, PARTS, Queries
@@ -31,7 +29,6 @@ from focuse.models import Side
 
 SCORES_AT_ONCE = 1 << 22  # 16 MB; four times that on a GPU
 NUMBERS = ("expected_weight", "low", "high", "probability", "confidence")
-SHOWN = 100
 
 
 @dataclass(frozen=True)
@@ -41,35 +38,26 @@ class Answer(Prediction):
     query: int = 0
 
 
-class Answers(Sequence[Answer]):
+class Answers(Rows[Answer]):
     """Answers to many queries, query by query and best first, in columns [n]; `write` makes a file, `print` a table."""
+
+    shown, nothing = 100, "nothing to predict"
 
     def __init__(self, names: Graph, columns: dict[str, Any], queries: int) -> None:
         self.names, self.columns, self.queries = names, columns, queries
-        self.notes: tuple[str, ...] = ()
         self.stopped = False
 
     def __len__(self) -> int:
         return len(self.columns["query"])
 
-    @overload
-    def __getitem__(self, place: int) -> Answer: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Answer]: ...
-    def __getitem__(self, place: int | slice) -> Answer | list[Answer]:
-        if isinstance(place, slice):
-            return [self[number] for number in range(*place.indices(len(self)))]
-        at = range(len(self))[place]
-        row = {name: column[at].item() for name, column in self.columns.items()}
+    def row(self, place: int) -> Answer:
+        row = {name: column[place].item() for name, column in self.columns.items()}
         made: dict[str, Any] = {name: row[name] for name in ("query", "rank", "score", "known")}
         made |= {"head": self.names.entities[row["head"]], "tail": self.names.entities[row["tail"]]}
         made["relation"] = self.names.relations[row["relation"]]
         numbers = [name for name in ("weight", *NUMBERS) if name in row]
         made |= {name: row[name] if np.isfinite(row[name]) else None for name in numbers}
         return Answer(**made)
-
-    def __iter__(self) -> Iterator[Answer]:
-        return (self[place] for place in range(len(self)))
 
     def to_dict(self) -> dict[str, Any]:
         return {"queries": self.queries, "answers": [asdict(row) for row in self], "notes": list(self.notes)}
@@ -84,25 +72,12 @@ class Answers(Sequence[Answer]):
         numbers = [name for name in ("weight", *NUMBERS) if name in self.columns]
         return pa.table(columns | {name: pa.array(self.columns[name], from_pandas=True) for name in numbers})
 
-    def write(self, path: str | Path) -> None:
-        """Write to .tsv, .csv (with a header) or .parquet, whole or not at all."""
-        write_table(self.to_arrow(), Path(path))
-
-    def __str__(self) -> str:
-        rows = self[:SHOWN]
-        names = [[printable(part) for part in (row.head, row.relation, row.tail)] for row in rows]
-        widths = [max(map(len, column)) for column in zip(*names, strict=True)] if names else []
-        lines = [] if rows else ["nothing to predict"]
-        for row, parts in zip(rows, names, strict=True):
-            cells = "  ".join(f"{part:{width}}" for part, width in zip(parts, widths, strict=True))
-            mark = f"known, weight {row.weight:g}" if row.known else "new"
-            sure = "" if row.probability is None else f"  probability {row.probability:.2f}"
-            if not row.known and row.expected_weight is not None:
-                sure += f"  weight ≈ {row.expected_weight:<8.3g}"
-            lines.append(f"{row.query:>5} {row.rank:>4}  {cells}  {row.score:9.3f}{sure}  {mark}")
-        if len(self) > SHOWN:
-            lines.append(f"… {len(self) - SHOWN:,} more (--out FILE has all)")
-        return "\n".join([*lines, *self.notes])
+    def line(self, row: Answer, names: str) -> str:
+        mark = f"known, weight {row.weight:g}" if row.known else "new"
+        sure = "" if row.probability is None else f"  probability {row.probability:.2f}"
+        if not row.known and row.expected_weight is not None:
+            sure += f"  weight ≈ {row.expected_weight:<8.3g}"
+        return f"{row.query:>5} {row.rank:>4}  {names}  {row.score:9.3f}{sure}  {mark}"
 
 
 @dataclass
