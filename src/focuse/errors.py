@@ -52,5 +52,13 @@ def choose(kind: str, word: str, known: Iterable[str]) -> str:
     return word
 
 
+class NoRoomError(FocuseError):
+    """A file that does not fit on its disk; `reason` in the system's words."""
+
+    def __init__(self, path: object, reason: str) -> None:
+        super().__init__(f"{path}: cannot be written: {reason}; make room, then try again")
+        self.reason = reason
+
+
 class Stopped(FocuseError):  # noqa: N818 - not a fault, but what the user asked for
     """A training stopped by the user; its checkpoint is saved."""

@@ -61,7 +61,9 @@ def test_json_is_one_object_with_the_promised_keys(trained, small):
         "columns",
         "numbers",
         "settings",
+        "finished",
     }
+    assert data["finished"] == "all epochs"
     assert data["run"] == str(trained.folder)
     assert (data["train_rows"], data["valid_rows"], data["test_rows"]) == (480, 60, 60)
     assert data["epochs"] == len(history(trained.folder)) == 20

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, NoRoomError
 from focuse.graph.graph import Graph
 from focuse.graph.graphml import NOT_XML, graphml_lines
 from focuse.graph.iris import BASE
@@ -134,7 +134,7 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno is None or error.errno not in FULL:
             raise
-        raise FocuseError(f"{path}: cannot be written: {os.strerror(error.errno)}; make room, then try again") from None
+        raise NoRoomError(path, os.strerror(error.errno)) from None
     finally:
         with suppress(OSError):
             temporary.unlink()

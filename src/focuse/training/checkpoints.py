@@ -34,7 +34,7 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import save_file as save_tensors
 
 from focuse import __version__
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, NoRoomError
 from focuse.graph.columns import Columns
 from focuse.graph.graph import Aligned, Graph, Unseen
 from focuse.graph.merging import Merger
@@ -279,8 +279,8 @@ def _writing(path: Path) -> Iterator[None]:
     """A full disk and the like are one line too; what was there before is still whole."""
     try:
         yield
-    except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+    except (OSError, SafetensorError, NoRoomError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or " ".join(str(error).split())
         raise FocuseError(
             f"{path}: cannot be written: {reason}; make room, then try again or go on with --resume"
         ) from None
