@@ -17,6 +17,7 @@ from focuse.serve.problems import Refused
 
 PARTS = ("train", "valid", "test")
 HUBS = 12
+POOL = 200  # links a relation that are compared by probability: an answer in a second beside a million entities
 
 
 class Explorer:
@@ -128,6 +129,7 @@ class Explorer:
     def warm(self) -> None:
         """Fit what the first question would have to wait for."""
         self.run.weigher(full=True)
+        self.run.discover(heads=self.run.graph.entities[0], top=1)  # its probabilities, and who stands where
         _ = self.metrics
 
     @cached_property
@@ -182,7 +184,8 @@ class Explorer:
         if not relations:
             return []
         heads, tails = ([entity], None) if side == "out" else (None, [entity])
-        return [schemas.Link(**row.to_dict()) for row in self.run.discover(heads, relations, tails, top)]
+        found = self.run.discover(heads, relations, tails, top, pool=max(POOL, 2 * top))
+        return [schemas.Link(**row.to_dict()) for row in found]
 
     def weigh(self, asked: schemas.Weigh) -> schemas.Weights:
         rows = [(triple.head, triple.relation, triple.tail) for triple in asked.triples]

@@ -76,6 +76,7 @@ class DiscoveryMethods(WeightMethods):
             candidates,
             sample,
             seed,
+            self._fitted.setdefault("ends", {}),  # who stands where: sorted once a run
         )
         wish = Wish(top, min_probability, per_relation, per_head, pool, limit)
         wish.check()
