@@ -17,7 +17,7 @@ from focuse.graph import Graph, read
 from focuse.graph.audit import Audit, audit
 from focuse.graph.graph import Aligned
 from focuse.graph.splits import Splits
-from focuse.inference.discovery.discoveries import Discoveries
+from focuse.inference.discovery.discoveries import Discoveries, Discovery
 from focuse.inference.weigh import Weigher, WeightEvaluation
 from focuse.training.preparing import held_out
 from focuse.training.settings import Settings
@@ -31,34 +31,6 @@ Say = Callable[[str], None]
 
 def silent(text: str) -> None:
     """Nobody wants to know."""
-
-
-class Link(Protocol):
-    """A link that the graph does not have; None where the run cannot tell."""
-
-    @property
-    def head(self) -> str: ...
-
-    @property
-    def relation(self) -> str: ...
-
-    @property
-    def tail(self) -> str: ...
-
-    @property
-    def score(self) -> float: ...
-
-    @property
-    def probability(self) -> float | None: ...
-
-    @property
-    def expected_weight(self) -> float | None: ...
-
-    @property
-    def low(self) -> float | None: ...
-
-    @property
-    def high(self) -> float | None: ...
 
 
 class Reported(Protocol):
@@ -112,7 +84,7 @@ class Gathered:
     weights: WeightEvaluation | None
     probabilities: ProbabilityTable | None
     columns: dict[str, WeightEvaluation]
-    links: Sequence[Link]
+    links: Sequence[Discovery]
     notes: list[str] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
     test: Aligned | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from focuse.reports.gathered import PER_HEAD, Gathered, Link, Reported
+from focuse.inference.discovery.discoveries import Discovery
+from focuse.reports.gathered import PER_HEAD, Gathered, Reported
 from focuse.reports.page import heading, paragraph, table
 
 
@@ -35,5 +36,5 @@ def _text(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
 
 
-def _interval(row: Link) -> str:
+def _interval(row: Discovery) -> str:
     return "–" if row.low is None or row.high is None else f"{row.low:.3g} to {row.high:.3g}"
