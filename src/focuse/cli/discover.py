@@ -49,7 +49,7 @@ def command(
     ] = None,
     limit: Annotated[float, typer.Option(help="Refuse to score more links than this.")] = 2e10,
     base_rate: Annotated[
-        float | None, typer.Option(help="Share of facts among the links asked about [default: the run's].")
+        float | None, typer.Option(help="Share of facts among the links looked at [default: each relation's own].")
     ] = None,
     column: Annotated[str | None, typer.Option(help="One of the run's weight columns.")] = None,
     out: Annotated[Path | None, LinksOut] = None,
