@@ -1,5 +1,6 @@
 """Builds the CPU engine's loops, once for each kind of processor; without a compiler focuse goes without them."""
 
+import copy
 import os
 import platform
 from pathlib import Path
@@ -24,6 +25,12 @@ class Build(build_ext):
     def finalize_options(self) -> None:
         super().finalize_options()
         self.parallel = os.cpu_count() or 1
+
+    def build_extension(self, ext: Extension) -> None:
+        """The kinds share their sources: a folder of objects for each, or one kind would link what another compiled."""
+        apart = copy.copy(self)
+        apart.build_temp = os.path.join(self.build_temp, ext.name)
+        build_ext.build_extension(apart, ext)
 
     def get_export_symbols(self, ext: Extension) -> list[str]:
         return ext.export_symbols
