@@ -107,12 +107,12 @@ def test_tensors_are_copied_out_of_their_file_on_windows(tmp_path: Path, monkeyp
     import torch
     from safetensors.torch import save_file
 
-    from focuse.training import checkpoints
+    from focuse.training import files
 
     save_file({"entity": torch.arange(64.0)}, tmp_path / "x.safetensors")
     clones = []
     monkeypatch.setattr(torch.Tensor, "clone", lambda self: clones.append(1) or self.detach() + 0)
-    monkeypatch.setattr(checkpoints.sys, "platform", "win32")
-    tables, _ = checkpoints._read_tensors(tmp_path / "x.safetensors", "cpu")
+    monkeypatch.setattr(files.sys, "platform", "win32")
+    tables, _ = files.read_tensors(tmp_path / "x.safetensors", "cpu")
     assert clones
     assert torch.equal(tables["entity"], torch.arange(64.0))

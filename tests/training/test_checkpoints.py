@@ -18,6 +18,7 @@ import focuse
 from focuse import FocuseError
 from focuse.errors import Stopped
 from focuse.training.checkpoints import Store
+from focuse.training.files import write_tensors
 from focuse.training.loop import Trainer
 
 SETTINGS = {"dim": 6, "epochs": 8, "decay": 6, "batch_size": 64, "lr": 1e-2, "negatives": 4, "check_every": 2}
@@ -207,7 +208,7 @@ class TestWholeOrNotAtAll:
                 raise OSError(28, "No space left on device")
             save_file(tensors, path, metadata)
 
-        monkeypatch.setattr("focuse.training.checkpoints.save_tensors", failing)
+        monkeypatch.setattr("focuse.training.files.save_tensors", failing)
         folder = tmp_path / "run"
         with pytest.raises(FocuseError, match=r"checkpoint.safetensors: .*No space left on device.*--resume") as error:
             train(small, folder, checkpoint_every="1")
@@ -221,13 +222,12 @@ class TestWholeOrNotAtAll:
     def test_a_run_that_says_finished_has_its_model(self, small, tmp_path, monkeypatch):
         """The model is written before the checkpoint that says so: a crash between them loses nothing."""
         order = []
-        write = Store._write_tensors
 
-        def spy(self, name, *rest):
-            order.append(name)
-            write(self, name, *rest)
+        def spy(path, *rest):
+            order.append(path.name)
+            write_tensors(path, *rest)
 
-        monkeypatch.setattr(Store, "_write_tensors", spy)
+        monkeypatch.setattr("focuse.training.checkpoints.write_tensors", spy)
         train(small, tmp_path / "run", checkpoint_every="0")
         assert order == ["model.safetensors", "checkpoint.safetensors"]
 
@@ -235,7 +235,7 @@ class TestWholeOrNotAtAll:
         def failing(*arguments):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("focuse.training.checkpoints.save_arrays", failing)
+        monkeypatch.setattr("focuse.training.fixed.save_arrays", failing)
         with pytest.raises(FocuseError, match="No space left on device"):
             train(small, tmp_path / "run")
         assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,171 @@
+"""The fixed part of a run's folder: its settings, names, splits and normaliser, as they were when it began."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
+
+from focuse import __version__
+from focuse.errors import FocuseError
+from focuse.graph.columns import Columns
+from focuse.graph.graph import Aligned, Graph, Unseen
+from focuse.graph.merging import Merger
+from focuse.graph.numbers import Numbers
+from focuse.graph.splits import Splits
+from focuse.graph.vocabulary import Vocabulary
+from focuse.graph.weights import Normaliser, stored_normaliser
+from focuse.graph.writing import replacing
+from focuse.training.configuration import with_model
+from focuse.training.files import reading, writing
+from focuse.training.settings import Settings
+from focuse.training.toml import to_toml
+
+FORMAT = 2
+PARTS = ("train", "valid", "test")
+COLUMNS = ("head", "relation", "tail", "weight")
+
+
+def read_fixed(folder: Path, model: object = None) -> tuple[Settings, Splits, Normaliser]:
+    """Settings, splits and normaliser as they were when the run began; `model` is a class to take for its own."""
+    with reading(folder / "run.toml") as path:
+        config = tomllib.loads(path.read_text(encoding="utf-8"))
+        version = config["format"]
+    if version != FORMAT:
+        newer = isinstance(version, int) and version > FORMAT
+        advice = "update focuse" if newer else f"train it again: focuse train GRAPH --config {path} --out NEW"
+        raise FocuseError(f"{path}: run format {version}, this focuse {__version__} reads {FORMAT}; {advice}")
+    config = with_model(config, model, folder)
+    with reading(path):
+        # Runs from before validation had parts were stopped by all of it.
+        settings = Settings.of(**{"stopping_share": 1.0, **config["settings"]})
+        splits = _read_splits(folder, config)
+    with reading(folder / "normaliser.safetensors") as path:
+        arrays = load_arrays(path)
+        arrays.pop("nothing", None)
+        kind = "none" if splits.merger is not None else settings.normalize or "relation"
+        normaliser = stored_normaliser(kind, arrays, splits.train.lower_is_better)
+        normaliser.transform(splits.train.weight, splits.train.relation)
+    return settings, splits, normaliser
+
+
+def amend(folder: Path, settings: Settings) -> None:
+    """Other settings for the rest of the training, so that a later resume has them too."""
+    with reading(folder / "run.toml") as path:
+        config = tomllib.loads(path.read_text(encoding="utf-8"))
+    config["settings"] = _known_settings(settings)
+    with writing(path), replacing(path) as temporary:
+        temporary.write_text(to_toml(config), encoding="utf-8")
+
+
+def write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: Normaliser) -> None:
+    """All but the weights, in an empty folder."""
+    parts = {"train": splits.train, "valid": splits.valid.graph, "test": splits.test.graph}
+    others = {"inferred": splits.inferred, "false": splits.false}
+    parts |= {name: graph for name, graph in others.items() if graph is not None}
+    config: dict[str, Any] = {
+        "format": FORMAT,
+        "focuse": __version__,
+        "torch": torch.__version__,
+        "settings": _known_settings(settings),
+        "sources": {name: graph.source for name, graph in parts.items()},
+        "weighted": {name: graph.weighted for name, graph in parts.items()},
+        "unseen": {"valid": asdict(splits.valid.unseen), "test": asdict(splits.test.unseen)},
+        "direction": "lower" if splits.train.lower_is_better else "higher",  # which weights are strong
+    }
+    arrays: dict[str, dict[str, Any]] = {}
+    if splits.merger is not None:
+        config["columns"] = splits.merger.to_dict()
+        arrays["columns"] = splits.merger.arrays()
+    if splits.numbers is not None:
+        config["numbers"] = splits.numbers.source
+        splits.numbers.write(folder / "numbers.safetensors")
+    (folder / "run.toml").write_text(to_toml(config), encoding="utf-8")
+    splits.train.entities.write(folder / "entities.parquet")
+    splits.train.relations.write(folder / "relations.parquet")
+    columns = {f"{name}/{column}": getattr(graph, column) for name, graph in parts.items() for column in COLUMNS}
+    several = {name: graph.columns for name, graph in parts.items() if graph.columns is not None}
+    columns |= {f"{name}/columns": np.ascontiguousarray(found.values) for name, found in several.items()}
+    # A file of tensors must hold one.
+    arrays |= {"splits": columns, "normaliser": normaliser.arrays or {"nothing": np.zeros(1)}}
+    for name, values in arrays.items():
+        with replacing(folder / f"{name}.safetensors") as temporary:
+            save_arrays(values, temporary)
+
+
+def _known_settings(settings: Settings) -> dict[str, Any]:
+    """TOML has no None: what is not set is left out."""
+    return {key: value for key, value in settings.to_dict().items() if value is not None}
+
+
+def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
+    with reading(folder / "entities.parquet") as path:
+        entities = Vocabulary.read(path)
+    with reading(folder / "relations.parquet") as path:
+        relations = Vocabulary.read(path)
+    with reading(folder / "splits.safetensors") as path:
+        columns = load_arrays(path)
+        missing = {f"{name}/{column}" for name in {*PARTS, *config["sources"]} for column in COLUMNS} - set(columns)
+        if missing:
+            raise ValueError(f"no column {min(missing)}")
+        _check_columns(columns, len(entities), len(relations))
+    merger = _read_merger(folder, config)
+    lower = config.get("direction") == "lower"
+    parts = {
+        name: Graph(
+            columns[f"{name}/head"],
+            columns[f"{name}/relation"],
+            columns[f"{name}/tail"],
+            columns[f"{name}/weight"],
+            entities,
+            relations,
+            config["sources"][name],
+            config["weighted"][name],
+            _columns(merger, columns.get(f"{name}/columns")),
+            lower and name in PARTS,
+        )
+        for name in config["sources"]
+    }
+    unseen = {name: Unseen(**config["unseen"][name]) for name in ("valid", "test")}
+    if not all(isinstance(part.rows, int) for part in unseen.values()):
+        raise ValueError("unseen rows that are no number")
+    valid, test = (Aligned(parts[name], unseen[name]) for name in ("valid", "test"))
+    with reading(folder / "numbers.safetensors") as path:
+        numbers = Numbers.read(path, len(entities)) if "numbers" in config else None
+    return Splits(parts["train"], valid, test, parts.get("inferred"), parts.get("false"), merger, numbers)
+
+
+def _check_columns(columns: dict[str, Any], entities: int, relations: int) -> None:
+    """Raise unless ids are of the vocabularies and weights are numbers, as many as there are edges."""
+    sizes = {"head": entities, "relation": relations, "tail": entities}
+    for key, values in columns.items():
+        part, _, column = key.partition("/")
+        if column not in COLUMNS:
+            continue
+        if values.shape != columns[f"{part}/head"].shape or values.ndim != 1:
+            raise ValueError(f"{key} is of another length than {part}/head")
+        if values.dtype.kind != ("f" if column == "weight" else "i"):
+            raise ValueError(f"{key} holds other kinds of numbers")
+        if column == "weight" and not np.isfinite(values).all():
+            raise ValueError(f"{key} holds what is no number")
+        if column in sizes and len(values) and not 0 <= values.min() <= values.max() < sizes[column]:
+            raise ValueError(f"{key} names what is not in the vocabulary")
+    if not len(columns["train/head"]):
+        raise ValueError("no edges in train")
+
+
+def _read_merger(folder: Path, config: dict[str, Any]) -> Merger | None:
+    if "columns" not in config:
+        return None
+    with reading(folder / "columns.safetensors") as path:
+        return Merger.stored(config["columns"], load_arrays(path))
+
+
+def _columns(merger: Merger | None, values: Any) -> Columns | None:
+    return None if merger is None or values is None else Columns(merger.names, values, merger.lower)
