@@ -34,6 +34,22 @@ def test_in_blocks_and_of_nothing(data: tuple[np.ndarray, np.ndarray], monkeypat
     assert forest(data[0][:0]).shape == (0,)
 
 
+@pytest.mark.parametrize("count", [1, 3, 50])
+def test_a_row_has_the_same_bits_alone_and_among_others(data: tuple[np.ndarray, np.ndarray], count: int) -> None:
+    """Few rows go down many trees at once; their values are added in the same order."""
+    forest = grow(*data, trees=60)
+    np.testing.assert_array_equal(forest(data[0][:count]), forest(data[0])[:count])
+    slow = np.full(count, forest.base[0])
+    for row in range(count):
+        for root in forest.roots:
+            node = root
+            while forest.left[node] != node:
+                small = data[0][row, forest.feature[node]] <= forest.threshold[node]
+                node = (forest.left if small else forest.right)[node]
+            slow[row] += forest.value[node]
+    np.testing.assert_array_equal(forest(data[0][:count]), slow)
+
+
 def test_the_same_rows_grow_the_same_forest(data: tuple[np.ndarray, np.ndarray]) -> None:
     one, two = (grow(*data, trees=5).to_arrays() for _ in range(2))
     assert all(np.array_equal(one[name], two[name]) for name in one)

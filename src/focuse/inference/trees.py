@@ -38,21 +38,23 @@ class Forest:
         return np.concatenate(parts) if parts else np.empty(0)
 
     def _down(self, rows: Floats) -> Floats:
-        flat, width = np.ascontiguousarray(rows).ravel(), rows.shape[1]
+        """Few rows go down many trees at once, many down one: a step costs the same call whatever its size."""
+        flat, width, trees = np.ascontiguousarray(rows).ravel(), rows.shape[1], max(1, AT_ONCE // len(rows))
         start = np.arange(len(rows), dtype=np.int64) * width
         total = np.full(len(rows), float(self.base[0]))
-        for root, end in zip(self.roots, np.append(self.roots[1:], len(self.feature)), strict=True):
-            if end - root == 1:
-                total += self.value[root]
-                continue
-            node = np.full(len(rows), root, np.int32)
+        for first in range(0, len(self.roots), trees):
+            node = np.repeat(self.roots[first : first + trees, None], len(rows), axis=1)
             while True:
                 goes_left = flat[start + self.feature[node]] <= self.threshold[node]
                 below = np.where(goes_left, self.left[node], self.right[node])
                 if np.array_equal(below, node):
                     break
                 node = below
-            total += self.value[node]
+            # One tree after another, whatever is in a block: the same rows give the same bits.
+            if len(node) == 1:
+                total += self.value[node[0]]
+            else:
+                total = np.cumsum(np.vstack([total, self.value[node]]), axis=0)[-1]
         return total
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
