@@ -1,0 +1,56 @@
+"""What a run answers, in a form that JSON keeps: written beside a kept run when it was made, compared ever after."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import focuse
+
+ASKED = 3  # test triples that each kind of question is put about
+
+
+def answers(run: focuse.Run) -> dict[str, Any]:
+    """Evaluation, predictions of both sides, weights and an explanation, of the first test triples."""
+    test, entities, relations = run.splits.test.graph, run.graph.entities, run.graph.relations
+    rows = [
+        (entities[int(test.head[row])], relations[int(test.relation[row])], entities[int(test.tail[row])])
+        for row in range(ASKED)
+    ]
+    head, relation, tail = rows[0]
+    explanation = run.explain(head, relation, tail, top=3).to_dict()
+    del explanation["words"]  # how it is put may change
+    return {
+        "settings": run.settings.to_dict(),
+        "epochs": [row["epoch"] for row in run.history],
+        "evaluation": run.evaluate().to_dict(),
+        "tails": run.predict(head=head, relation=relation, top=5).to_dict()["predictions"],
+        "heads": run.predict(relation=relation, tail=tail, top=5).to_dict()["predictions"],
+        "weights": run.weights(rows).to_dict(),
+        "explanation": explanation,
+    }
+
+
+def differences(found: Any, kept: Any, tolerance: float, at: str = "") -> list[str]:
+    """Where `found` is not what was `kept`. What has been added to an answer since then is no difference."""
+    if isinstance(kept, dict) and isinstance(found, dict):
+        missing = [f"{at}.{key}: gone" for key in kept if key not in found]
+        both = [key for key in kept if key in found]
+        return missing + [line for key in both for line in differences(found[key], kept[key], tolerance, f"{at}.{key}")]
+    if isinstance(kept, list) and isinstance(found, list | tuple):
+        if len(kept) != len(found):
+            return [f"{at}: {len(found)} instead of {len(kept)}"]
+        pairs = enumerate(zip(found, kept, strict=True))
+        return [line for place, (a, b) in pairs for line in differences(a, b, tolerance, f"{at}[{place}]")]
+    number = isinstance(kept, float) and isinstance(found, int | float)
+    if number and (math.isclose(found, kept, rel_tol=tolerance, abs_tol=tolerance) or found != found != kept != kept):
+        return []
+    return [] if found == kept else [f"{at}: {found!r} instead of {kept!r}"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, by its path in it."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+    }

@@ -1,0 +1,93 @@
+"""Runs of every format that was ever released load, answer as they did then, and go on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from kept_answers import answers, contents, differences
+
+import focuse
+from focuse import FocuseError
+from focuse.training.checkpoints import FORMAT
+
+KEPT = Path(__file__).parent / "fixtures" / "runs"
+RUNS = sorted(path.parent.relative_to(KEPT).as_posix() for path in KEPT.glob("format-*/*/run.toml"))
+SCORES = 1e-5  # float32 on another processor
+TRAINED = 1e-3  # the same after some epochs
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """`kept(name)`: a copy of a kept run and what it answered when it was made."""
+
+    def copy(name):
+        shutil.copytree(KEPT / name, tmp_path / "run")
+        return tmp_path / "run", json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8"))
+
+    return copy
+
+
+def test_todays_format_is_kept_and_so_is_every_one_before_it():
+    formats = {int(path.name.removeprefix("format-")) for path in KEPT.glob("format-*")}
+    assert formats == set(range(2, FORMAT + 1))  # 1 was of the first days, before anyone could have kept a run
+    assert len(RUNS) >= 9
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_kept_run_answers_as_it_did(name, kept):
+    folder, before = kept(name)
+    files = contents(folder)
+    assert differences(answers(focuse.load(folder, device="cpu")), before, SCORES) == []
+    assert contents(folder) == files  # nothing was fitted anew, nothing written
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name.endswith("/unfinished")])
+def test_a_kept_run_that_was_cut_off_goes_on(name, kept):
+    folder, before = kept(name)
+    run = focuse.resume(folder, progress=False)
+    assert [row["epoch"] for row in run.history] == list(range(1, before["settings"]["epochs"] + 1))
+    assert [row["epoch"] for row in run.history][: len(before["epochs"])] == before["epochs"]
+    losses = json.loads((KEPT / f"{name}.losses.json").read_text(encoding="utf-8"))
+    assert [row["loss"] for row in run.history] == pytest.approx(losses, rel=TRAINED)
+    assert focuse.load(folder, device="cpu").evaluate().to_dict() == run.evaluate().to_dict()
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name.endswith(("/paper", "/columns", "/tucker"))])
+def test_a_kept_run_takes_more_epochs(name, kept):
+    folder, before = kept(name)
+    done = before["settings"]["epochs"]
+    assert len(focuse.resume(folder, epochs=done + 1, progress=False).history) == done + 1
+
+
+def test_a_difference_is_seen():
+    """The comparison can fail: in a number, an order, a length, a name that is gone; additions are none."""
+    before = {"a": [1.0, {"b": 2.0}], "c": "x", "n": None}
+    assert differences({"a": [1.0 + 1e-7, {"b": 2.0}], "c": "x", "n": None, "new": 1}, before, SCORES) == []
+    assert differences({"a": [1.1, {"b": 2.0}], "c": "x", "n": None}, before, SCORES) == [".a[0]: 1.1 instead of 1.0"]
+    assert differences({"a": [1.0], "c": "y"}, before, SCORES) == [
+        ".n: gone",
+        ".a: 1 instead of 2",
+        ".c: 'y' instead of 'x'",
+    ]
+
+
+def test_tables_of_a_kept_run_that_were_changed_are_seen(kept):
+    """So the comparison is of what the files hold: other tables give other answers."""
+    folder, before = kept("format-2/complex")
+    shutil.copy(KEPT / "format-2" / "unfinished" / "checkpoint.safetensors", folder)
+    (folder / "model.safetensors").unlink()
+    assert differences(answers(focuse.load(folder, device="cpu")), before, SCORES)
+
+
+@pytest.mark.parametrize(("version", "advice"), [(FORMAT + 1, "update focuse"), (1, "train it again")])
+def test_another_format_is_one_line(version, advice, kept):
+    folder, _ = kept("format-2/complex")
+    text = (folder / "run.toml").read_text(encoding="utf-8")
+    (folder / "run.toml").write_text(text.replace("format = 2", f"format = {version}"), encoding="utf-8")
+    with pytest.raises(FocuseError, match=advice) as told:
+        focuse.load(folder)
+    assert "\n" not in str(told.value)
+    assert str(version) in str(told.value)
