@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from older import older
 
 import focuse
 from focuse.engines import ReferenceEngine
@@ -60,7 +61,7 @@ def test_a_run_being_extended_predicts_with_its_newest_weights(small: focuse.Gra
 def test_a_run_killed_between_new_settings_and_checkpoint_goes_on(small: focuse.Graph, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     focuse.train(small, out=folder, **QUICK)
-    text = (folder / "run.toml").read_text(encoding="utf-8")
+    text = (older(folder) / "run.toml").read_text(encoding="utf-8")
     (folder / "run.toml").write_text(text.replace("epochs = 3\n", "epochs = 4\n"), encoding="utf-8")
     assert len(focuse.resume(folder, progress=False).history) == 4
 
@@ -104,7 +105,7 @@ def test_a_path_that_is_no_text_is_one_line(tmp_path: Path) -> None:
 def test_damaged_runs_are_one_line(small: focuse.Graph, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     focuse.train(small, out=folder, **QUICK)
-    (folder / "history.jsonl").write_bytes(b'\xff\n3\n{"epoch": 1, "loss": 1, "beta": 1, "seconds": 1}\n')
+    (older(folder) / "history.jsonl").write_bytes(b'\xff\n3\n{"epoch": 1, "loss": 1, "beta": 1, "seconds": 1}\n')
     assert [row["epoch"] for row in focuse.load(folder).history] == [1]
     text = (folder / "run.toml").read_text(encoding="utf-8")
     (folder / "run.toml").write_text(text.replace('model = "complex"', 'model = "transe"'), encoding="utf-8")

@@ -77,11 +77,15 @@ def _warmed(base: Run, grown: Extension, out: str | Path | None, reporter: Repor
     followers = Followers(reporter, (), grown.splits, None if out is None else Path(out))
     trainer = Trainer(grown.settings, grown.splits, grown.normaliser, followers, checkpoint=grown.checkpoint)
     if out is not None:
-        trainer.store = Store.create(Path(out), grown.settings, grown.splits, grown.normaliser)
-        trainer.store.rewind(grown.checkpoint.history)
-        trainer.store.save(trainer.checkpoint())
-        write_choice(Path(out), base.choice)
-        write_extended(Path(out), grown.extended)
+
+        def fill(store: Store) -> None:
+            """From chance a resume would come to another run: its folder appears with where it begins."""
+            store.rewind(grown.checkpoint.history)
+            store.save(trainer.checkpoint())
+            write_choice(store.folder, base.choice)
+            write_extended(store.folder, grown.extended)
+
+        trainer.store = Store.create(Path(out), grown.settings, grown.splits, grown.normaliser, fill)
     made = finish(trainer, grown.splits, grown.normaliser, followers, base.choice)
     *before, record = grown.extended
     record = {**record, "epochs": made.history[-1]["epoch"] - record["before"]}  # validation may have ended it early

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,17 +133,20 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
         """Write the run to a new folder."""
         if self.last is None:
             raise FocuseError("this run was loaded from a folder; copy that folder instead")
-        store = Store.create(Path(folder), self.settings, self.splits, self.normaliser)
-        for row in self.history:
-            store.append(row)
-        store.finish(self.last)
-        write_choice(Path(folder), self.choice)
-        write_extended(Path(folder), self.extended)
+        Store.create(Path(folder), self.settings, self.splits, self.normaliser, self._fill).release()
         if self.folder is None:
             self.folder, self.tables = Path(folder), fingerprint(Path(folder))
             self._keep_calibration()
             for what in self._fitted:
                 self._keep(what)
+
+    def _fill(self, store: Store) -> None:
+        """All but the fixed part, into a folder that is not to be seen yet."""
+        if self.last is not None:
+            store.rewind(self.history)
+            store.finish(self.last)
+        write_choice(store.folder, self.choice)
+        write_extended(store.folder, self.extended)
 
 
 def train(
@@ -197,12 +201,17 @@ def train(
         followers = Followers(reporter, following, splits, None if out is None else Store.free(Path(out)))
         trainer = Trainer(resolved, splits, normaliser, followers, deadline=deadline)
         if out is not None:  # only now: settings too large for this machine must leave nothing behind
-            trainer.store = Store.create(Path(out), resolved, splits, normaliser)
-            if resolved.start is not None:  # that run may be gone when this one is resumed
-                trainer.store.save(trainer.checkpoint())
-            write_choice(Path(out), choice)
+            fill = partial(_fill, trainer, choice)
+            trainer.store = Store.create(Path(out), resolved, splits, normaliser, fill)
         with _nothing_left(trainer):
             return finish(trainer, splits, normaliser, followers, choice)
+
+
+def _fill(trainer: Trainer, choice: list[Look], store: Store) -> None:
+    """What a new folder holds besides its fixed part before it is to be seen."""
+    if trainer.settings.start is not None:  # that run may be gone when this one is resumed
+        store.save(trainer.checkpoint())
+    write_choice(store.folder, choice)
 
 
 def _read(graph: Any, reporter: Reporter) -> Graph:
@@ -246,43 +255,50 @@ def resume(
 
     >>> run = resume("runs/skills", epochs=100)  # doctest: +SKIP
     """
-    store = Store.open(Path(folder))
+    store, reporter = Store.open(Path(folder)), make_reporter(progress)
     following = [*make_callbacks(callbacks), *(make_trackers(track) if track is not None else [])]
-    settings, splits, normaliser = store.fixed(model)
-    settings = replace(settings, device=choose_device(device or settings.device))
-    checkpoint = store.checkpoint()
-    if checkpoint is not None:
-        check_tables(checkpoint.tables, settings, model_in(settings, splits), splits.train, Path(folder))
-    reporter = make_reporter(progress)
+    with store.alone():
+        settings, splits, normaliser = store.fixed(model)
+        settings = replace(settings, device=choose_device(device or settings.device))
+        checkpoint = store.checkpoint(note=reporter.note)
+        if checkpoint is not None:
+            check_tables(checkpoint.tables, settings, model_in(settings, splits), splits.train, Path(folder))
+        settings = _going_on(store, settings, checkpoint, epochs)
+        if checkpoint is not None and checkpoint.progress.finished:
+            reporter.note(f"{folder}: already finished after {checkpoint.progress.epoch} epochs")
+            store.mend(checkpoint)
+            return load(folder, model=model)
+        store.rewind(checkpoint.history if checkpoint else [])
+        if track is None:
+            following += stored_trackers(store.folder, following, reporter.note)
+        followers = Followers(reporter, following, splits, store.folder)
+        with enough_memory():
+            trainer = Trainer(settings, splits, normaliser, followers, store, checkpoint, deadline)
+            made = finish(trainer, splits, normaliser, followers, read_choice(Path(folder)))
+            return replace(made, extended=read_extended(Path(folder)))
+
+
+def _going_on(store: Store, settings: Settings, checkpoint: Checkpoint | None, epochs: int | None) -> Settings:
+    """The settings of a run that goes on, for more `epochs` if so many are given; its checkpoint knows of it, too."""
+    at = checkpoint.progress if checkpoint is not None else None
     if epochs is not None:
-        done = checkpoint.progress.epoch if checkpoint else 0
+        done = at.epoch if at else 0
         if epochs <= done or epochs < settings.epochs:
             raise FocuseError(
-                f"{folder}: has {max(done, settings.epochs)} epochs already; --epochs can only raise them"
+                f"{store.folder}: has {max(done, settings.epochs)} epochs already; --epochs can only raise them"
             )
         settings = replace(settings, epochs=epochs)
-        if checkpoint:
-            if checkpoint.progress.finished == "stopped early":  # who asks for more epochs has new patience
-                checkpoint.progress.checks_since_best = 0
-            checkpoint.progress.finished = ""
+        if at is not None:
+            if at.finished == "stopped early":  # who asks for more epochs has new patience
+                at.checks_since_best = 0
+            at.finished = ""
         store.extend(settings, checkpoint)
-    at = checkpoint.progress if checkpoint is not None else None
     if at is not None and at.finished == "all epochs" and at.epoch < settings.epochs:
         at.finished = ""  # it was killed while it was being extended
     if at is not None and at.finished.startswith("stopped by"):  # a callback has ended it before its last epoch
         at.finished = ""
         store.extend(settings, checkpoint)
-    if checkpoint is not None and checkpoint.progress.finished:
-        reporter.note(f"{folder}: already finished after {checkpoint.progress.epoch} epochs")
-        return load(folder, model=model)
-    store.rewind(checkpoint.history if checkpoint else [])
-    if track is None:
-        following += stored_trackers(store.folder, following, reporter.note)
-    followers = Followers(reporter, following, splits, store.folder)
-    with enough_memory():
-        trainer = Trainer(settings, splits, normaliser, followers, store, checkpoint, deadline)
-        made = finish(trainer, splits, normaliser, followers, read_choice(Path(folder)))
-        return replace(made, extended=read_extended(Path(folder)))
+    return settings
 
 
 def load(folder: str | Path, device: str = "auto", *, model: object = None) -> Run:
@@ -343,6 +359,9 @@ def finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, followers: 
             if trainer.progress.epoch:
                 error.run = _run_of(trainer, trainer.checkpoint(), splits, normaliser, choice)
             raise
+        finally:
+            if trainer.store is not None:
+                trainer.store.release()
     at = last.progress
     if last.best is not None:
         followers.note(

@@ -36,6 +36,7 @@ from focuse.cli import (
 )
 from focuse.cli.output import any_letter, warn
 from focuse.errors import FocuseError, Stopped
+from focuse.training.interrupts import tidily
 
 # What a mistyped option raises. Typer brings its own click or uses the installed one; this is the right class of both.
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
@@ -101,7 +102,8 @@ def run() -> None:
     if completion.ASKED in os.environ:  # a shell, at a tab
         return completion.answer(typer.main.get_command(app))
     try:
-        code = app(standalone_mode=False)
+        with tidily():
+            code = app(standalone_mode=False)
         if code == 130:  # typer has swallowed a Ctrl-C
             raise KeyboardInterrupt
     except FocuseError as error:

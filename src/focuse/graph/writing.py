@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +26,8 @@ FORMS = (".tsv", ".csv", ".parquet", *SUFFIXES, ".graphml")
 CHUNK_ROWS = 1 << 17
 FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None))  # Windows knows no quota
 RUN = (
-    "checkpoint", "model", "splits", "normaliser", "columns", "numbers", "calibration", "weights", "probability",
+    "checkpoint", "checkpoint.previous", "model", "splits", "normaliser", "columns", "numbers", "calibration",
+    "weights", "probability",
 )  # fmt: skip
 RUN_FILES = ("entities.parquet", "relations.parquet", *(f"{name}.safetensors" for name in RUN))
 
@@ -118,19 +120,28 @@ def _refuse(graph: Graph, path: Path, pattern: str, fault: str) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place only when the block ends well."""
+def replacing(path: Path, durable: bool = False) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its place only when the block ends well.
+
+    A `durable` one is on the disk before it does, so that a power cut leaves the old file or the new one.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:  # from before it is made: an interrupt that waits is heard just after
         try:
             temporary.touch()
             mode = temporary.stat().st_mode
         except OSError as error:
+            if error.errno in FULL:
+                raise
             advice = "choose a folder that exists and is writable"
             raise FocuseError(f"{path}: {error.strerror or error}; {advice}") from None
         yield temporary
         temporary.chmod(mode)  # some writers make files that only their owner can read
+        if durable:
+            flush(temporary)
         os.replace(temporary, path)
+        if durable:
+            flush(path.parent)
     except OSError as error:
         if error.errno is None or error.errno not in FULL:
             raise
@@ -138,3 +149,14 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def flush(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk now; Windows does so with folders by itself."""
+    if sys.platform == "win32" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)  # Windows flushes only what may be written
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -24,7 +24,9 @@ from safetensors.numpy import save_file
 from focuse.errors import FocuseError, choose
 from focuse.evaluation.baselines import AnyIds, Floats
 from focuse.evaluation.confidence import spearman
+from focuse.graph.checksums import KEY, UNKNOWN, check_tensors, seal_tensors
 from focuse.graph.writing import replacing
+from focuse.training.files import has_checksums
 
 METHODS = ("isotonic", "platt")
 PARTS = {
@@ -210,7 +212,8 @@ class Calibration:
         arrays = {f"{name}/{key}": value for name, part in parts.items() for key, value in part.arrays.items()}
         with replacing(folder / FILE) as temporary:
             about = {"method": self.method, "tables": tables, "layout": self.layout}
-            save_file(arrays, temporary, {"calibration": json.dumps(about)})
+            save_file(arrays, temporary, {"calibration": json.dumps(about), KEY: UNKNOWN})
+            seal_tensors(temporary)
 
     @classmethod
     def load(cls, folder: Path, tables: str, relations: int) -> Calibration | None:
@@ -219,6 +222,7 @@ class Calibration:
         if not path.exists() or not os.access(path, os.R_OK):
             return None
         try:
+            check_tensors(path, has_checksums(folder))
             with safe_open(path, framework="np") as file:
                 arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
                 about = json.loads(file.metadata()["calibration"])

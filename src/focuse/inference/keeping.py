@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 
 from focuse.errors import FocuseError
 from focuse.evaluation.baselines import Predictor
+from focuse.graph.checksums import KEY, UNKNOWN, check_tensors, seal_tensors
 from focuse.graph.graph import Graph
 from focuse.graph.writing import replacing
 from focuse.inference.calibrate import PARTS, Curves
@@ -23,6 +24,7 @@ from focuse.inference.intervals import Conformal
 from focuse.inference.probability import Probability, check_base_rate
 from focuse.inference.surroundings import FEATURES
 from focuse.inference.trees import Forest
+from focuse.training.files import has_checksums
 
 ESTIMATOR_FILE, PROBABILITY_FILE = "weights.safetensors", "probability.safetensors"
 LAYOUT = 2  # of the estimator's file; one of another layout is made anew, or read where it says the same
@@ -133,15 +135,16 @@ def load_probability(folder: Path, tables: str, relations: int) -> Probability |
 
 def _write(path: Path, arrays: Arrays, about: Mapping[str, Any]) -> None:
     with replacing(path) as temporary:
-        save_file(
-            {name: np.ascontiguousarray(part) for name, part in arrays.items()}, temporary, {"about": json.dumps(about)}
-        )
+        parts = {name: np.ascontiguousarray(part) for name, part in arrays.items()}
+        save_file(parts, temporary, {"about": json.dumps(about), KEY: UNKNOWN})
+        seal_tensors(temporary)
 
 
 def _read(path: Path, tables: str) -> tuple[Arrays, dict[str, Any]] | None:
     if not path.exists() or not os.access(path, os.R_OK):
         return None
     try:
+        check_tensors(path, has_checksums(path.parent))
         with safe_open(path, framework="np") as file:
             about = json.loads(file.metadata()["about"])
             if about["tables"] != tables:

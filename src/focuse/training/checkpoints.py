@@ -8,29 +8,41 @@ columns.safetensors      of several weight columns: their normalisers and import
 normaliser.safetensors   arrays of the weight normaliser
 history.jsonl            one line an epoch
 checkpoint.safetensors   tables, optimiser, best tables, pool and stopping state, replaced whole
+checkpoint.previous.safetensors  the one before it, until the run is finished
+training.lock            there while a training is at work
 model.safetensors        the final tables
 calibration.safetensors  from scores to weights; made when first asked for
 """
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import shlex
 import shutil
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from focuse.errors import FocuseError
+from focuse.graph.checksums import check_row, seal_row
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
-from focuse.graph.writing import replacing
-from focuse.training.files import Tables, read_tensors, reading, write_tensors, writing
+from focuse.graph.writing import flush, replacing
+from focuse.training.files import DamagedError, Tables, has_checksums, read_tensors, reading, write_tensors, writing
 from focuse.training.fixed import FORMAT, amend, read_fixed, write_fixed
+from focuse.training.lock import Lock, UnwritableError, is_locked
 from focuse.training.settings import Settings
 
 __all__ = ["FORMAT", "Checkpoint", "Progress", "Store", "Tables"]
+
+NEWEST, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
+MODEL, HISTORY = "model.safetensors", "history.jsonl"
 
 
 @dataclass
@@ -63,11 +75,12 @@ class Checkpoint:
 
 
 class Store:
-    """Reads and writes one run's folder."""
+    """Reads and writes one run's folder; whoever writes has its lock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.last_saved = time.monotonic()
+        self.lock: Lock | None = None
 
     # ---- the fixed part -------------------------------------------------------------------------------------------
 
@@ -83,10 +96,19 @@ class Store:
         return folder
 
     @classmethod
-    def create(cls, folder: Path, settings: Settings, splits: Splits, normaliser: Normaliser) -> Store:
-        """A new folder with all but the weights; it appears complete or not at all."""
+    def create(
+        cls,
+        folder: Path,
+        settings: Settings,
+        splits: Splits,
+        normaliser: Normaliser,
+        fill: Callable[[Store], None] = lambda store: None,
+    ) -> Store:
+        """A new folder with all but the weights, and what `fill` adds; it appears whole and locked, or not at all."""
         folder = cls.free(folder)
+        sweep(folder)
         temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+        store = cls(temporary)
         try:  # from before it is made: an interrupt that waits is heard just after
             try:
                 temporary.mkdir(parents=True)
@@ -94,12 +116,57 @@ class Store:
                 raise FocuseError(f"{folder}: {error.strerror or error}; choose a folder that can be written") from None
             with writing(folder):
                 write_fixed(temporary, settings, splits, normaliser)
-                if folder.exists():
-                    folder.rmdir()
-                os.rename(temporary, folder)
+                fill(store)
+                store._appear(folder)
+        except FocuseError as error:
+            store.release()
+            raise FocuseError(str(error).replace(str(temporary), str(folder))) from None
+        except BaseException:
+            store.release()
+            raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        return cls(folder)
+        return store
+
+    def _appear(self, folder: Path) -> None:
+        """Take the name that is meant for it, durably."""
+        for path in (*self.folder.iterdir(), self.folder):
+            flush(path)
+        if sys.platform != "win32":  # there no folder can be renamed in which a file is open
+            self.lock = Lock.take(self.folder)
+        self.free(folder)  # another training may have been quicker
+        if folder.exists():
+            folder.rmdir()
+        os.rename(self.folder, folder)
+        self.folder = folder
+        if self.lock is not None:
+            self.lock.path = folder / self.lock.path.name
+        flush(folder.parent)
+        self.take()
+
+    def take(self) -> None:
+        """Have the folder to oneself, until `release`; an error where another training has it."""
+        if self.lock is None:
+            self.lock = Lock.take(self.folder)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """As `take`, for a block. Of a finished run in a folder that nobody can write in, nothing is taken."""
+        try:
+            self.take()
+        except UnwritableError:
+            if not (self.folder / MODEL).exists():
+                raise
+        try:
+            yield
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Others may write in the folder."""
+        if self.lock is not None:
+            self.lock.release()
+        self.lock = None
 
     @classmethod
     def open(cls, folder: Path) -> Store:
@@ -122,34 +189,70 @@ class Store:
     # ---- the moving part ------------------------------------------------------------------------------------------
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Replace the checkpoint, whole."""
+        """Replace the checkpoint, whole; the one before it is kept."""
         found = {"table": checkpoint.tables, "optimiser": checkpoint.optimiser, "best": checkpoint.best or {}}
         found["pool"] = checkpoint.pool
         tensors = {f"{part}/{name}": value for part, values in found.items() for name, value in values.items()}
         progress = {"progress": json.dumps(asdict(checkpoint.progress))}
-        write_tensors(self.folder / "checkpoint.safetensors", tensors, progress)
+        history = self.folder / HISTORY
+        if history.exists():  # its rows are on the disk before a checkpoint speaks of them
+            with writing(history):
+                flush(history)
+        write_tensors(self.folder / NEWEST, tensors, progress, keep=self.folder / PREVIOUS)
         self.last_saved = time.monotonic()
 
     def append(self, row: dict[str, Any]) -> None:
         """One line of history."""
-        path = self.folder / "history.jsonl"
-        with writing(path), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        path = self.folder / HISTORY
+        with writing(path), path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(json.dumps(seal_row(row)) + "\n")
 
     def finish(self, checkpoint: Checkpoint) -> None:
         """The tables to predict with, then the last checkpoint: a run that says it is finished has both."""
         (self.folder / "calibration.safetensors").unlink(missing_ok=True)  # it was of other tables
-        write_tensors(self.folder / "model.safetensors", checkpoint.final(), {})
+        write_tensors(self.folder / MODEL, checkpoint.final(), {})
         self.save(checkpoint)
+        (self.folder / PREVIOUS).unlink(missing_ok=True)  # its tables are kept twice now
 
-    def checkpoint(self, device: str = "cpu") -> Checkpoint | None:
-        """The newest checkpoint, None if there is none yet. History is cut back to it."""
-        path = self.folder / "checkpoint.safetensors"
-        if not path.exists():
-            return None
-        tensors, metadata = read_tensors(path, device)
+    def mend(self, checkpoint: Checkpoint) -> None:
+        """Write the tables of a finished run again where somebody has removed them."""
+        if not (self.folder / MODEL).exists():
+            write_tensors(self.folder / MODEL, checkpoint.final(), {})
+
+    def checkpoint(self, device: str = "cpu", note: Callable[[str], None] | None = None) -> Checkpoint | None:
+        """The newest checkpoint, None if there is none yet. History is cut back to it.
+
+        With `note` a damaged one is removed for the one before it, and that is told; else it is an error.
+        """
+        newest, previous = self.folder / NEWEST, self.folder / PREVIOUS
+        if not newest.exists():  # a training killed in the middle of a replacement has only the one before
+            return self._read_checkpoint(previous, device, self._advice()) if previous.exists() else None
+        if not previous.exists():
+            return self._read_checkpoint(newest, device, self._advice())
+        try:
+            return self._read_checkpoint(newest, device, "")
+        except DamagedError as error:
+            if note is None:
+                again = f"focuse train --resume {shlex.quote(str(self.folder))}"
+                raise DamagedError(f"{error}; go on from the one before it: {again}") from None
+            found = self._read_checkpoint(previous, device, self._advice())
+            note(f"{error}; going on from the one before it, of epoch {found.progress.epoch}")
+            with writing(newest):
+                previous.replace(newest)
+            return found
+
+    def _advice(self) -> str:
+        """What to do where no checkpoint is whole."""
+        if (self.folder / MODEL).exists():
+            return "the run still predicts; to train on, put a copy of it back, or begin with its embeddings (--start)"
+        if (self.folder / "extended.json").exists():
+            return "put a copy of it back, or extend again"
+        return "put a copy of it back, or remove it: --resume then begins again, to the same bits"
+
+    def _read_checkpoint(self, path: Path, device: str, advice: str) -> Checkpoint:
+        tensors, metadata = read_tensors(path, device, advice)
         parts: dict[str, Tables] = {"table": {}, "optimiser": {}, "best": {}, "pool": {}}
-        with reading(path):
+        with reading(path, advice):
             progress = Progress(**json.loads(metadata["progress"]))
             for key, value in tensors.items():
                 part, _, name = key.partition("/")
@@ -164,33 +267,75 @@ class Store:
         for pattern in (".*.*.[0-9]*", ".tmp*"):  # ours, and those of the tensor writer
             for left in self.folder.glob(pattern):
                 left.unlink(missing_ok=True)
-        path = self.folder / "history.jsonl"
-        with writing(path), replacing(path) as temporary:
-            temporary.write_text("".join(json.dumps(row) + "\n" for row in history), encoding="utf-8")
+        path = self.folder / HISTORY
+        with writing(path), replacing(path, durable=True) as temporary:
+            lines = "".join(json.dumps(seal_row(row)) + "\n" for row in history)
+            temporary.write_text(lines, encoding="utf-8", newline="\n")
 
     def history(self) -> list[dict[str, Any]]:
-        """One entry a finished epoch; a line cut short by a crash is passed over."""
-        path = self.folder / "history.jsonl"
-        rows = []
-        with reading(path):
-            lines = path.read_bytes().splitlines() if path.exists() else []
-        for line in lines:
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(row, dict) and isinstance(row.get("epoch"), int) and isinstance(row.get("loss"), int | float):
-                rows.append(row)
-        return rows
+        """One entry a finished epoch; a last line cut short by a crash is passed over."""
+        path = self.folder / HISTORY
+        with reading(path, "put a copy of it back, or remove it to do without"):
+            if not path.exists():
+                return []
+            return read_history(path.read_bytes(), has_checksums(self.folder))
 
     def model(self, device: str) -> tuple[Tables, list[dict[str, Any]]]:
         """The tables to predict with and their history; of an unfinished run, the best so far."""
-        path = self.folder / "model.safetensors"
+        path = self.folder / MODEL
         if path.exists():
-            return read_tensors(path, device)[0], self.history()
+            have = (self.folder / NEWEST).exists()
+            advice = (
+                "remove it, the checkpoint has the same tables" if have else "put a copy of it back, or train again"
+            )
+            return read_tensors(path, device, advice)[0], self.history()
         checkpoint = self.checkpoint(device)
         if checkpoint is None:
             raise FocuseError(
                 f"{self.folder}: nothing trained yet; continue with 'focuse train --resume {self.folder}'"
             )
         return checkpoint.final(), checkpoint.history
+
+
+def read_history(data: bytes, required: bool) -> list[dict[str, Any]]:
+    """The rows of history's lines; ValueError for one that was altered, or has no checksum and is `required` to."""
+    rows: list[dict[str, Any]] = []
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        cut = number == len(lines)  # no line end behind it: a crash came in between
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError("no row")
+        except (ValueError, RecursionError):
+            if required and (not cut or b"}" in line):  # what is cut short has no end
+                raise ValueError(f"line {number} was altered since it was written") from None
+            continue
+        try:
+            row = check_row(row, required)
+        except ValueError as error:
+            raise ValueError(f"line {number} was {error}") from None
+        if isinstance(row.get("epoch"), int) and isinstance(row.get("loss"), int | float):
+            rows.append(row)
+    return rows
+
+
+def sweep(folder: Path) -> None:
+    """Remove what processes left that were killed while they made this folder."""
+    if sys.platform == "win32":  # there nobody can be asked for without harm
+        return
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}.[0-9]*"):
+        number = left.name.rpartition(".")[2]
+        if number.isdecimal() and left.is_dir() and not is_locked(left) and not is_alive(int(number)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def is_alive(process: int) -> bool:
+    """Whether there is a process of this number on this machine."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,8 +15,8 @@ from focuse import __version__
 from focuse.errors import FocuseError
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
-from focuse.graph.writing import replacing
 from focuse.training.checkpoints import Checkpoint, Progress, Tables
+from focuse.training.files import read_rows, write_rows
 from focuse.training.growing import Change, Grown, grow
 from focuse.training.progress import Reporter
 from focuse.training.settings import Settings
@@ -145,8 +144,7 @@ def _notes(grown: Grown, frozen: bool, reporter: Reporter) -> None:
 def write_extended(folder: Path, records: list[dict[str, Any]]) -> None:
     """What a run was extended from, oldest first, beside its other files; nothing where it was not."""
     if records:
-        with replacing(folder / FILE) as temporary:
-            temporary.write_text(json.dumps(records, indent=1, ensure_ascii=False), encoding="utf-8")
+        write_rows(folder / FILE, records)
 
 
 def read_extended(folder: Path) -> list[dict[str, Any]]:
@@ -155,9 +153,7 @@ def read_extended(folder: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        records = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(records, list):
-            raise ValueError("no list")
+        records = read_rows(path)
         for row in records:
             if not isinstance(row["frozen"], bool) or not isinstance(row["epochs"], int):
                 raise ValueError("a record without its epochs")

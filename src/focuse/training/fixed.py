@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from safetensors.numpy import save_file as save_arrays
 
 from focuse import __version__
 from focuse.errors import FocuseError
+from focuse.graph.checksums import ALTERED, check_text, file_checksum, seal_text
 from focuse.graph.columns import Columns
 from focuse.graph.graph import Aligned, Graph, Unseen
 from focuse.graph.merging import Merger
@@ -30,23 +33,26 @@ from focuse.training.toml import to_toml
 FORMAT = 2
 PARTS = ("train", "valid", "test")
 COLUMNS = ("head", "relation", "tail", "weight")
+BACKUP = "put a copy of it back, or train again"
 
 
 def read_fixed(folder: Path, model: object = None) -> tuple[Settings, Splits, Normaliser]:
     """Settings, splits and normaliser as they were when the run began; `model` is a class to take for its own."""
-    with reading(folder / "run.toml") as path:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
+    with reading(folder / "run.toml", BACKUP) as path:
+        text = path.read_bytes().decode()
+        config = tomllib.loads(text)
         version = config["format"]
     if version != FORMAT:
         newer = isinstance(version, int) and version > FORMAT
         advice = "update focuse" if newer else f"train it again: focuse train GRAPH --config {path} --out NEW"
         raise FocuseError(f"{path}: run format {version}, this focuse {__version__} reads {FORMAT}; {advice}")
+    _check_text(path, text, config)
     config = with_model(config, model, folder)
     with reading(path):
         # Runs from before validation had parts were stopped by all of it.
         settings = Settings.of(**{"stopping_share": 1.0, **config["settings"]})
         splits = _read_splits(folder, config)
-    with reading(folder / "normaliser.safetensors") as path:
+    with _checked(folder / "normaliser.safetensors", config) as path:
         arrays = load_arrays(path)
         arrays.pop("nothing", None)
         kind = "none" if splits.merger is not None else settings.normalize or "relation"
@@ -57,11 +63,34 @@ def read_fixed(folder: Path, model: object = None) -> tuple[Settings, Splits, No
 
 def amend(folder: Path, settings: Settings) -> None:
     """Other settings for the rest of the training, so that a later resume has them too."""
-    with reading(folder / "run.toml") as path:
+    with reading(folder / "run.toml", BACKUP) as path:
         config = tomllib.loads(path.read_text(encoding="utf-8"))
     config["settings"] = _known_settings(settings)
-    with writing(path), replacing(path) as temporary:
-        temporary.write_text(to_toml(config), encoding="utf-8")
+    with writing(path), replacing(path, durable=True) as temporary:
+        temporary.write_bytes(_sealed(config))
+
+
+def _sealed(config: dict[str, Any]) -> bytes:
+    """The text of run.toml; that of a run with checksums has one of its own."""
+    text = to_toml(config)
+    return (seal_text(text) if "checksums" in config else text).encode()
+
+
+def _check_text(path: Path, text: str, config: dict[str, Any]) -> None:
+    """Raise where run.toml is not what was written, which may be somebody's wish."""
+    meant = "put a copy back, or if you changed it yourself, remove its last line and its table [checksums]"
+    with reading(path, meant):
+        check_text(text, required="checksums" in config)
+
+
+@contextmanager
+def _checked(path: Path, config: dict[str, Any]) -> Iterator[Path]:
+    """`reading` of a file whose checksum stands in run.toml, if that has some."""
+    with reading(path, BACKUP):
+        written = config.get("checksums")
+        if written is not None and file_checksum(path) != dict(written).get(path.name):
+            raise ValueError(ALTERED)
+        yield path
 
 
 def write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: Normaliser) -> None:
@@ -86,7 +115,6 @@ def write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: No
     if splits.numbers is not None:
         config["numbers"] = splits.numbers.source
         splits.numbers.write(folder / "numbers.safetensors")
-    (folder / "run.toml").write_text(to_toml(config), encoding="utf-8")
     splits.train.entities.write(folder / "entities.parquet")
     splits.train.relations.write(folder / "relations.parquet")
     columns = {f"{name}/{column}": getattr(graph, column) for name, graph in parts.items() for column in COLUMNS}
@@ -97,6 +125,8 @@ def write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: No
     for name, values in arrays.items():
         with replacing(folder / f"{name}.safetensors") as temporary:
             save_arrays(values, temporary)
+    config["checksums"] = {path.name: file_checksum(path) for path in sorted(folder.iterdir())}
+    (folder / "run.toml").write_bytes(_sealed(config))
 
 
 def _known_settings(settings: Settings) -> dict[str, Any]:
@@ -105,11 +135,11 @@ def _known_settings(settings: Settings) -> dict[str, Any]:
 
 
 def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
-    with reading(folder / "entities.parquet") as path:
+    with _checked(folder / "entities.parquet", config) as path:
         entities = Vocabulary.read(path)
-    with reading(folder / "relations.parquet") as path:
+    with _checked(folder / "relations.parquet", config) as path:
         relations = Vocabulary.read(path)
-    with reading(folder / "splits.safetensors") as path:
+    with _checked(folder / "splits.safetensors", config) as path:
         columns = load_arrays(path)
         missing = {f"{name}/{column}" for name in {*PARTS, *config["sources"]} for column in COLUMNS} - set(columns)
         if missing:
@@ -136,8 +166,10 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
     if not all(isinstance(part.rows, int) for part in unseen.values()):
         raise ValueError("unseen rows that are no number")
     valid, test = (Aligned(parts[name], unseen[name]) for name in ("valid", "test"))
-    with reading(folder / "numbers.safetensors") as path:
-        numbers = Numbers.read(path, len(entities)) if "numbers" in config else None
+    numbers = None
+    if "numbers" in config:
+        with _checked(folder / "numbers.safetensors", config) as path:
+            numbers = Numbers.read(path, len(entities))
     return Splits(parts["train"], valid, test, parts.get("inferred"), parts.get("false"), merger, numbers)
 
 
@@ -163,7 +195,7 @@ def _check_columns(columns: dict[str, Any], entities: int, relations: int) -> No
 def _read_merger(folder: Path, config: dict[str, Any]) -> Merger | None:
     if "columns" not in config:
         return None
-    with reading(folder / "columns.safetensors") as path:
+    with _checked(folder / "columns.safetensors", config) as path:
         return Merger.stored(config["columns"], load_arrays(path))
 
 

@@ -6,16 +6,27 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+HANGUP = getattr(signal, "SIGHUP", None)  # a closed terminal; Windows knows none
+
+
+def wishes() -> dict[signal.Signals, Any]:
+    """The signals that ask for an end, each with who hears it now; not one that `nohup` has it ignore."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if HANGUP is not None and signal.getsignal(HANGUP) is not signal.SIG_IGN:
+        numbers.append(HANGUP)
+    return {number: signal.getsignal(number) for number in numbers}
 
 
 @contextmanager
 def interruptible(wanted: bool = True) -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets, so that a step is never cut in half; a second Ctrl-C is obeyed at once."""
+    """An event that Ctrl-C, SIGTERM or SIGHUP sets, so that a step is never cut in half; a second is obeyed at once."""
     event = threading.Event()
     if not wanted or threading.current_thread() is not threading.main_thread():
         yield event
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = wishes()
 
     def ask(number: int, frame: object) -> None:
         if event.is_set():
@@ -29,3 +40,17 @@ def interruptible(wanted: bool = True) -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: it was not Python's
+
+
+@contextmanager
+def tidily() -> Iterator[None]:
+    """For a command: SIGTERM and SIGHUP are as Ctrl-C, which leaves nothing half-written behind."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: handler for number, handler in wishes().items() if main and handler is signal.SIG_DFL}
+    for number in before:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

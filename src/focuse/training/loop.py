@@ -135,12 +135,15 @@ class Trainer:
                 f"{self.settings.epochs} (--semi-supervised pool:start=…,wait=…)"
             )
         self.reporter.start(self.settings, self.progress.epoch)
-        try:
-            with interruptible(self.store is not None) as interrupted:
+        with interruptible(self.store is not None) as interrupted:
+            try:
                 while not self.progress.finished:
                     self._epoch(interrupted)
-        finally:
-            self.reporter.stop()
+            finally:
+                self.reporter.stop()
+            return self._finish()  # a wish to stop that comes now is one to be done with it
+
+    def _finish(self) -> Checkpoint:
         checkpoint = self.checkpoint()
         if not all(bool(torch.isfinite(table).all()) for table in checkpoint.final().values()):
             raise FocuseError("training diverged in its last step; lower the learning rate (--lr)")

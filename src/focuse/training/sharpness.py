@@ -7,7 +7,6 @@ are learnt later than dull ones, so a training that is too short chooses too dul
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from focuse.evaluation.evaluate import evaluate, known_facts
 from focuse.graph.graph import Aligned, Graph
 from focuse.graph.splits import Splits, hold
 from focuse.graph.weights import Normaliser
-from focuse.graph.writing import replacing
+from focuse.training.files import read_rows, write_rows
 from focuse.training.loop import Trainer
 from focuse.training.progress import Reporter
 from focuse.training.settings import Settings
@@ -117,8 +116,7 @@ def _looks(
 def write_choice(folder: Path, looks: list[Look]) -> None:
     """The looks beside a run's other files, if there are any."""
     if looks:
-        with replacing(folder / FILE) as temporary:
-            temporary.write_text(json.dumps([asdict(look) for look in looks], indent=1), encoding="utf-8")
+        write_rows(folder / FILE, [asdict(look) for look in looks])
 
 
 def read_choice(folder: Path) -> list[Look]:
@@ -127,7 +125,7 @@ def read_choice(folder: Path) -> list[Look]:
     if not path.exists():
         return []
     try:
-        looks = [Look(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+        looks = [Look(**row) for row in read_rows(path)]
         if not all(isinstance(value, float) and math.isfinite(value) for look in looks for value in astuple(look)):
             raise ValueError("looks that are not of numbers")
     except (OSError, ValueError, TypeError, RecursionError) as error:

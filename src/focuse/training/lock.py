@@ -1,0 +1,114 @@
+"""One training at a time in a run's folder: a lock of the system's, which goes with its process however that ends.
+
+Who only reads (evaluate, predict, serve) asks for none: every file is replaced whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from focuse.errors import FocuseError
+from focuse.graph.writing import FULL
+
+FILE = "training.lock"
+UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # by some file systems of networks
+
+
+class UnwritableError(FocuseError):
+    """A folder in which nobody can write."""
+
+
+def _advice(error: OSError) -> str:
+    return "make room" if error.errno in FULL else "make it writable, or go on with a copy of it"
+
+
+class Lock:
+    """The right to write in a folder, held until `release` or the end of the process."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self.path, self.handle = path, handle
+
+    @classmethod
+    def take(cls, folder: Path) -> Lock:
+        """The lock of a folder; an error where another training has it or nothing can be written."""
+        path = folder / FILE
+        while True:
+            try:
+                handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            except OSError as error:
+                reason = error.strerror or error
+                raise UnwritableError(f"{folder}: cannot be written: {reason}; {_advice(error)}") from None
+            if not _locked(handle):
+                holder = _holder(handle)
+                os.close(handle)
+                raise FocuseError(f"{folder}: another training is at work in it{holder}; wait for it, or stop it first")
+            # Its last holder may have removed it between our opening and our locking: then it is nobody's file.
+            with suppress(OSError):
+                if os.path.samestat(os.fstat(handle), os.stat(path)):
+                    with suppress(OSError):  # on a full disk nobody can read who has it, but it is held
+                        os.truncate(handle, 0)
+                        os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
+                    return cls(path, handle)
+            os.close(handle)
+
+    def release(self) -> None:
+        """Give it back; the file goes, too."""
+        if self.handle < 0:
+            return
+        handle, self.handle = self.handle, -1
+        if sys.platform == "win32":  # there an open file cannot be removed; whoever comes between takes it over
+            os.close(handle)
+        with suppress(OSError):
+            self.path.unlink()
+        if sys.platform != "win32":
+            os.close(handle)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether somebody is at work in a folder."""
+    try:
+        handle = os.open(folder / FILE, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not _locked(handle)
+    finally:
+        os.close(handle)
+
+
+def _holder(handle: int) -> str:
+    """' (process 4711 on host)', where it can be read."""
+    try:
+        process, host = os.read(handle, 300).decode().split()
+    except (OSError, ValueError):  # Windows lets nobody read what is locked
+        return ""
+    return f" (process {process} on {host})"
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _locked(handle: int) -> bool:
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _locked(handle: int) -> bool:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+        return True
