@@ -232,7 +232,10 @@ def test_too_many_questions_or_bytes(client) -> None:
     questions = [{"head": ENTITY, "relation": "knows"}] * (limits.BATCH + 1)
     problem(client.post("/api/batch", json={"questions": questions}), 422)
     problem(
-        client.post("/api/batch", content=b" " * (limits.BODY + 1), headers={"content-type": "application/json"}), 413
+        client.post(
+            "/api/batch", content=b" " * (limits.Limits().body + 1), headers={"content-type": "application/json"}
+        ),
+        413,
     )
     problem(client.post("/api/predict", content=b"{", headers={"content-type": "application/json"}), 422)
 

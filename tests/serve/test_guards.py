@@ -5,7 +5,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from focuse.serve.guards import Guard, is_loopback
+from focuse.errors import FocuseError
+from focuse.serve import limits
+from focuse.serve.guards import Guard, Rates, is_loopback
+from focuse.serve.limits import Limits
 from focuse.serve.pages import assets
 
 
@@ -54,6 +57,98 @@ def test_headers_of_every_answer(client, address) -> None:
     assert "unsafe" not in policy
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://[::1"},
+        {"origin": "http://127.0.0.1.evil.example"},
+    ],
+)
+def test_pages_of_other_sites_make_no_work(client, headers) -> None:
+    answer = client.get("/api/missing", params={"entity": "Person 3"}, headers=headers)
+    assert answer.status_code == 403
+    assert answer.json()["error"] == "a page of another site asks"
+    assert client.get("/", headers=headers).status_code == 200  # a link may lead here
+
+
+@pytest.mark.parametrize("headers", [{"origin": "http://localhost:8000"}, {"sec-fetch-site": "same-origin"}, {}])
+def test_its_own_page_and_programs_are_answered(client, headers) -> None:
+    assert client.get("/api/health", headers=headers).status_code == 200
+
+
+def test_an_address_too_long(client) -> None:
+    answer = client.get("/api/entities", params={"q": "a" * limits.ADDRESS})
+    assert (answer.status_code, answer.json()["error"]) == (414, "the address is longer than 40,960 bytes")
+
+
+def send(guard, chunks, headers=()):
+    """What a guard answers to a POST of these chunks: status and headers. An endless body is asked for in vain."""
+    import asyncio
+
+    told, left = [], list(chunks)
+
+    async def receive():
+        if not left:
+            await asyncio.sleep(60)
+        return {"type": "http.request", "body": left.pop(0), "more_body": True}
+
+    async def answer(message) -> None:
+        told.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/api/predict", "raw_path": b"", "query_string": b""}
+    scope["headers"] = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json"), *headers]
+    asyncio.run(guard(scope, receive, answer))
+    return told[0]["status"], dict(told[0]["headers"]), len(left)
+
+
+def test_a_body_that_does_not_end() -> None:
+    guard = Guard(None, taken=Limits(patience=0.1))  # type: ignore[arg-type]
+    status, headers, _ = send(guard, [b"{"])
+    assert (status, headers[b"connection"]) == (408, b"close")
+    # One too large is read on for a while, so that whoever sends it hears the answer; not one that says it is vast.
+    status, headers, left = send(guard, [b" " * 2**20] * 9)
+    assert (status, headers[b"connection"], left) == (413, b"close", 4)
+    assert send(guard, [b" "], [(b"content-length", b"99999999")])[::2] == (413, 1)
+    assert send(guard, [b" "], [(b"content-length", "²".encode("latin-1"))])[::2] == (413, 1)
+    assert send(guard, [b" "], [(b"content-length", b"300000"), (b"expect", b"100-continue")])[::2] == (413, 1)
+
+
+def test_one_client_asks_no_faster_than_its_rate(state) -> None:
+    from starlette.testclient import TestClient
+
+    from focuse.serve.app import make_app
+
+    client = TestClient(make_app(state, taken=Limits(rate=0.5)), base_url="http://127.0.0.1")
+    assert client.get("/api/health").status_code == 200
+    refused = client.get("/api/health")
+    assert refused.status_code == 429
+    assert refused.json()["error"] == "more than 0.5 requests a second"
+    assert int(refused.headers["retry-after"]) in (1, 2)
+    assert client.get("/static/main.js").status_code == 200  # the page itself is not counted
+
+
+def test_rates_of_many_clients_take_little_room() -> None:
+    rates = Rates(5.0, clients=100)
+    for number in range(1000):
+        assert rates.wait(f"client {number}", now=1.0) == 0
+    assert len(rates._left) == 100
+    asked = [rates.wait("one", now=2.0 + 0.001 * n) for n in range(20)]
+    assert asked[:10] == [0.0] * 10
+    assert asked[-1] == pytest.approx(0.2, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [({"waiting": 0}, "--waiting 0: give 1"), ({"rate": float("nan")}, "--rate nan"), ({"seconds": 0.0}, "--timeout")],
+)
+def test_limits_that_make_no_sense(wrong, told) -> None:
+    with pytest.raises(FocuseError, match=told):
+        Limits(**wrong)
 
 
 ATTEMPTS = [

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focuse.graph.vocabulary import Vocabulary
+from focuse.serve import names as module
 from focuse.serve.names import Search, fold, spelling_errors
 
 NAMES = [
@@ -65,6 +66,18 @@ def test_every_name_that_holds_the_query_is_found(query: str, names: list[str]) 
         assert sorted(result) == sorted(holding)
         kinds = [0 if fold(name) == words else 1 if fold(name).startswith(words) else 2 for name in result]
         assert kinds == sorted(kinds)
+
+
+@given(query=st.text("ab é_1-", min_size=1, max_size=3), names=st.lists(st.text("ab é_1-", max_size=12), min_size=1))
+def test_few_and_many_names_are_ranked_alike(query: str, names: list[str]) -> None:
+    """Few are looked at one by one, many by a pattern."""
+    search = Search(Vocabulary(list(dict.fromkeys(names))), np.zeros(len(set(names))))
+    one_by_one = search(query, 99).tolist()
+    before, module.A_FEW = module.A_FEW, -1
+    try:
+        assert search(query, 99).tolist() == one_by_one
+    finally:
+        module.A_FEW = before
 
 
 def errors_by_the_book(query: str, name: str) -> int:

@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
 from focuse.serve.problems import Refused
-from focuse.serve.worker import Worker
+from focuse.serve.worker import Readers, Worker
 
 
 def test_questions_are_answered_one_at_a_time_in_one_thread() -> None:
@@ -59,5 +60,77 @@ def test_too_many_are_turned_away_and_a_slow_one_is_given_up() -> None:
     worker2.submit(lambda: 1)
     with pytest.raises(Refused, match="busy") as refused:
         worker2.submit(lambda: 2)
-    assert refused.value.status == 503
+    assert (refused.value.status, refused.value.again) == (429, 1)
     hold.set()
+
+
+def held(**room: int) -> tuple[Worker, threading.Event]:
+    """A worker whose thread is busy until the event is set."""
+    worker, hold, begun = Worker(**room), threading.Event(), threading.Event()
+    worker.submit(lambda: (begun.set(), hold.wait(10)))
+    assert begun.wait(10)
+    return worker, hold
+
+
+def test_dear_questions_do_not_stop_quick_ones() -> None:
+    worker, hold = held(waiting=40, dear=3)
+    order: list[str] = []
+    futures = [worker.submit(lambda n=n: (order.append(f"dear {n}"), time.sleep(0.05)), "dear") for n in range(3)]
+    with pytest.raises(Refused, match="busy"):  # their queue is their own
+        worker.submit(lambda: None, "dear")
+    futures += [worker.submit(lambda: order.append("quick")) for _ in range(30)]
+    hold.set()
+    for future in futures:
+        future.result(10)
+    # One dear question at most goes before them; the others wait until quick ones have had their time.
+    assert order.index("quick") <= 1
+    assert [one for one in order if one != "quick"] == ["dear 0", "dear 1", "dear 2"]
+
+
+def test_neither_kind_waits_for_ever() -> None:
+    worker, hold = held(waiting=400)
+    order: list[str] = []
+    futures = [worker.submit(lambda: (order.append("quick"), time.sleep(0.002))) for _ in range(100)]
+    futures += [worker.submit(lambda: (order.append("dear"), time.sleep(0.02)), "dear") for _ in range(2)]
+    hold.set()
+    for future in futures:
+        future.result(10)
+    assert order[-1] == "quick"
+
+
+def test_questions_that_were_given_up_make_room() -> None:
+    worker, hold = held(waiting=2)
+    for future in [worker.submit(lambda: 1) for _ in range(2)]:
+        future.cancel()
+    assert worker.waiting == 2
+    answer = worker.submit(lambda: 3)
+    hold.set()
+    assert answer.result(10) == 3
+
+
+def test_a_question_that_goes_on_needs_no_new_place() -> None:
+    worker, hold = held(waiting=1)
+    worker.submit(lambda: 1)
+    with pytest.raises(Refused):
+        worker.submit(lambda: 2)
+    answer = worker.submit(lambda: 3, admitted=True)
+    hold.set()
+    assert answer.result(10) == 3
+
+
+def test_small_graphs_are_read_at_once_and_large_ones_by_few_threads() -> None:
+    assert asyncio.run(Readers(inline=True).ask(threading.get_ident)) == threading.get_ident()
+    readers, hold = Readers(inline=False, threads=1, waiting=2), threading.Event()
+
+    async def many() -> list[object]:
+        asked = [asyncio.create_task(readers.ask(lambda: hold.wait(10))) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        hold.set()
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        return [*answers, await readers.ask(threading.get_ident)]
+
+    *answers, thread = asyncio.run(many())
+    assert answers[:3] == [True] * 3
+    assert isinstance(answers[3], Refused)
+    assert answers[3].status == 429
+    assert thread != threading.get_ident()

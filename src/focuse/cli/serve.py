@@ -22,13 +22,24 @@ def command(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    waiting: Annotated[int, typer.Option(help="Questions that may wait for the model; more are answered 429.")] = 32,
+    timeout: Annotated[float, typer.Option(help="Seconds that a question may take, waiting included.")] = 60.0,
+    connections: Annotated[int, typer.Option(help="Connections open at once.")] = 1000,
+    patience: Annotated[
+        float, typer.Option(help="Seconds for a request to arrive, and for an answer to be taken.")
+    ] = 10.0,
+    max_body: Annotated[int, typer.Option(help="Bytes of a request's body; more are answered 413.")] = 256 * 1024,
+    rate: Annotated[float, typer.Option(help="Requests a second of one client; 0 does not count them.")] = 0.0,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
     """Search entities, look at their weighted neighbourhoods, ask what is missing and why, compare two runs.
 
     The page needs no network. Ctrl-C stops it.
     """
+    from focuse.serve.limits import Limits
     from focuse.serve.server import Listening, serve
+
+    taken = Limits(waiting, timeout, connections, patience, max_body, rate)
 
     def told(listening: Listening) -> None:
         if listening.warning:
@@ -36,5 +47,5 @@ def command(
         text = f"focuse explorer: {listening.url} (API: {listening.url}docs); Ctrl-C stops it"
         emit(listening.to_dict(), text, as_json)
 
-    serve(run, compare, host, port, device, open_page, told)
+    serve(run, compare, host, port, device, open_page, told, taken)
     typer.echo("focuse: stopped", err=True)

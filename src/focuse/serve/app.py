@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from focuse import __version__
 from focuse.errors import FocuseError
 from focuse.serve.guards import Guard
+from focuse.serve.limits import Limits
 from focuse.serve.pages import Asset, assets
 from focuse.serve.problems import Refused
 from focuse.serve.routes import router
@@ -22,8 +23,8 @@ PAGES = {"/": "index.html", "/docs": "docs.html"}
 log = logging.getLogger("focuse.serve")
 
 
-def make_app(state: State, host: str = "127.0.0.1") -> FastAPI:
-    """An application that answers for `state`'s runs; `host` is the one it will listen on."""
+def make_app(state: State, host: str = "127.0.0.1", taken: Limits | None = None) -> FastAPI:
+    """An application that answers for `state`'s runs; `host` is the one it will listen on, `taken` what it takes."""
     # FastAPI's own /docs loads its program from another server; ours is a page of this one.
     app = FastAPI(
         title="focuse explorer",
@@ -37,7 +38,7 @@ def make_app(state: State, host: str = "127.0.0.1") -> FastAPI:
     app.include_router(router)
     _add_pages(app)
     _add_errors(app)
-    app.add_middleware(Guard, host=host)
+    app.add_middleware(Guard, host=host, taken=taken)
     return app
 
 
@@ -63,7 +64,7 @@ def _sender(asset: Asset):  # type: ignore[no-untyped-def]
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(Refused)
     async def refused(request: Request, error: Refused) -> JSONResponse:
-        headers = {"Retry-After": "2"} if error.status == 503 else {}
+        headers = {} if error.again is None else {"Retry-After": str(error.again)}
         return _answer(error.status, error.problem, headers)
 
     @app.exception_handler(FocuseError)

@@ -1,12 +1,16 @@
-"""What stands before every request: the host it was sent to, the size and kind of its body, and headers of answers."""
+"""What stands before every request: its host and origin, rate, size, kind and time, and headers of answers."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
+import math
 import socket
-from collections.abc import Iterable
+import time
+from collections import OrderedDict
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -28,6 +32,9 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+SENT = [(key.encode(), value.encode()) for key, value in HEADERS.items()]
+API = "/api/"
+Fault = tuple[int, str, str]
 
 
 def is_loopback(host: str) -> bool:
@@ -54,15 +61,40 @@ def host_of(header: str) -> str:
     return text.rpartition(":")[0] if text.count(":") == 1 else text
 
 
+class Rates:
+    """Requests a second of each client: a bucket that fills at `rate` and holds two seconds of it, or one request.
+
+    >>> rates = Rates(1.0)
+    >>> [rates.wait("me", now=0.0) for _ in range(3)], rates.wait("me", now=1.5), rates.wait("you", now=1.5)
+    ([0.0, 0.0, 1.0], 0.0, 0.0)
+    """
+
+    def __init__(self, rate: float, clients: int = limits.CLIENTS) -> None:
+        self.rate, self.most, self.clients = rate, max(1.0, 2 * rate), clients
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client: requests left, when that was
+
+    def wait(self, client: str, now: float | None = None) -> float:
+        """Seconds until its next request is welcome; 0 counts this one."""
+        now = time.monotonic() if now is None else now
+        left, then = self._left.pop(client, (self.most, now))
+        left = min(self.most, left + (now - then) * self.rate)
+        self._left[client] = (left - 1 if left >= 1 else left, now)
+        while len(self._left) > self.clients:  # whoever was not here for longest is forgotten
+            self._left.popitem(last=False)
+        return 0.0 if left >= 1 else (1 - left) / self.rate
+
+
 class Guard:
-    """Refuses requests for other hosts (DNS rebinding), bodies too large, and POSTs that are not JSON.
+    """Refuses requests for other hosts (DNS rebinding) and from other sites' pages, too many, too large, too slow.
 
     A server that listens everywhere is also reached by its addresses and its own name. An address is safe: a foreign
     page can make a name of its own point here, but not an address.
     """
 
-    def __init__(self, app: ASGIApp, host: str = "127.0.0.1", body: int = limits.BODY) -> None:
-        self.app, self.body = app, body
+    def __init__(self, app: ASGIApp, host: str = "127.0.0.1", taken: limits.Limits | None = None) -> None:
+        self.app, self.taken = app, taken or limits.Limits()
+        self.body = self.taken.body
+        self.rates = Rates(self.taken.rate) if self.taken.rate else None
         self.everywhere = host in EVERYWHERE
         self.hosts = {*LOOPBACK, host.lower(), *([socket.gethostname().lower()] if self.everywhere else [])}
 
@@ -71,32 +103,50 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return  # there is no websocket here
-        headers = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in scope["headers"]]
-        problem = self._problem(scope["method"], headers)
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in HEADERS.items())]
+                message["headers"] = [*message["headers"], *SENT]
             await send(message)
 
-        if problem is None:
-            given = await self._whole_body(receive)
-            if given is not None:
-                await self.app(scope, given, guarded)
+        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+        fault = self._fault(scope, headers)
+        if fault is None and self.rates is not None and scope["path"].startswith(API):
+            client = scope.get("client") or ("",)
+            if wait := self.rates.wait(client[0]):
+                told = f"more than {self.rates.rate:g} requests a second"
+                await _refuse(guarded, (429, told, "ask more slowly"), again=math.ceil(wait))
                 return
-            problem = (413, f"the body is larger than {self.body:,} bytes", "send fewer questions at once")
-        await _refuse(guarded, *problem)
+        if fault is None:
+            found = await self._whole_body(receive, headers)
+            if not isinstance(found, tuple):
+                await self.app(scope, found, guarded)
+                return
+            fault = found
+        await _refuse(guarded, fault)
 
-    def _problem(self, method: str, headers: Iterable[tuple[str, str]]) -> tuple[int, str, str] | None:
-        values = dict(headers)
-        if not self._known(host_of(values.get("host", ""))):
-            return 400, f"this server is not {values.get('host', '')!r}", "open it by the address that it printed"
-        if method == "POST" and values.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+    def _fault(self, scope: Scope, headers: dict[str, str]) -> Fault | None:
+        """What is wrong with a request before its body is read: status, what, what to do."""
+        if not self._known(host_of(headers.get("host", ""))):
+            return 400, f"this server is not {headers.get('host', '')!r}", "open it by the address that it printed"
+        if scope["path"].startswith(API) and self._foreign(headers):
+            return 403, "a page of another site asks", "open the explorer's own page, or ask from a program"
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > limits.ADDRESS:
+            return 414, f"the address is longer than {limits.ADDRESS:,} bytes", "ask for shorter names"
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != "application/json":
             return 415, "the body is not JSON", "send it with Content-Type: application/json"
-        length = values.get("content-length", "0")
-        if not length.isdigit() or int(length) > self.body:
-            return 413, f"the body is larger than {self.body:,} bytes", "send fewer questions at once"
         return None
+
+    def _foreign(self, headers: dict[str, str]) -> bool:
+        """Whether a browser says that another site's page sent it: it could not read the answer, but make work."""
+        if headers.get("sec-fetch-site") == "cross-site":
+            return True
+        origin = headers.get("origin")
+        try:
+            return origin is not None and not self._known((urlsplit(origin).hostname or "").lower())
+        except ValueError:
+            return True
 
     def _known(self, host: str) -> bool:
         if host in self.hosts:
@@ -107,18 +157,28 @@ class Guard:
             return False
         return self.everywhere
 
-    async def _whole_body(self, receive: Receive) -> Receive | None:
-        """The body read up to the limit, given on as it came; None where it goes beyond, whatever its header said."""
+    async def _whole_body(self, receive: Receive, headers: dict[str, str]) -> Receive | Fault:
+        """The body read up to the limit, given on as it came; what is wrong where it goes beyond, or takes too long."""
+        large = 413, f"the body is larger than {self.body:,} bytes", "send fewer questions at once"
+        length = headers.get("content-length", "0")
+        told = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else math.inf
+        if told > self.body and (told > limits.DISCARDED or "expect" in headers):
+            return large  # it would be read in vain
         parts, size, more = [], 0, True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                break
-            size += len(message.get("body", b""))
-            if size > self.body:
-                return None
-            parts.append(message.get("body", b""))
-            more = message.get("more_body", False)
+        try:
+            async with asyncio.timeout(self.taken.patience):
+                while more and size <= limits.DISCARDED:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        break
+                    size += len(message.get("body", b""))
+                    if size <= self.body:
+                        parts.append(message.get("body", b""))
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            return 408, f"no whole body within {self.taken.patience:g} seconds", "send it faster, or less"
+        if size > self.body:  # read on nonetheless: one who is still sending would not hear the answer
+            return large
         waiting: list[Message] = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
 
         async def given() -> Message:
@@ -127,8 +187,13 @@ class Guard:
         return given
 
 
-async def _refuse(send: Any, status: int, error: str, hint: str) -> None:
+async def _refuse(send: Any, fault: Fault, again: int | None = None) -> None:
+    status, error, hint = fault
     body = json.dumps({"error": error, "hint": hint, "nearest": []}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if again is not None:
+        headers.append((b"retry-after", str(again).encode()))
+    else:
+        headers.append((b"connection", b"close"))  # what comes behind it may be the rest of a body
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -19,6 +19,7 @@ PIECES = 3  # a name within two errors of the query holds one of three pieces of
 CANDIDATES = 10_000  # names whose spelling is compared with the query's
 LONGEST = 80  # characters of a name that are compared
 SIGMA = ("ς", "σ")  # one letter with two small forms; Python and Arrow choose different ones
+A_FEW = 1000  # names that are looked at one by one sooner than Arrow has read a pattern
 WORD = r"(^|[^\p{L}\p{N}])"  # what stands before a word
 
 
@@ -62,7 +63,10 @@ class Search:
         """Places [n] that hold `words`: equal, beginning with it, with a word beginning with it, others; by degree."""
         texts = self.folded.take(pa.array(found))
         kind = np.full(len(found), 3)
-        kind[_places(pc.match_substring_regex(texts, WORD + re.escape(words)))] = 2
+        if len(found) <= A_FEW:
+            kind[[begins_word(text, words) for text in texts.to_pylist()]] = 2
+        else:
+            kind[_places(pc.match_substring_regex(texts, WORD + re.escape(words)))] = 2
         kind[_places(pc.starts_with(texts, words))] = 1
         kind[_places(pc.equal(texts, words))] = 0
         order: Ids = found[np.lexsort((found, -self.degree[found], kind))]
@@ -92,6 +96,18 @@ class Search:
         order = np.lexsort((found, -self.degree[found], np.abs(length - len(words)), errors))
         near = order[errors[order] <= max(1, len(words) // 3)]
         return found[near[:limit]].astype(np.int64)
+
+
+def begins_word(text: str, part: str) -> bool:
+    """Whether some word of `text` begins with `part`, which stands in it.
+
+    >>> begins_word("mysql and sqlite", "sql"), begins_word("mysql", "sql")
+    (True, False)
+    """
+    place = text.find(part)
+    while place > 0 and text[place - 1].isalnum():
+        place = text.find(part, place + 1)
+    return place >= 0
 
 
 def spelling_errors(query: str, names: list[str]) -> npt.NDArray[np.int16]:

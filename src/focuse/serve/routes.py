@@ -1,4 +1,7 @@
-"""The API: what each address takes and gives. Every answer is typed; questions to the model go through one thread."""
+"""The API: what each address takes and gives. Every answer is typed; questions to the model go through one thread.
+
+An answer is made of its type here, and sent as it is: FastAPI would check and copy it once more.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import StreamingResponse
+from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel
 
 from focuse import __version__
 from focuse.errors import FocuseError
@@ -17,10 +21,11 @@ from focuse.serve.comparing import compare, missing_part
 from focuse.serve.explorer import Explorer
 from focuse.serve.problems import Refused
 from focuse.serve.state import State
+from focuse.serve.worker import Lane
 
 Answer = TypeVar("Answer")
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schemas.Problem} for status in (400, 404, 413, 415, 422, 503)
+    status: {"model": schemas.Problem} for status in (400, 403, 404, 408, 413, 414, 415, 422, 429, 503)
 }
 router = APIRouter(prefix="/api", responses=PROBLEMS)
 
@@ -32,99 +37,137 @@ class Visit:
         self.state = cast(State, request.app.state.focuse)
         self.first, self.other = self.state.first, self.state.other
         self._gone = request.is_disconnected
+        self._end = time.monotonic() + self.state.worker.seconds
+        self._admitted = False
 
-    async def ask(self, job: Callable[[], Answer]) -> Answer:
-        return await self.state.worker.ask(job, self._gone)
+    async def ask(self, job: Callable[[], Answer], lane: Lane = "quick") -> Answer:
+        """A question to the model. The first of a request takes a place in the queue, its others follow it."""
+        admitted, self._admitted = self._admitted, True
+        return await self.state.worker.ask(job, self._gone, lane, self._end, admitted)
+
+    async def look(self, job: Callable[[], Answer]) -> Answer:
+        """A question to names and facts."""
+        return await self.state.readers.ask(job)
 
 
-Here = Annotated[Visit, Depends(Visit)]
+def sent(answer: BaseModel) -> Response:
+    return Response(answer.__pydantic_serializer__.to_json(answer), media_type="application/json")
+
+
+async def _visit(request: Request) -> Visit:
+    """FastAPI would make what is not `async` in a thread."""
+    return Visit(request)
+
+
+Here = Annotated[Visit, Depends(_visit)]
 Entity = Annotated[str, Query(min_length=1, max_length=limits.NAME, description="Name of the entity.")]
 Part = Annotated[str | None, Query(max_length=limits.NAME)]
 Top = Annotated[int, Query(ge=1, le=limits.TOP)]
 Direction = Literal["out", "in", "both"]
 
 
-@router.get("/health", tags=["run"], summary="Whether it is ready")
-def health(here: Here) -> schemas.Health:
+@router.get("/health", tags=["run"], summary="Whether it is ready", response_model=schemas.Health)
+async def health(here: Here) -> Response:
     run = here.first.run
-    return schemas.Health(
-        status=here.state.status,
-        problem=here.state.problem,
-        version=__version__,
-        model=run.settings.model,
-        entities=len(run.graph.entities),
-        relations=len(run.graph.relations),
-        facts=len(here.first.edges),
-        uptime_seconds=round(time.monotonic() - here.state.started, 3),
-        waiting=here.state.worker.waiting,
+    return sent(
+        schemas.Health(
+            status=here.state.status,
+            problem=here.state.problem,
+            version=__version__,
+            model=run.settings.model,
+            entities=len(run.graph.entities),
+            relations=len(run.graph.relations),
+            facts=len(here.first.edges),
+            uptime_seconds=round(time.monotonic() - here.state.started, 3),
+            waiting=here.state.worker.waiting,
+        )
     )
 
 
-@router.get("/run", tags=["run"], summary="What was trained, on what, and how well it ranks")
-def about(here: Here) -> schemas.RunSummary:
-    return here.state.summary(here.first)
+@router.get(
+    "/run",
+    tags=["run"],
+    summary="What was trained, on what, and how well it ranks",
+    response_model=schemas.RunSummary,
+)
+async def about(here: Here) -> Response:
+    return Response(here.state.told(), media_type="application/json")
 
 
-@router.get("/entities", tags=["names"], summary="Search entities by name")
-def entities(
+@router.get("/entities", tags=["names"], summary="Search entities by name", response_model=schemas.EntityHits)
+async def entities(
     here: Here,
     q: Annotated[str, Query(max_length=limits.SEARCH, description="Part of a name; accents and case do not count.")],
     limit: Annotated[int, Query(ge=1, le=limits.SUGGESTIONS)] = 10,
-) -> schemas.EntityHits:
+) -> Response:
     """Exact matches first, then beginnings of names, of words, other parts; the nearest spelling if none has it."""
-    return here.first.find(q, limit)
+    return await here.look(lambda: sent(here.first.find(q, limit)))
 
 
-@router.get("/neighbourhood", tags=["facts"], summary="The strongest facts around an entity")
-def neighbourhood(
+@router.get(
+    "/neighbourhood",
+    tags=["facts"],
+    summary="The strongest facts around an entity",
+    response_model=schemas.Neighbourhood,
+)
+async def neighbourhood(
     here: Here,
     entity: Entity,
     depth: Annotated[int, Query(ge=1, le=limits.DEPTH)] = 1,
     relation: Part = None,
     min_weight: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     limit: Annotated[int, Query(ge=1, le=limits.EDGES)] = 30,
-) -> schemas.Neighbourhood:
+) -> Response:
     """Weights are in the graph's units. Where lower is better, `min_weight` is the largest that is shown."""
-    return here.first.neighbourhood(entity, depth, limit, relation, min_weight)
+    return await here.look(lambda: sent(here.first.neighbourhood(entity, depth, limit, relation, min_weight)))
 
 
-@router.get("/facts", tags=["facts"], summary="The facts of an entity, strongest first")
-def facts(
+@router.get("/facts", tags=["facts"], summary="The facts of an entity, strongest first", response_model=schemas.Facts)
+async def facts(
     here: Here,
     entity: Entity,
     relation: Part = None,
     offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
     limit: Annotated[int, Query(ge=1, le=limits.FACTS)] = 100,
-) -> schemas.Facts:
-    return here.first.facts(entity, relation, offset, limit)
+) -> Response:
+    return await here.look(lambda: sent(here.first.facts(entity, relation, offset, limit)))
 
 
-@router.post("/predict", tags=["model"], summary="Complete a triple")
-async def predict(here: Here, question: schemas.Question) -> schemas.Links:
-    return schemas.Links(links=await here.ask(lambda: here.first.predict(question)))
+@router.post("/predict", tags=["model"], summary="Complete a triple", response_model=schemas.Links)
+async def predict(here: Here, question: schemas.Question) -> Response:
+    return await here.ask(lambda: sent(schemas.Links(links=here.first.predict(question))))
 
 
-@router.get("/missing", tags=["model"], summary="The best links that an entity lacks")
+@router.get("/missing", tags=["model"], summary="The best links that an entity lacks", response_model=schemas.Links)
 async def missing(
     here: Here, entity: Entity, relation: Part = None, direction: Direction = "both", top: Top = 20
-) -> schemas.Links:
+) -> Response:
     """Over all relations in which it stands, as head and as tail, or over one."""
-    return schemas.Links(links=await here.ask(lambda: here.first.missing(entity, relation, direction, top)))
+    job = partial(here.first.missing, entity, relation, direction, top)
+    return await here.ask(lambda: sent(schemas.Links(links=job())), "dear")
 
 
-@router.post("/explain", tags=["model"], summary="Why a link is predicted")
-async def explain(here: Here, triple: schemas.Triple) -> schemas.Explained:
-    return await here.ask(lambda: here.first.explain(triple))
+@router.post("/explain", tags=["model"], summary="Why a link is predicted", response_model=schemas.Explained)
+async def explain(here: Here, triple: schemas.Triple) -> Response:
+    return await here.ask(lambda: sent(here.first.explain(triple)), "dear")
 
 
-@router.post("/weigh", tags=["model"], summary="Weights, intervals and probabilities of triples")
-async def weigh(here: Here, asked: schemas.Weigh) -> schemas.Weights:
-    return await here.ask(lambda: here.first.weigh(asked))
+@router.post(
+    "/weigh",
+    tags=["model"],
+    summary="Weights, intervals and probabilities of triples",
+    response_model=schemas.Weights,
+)
+async def weigh(here: Here, asked: schemas.Weigh) -> Response:
+    lane: Lane = "quick" if len(asked.triples) <= limits.FEW else "dear"
+    return await here.ask(lambda: sent(here.first.weigh(asked)), lane)
 
 
-@router.post("/batch", tags=["model"], summary="Many questions at once")
-async def batch(here: Here, asked: schemas.Batch) -> schemas.BatchAnswers:
+@router.post("/batch", tags=["model"], summary="Many questions at once", response_model=schemas.BatchAnswers)
+async def batch(here: Here, asked: schemas.Batch) -> Response:
     """A question that cannot be answered has its problem in its place; the others are answered."""
+    if sum(question.top for question in asked.questions) > limits.LINKS:
+        raise Refused(422, f"more than {limits.LINKS:,} completions at once", "ask for fewer (top), or fewer questions")
 
     def one(question: schemas.Question) -> schemas.BatchAnswer:
         try:
@@ -135,15 +178,16 @@ async def batch(here: Here, asked: schemas.Batch) -> schemas.BatchAnswers:
             return schemas.BatchAnswer(problem=schemas.Problem(error=str(error)))
 
     # One by one: others are answered between them.
-    return schemas.BatchAnswers(answers=[await here.ask(partial(one, question)) for question in asked.questions])
+    answers = [await here.ask(partial(one, question), "dear") for question in asked.questions]
+    return sent(schemas.BatchAnswers(answers=answers))
 
 
-@router.get("/compare", tags=["model"], summary="The same question to two runs")
+@router.get("/compare", tags=["model"], summary="The same question to two runs", response_model=schemas.Comparison)
 async def compared(
     here: Here, head: Part = None, relation: Part = None, tail: Part = None, top: Top = 10, new_only: bool = False
-) -> schemas.Comparison:
+) -> Response:
     question = _question(head, relation, tail, top, new_only)
-    return await here.ask(lambda: compare(here.first, here.other(), question))
+    return await here.ask(lambda: sent(compare(here.first, here.other(), question)))
 
 
 FILES: dict[int | str, dict[str, Any]] = {
@@ -180,9 +224,9 @@ async def export(
             raise Refused(422, f"the table {table!r} needs an entity", "add entity=NAME")
         words, columns = [table, entity], FACTS if table == "facts" else LINKS
         if table == "facts":
-            rows = _facts(here.first, entity, relation)
+            rows = await here.look(lambda: _facts(here.first, entity, relation))
         else:
-            found = await here.ask(lambda: here.first.missing(entity, relation, direction, top))
+            found = await here.ask(lambda: here.first.missing(entity, relation, direction, top), "dear")
             rows = [link.model_dump() for link in found]
     else:
         question = _question(head, relation, tail, top, new_only)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from focuse.errors import FocuseError
 from focuse.run import load
+from focuse.serve.limits import HEADERS, KEEP_ALIVE, Limits
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from focuse.serve.connections import Door
 
 NEEDED = "the explorer needs focuse[serve]: pip install 'focuse[serve]'"
 
@@ -39,38 +46,62 @@ def serve(
     device: str = "auto",
     open_page: bool = False,
     told: Callable[[Listening], None] = lambda listening: None,
+    taken: Limits | None = None,
 ) -> None:
-    """Serve a run until it is interrupted. `told` is called once the address is taken, before the first request."""
+    """Serve a run until it is interrupted. `told` is called once the address is taken, before the first request.
+
+    `taken` is what it takes of one request and of all at once.
+    """
+    taken = taken or Limits()
     try:
         import uvicorn
 
         from focuse.serve.app import make_app
+        from focuse.serve.connections import Door, room_for
         from focuse.serve.explorer import Explorer
         from focuse.serve.guards import is_loopback
         from focuse.serve.state import State
+        from focuse.serve.worker import Worker
     except ModuleNotFoundError as error:
         raise FocuseError(f"{NEEDED} ({error.name} is not installed)") from None
     with listen(host, port) as listener:  # before the run is loaded: a port in use is told at once
         first, *others = [Explorer(load(folder, device), folder.resolve().name) for folder in (run, compare) if folder]
-        app = make_app(State(first, others[0] if others else None), host)
+        taken = replace(taken, connections=room_for(taken.connections))
+        worker = Worker(taken.waiting, taken.seconds)
+        app = make_app(State(first, others[0] if others else None, worker), host, taken)
         url = address(listener, host)
         safe = is_loopback(host)
         warning = "" if safe else f"there is no password: everyone who can reach {host} can ask this run"
         told(Listening(url, str(run), None if compare is None else str(compare), warning))
-        # Uvicorn's own lines of start and stop say nothing that is not said here.
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            ws="none",
-            lifespan="off",
-            timeout_graceful_shutdown=3,
-        )
         if open_page:
             webbrowser.open(url)
         with suppress(KeyboardInterrupt), _killed_as_interrupted():
-            uvicorn.Server(config).run(sockets=[listener])
+            uvicorn.Server(configuration(app, Door(taken))).run(sockets=[listener])
+
+
+def configuration(app: Any, door: Door) -> uvicorn.Config:
+    """How Uvicorn runs it, behind `door`. Its own lines of start and stop say nothing that is not said here."""
+    import uvicorn
+
+    from focuse.serve.connections import NoNoise
+
+    made = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        lifespan="off",
+        timeout_graceful_shutdown=3,
+        timeout_keep_alive=KEEP_ALIVE,
+        http=door.protocol(),
+        h11_max_incomplete_event_size=HEADERS,
+        proxy_headers=False,  # a client does not say itself who it is
+        callback_notify=door.look,
+        timeout_notify=0,  # as often as Uvicorn can: once a second
+    )
+    logging.getLogger("uvicorn.error").addFilter(NoNoise())
+    return made
 
 
 @contextmanager

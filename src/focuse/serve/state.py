@@ -7,10 +7,10 @@ from concurrent.futures import Future
 from dataclasses import asdict
 from typing import Any, Literal
 
-from focuse.serve import schemas
+from focuse.serve import limits, schemas
 from focuse.serve.explorer import Explorer
 from focuse.serve.problems import Refused
-from focuse.serve.worker import Worker
+from focuse.serve.worker import Readers, Worker
 
 PENDING = schemas.Metrics(source="pending", figures={})
 
@@ -21,7 +21,9 @@ class State:
     def __init__(self, first: Explorer, second: Explorer | None = None, worker: Worker | None = None) -> None:
         self.first, self.second = first, second
         self.worker = worker or Worker()
+        self.readers = Readers(len(first.edges) + len(first.run.graph.entities) <= limits.SMALL)
         self.started = time.monotonic()
+        self._told: tuple[bool, bytes] | None = None
         self._warmed: list[Future[None]] = [
             self.worker.submit(explorer.warm) for explorer in (first, second) if explorer is not None
         ]
@@ -43,6 +45,13 @@ class State:
         if self.second is None:
             raise Refused(404, "there is no second run", "start with: focuse serve RUN --compare OTHER_RUN")
         return self.second
+
+    def told(self) -> bytes:
+        """The first run's summary as JSON, made once: it changes only when its figures are there."""
+        done = "metrics" in self.first.__dict__
+        if self._told is None or self._told[0] != done:
+            self._told = done, self.summary(self.first).model_dump_json().encode()
+        return self._told[1]
 
     def summary(self, explorer: Explorer) -> schemas.RunSummary:
         run, settings = explorer.run, explorer.run.settings

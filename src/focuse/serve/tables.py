@@ -45,12 +45,17 @@ def write(columns: list[str], rows: Iterable[Mapping[str, Any]], form: Format) -
 
 
 def _json(columns: list[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    before = "[\n"
-    for row in rows:
-        made = json.dumps({column: row.get(column) for column in columns}, ensure_ascii=False, allow_nan=False)
-        yield f"{before}{made}"
+    before, made = "[\n", []
+    for count, row in enumerate(rows, 1):
+        made += [
+            before,
+            json.dumps({column: row.get(column) for column in columns}, ensure_ascii=False, allow_nan=False),
+        ]
         before = ",\n"
-    yield f"{'[' if before.startswith('[') else ''}\n]\n"
+        if count % AT_ONCE == 0:
+            yield "".join(made)
+            made = []
+    yield "".join([*made, "[" if before.startswith("[") else "", "\n]\n"])
 
 
 def disposition(words: Iterable[str], form: Format) -> str:

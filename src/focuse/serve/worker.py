@@ -3,69 +3,125 @@
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Literal, TypeVar
 
 from focuse.serve import limits
 from focuse.serve.problems import Refused
 
 Answer = TypeVar("Answer")
+Lane = Literal["quick", "dear"]
 LOOK = 0.25  # seconds between looks at whether anyone still waits
+TAKEN = limits.Limits()
 
 
 class Worker:
     """Questions one after another, with a limit on how many wait and for how long.
 
-    A daemon thread: a question that is being worked on does not keep the server from stopping.
+    Quick ones (a prediction) go before dear ones (missing links, explanations), which have a queue of their own: a
+    visitor who asks much does not stop one who asks little. After a dear one, quick ones have as long as it took; then
+    the next dear one has its turn, so that neither waits for ever. A daemon thread: a question that is being worked on
+    does not keep the server from stopping.
     """
 
-    def __init__(self, waiting: int = limits.WAITING, seconds: float = limits.SECONDS) -> None:
+    def __init__(self, waiting: int = TAKEN.waiting, seconds: float = TAKEN.seconds, dear: int = limits.DEAR) -> None:
         self.seconds = seconds
-        self._jobs: queue.Queue[tuple[Future[Any], Callable[[], Any]]] = queue.Queue(maxsize=waiting)
+        self._room: dict[Lane, int] = {"quick": waiting, "dear": dear}
+        self._lanes: dict[Lane, deque[tuple[Future[Any], Callable[[], Any]]]] = {"quick": deque(), "dear": deque()}
+        self._asked = threading.Condition()
+        self._dear_from = 0.0  # the time from which a dear question may go before a quick one
         threading.Thread(target=self._work, name="focuse-model", daemon=True).start()
 
     @property
     def waiting(self) -> int:
-        return self._jobs.qsize()
+        return sum(map(len, self._lanes.values()))
 
-    def submit(self, job: Callable[[], Answer]) -> Future[Answer]:
-        """Its future; refused with 503 where too many wait."""
+    def submit(self, job: Callable[[], Answer], lane: Lane = "quick", admitted: bool = False) -> Future[Answer]:
+        """Its future; refused with 429 where too many wait, unless it goes on with one that was `admitted`."""
         future: Future[Answer] = Future()
-        try:
-            self._jobs.put_nowait((future, job))
-        except queue.Full:
-            raise Refused(503, "the model is busy", "too many questions wait for it; ask again in a moment") from None
+        with self._asked:
+            queue = self._lanes[lane]
+            if len(queue) >= self._room[lane] and not admitted:
+                still = [one for one in queue if not one[0].cancelled()]
+                queue.clear()
+                queue.extend(still)
+                if len(queue) >= self._room[lane]:
+                    hint = "too many questions wait for it; ask again in a moment"
+                    raise Refused(429, "the model is busy", hint, again=1 if lane == "quick" else 2)
+            queue.append((future, job))
+            self._asked.notify()
         return future
 
-    async def ask(self, job: Callable[[], Answer], gone: Callable[[], Awaitable[bool]] | None = None) -> Answer:
-        """The job's answer; 503 where it takes too long. One that still waits by then is not begun.
+    async def ask(
+        self,
+        job: Callable[[], Answer],
+        gone: Callable[[], Awaitable[bool]] | None = None,
+        lane: Lane = "quick",
+        end: float | None = None,
+        admitted: bool = False,
+    ) -> Answer:
+        """The job's answer; 503 where it is not there by `end` (of time.monotonic). One that still waits is not begun.
 
         `gone` says whether whoever asked has left: a visitor who clicks on and on leaves no queue behind.
         """
-        future, end = self.submit(job), time.monotonic() + self.seconds
-        answer = asyncio.wrap_future(future)
-        while True:
-            done, _ = await asyncio.wait({answer}, timeout=min(LOOK, max(0.0, end - time.monotonic())))
-            if done:
-                return await answer
-            if time.monotonic() >= end:
-                answer.cancel()
-                hint = "ask for fewer (top, limit, batch), or again in a moment"
-                raise Refused(503, f"no answer within {self.seconds:g} seconds", hint)
-            if gone is not None and await gone():
-                answer.cancel()
-                raise Refused(499, "nobody waits for the answer")
+        end = time.monotonic() + self.seconds if end is None else end
+        answer = asyncio.wrap_future(self.submit(job, lane, admitted))
+        try:
+            while True:
+                done, _ = await asyncio.wait({answer}, timeout=min(LOOK, max(0.0, end - time.monotonic())))
+                if done:
+                    return await answer
+                if time.monotonic() >= end:
+                    hint = "ask for fewer (top, limit, batch), or again in a moment"
+                    raise Refused(503, f"no answer within {self.seconds:g} seconds", hint, again=2)
+                if gone is not None and await gone():
+                    raise Refused(499, "nobody waits for the answer")
+        finally:
+            answer.cancel()
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any], Lane]:
+        with self._asked:
+            while not self.waiting:
+                self._asked.wait()
+            quick, dear = self._lanes["quick"], self._lanes["dear"]
+            lane: Lane = "dear" if not quick or (dear and time.monotonic() >= self._dear_from) else "quick"
+            return *self._lanes[lane].popleft(), lane
 
     def _work(self) -> None:
         while True:
-            future, job = self._jobs.get()
+            future, job, lane = self._next()
             if not future.set_running_or_notify_cancel():  # nobody waits for it any more
                 continue
+            began = time.monotonic()
             try:
                 future.set_result(job())
             except BaseException as error:
                 future.set_exception(error)
+            if lane == "dear":
+                ended = time.monotonic()
+                self._dear_from = ended + (ended - began)
+            del future, job  # a thread that waits holds no answer
+
+
+class Readers:
+    """Names and facts: looked up at once where the graph is small, by a few threads where one look takes a while."""
+
+    def __init__(self, inline: bool, threads: int = limits.READERS, waiting: int = limits.READING) -> None:
+        self.inline, self._most, self._now = inline, threads + waiting, 0
+        self._pool = None if inline else ThreadPoolExecutor(threads, "focuse-reader")
+
+    async def ask(self, job: Callable[[], Answer]) -> Answer:
+        """The job's answer; refused with 429 where too many wait."""
+        if self._pool is None:
+            return job()
+        if self._now >= self._most:
+            raise Refused(429, "too many look things up", "ask again in a moment", again=1)
+        self._now += 1
+        try:
+            return await asyncio.wrap_future(self._pool.submit(job))
+        finally:
+            self._now -= 1

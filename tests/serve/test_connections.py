@@ -1,0 +1,149 @@
+"""A real server and clients that keep it waiting: it stays reachable, and shows them out."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from focuse.serve.limits import Limits
+
+TAKEN = Limits(patience=0.5, connections=40)
+pytest.importorskip("uvicorn")
+
+
+@pytest.fixture(scope="module")
+def server(state):
+    """In a thread, as the command starts it; (port, door)."""
+    import uvicorn
+
+    from focuse.serve.app import make_app
+    from focuse.serve.connections import Door
+    from focuse.serve.server import configuration, listen
+
+    listener, door = listen("127.0.0.1", 0), Door(TAKEN)
+    server = uvicorn.Server(configuration(make_app(state, taken=TAKEN), door))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    yield listener.getsockname()[1], door
+    server.should_exit = True
+    thread.join(10)
+
+
+def connect(port: int, said: bytes) -> socket.socket:
+    made = socket.create_connection(("127.0.0.1", port), timeout=10)
+    made.sendall(said)
+    return made
+
+
+def rest(connection: socket.socket) -> bytes:
+    """All that it says until it ends."""
+    text = b""
+    with connection:
+        while more := connection.recv(1 << 16):
+            text += more
+    return text
+
+
+def healthy(port: int) -> bool:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/health", timeout=10) as answer:
+        return bool(json.load(answer)["status"] == "ready")
+
+
+def emptied(door) -> bool:
+    end = time.monotonic() + 10
+    while door.inside and time.monotonic() < end:
+        time.sleep(0.05)
+    return not door.inside
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET /api/hea", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ", b"GET / HTTP/1.1\r\nHost: x\r\n"]
+)
+def test_half_a_request_is_not_waited_for(server, said) -> None:
+    answer = rest(connect(server[0], said))
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"] == "no whole request within 0.5 seconds"
+    assert b"content-security-policy" in answer
+
+
+def test_half_a_body_is_not_waited_for(server) -> None:
+    head = (
+        b"POST /api/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
+    )
+    answer = rest(connect(server[0], head + b'{"head": '))
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_the_rest_of_a_second_request_is_not_waited_for(server) -> None:
+    whole = b"GET /api/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    connection = connect(server[0], whole)
+    assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+    connection.sendall(whole[:20])
+    assert b"HTTP/1.1 408 " in rest(connection)
+
+
+def test_more_half_open_connections_than_there_is_room_for_stop_nobody(server) -> None:
+    port, door = server
+    slow = [connect(port, b"GET / HTTP/1.1\r\n") for _ in range(3 * TAKEN.connections)]
+    assert healthy(port)
+    assert len(door.inside) <= TAKEN.connections
+    for one in slow:
+        one.close()
+    assert emptied(door)
+
+
+def test_an_answer_that_is_not_taken_is_thrown_away(server) -> None:
+    port, door = server
+    assert emptied(door)
+    asked = b"GET /static/style.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect(("127.0.0.1", port))
+        deaf.sendall(asked * 400)  # 7 MB of answers, more than the system keeps for it
+        time.sleep(0.2)
+        assert door.inside
+        assert healthy(port)
+        assert emptied(door)
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET /" + b"a" * 70_000, 431),
+        (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 70_000, 431),
+    ],
+)
+def test_what_is_not_http_is_told_so_and_not_logged(server, said, status, caplog) -> None:
+    answer = rest(connect(server[0], said))
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    assert not caplog.records
+
+
+def test_nonsense_behind_a_request_ends_the_connection(server) -> None:
+    port, door = server
+    rest(connect(port, b"GET /api/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n\x00\x01 nonsense\r\n\r\n"))
+    assert healthy(port)
+    assert emptied(door) or len(door.inside) <= 1
+
+
+def test_there_are_files_for_every_connection() -> None:
+    resource = pytest.importorskip("resource")
+    from focuse.serve.connections import SPARE, room_for
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, before[1]))
+        room = room_for(500)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= room + SPARE or room < 500
+        assert room_for(10**9) < 10**9
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
