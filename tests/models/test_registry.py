@@ -8,7 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
@@ -320,6 +320,93 @@ def test_a_name_that_two_plug_ins_offer_must_be_said_in_full(site: Path) -> None
     write_plug_in(site, "other-package", "other_plug", FAR, "far-away = other_plug:Far")
     with pytest.raises(FocuseError, match="several plug-ins offer it; say which one: far_plug:Far or other_plug:Far"):
         kind_of("far-away")
+
+
+# ---- names that stand in files ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A run from somewhere that names a module as its model's; the module lies beside it and marks that it was run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(registry.TRUST, raising=False)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "__init__.py").write_text("")
+    (tmp_path / "outside" / "theirs.py").write_text("open('was_run', 'w').close()\n" + dedent(FAR))
+    focuse.train(TRIPLES, model=Nested.Far, dim=4, epochs=1, focus="off", progress=False, out="run")
+    file = tmp_path / "run" / "run.toml"
+    file.write_text(file.read_text().replace(f"{__name__}:Nested.Far", "outside.theirs:Far"))
+    yield tmp_path / "run"
+    for name in ("outside.theirs", "outside"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        focuse.load,
+        lambda folder: focuse.resume(folder, epochs=3, progress=False),
+        lambda folder: focuse.extend(folder, [("a", "r", "b", 1.0)], progress=False),
+        lambda folder: focuse.read_settings(folder / "run.toml"),
+        lambda folder: focuse.train(TRIPLES, start=folder, dim=4, epochs=1, focus="off", progress=False),
+    ],
+    ids=["load", "resume", "extend", "config", "start"],
+)
+def test_a_file_runs_no_code_that_nobody_asked_for(strangers: Path, use: Callable[[Path], object]) -> None:
+    with pytest.raises(
+        FocuseError, match=r"run\.toml: its model 'outside.theirs:Far' is code .* --trust outside\.theirs"
+    ):
+        use(strangers)
+    assert not Path("was_run").exists()
+    assert "outside" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["os:system", "subprocess:Popen", "builtins:exec", "this:s", "antigravity:Far"])
+def test_what_is_no_model_is_never_called_nor_imported(strangers: Path, name: str) -> None:
+    file = strangers / "run.toml"
+    file.write_text(file.read_text().replace("outside.theirs:Far", name))
+    with pytest.raises(FocuseError, match=r"is no subclass of|is code that is not"):
+        focuse.load(strangers)
+    assert not {"this", "antigravity"} & set(sys.modules)
+
+
+@pytest.mark.parametrize("words", ["outside", "outside.theirs", "outside.theirs:Far", "other, outside"])
+def test_a_trusted_module_is_imported(strangers: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    monkeypatch.setenv(registry.TRUST, words)
+    assert focuse.load(strangers).evaluate().all.n
+    assert Path("was_run").exists()
+
+
+@pytest.mark.parametrize("words", ["out", "outside.their", "outside.theirs:Near", "theirs", "", ","])
+def test_trust_is_of_whole_names(strangers: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    monkeypatch.setenv(registry.TRUST, words)
+    with pytest.raises(FocuseError, match="--trust"):
+        focuse.load(strangers)
+
+
+def test_a_class_that_is_handed_over_leaves_the_named_module_alone(strangers: Path) -> None:
+    run = focuse.load(strangers, model=Nested.Far)
+    assert run.evaluate().all.n
+    assert focuse.load(strangers).settings.model == "outside.theirs:Far"  # this process knows whom to take for it
+    assert not Path("was_run").exists()
+
+
+def test_who_has_imported_the_module_has_asked_for_it(strangers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(strangers.parent))
+    kind_of("outside.theirs:Far")
+    assert focuse.load(strangers).evaluate().all.n
+
+
+def test_the_command_asks_for_trust_in_one_line(strangers: Path) -> None:
+    asked = ["evaluate", "run", "--json"]
+    refused = run(["-m", "focuse", *asked], strangers.parent)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "focuse --trust outside.theirs COMMAND" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert not Path("was_run").exists()
+    done = run(["-m", "focuse", "--trust", "outside", *asked], strangers.parent)
+    assert done.returncode == 0, done.stderr
+    assert Path("was_run").exists()
 
 
 # ---- in processes of their own ---------------------------------------------------------------------------------------

@@ -92,8 +92,13 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
+    trust: Annotated[
+        str, typer.Option(metavar="MODULE", help="Run this module's code where a run names it as its model's.")
+    ] = "",
 ) -> None:
     """Learn embeddings of knowledge graphs whose edges carry numbers, and predict missing links."""
+    if trust:  # in the environment, where processes that a command starts find it too
+        os.environ["FOCUSE_TRUST"] = ",".join(filter(None, (os.environ.get("FOCUSE_TRUST", ""), trust)))
 
 
 def run() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from focuse.errors import FocuseError
 from focuse.focus import default_nonlinearity
-from focuse.models import MODELS, kind_of, name_of, registry
+from focuse.models import MODELS, kind_of, name_of, pykeen, registry
 from focuse.training.optimisers import LEARNING_RATES
 from focuse.training.settings import OWN_NEGATIVES, SHARED_POOL, Settings, means_the_papers_layer
 
@@ -43,6 +43,7 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         lost = [field.name for field in fields(Settings) if field.name in content]
         if lost:
             raise FocuseError(f"{path}: {', '.join(lost)} stands outside of [settings]; move it below that line")
+    check_trust(found, Path(path), "import it first")
     try:
         Settings.of(**found)
     except FocuseError as error:
@@ -112,12 +113,28 @@ def with_model(config: Mapping[str, Any], model: object, folder: Path) -> dict[s
             raise FocuseError(f"{folder}: its model {name!r} is built in; leave model= out")
         stored_name, name = name, name_of(model)
         registry.stand_in(stored_name, kind_of(name))
+    hand_over = f"hand its class over: focuse.load({str(folder)!r}, model=MyModel)"
+    if model is None:
+        check_trust(stored, folder / "run.toml", hand_over)
     try:
         kind_of(name)
     except FocuseError as error:
-        advice = f"or hand its class over: focuse.load({str(folder)!r}, model=MyModel)"
+        advice = f"or {hand_over}"
         raise FocuseError(f"{folder / 'run.toml'}: {error}; {advice}") from None
     return {**config, "settings": {**stored, "model": name}}
+
+
+def check_trust(settings: Mapping[str, Any], path: Path, otherwise: str) -> None:
+    """A file is data: the module that it names as its model's is imported, and so run, only if the user says so."""
+    name = settings.get("model")
+    if not isinstance(name, str) or name in MODELS or name.startswith(pykeen.PREFIX):
+        return
+    module = registry.untrusted(name)
+    if module:
+        raise FocuseError(
+            f"{path}: its model {name!r} is code that is not focuse's; if you trust it, write focuse --trust {module} "
+            f"COMMAND (or set {registry.TRUST}={module}), or in Python {otherwise}"
+        )
 
 
 def read_toml(path: Path) -> dict[str, Any]:
