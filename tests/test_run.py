@@ -8,10 +8,11 @@ import torch
 
 import focuse
 from focuse import FocuseError
+from focuse.engines import make_scorer
 from focuse.evaluation.evaluate import ids_of
 from focuse.graph.splits import split
 from focuse.models import make_model
-from focuse.run import choose_device, make_scorer
+from focuse.run import choose_device
 from focuse.training.loop import Trainer
 from focuse.ukge import inferred, parse_rules
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from focuse.run import Run, enough_memory, finish, load, make_scorer
+from focuse.engines import make_scorer
+from focuse.run import Run, enough_memory, finish, load
 from focuse.training.callbacks import Followers
 from focuse.training.checkpoints import Store
 from focuse.training.extending import Extension, Origin, extension, write_extended

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from focuse.engines import ReferenceEngine
+from focuse.engines.company import leads
 from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.evaluate import Evaluation, evaluate, known_facts
 from focuse.exports.exporting import ExportMethods
@@ -24,7 +25,7 @@ from focuse.inference.calibrate import Calibration, fingerprint
 from focuse.inference.discovery.methods import DiscoveryMethods
 from focuse.inference.explaining import ExplanationMethods
 from focuse.inference.predict import Predictions, predict, question
-from focuse.models import MODELS, Model, kind_of
+from focuse.models import MODELS, kind_of
 from focuse.models.checking import check_scores
 from focuse.models.pykeen import PREFIX
 from focuse.reports.report import write_report
@@ -38,6 +39,7 @@ from focuse.training.progress import Reporter, make_reporter
 from focuse.training.settings import Settings
 from focuse.training.sharpness import Look, choose_sharpness, read_choice, write_choice
 from focuse.training.tables import check_tables
+from focuse.training.together import open_together, restarted, rows_of, scorer_of, store_kind
 from focuse.training.tracking import make_trackers, stored_trackers
 from focuse.ukge.inferring import with_inferred
 
@@ -183,10 +185,12 @@ def train(
     >>> run.settings.model
     'complex'
     """
-    chosen = _chosen(settings, out)
-    following = [*make_callbacks(callbacks), *make_trackers(track)]
+    chosen, kind = _chosen(settings, out)
+    following = [*make_callbacks(callbacks), *make_trackers(track)] if leads() else []
     check_numbers(chosen, numbers is not None)
-    reporter = make_reporter(progress)
+    if kind is None:  # torchrun has started its workers again
+        return resume(str(out), progress=progress, callbacks=following, deadline=deadline)
+    reporter = make_reporter(progress and leads())
     whole = _read(graph, reporter)
     splits = make_splits(whole, valid, test, valid_share, test_share, chosen, reporter, false)
     splits = with_numbers(splits, numbers, reporter)
@@ -198,11 +202,11 @@ def train(
     resolved = focus_or_off(resolved, splits, normaliser, reporter)
     with enough_memory():
         resolved, choice = choose_sharpness(resolved, splits, normaliser, reporter, deadline)
-        followers = Followers(reporter, following, splits, None if out is None else Store.free(Path(out)))
+        followers = Followers(reporter, following, splits, None if out is None else kind.free(Path(out)))
         trainer = Trainer(resolved, splits, normaliser, followers, deadline=deadline)
         if out is not None:  # only now: settings too large for this machine must leave nothing behind
             fill = partial(_fill, trainer, choice)
-            trainer.store = Store.create(Path(out), resolved, splits, normaliser, fill)
+            trainer.store = kind.create(Path(out), resolved, splits, normaliser, fill)
         with _nothing_left(trainer):
             return finish(trainer, splits, normaliser, followers, choice)
 
@@ -211,7 +215,7 @@ def _fill(trainer: Trainer, choice: list[Look], store: Store) -> None:
     """What a new folder holds besides its fixed part before it is to be seen."""
     if trainer.settings.start is not None:  # that run may be gone when this one is resumed
         store.save(trainer.checkpoint())
-    write_choice(store.folder, choice)
+    write_choice(store.folder, choice if leads() else [])
 
 
 def _read(graph: Any, reporter: Reporter) -> Graph:
@@ -224,17 +228,23 @@ def _read(graph: Any, reporter: Reporter) -> Graph:
     return whole
 
 
-def _chosen(given: dict[str, Any], out: str | Path | None) -> Settings:
-    """The settings, and both folders looked at before a long file is read and short trainings are made."""
+def _chosen(given: dict[str, Any], out: str | Path | None) -> tuple[Settings, type[Store] | None]:
+    """The settings, and both folders looked at before a long file is read and short trainings are made.
+
+    Also how the run's folder is written; None where this very job has begun it before, and is to go on.
+    """
     start = given.get("start")
     chosen = Settings.of(**given | ({"start": start.place()} if isinstance(start, Run) else {}))
     if chosen.model not in MODELS and not chosen.model.startswith(PREFIX):
         check_scores(kind_of(chosen.model))
+    kind = store_kind(chosen, out)
+    if restarted(chosen, out):
+        return chosen, None
     if out is not None:
-        Store.free(Path(out))
+        kind.free(Path(out))
     if chosen.start is not None:
         Store.open(Path(chosen.start))
-    return chosen
+    return chosen, kind
 
 
 def resume(
@@ -255,21 +265,22 @@ def resume(
 
     >>> run = resume("runs/skills", epochs=100)  # doctest: +SKIP
     """
-    store, reporter = Store.open(Path(folder)), make_reporter(progress)
-    following = [*make_callbacks(callbacks), *(make_trackers(track) if track is not None else [])]
+    store, reporter = Store.open(Path(folder)), make_reporter(progress and leads())
+    following = [*make_callbacks(callbacks), *(make_trackers(track) if track is not None else [])] if leads() else []
+    settings, splits, normaliser = store.fixed(model)
+    settings = replace(settings, device=choose_device(device or settings.device))
+    store = store_kind(settings)(store.folder)
     with store.alone():
-        settings, splits, normaliser = store.fixed(model)
-        settings = replace(settings, device=choose_device(device or settings.device))
-        checkpoint = store.checkpoint(note=reporter.note)
+        checkpoint, rows = store.checkpoint(note=reporter.note), rows_of(store, len(splits.train.entities))
         if checkpoint is not None:
-            check_tables(checkpoint.tables, settings, model_in(settings, splits), splits.train, Path(folder))
+            check_tables(checkpoint.tables, settings, model_in(settings, splits), splits.train, Path(folder), rows)
         settings = _going_on(store, settings, checkpoint, epochs)
         if checkpoint is not None and checkpoint.progress.finished:
             reporter.note(f"{folder}: already finished after {checkpoint.progress.epoch} epochs")
             store.mend(checkpoint)
             return load(folder, model=model)
         store.rewind(checkpoint.history if checkpoint else [])
-        if track is None:
+        if track is None and leads():
             following += stored_trackers(store.folder, following, reporter.note)
         followers = Followers(reporter, following, splits, store.folder)
         with enough_memory():
@@ -308,20 +319,14 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
 
     >>> load("runs/skills").predict(head="MLEngineer", relation="requiresSkill")  # doctest: +SKIP
     """
-    store = Store.open(Path(folder))
+    store = open_together(Path(folder), device)
     settings, splits, normaliser = store.fixed(model)
     tables, history = store.model(choose_device(device))
     made = model_in(replace(settings, device=choose_device(device)), splits)
-    check_tables(tables, settings, made, splits.train, Path(folder))
-    engine, found = make_scorer(made, tables), fingerprint(Path(folder))
+    check_tables(tables, settings, made, splits.train, Path(folder), rows_of(store, len(splits.train.entities)))
+    engine, found = scorer_of(store, made, tables, len(splits.train.entities)), fingerprint(Path(folder))
     run = Run(settings, splits, normaliser, engine, history, folder=Path(folder), tables=found)
     return replace(run, choice=read_choice(Path(folder)), extended=read_extended(Path(folder)))
-
-
-def make_scorer(model: Model, tables: Mapping[str, torch.Tensor]) -> ReferenceEngine:
-    """An engine that scores with finished tables."""
-    dense = {name: table for name, table in tables.items() if name not in ("entity", "relation")}
-    return ReferenceEngine(model, tables["entity"], tables["relation"], dense=dense)
 
 
 @contextmanager
@@ -374,7 +379,7 @@ def finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, followers: 
 
 
 def _run_of(trainer: Trainer, last: Checkpoint, splits: Splits, normaliser: Normaliser, choice: list[Look]) -> Run:
-    engine = make_scorer(model_in(trainer.settings, splits), last.final())
+    engine = trainer.engine.scorer(model_in(trainer.settings, splits), last.final())
     folder = trainer.store.folder if trainer.store is not None else None
     found = "" if folder is None else fingerprint(folder)
     return Run(trainer.settings, splits, normaliser, engine, last.history, last, folder, choice, tables=found)

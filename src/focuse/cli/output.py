@@ -14,7 +14,9 @@ Json = typer.Option("--json", help="Print one JSON object instead of text.")
 
 
 def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print `data` as JSON or `text` as it is."""
+    """Print `data` as JSON or `text` as it is; of several processes the first does."""
+    if os.environ.get("RANK", "0") != "0" and "WORLD_SIZE" in os.environ:
+        return
     typer.echo(json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False) if as_json else text)
 
 

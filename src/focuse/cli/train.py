@@ -231,7 +231,8 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Same seed, same bits on CPU [default: 0].")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda [default: auto].")] = None,
     engine: Annotated[
-        str | None, typer.Option(help="How steps are computed: auto, reference or fused [default: auto].")
+        str | None,
+        typer.Option(help="How steps are computed: auto, reference, fused or, of torchrun, sharded [default: auto]."),
     ] = None,
     checkpoint_every: Annotated[
         str | None, typer.Option(help="Epochs (10) or seconds (60s) between checkpoints, 0: never [default: 60s].")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from focuse.engines.base import Batch, Corruptions, Hints, OpenOptimiser, TableOptimiser
+from focuse.engines.company import joined
 from focuse.engines.cpu import CpuEngine
 from focuse.engines.gpu import GpuEngine
 from focuse.engines.recorded import RecordedEngine
-from focuse.engines.reference import ReferenceEngine
+from focuse.engines.reference import ReferenceEngine, make_scorer
+from focuse.engines.sharded import SHARDED, ShardedEngine
 from focuse.errors import FocuseError, choose
 from focuse.models import Model
 
@@ -21,15 +23,29 @@ __all__ = [
     "Hints",
     "RecordedEngine",
     "ReferenceEngine",
+    "ShardedEngine",
     "make_engine",
+    "make_scorer",
 ]
 
-ENGINES = ("auto", "reference", "fused")
+ENGINES = ("auto", "reference", "fused", *SHARDED)
 
 
-def make_engine(name: str, model: Model, tables: dict[str, Tensor], optimiser: TableOptimiser) -> ReferenceEngine:
-    """The engine called `name` over `tables`; 'auto' is the fused one for their device where it serves."""
+def make_engine(
+    name: str, model: Model, tables: dict[str, Tensor], optimiser: TableOptimiser, entities: int | None = None
+) -> ReferenceEngine:
+    """The engine called `name` over `tables`; 'auto' is the fused one for their device where it serves.
+
+    A sharded one is given the process's own rows of all `entities`.
+    """
     choose("engine", name, ENGINES)
+    dense = {name: table for name, table in tables.items() if name not in ("entity", "relation")}
+    if name in SHARDED:
+        lacking = ShardedEngine.lacks(model)
+        if lacking:
+            raise FocuseError(f"engine {name!r}: {lacking}; use the engine 'auto'")
+        own = tables["entity"], tables["relation"], optimiser, dense
+        return ShardedEngine(model, *own, joined(), entities or len(tables["entity"]), name)
     device = tables["entity"].device
     fused = CpuEngine if device.type == "cpu" else GpuEngine
     lacking = fused.lacks(model, device, optimiser)
@@ -39,7 +55,6 @@ def make_engine(name: str, model: Model, tables: dict[str, Tensor], optimiser: T
     if name == "reference" or lacking:
         recorded = name == "auto" and device.type == "cuda" and isinstance(optimiser, OpenOptimiser)
         kind = RecordedEngine if recorded else ReferenceEngine
-    dense = {name: table for name, table in tables.items() if name not in ("entity", "relation")}
     engine: ReferenceEngine = kind(model, tables["entity"], tables["relation"], optimiser, dense)
     engine.instead = lacking if name == "auto" and kind is ReferenceEngine else ""
     return engine

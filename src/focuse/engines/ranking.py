@@ -43,6 +43,46 @@ def count_rivals(scores: Tensor, first: Tensor, target: Tensor, start: Tensor, s
     return _by_torch(*asked) if counts is None else counts
 
 
+def count_apart(
+    scores: Tensor,
+    own: Tensor,
+    query: Tensor,
+    target: Tensor,
+    start: Tensor,
+    stop: Tensor,
+    facts: Tensor,
+    first: int,
+    entities: int,
+) -> Tensor:
+    """The same among some entities, `first` and those that follow it: [Q, n] of `entities`, targets [m] -> [m, 4].
+
+    The targets' scores `own` [m] to the queries `query` [m] are given, for they may stand elsewhere.
+
+    >>> score, nobody = torch.tensor([[0.5, 0.9]]), torch.tensor([0])
+    >>> known = nobody, nobody + 1, torch.tensor([3])
+    >>> count_apart(score, torch.tensor([0.5]), torch.tensor([0]), torch.tensor([0]), *known, 2, 4).tolist()
+    [[1, 1, 0, 1]]
+    """
+    higher, same = torch.empty_like(target), torch.empty_like(target)
+    place = target - first
+    itself = ((place >= 0) & (place < scores.shape[1])).long()
+    size = max(len(scores), 1)  # as below
+    for begin in range(0, len(target), size):
+        some = slice(begin, begin + size)
+        rivals, mine = scores[query[some]], own[some, None]
+        higher[some], same[some] = (rivals > mine).sum(1), (rivals == mine).sum(1)
+    same -= itself
+    which, where = spread(start[query], stop[query])
+    place = facts[where] % entities - first
+    inside = (place >= 0) & (place < scores.shape[1])
+    which, place = which[inside], place[inside]
+    found, mine = scores[query[which], place], own[which]
+    known_higher = torch.zeros_like(higher).index_add_(0, which, (found > mine).long())
+    equal = (found == mine) & (place + first != target[which])
+    known_same = torch.zeros_like(same).index_add_(0, which, equal.long())
+    return torch.stack([higher, same, higher - known_higher, same - known_same], dim=1)
+
+
 def spread(start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
     """Ranges written out: [n], [n] -> for each number in them the range it is of [m], and itself [m]."""
     count = stop - start

@@ -59,6 +59,15 @@ class ReferenceEngine:
         return self.tables["entity"].device
 
     @property
+    def entities(self) -> int:
+        """How many there are; an engine of several processes holds but some of their rows."""
+        return len(self.tables["entity"])
+
+    def agreed(self, wish: bool) -> bool:
+        """Whether any process of a training wishes something; here there is one."""
+        return wish
+
+    @property
     def dear(self) -> bool:
         """Whether ranking against every entity takes too long."""
         return self.model.dear
@@ -82,7 +91,8 @@ class ReferenceEngine:
         if self._columns is None and not self.model.encodes:
             return self.tables
         if self._finished is None:
-            entity, relation = self._encoded(self.model, self.tables["entity"], self.tables["relation"])
+            held = self.tables["entity"], self.tables["relation"]
+            entity, relation = self._encoded(self.model, *held, self._held())
             self._finished = {"entity": entity, "relation": relation}
         return self._finished
 
@@ -94,6 +104,10 @@ class ReferenceEngine:
             columns = self._columns if ids is None else F.embedding(ids, self._columns)
             entity = torch.cat([entity, columns], dim=1)
         return model.encode(entity, relation) if model.encodes else (entity, relation)
+
+    def _held(self) -> Tensor | None:
+        """Ids of the entities whose rows it holds, None for all."""
+        return None
 
     def changed(self) -> None:
         """Forget what was computed from tables as they were."""
@@ -180,7 +194,7 @@ class ReferenceEngine:
         """The loss [], what a step minimises [], and the tables that it is made of."""
         if self.optimiser is None:
             raise ValueError("an engine without optimiser cannot train")
-        places = {name: self.place(table) for name, table in self.tables.items() if name not in self.model.kept}
+        places = {name: self.seen(name) for name in self.tables if name not in self.model.kept}
         if self.optimiser.rows_only and (self.model.rowwise or not self.model.encodes):
             places["entity"].restrict(_entities_of(batch, corruptions, hints))
             places["relation"].restrict(_relations_of(batch, hints))
@@ -200,7 +214,7 @@ class ReferenceEngine:
         for group in groups:
             side: Side = "head" if group.side == "head" else "tail"
             negative = _negatives(model, *ends, group, entity, queries)
-            mask = group.counted(len(self.tables["entity"]))
+            mask = group.counted(self.entities)
             parts.append(objective(positive[side], negative, batch.weight, mask, beta).sum())
         if hints is not None:
             parts.append(_inferred(model, entity, relation, hints, groups) * len(batch))
@@ -215,6 +229,10 @@ class ReferenceEngine:
             total = total + penalty(_sizes(model, penalty, parts))
         return loss, total, places
 
+    def seen(self, name: str) -> Place:
+        """A table as a step sees it."""
+        return self.place(self.tables[name])
+
     def descend(self, total: Tensor, places: Mapping[str, Place]) -> None:
         """One step of the optimiser, against the gradient of `total`."""
         if self.optimiser is None:
@@ -223,6 +241,10 @@ class ReferenceEngine:
         self.optimiser.update({name: (place.ids, place.gradient()) for name, place in places.items()})
         self.changed()
 
+    def scorer(self, model: Model, tables: Mapping[str, Tensor]) -> ReferenceEngine:
+        """An engine that scores with these tables, held as this one holds its own."""
+        return make_scorer(model, tables)
+
     def prepare(self, compute: Step) -> Steps:
         """Whole steps (batch, corruptions, `step`) as this engine likes them best; here one after the other."""
 
@@ -230,6 +252,12 @@ class ReferenceEngine:
             return sum(compute(batch, beta, key) for batch, key in zip(rows, keys, strict=True))
 
         return steps
+
+
+def make_scorer(model: Model, tables: Mapping[str, Tensor]) -> ReferenceEngine:
+    """An engine that scores with finished tables."""
+    dense = {name: table for name, table in tables.items() if name not in ("entity", "relation")}
+    return ReferenceEngine(model, tables["entity"], tables["relation"], dense=dense)
 
 
 def _positives(

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,24 @@ class Scorer(Protocol):
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor: ...
 
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor: ...
+
+
+@runtime_checkable
+class RivalScorer(Protocol):
+    """One that counts rivals itself, because no process has all scores of a query."""
+
+    def rivals(
+        self,
+        known: Tensor,
+        relation: Tensor,
+        side: Side,
+        first: Tensor,
+        target: Tensor,
+        start: Tensor,
+        stop: Tensor,
+        facts: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """As `count_rivals`, int64 [n, 4], and the targets' scores [n]."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +121,12 @@ def rank(
         none = np.empty((0, 2), np.int64)
         return Ranking(Rivals(none, none), Rivals(none, none), np.empty(0, np.float32), np.empty(0, np.float32))
     h, r, t = (ids.to(scorer.device) for ids in (head, relation, tail))
-    with _workers(scorer.device) as (threads, mapped):
+    with _workers(scorer) as (threads, mapped):
         if at_once is None:
             in_caches = threads * SCORES_IN_CACHE if scorer.device.type == "cpu" else SCORES_AT_ONCE
             at_once = min(in_caches, SCORES_AT_ONCE)
-        size = max(1, at_once // threads // max(known.entities, 1))
+        held = -(-known.entities // getattr(scorer, "processes", 1))  # scored here, of all entities
+        size = max(1, at_once // threads // max(held, 1))
         sides = [_Side(scorer, h, r, t, "tail", known), _Side(scorer, t, r, h, "head", known)]
         for side in sides:
             side.count(size, mapped)
@@ -150,20 +169,26 @@ class _Side:
     def _block(self, queries: tuple[int, int], places: tuple[int, int]) -> None:
         (begin, end), (left, right) = queries, places
         asked, target, triple = self.query[begin:end], self.target[left:right], self.order[left:right]
-        scores = self.scorer.score_all(asked // self.known.relations, asked % self.known.relations, self.side)
+        question = asked // self.known.relations, asked % self.known.relations, self.side
         facts = self.start[begin:end], self.stop[begin:end], self.known.by_side[self.side]
-        self.counts[triple] = count_rivals(scores, self.first[begin : end + 1] - left, target, *facts)
+        first = self.first[begin : end + 1] - left
+        if isinstance(self.scorer, RivalScorer):
+            self.counts[triple], self.score[triple] = self.scorer.rivals(*question, first, target, *facts)
+            return
+        scores = self.scorer.score_all(*question)
+        self.counts[triple] = count_rivals(scores, first, target, *facts)
         self.score[triple] = scores[self.which[left:right] - begin, target].float()
 
 
 @contextmanager
-def _workers(device: torch.device) -> Iterator[tuple[int, Map]]:
-    """How many threads there are, and a `map` over them; a GPU needs but one.
+def _workers(scorer: Scorer) -> Iterator[tuple[int, Map]]:
+    """How many threads there are, and a `map` over them; a GPU needs but one, and processes talk in one order.
 
     Each takes whole blocks with torch on one thread: torch's own would meet after every operation and, where other
     programs want the cores as well, spend most of their time waiting for each other.
     """
-    threads = torch.get_num_threads() if device.type == "cpu" else 1
+    threads = torch.get_num_threads() if scorer.device.type == "cpu" else 1
+    threads = 1 if isinstance(scorer, RivalScorer) else threads
     if threads == 1:
         yield 1, map
         return

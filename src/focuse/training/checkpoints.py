@@ -180,11 +180,14 @@ class Store:
 
     def extend(self, settings: Settings, checkpoint: Checkpoint | None) -> None:
         """More epochs for a run, finished or not; what it predicts with is then the checkpoint's best."""
-        amend(self.folder, settings)
+        self._amend(settings)
         if checkpoint is not None:
             self.save(checkpoint)
             (self.folder / "calibration.safetensors").unlink(missing_ok=True)  # the tables change from here on
             (self.folder / "model.safetensors").unlink(missing_ok=True)
+
+    def _amend(self, settings: Settings) -> None:
+        amend(self.folder, settings)
 
     # ---- the moving part ------------------------------------------------------------------------------------------
 
@@ -198,7 +201,7 @@ class Store:
         if history.exists():  # its rows are on the disk before a checkpoint speaks of them
             with writing(history):
                 flush(history)
-        write_tensors(self.folder / NEWEST, tensors, progress, keep=self.folder / PREVIOUS)
+        self._write_tensors(self.folder / NEWEST, tensors, progress, keep=self.folder / PREVIOUS)
         self.last_saved = time.monotonic()
 
     def append(self, row: dict[str, Any]) -> None:
@@ -210,14 +213,14 @@ class Store:
     def finish(self, checkpoint: Checkpoint) -> None:
         """The tables to predict with, then the last checkpoint: a run that says it is finished has both."""
         (self.folder / "calibration.safetensors").unlink(missing_ok=True)  # it was of other tables
-        write_tensors(self.folder / MODEL, checkpoint.final(), {})
+        self._write_tensors(self.folder / MODEL, checkpoint.final(), {})
         self.save(checkpoint)
         (self.folder / PREVIOUS).unlink(missing_ok=True)  # its tables are kept twice now
 
     def mend(self, checkpoint: Checkpoint) -> None:
         """Write the tables of a finished run again where somebody has removed them."""
         if not (self.folder / MODEL).exists():
-            write_tensors(self.folder / MODEL, checkpoint.final(), {})
+            self._write_tensors(self.folder / MODEL, checkpoint.final(), {})
 
     def checkpoint(self, device: str = "cpu", note: Callable[[str], None] | None = None) -> Checkpoint | None:
         """The newest checkpoint, None if there is none yet. History is cut back to it.
@@ -237,9 +240,13 @@ class Store:
                 raise DamagedError(f"{error}; go on from the one before it: {again}") from None
             found = self._read_checkpoint(previous, device, self._advice())
             note(f"{error}; going on from the one before it, of epoch {found.progress.epoch}")
-            with writing(newest):
-                previous.replace(newest)
+            self._step_back()
             return found
+
+    def _step_back(self) -> None:
+        """The checkpoint before the newest takes its place."""
+        with writing(self.folder / NEWEST):
+            (self.folder / PREVIOUS).replace(self.folder / NEWEST)
 
     def _advice(self) -> str:
         """What to do where no checkpoint is whole."""
@@ -250,7 +257,7 @@ class Store:
         return "put a copy of it back, or remove it: --resume then begins again, to the same bits"
 
     def _read_checkpoint(self, path: Path, device: str, advice: str) -> Checkpoint:
-        tensors, metadata = read_tensors(path, device, advice)
+        tensors, metadata = self._read_tensors(path, device, advice)
         parts: dict[str, Tables] = {"table": {}, "optimiser": {}, "best": {}, "pool": {}}
         with reading(path, advice):
             progress = Progress(**json.loads(metadata["progress"]))
@@ -288,13 +295,19 @@ class Store:
             advice = (
                 "remove it, the checkpoint has the same tables" if have else "put a copy of it back, or train again"
             )
-            return read_tensors(path, device, advice)[0], self.history()
+            return self._read_tensors(path, device, advice)[0], self.history()
         checkpoint = self.checkpoint(device)
         if checkpoint is None:
             raise FocuseError(
                 f"{self.folder}: nothing trained yet; continue with 'focuse train --resume {self.folder}'"
             )
         return checkpoint.final(), checkpoint.history
+
+    def _read_tensors(self, path: Path, device: str, advice: str = "") -> tuple[Tables, dict[str, str]]:
+        return read_tensors(path, device, advice)
+
+    def _write_tensors(self, path: Path, tensors: Tables, metadata: dict[str, str], keep: Path | None = None) -> None:
+        write_tensors(path, tensors, metadata, keep)
 
 
 def read_history(data: bytes, required: bool) -> list[dict[str, Any]]:

@@ -39,6 +39,7 @@ from focuse.training.progress import Reporter
 from focuse.training.regularisers import make_regulariser
 from focuse.training.semisupervised import Pool, make_schedule
 from focuse.training.settings import SQUARED_ERROR, Settings, checkpoint_interval
+from focuse.training.shards import alike, home_of, normal_rows, own_rows
 from focuse.training.starting import started
 from focuse.training.stopping import Best, Judge, RankJudge, confidence_judge, make_judge
 
@@ -71,11 +72,12 @@ class Trainer:
         entities = len(train.entities)
         model = model_in(settings, splits)
         tables = checkpoint.tables if checkpoint else self._first_tables(model, splits)
-        tables = {name: table.to(settings.device) for name, table in tables.items()}
+        tables = {name: table.to(home_of(settings, name)) for name, table in tables.items()}
         optimiser = make_optimiser(settings.optimizer, tables, settings.learning_rate)
         if checkpoint:
-            optimiser.load({name: value.to(settings.device) for name, value in checkpoint.optimiser.items()})
-        self.engine = make_engine(settings.engine, model, tables, optimiser)
+            moments = checkpoint.optimiser.items()
+            optimiser.load({name: value.to(home_of(settings, name.partition(".")[0])) for name, value in moments})
+        self.engine = make_engine(settings.engine, model, tables, optimiser, entities)
         known = known_facts([train], settings.device) if settings.filter_negatives else None
         facts = self.data.first(len(train))
         chances = make_chances(settings.corrupt, settings.coin, facts, entities, len(train.relations))
@@ -105,10 +107,12 @@ class Trainer:
     def _first_tables(self, model: Model, splits: Splits) -> dict[str, torch.Tensor]:
         """By chance, or from the run that the settings start with."""
         settings, train = self.settings, splits.train
-        chance = initial_tables(settings, model, len(train.entities), len(train.relations))
-        return (
-            chance if settings.start is None else started(chance, settings.start, splits, model_in, self.reporter.note)
-        )
+        sizes = len(train.entities), len(train.relations)
+        if settings.start is None:
+            return initial_tables(settings, model, *sizes, own_rows(settings, sizes[0]))
+        chance = initial_tables(settings, model, *sizes)
+        tables = started(chance, settings.start, splits, model_in, self.reporter.note)
+        return tables | {"entity": tables["entity"][own_rows(settings, sizes[0])]}
 
     def _make_judge(self, splits: Splits, normaliser: Normaliser) -> Judge | None:
         settings = self.settings
@@ -125,7 +129,7 @@ class Trainer:
         """Train to the end; the last checkpoint, its `final` tables are the ones to use."""
         if self.engine.instead:
             self.reporter.note(f"torch takes the steps; there is a quicker engine, but {self.engine.instead}")
-        sample = sample_size(self.engine, None, len(self.engine.tables["entity"]))
+        sample = sample_size(self.engine, None, self.engine.entities)
         if sample is not None and isinstance(self.judge, RankJudge):
             self.reporter.note(f"validation ranks against {sample:,} sampled entities a side, not all")
         if self.pool is not None and not self.pool.schedule.share_at(self.settings.epochs):
@@ -145,7 +149,8 @@ class Trainer:
 
     def _finish(self) -> Checkpoint:
         checkpoint = self.checkpoint()
-        if not all(bool(torch.isfinite(table).all()) for table in checkpoint.final().values()):
+        finite = all(bool(torch.isfinite(table).all()) for table in checkpoint.final().values())
+        if self.engine.agreed(not finite):
             raise FocuseError("training diverged in its last step; lower the learning rate (--lr)")
         if self.store is not None:
             self.store.finish(checkpoint)
@@ -167,7 +172,7 @@ class Trainer:
             self.loss = self.loss + self._steps(rows, beta)
             at.batch += len(rows)
             self.reporter.step(at.epoch, at.batch / len(parts))
-            if interrupted.is_set() or time.monotonic() > self.deadline:
+            if self.engine.agreed(interrupted.is_set() or time.monotonic() > self.deadline):
                 self._stop_here()
             if at.batch < len(parts):
                 self._save_if_due(epoch_ends=False)
@@ -186,14 +191,19 @@ class Trainer:
 
     def _tell(self, row: dict[str, Any]) -> None:
         """Whoever follows may wish to end here; if one of them fails, nothing that was learnt is lost."""
+        failed: FocuseError | None = None
+        wish: str | None = None
         try:
             wish = self.reporter.epoch(row)
-        except FocuseError:
+        except FocuseError as error:
+            failed = error
+        if self.engine.agreed(failed is not None):
             if self.store is not None:
                 save = self.store.finish if self.progress.finished else self.store.save
                 save(self.checkpoint())
-            raise
-        self.progress.finished = self.progress.finished or wish or ""
+            raise failed or FocuseError("another process has failed; it says why")
+        wished = self.engine.agreed(bool(wish))
+        self.progress.finished = self.progress.finished or wish or ("stopped by another process" if wished else "")
 
     def _order(self, epoch: int) -> torch.Tensor:
         """The epoch's rows, shuffled; the last answer is kept."""
@@ -274,7 +284,7 @@ class Trainer:
         epochs, seconds = checkpoint_interval(self.settings.checkpoint_every)
         by_epoch = epochs and epoch_ends and self.progress.epoch % epochs == 0
         by_clock = seconds and time.monotonic() - self.store.last_saved >= seconds
-        if by_epoch or by_clock:
+        if by_epoch or (seconds and self.engine.agreed(bool(by_clock))):
             self.store.save(self.checkpoint())
 
     def _stop_here(self) -> None:
@@ -339,8 +349,13 @@ def model_in(settings: Settings, splits: Splits) -> Model:
     return model.with_context(context_of(model, splits, settings.device)) if model.wants else model
 
 
-def initial_tables(settings: Settings, model: Model, entities: int, relations: int) -> dict[str, torch.Tensor]:
-    """Normal, of the settings' or the model's deviation, else Xavier's √(2 / (rows + width)) as in the paper's code."""
+def initial_tables(
+    settings: Settings, model: Model, entities: int, relations: int, rows: slice = slice(None)
+) -> dict[str, torch.Tensor]:
+    """Normal, of the settings' or the model's deviation, else Xavier's √(2 / (rows + width)) as in the paper's code.
+
+    Of the entities only `rows` are kept, and no more held unless the model looks at all of them.
+    """
     random = generator(settings.seed, 0, INITIAL)
     shapes = {
         "entity": (entities, model.entity_width(settings.dim)),
@@ -349,6 +364,8 @@ def initial_tables(settings: Settings, model: Model, entities: int, relations: i
     tables = {}
     for name, shape in shapes.items():
         xavier = (2.0 / sum(shape)) ** 0.5
-        values = torch.randn(shape, generator=random) * (settings.spread or model.spread or xavier)
-        tables[name] = model.table_start(name, values)
+        some = name == "entity" and alike(model)
+        values = normal_rows(shape, random, rows if some else slice(None)) * (settings.spread or model.spread or xavier)
+        made = model.table_start(name, values)
+        tables[name] = made[rows].clone() if name == "entity" and not some and rows != slice(None) else made
     return tables | model.dense_start(settings.dim, random)

@@ -106,12 +106,12 @@ class Pool:
         head, relation, tail = (self.columns[name][rows].long() for name in COLUMNS[:3])
         samples = Batch(head, relation, tail, self.columns["weight"][rows])
         pairs = ((getattr(batch, name), getattr(samples, name)) for name in COLUMNS)
-        entities = len(engine.tables["entity"])
+        entities = engine.entities
         return Batch(*map(torch.cat, pairs)), [_with(group, samples, len(batch), entities) for group in corruptions]
 
     def _add(self, batch: Batch, key: int, engine: ReferenceEngine) -> None:
         """One corruption a positive, with the model's confidence in it as it is now."""
-        both = draw(key, (len(batch),), 2 * len(engine.tables["entity"]), batch.head.device)
+        both = draw(key, (len(batch),), 2 * engine.entities, batch.head.device)
         other, tails = both >> 1, (both & 1).bool()
         head, tail = torch.where(tails, batch.head, other), torch.where(tails, other, batch.tail)
         found = engine.model.confidence(engine.score(head, batch.relation, tail))

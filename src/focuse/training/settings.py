@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any
 
 from focuse.engines import ENGINES
+from focuse.engines.sharded import SHARDED
 from focuse.errors import FocuseError, choose, nearest
 from focuse.focus import NONLINEARITIES, Focus, Label, default_nonlinearity, make_nonlinearity
 from focuse.graph.graph import DUPLICATE_POLICIES, Graph
@@ -128,6 +129,7 @@ class Settings:
         choose("reduction", self.reduction, REDUCTIONS)
         choose("optimizer", self.optimizer, OPTIMISERS)
         choose("engine", self.engine, ENGINES)
+        self._check_engine()
         choose("policy for repeated triples", self.duplicates, DUPLICATE_POLICIES)
         if ":" in self.nonlinearity:
             make_nonlinearity(self.nonlinearity)
@@ -173,6 +175,13 @@ class Settings:
         self._check_focus()
         Focus(decay=self.decay or 0, floor=self.beta_floor, fixed=self.beta)
         checkpoint_interval(self.checkpoint_every)
+
+    def _check_engine(self) -> None:
+        """Tables in pieces know no step that touches every row."""
+        if self.engine in SHARDED and not self.rows_only:
+            raise FocuseError(f"engine {self.engine!r} moves the batch's rows only; use the optimizer 'row-adagrad'")
+        if self.engine in SHARDED and self.sampling == "all":
+            raise FocuseError(f"engine {self.engine!r} cannot compare with every entity; use the sampling 'shared'")
 
     def _check_focus(self) -> None:
         """A label has its own loss and its own dial."""

@@ -13,11 +13,13 @@ from focuse.training.checkpoints import Tables
 from focuse.training.settings import Settings
 
 
-def check_tables(tables: Tables, settings: Settings, model: Model, train: Graph, folder: Path) -> None:
-    """Tables must fit the settings and the names of their run."""
+def check_tables(
+    tables: Tables, settings: Settings, model: Model, train: Graph, folder: Path, rows: slice = slice(None)
+) -> None:
+    """Tables must fit the settings and the names of their run; of the entities, `rows` are there."""
     dense = model.dense_start(settings.dim, torch.Generator())
     expected = {
-        "entity": (len(train.entities), model.entity_width(settings.dim)),
+        "entity": (len(range(len(train.entities))[rows]), model.entity_width(settings.dim)),
         "relation": (len(train.relations), model.relation_width(settings.dim)),
         **{name: tuple(value.shape) for name, value in dense.items()},
     }

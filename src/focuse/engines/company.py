@@ -1,0 +1,137 @@
+"""Several processes that train together, as torchrun starts them, and what they say to each other."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from focuse.errors import FocuseError
+
+START = "torchrun --nproc-per-node 2 -m focuse train GRAPH --out RUN --engine sharded"
+
+
+class Company:
+    """All processes of a training: this one is number `rank` of `count`, and its tensors are on `device`.
+
+    Every method is for all of them: each process calls it, in the same order.
+    """
+
+    def __init__(self, rank: int, count: int, device: torch.device) -> None:
+        self.rank, self.count, self.device = rank, count, device
+
+    @property
+    def leads(self) -> bool:
+        """Whether this one reports and writes."""
+        return self.rank == 0
+
+    def part(self, size: int) -> slice:
+        """This process's share of `size` things; the first has one if anyone has.
+
+        >>> [Company(rank, 3, torch.device("cpu")).part(7) for rank in range(3)]
+        [slice(0, 3, None), slice(3, 6, None), slice(6, 7, None)]
+        """
+        return part(size, self.rank, self.count)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum of everyone's `values`, in place; the same bits everywhere."""
+        if self.count > 1:
+            dist.all_reduce(values)
+        return values
+
+    def agreed(self, wish: bool) -> bool:
+        """Whether anyone wishes it."""
+        if self.count == 1:
+            return wish
+        found = torch.tensor([float(wish)], device=self.device)
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+        return bool(found.item())
+
+    def told(self, value: Any) -> Any:
+        """What the first process says."""
+        if self.count == 1:
+            return value
+        said = [value]
+        dist.broadcast_object_list(said, 0)
+        return said[0]
+
+    def swap(self, values: Tensor, send: list[int], receive: list[int]) -> Tensor:
+        """Rows to everyone and from everyone: [Σ send, ...] in the order of processes -> [Σ receive, ...]."""
+        if self.count == 1:
+            return values
+        found = values.new_empty(sum(receive), *values.shape[1:])
+        dist.all_to_all_single(found, values.contiguous(), receive, send)
+        return found
+
+    def gathered(self, values: Tensor, size: int) -> Tensor:
+        """Everyone's part of `size` rows put together: [part, ...] -> [size, ...]."""
+        if self.count == 1:
+            return values
+        room = part(size, 0, self.count).stop
+        mine = values.new_zeros(room, *values.shape[1:])
+        mine[: len(values)] = values
+        found = values.new_empty(room * self.count, *values.shape[1:])
+        dist.all_gather_into_tensor(found, mine)
+        return found[:size]
+
+    def wait(self) -> None:
+        """Until all have come this far."""
+        self.agreed(False)
+
+
+def part(size: int, rank: int, count: int) -> slice:
+    """The share of `size` things that is number `rank` of `count`; TorchRec cuts tables in the same way."""
+    length = -(-size // count)
+    return slice(min(size, rank * length), min(size, (rank + 1) * length))
+
+
+_joined: list[Company] = []
+
+
+def started(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether torchrun has started this process."""
+    return "RANK" in environment and "WORLD_SIZE" in environment and "MASTER_ADDR" in environment
+
+
+def leads(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process is the one that speaks: the first of several, or one by itself."""
+    return not started(environment) or environment["RANK"] == "0"
+
+
+def several(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether torchrun has started more than one process."""
+    return started(environment) and int(environment["WORLD_SIZE"]) > 1
+
+
+def join(device: str) -> Company:
+    """The company that torchrun has started, met at its place; 'cuda' is this process's own GPU from then on."""
+    if not started():
+        raise FocuseError(f"engine 'sharded' is for processes that torchrun starts: {START}")
+    if not _joined:
+        cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+        if cuda:
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+        atexit.register(leave)
+        where = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+        _joined.append(Company(dist.get_rank(), dist.get_world_size(), where))
+    return _joined[0]
+
+
+def joined() -> Company:
+    """The company that this process is in."""
+    if not _joined:
+        raise FocuseError(f"engine 'sharded' is for processes that torchrun starts: {START}")
+    return _joined[0]
+
+
+def leave() -> None:
+    """Part from it."""
+    if _joined:
+        _joined.clear()
+        dist.destroy_process_group()
