@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+LONGEST, LAST = 2_000, 400  # letters of a message, and of its end where it is longer
+
 
 class FocuseError(Exception):
     """Something the user can mend: one line that says where, what is wrong and what to do.
@@ -13,8 +15,10 @@ class FocuseError(Exception):
     """
 
     def __str__(self) -> str:
-        """One line, also where a file or a name that it quotes holds a line end."""
-        return " ".join(super().__str__().splitlines())
+        """One line that a terminal can show, also where a name that it quotes holds line ends or codes."""
+        text = printable(" ".join(super().__str__().splitlines()))
+        # A file chooses what a message quotes of it, not how long the message is; what to do stands at the end.
+        return text if len(text) <= LONGEST else f"{text[: LONGEST - LAST]} … {text[-LAST:]}"
 
 
 def printable(name: str) -> str:

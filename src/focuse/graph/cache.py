@@ -235,12 +235,30 @@ def load(kept: Path, check: bool = True) -> Graph | None:
         return None
     with suppress(OSError):  # says when it was last used; the time of the last change stays (see _stamp)
         os.utime(kept, ns=(time.time_ns(), kept.stat().st_mtime_ns))
+    try:
+        graph = _graph(arrays, weighted)
+        if check:
+            _check(graph)
+    except (FocuseError, ValueError, IndexError, pa.ArrowException):  # a checksum can be right of what makes no sense
+        return None
+    return graph
+
+
+def _graph(arrays: Sequence[Array], weighted: bool) -> Graph:
     weight, head, relation, tail, *names, values, ends, letters, note_ends, note_letters = arrays
     entities, relations = _vocabulary(*names[:2]), _vocabulary(*names[2:])
     headings = tuple(_vocabulary(ends, letters)) if len(ends) else ()
-    columns = Columns(headings, values.reshape(-1, len(headings))) if headings else None
+    columns = Columns(headings, values.reshape(len(weight), len(headings))) if headings else None
     notes = tuple(_vocabulary(note_ends, note_letters)) if len(note_ends) else ()
     return Graph(head, relation, tail, weight, entities, relations, weighted=weighted, columns=columns, notes=notes)
+
+
+def _check(graph: Graph) -> None:
+    """Raise where names are no text, or an id is that of none."""
+    for names, ids in ((graph.entities, (graph.head, graph.tail)), (graph.relations, (graph.relation,))):
+        names.column.validate(full=True)
+        if any(len(each) and not 0 <= each.min() <= each.max() < len(names) for each in ids):
+            raise ValueError("an id that is none")
 
 
 def _layout(lengths: Sequence[int]) -> tuple[list[tuple[Any, int, int]], int]:
@@ -282,6 +300,8 @@ def _arrays(names: Vocabulary) -> tuple[Array, Array]:
 
 
 def _vocabulary(ends: Array, letters: Array) -> Vocabulary:
+    if not len(ends) or ends[0] or ends[-1] != len(letters) or (ends[1:] < ends[:-1]).any():
+        raise ValueError("names that overlap")  # else they would be read from outside of the file
     return Vocabulary(pa.StringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends), pa.py_buffer(letters)))
 
 

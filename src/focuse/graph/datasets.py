@@ -18,7 +18,8 @@ from focuse.graph import fetching
 from focuse.graph.cache import cache_folder as cache_folder
 from focuse.graph.fetching import Progress, Say
 from focuse.graph.graph import Graph
-from focuse.graph.reading import open_bytes, read
+from focuse.graph.opening import open_bytes
+from focuse.graph.reading import read
 from focuse.graph.unpacking import Archive, install
 
 PARTS = ("train", "valid", "test")

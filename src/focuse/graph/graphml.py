@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from focuse.errors import FocuseError, nearest
 from focuse.graph.columns import ALL_MISSING, Columns
 from focuse.graph.graph import Graph, from_columns
 from focuse.graph.layout import HEADINGS
+from focuse.graph.markup import check_entities
 from focuse.graph.rdf_writing import text_of
 from focuse.graph.tables import names_in, numbers_in
 
@@ -72,19 +73,28 @@ def is_graphml(path: Path) -> bool:
     return re.search(r"\.graphml(\.gz|\.zst)?$", path.name, re.IGNORECASE) is not None
 
 
-def read_graphml(path: Path, stream: Any, weights: Sequence[str | int] | None, missing: float | str | None) -> Graph:
+def read_graphml(
+    path: Path,
+    stream: Any,
+    weights: Sequence[str | int] | None,
+    missing: float | str | None,
+    opened: Callable[[Path], Any] | None = None,
+) -> Graph:
     """The graph in a GraphML file. An edge's relation is its data `relation`, `label` or `type`, else 'related'.
 
     Its weights are those named, else the data called weight (score, confidence, …) and all of type double or float.
+    What it declares is looked at first, where `opened` opens it once more.
     """
     where = str(path)
     found = _Edges(where, weights)
     try:
+        if opened is not None:
+            check_entities(path, opened)
         found.read(stream)
     except ElementTree.ParseError as error:
         line, _ = error.position
         raise FocuseError(f"{where}, line {line}: not XML: {str(error).partition(': line')[0]}") from None
-    except (pa.ArrowException, OSError, EOFError) as error:
+    except (pa.ArrowException, OSError, EOFError, LookupError, ValueError) as error:  # also of unknown encodings
         raise FocuseError(f"{where}: {' '.join(str(error).split())[:200]}") from None
     return found.graph(missing)
 

@@ -20,7 +20,8 @@ from safetensors.numpy import save_file
 from focuse.errors import FocuseError, did_you_mean
 from focuse.graph.graph import join
 from focuse.graph.layout import Layout, find_columns, first_row, is_number
-from focuse.graph.reading import explain, first_lines, look_at, parquet_table, parse_text, to_arrow
+from focuse.graph.opening import parquet_table
+from focuse.graph.reading import explain, first_lines, look_at, parse_text, to_arrow
 from focuse.graph.tables import names_in, numbers_in, own_columns, to_column
 from focuse.graph.vocabulary import Vocabulary
 

@@ -24,6 +24,7 @@ from focuse.errors import FocuseError
 from focuse.graph.annotations import Options, Rows, to_graph
 from focuse.graph.graph import Graph, Ids, unified
 from focuse.graph.iris import RDF, XSD
+from focuse.graph.markup import check_entities
 
 SUFFIXES = {
     ".nt": "N_TRIPLES",
@@ -45,7 +46,6 @@ NUMBERS = frozenset(XSD + kind for kind in ["decimal", "double", "float", *SIGNE
 PARTS = {f"{RDF}subject": 0, f"{RDF}predicate": 1, f"{RDF}object": 2}
 REIFIES, TYPE, STATEMENT = f"{RDF}reifies", f"{RDF}type", f"{RDF}Statement"
 SPECIAL = frozenset([*PARTS, TYPE])
-ENTITY = 1_000  # letters that an XML entity may stand for; those of ontologies are beginnings of IRIs
 CHUNK = 1 << 14  # statements whose names are Python objects at a time
 
 
@@ -195,7 +195,7 @@ def _parsed(path: Path, kind: str, options: Options, opened: Callable[[Path], An
     pyoxigraph = load_pyoxigraph()
     found = Statements(options, Kinds(pyoxigraph.NamedNode, pyoxigraph.BlankNode, pyoxigraph.Literal))
     if kind == "RDF_XML":
-        _check_entities(path, opened)
+        check_entities(path, opened)
     with opened(path) as stream:
         bom = stream.read(3) == b"\xef\xbb\xbf"
     with opened(path) as stream:
@@ -205,27 +205,6 @@ def _parsed(path: Path, kind: str, options: Options, opened: Callable[[Path], An
         while found.take(islice(parser, CHUNK)):
             pass
     return found
-
-
-def _check_entities(path: Path, opened: Callable[[Path], Any]) -> None:
-    """Raise for entities of entities and long ones: the parser would blow a small file up until memory ends."""
-    begun: list[str] = []
-
-    def declared(name: str, parameter: bool, value: str | None, *_: object) -> None:
-        if value is not None and (len(value) > ENTITY or "&" in value or parameter):
-            raise FocuseError(f"{path}: the XML entity {name!r} stands for too much; write out what it stands for")
-
-    parser = expat.ParserCreate()
-    parser.EntityDeclHandler = declared
-    parser.StartElementHandler = lambda name, _: begun.append(name)
-    with opened(path) as stream:
-        while not begun and (data := stream.read(CHUNK)):
-            try:
-                parser.Parse(data)
-            except expat.ExpatError as error:
-                if not begun:
-                    told = f"not XML: {expat.ErrorString(error.code)}"
-                    raise FocuseError(f"{path}, line {error.lineno}: {told}") from None
 
 
 def _fault(error: SyntaxError, path: Path, kind: str, opened: Callable[[Path], Any]) -> FocuseError:
@@ -248,6 +227,8 @@ def _xml_fault(path: Path, words: str, opened: Callable[[Path], Any]) -> tuple[i
             parser.ParseFile(stream)
     except expat.ExpatError as error:
         return error.lineno, f"not XML: {expat.ErrorString(error.code)}"
+    except (LookupError, ValueError) as error:  # encodings that there are not
+        return None, f"not XML: {error}"
     return None, words
 
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
-import pyarrow.parquet as pq
 
 from focuse.errors import FocuseError, nearest
 from focuse.graph.annotations import Options
@@ -24,6 +23,7 @@ from focuse.graph.graph import Graph, from_columns, join
 from focuse.graph.graphml import is_graphml, read_graphml
 from focuse.graph.iris import BASE
 from focuse.graph.layout import Layout, detect
+from focuse.graph.opening import MAGIC, open_bytes, parquet_table
 from focuse.graph.rdf import rdf_kind, read_rdf
 from focuse.graph.sql import data_base, is_sql, read_sql
 from focuse.graph.tables import from_networkx, from_table, to_column
@@ -34,7 +34,6 @@ SAMPLE_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 24
 CACHED_BYTES = 1 << 20  # smaller text is read sooner than it is worth the room; packed a quarter of it
 Chosen = tuple[Any, Any]  # the user's columns and weights
-MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 def read(
@@ -116,7 +115,7 @@ def _linked_data(
     def fresh() -> Graph:
         if graphml:
             with open_bytes(path) as stream:
-                return read_graphml(path, stream, weights, missing)
+                return read_graphml(path, stream, weights, missing, open_bytes)
         return read_rdf(path, options, open_bytes)
 
     return _kept(path, ("graphml" if graphml else rdf, options), fresh, size, packed) if cache else fresh()
@@ -165,14 +164,6 @@ def look_at(path: Path) -> tuple[bool, bool, int]:
 def _read_parquet(path: Path, chosen: Chosen) -> Graph:
     columns, weights = chosen
     return from_table(parquet_table(path), columns, str(path), weights)
-
-
-def parquet_table(path: Path) -> pa.Table:
-    """What a Parquet file holds."""
-    try:
-        return pq.read_table(path)
-    except (pa.ArrowException, OSError) as error:
-        raise FocuseError(f"{path}: not a readable Parquet file: {_one_line(error)}") from None
 
 
 def _read_text(path: Path, chosen: Chosen, delimiter: str | None, header: bool | None) -> Graph:
@@ -229,14 +220,6 @@ def _parse(path: Path, layout: Layout) -> pa.Table:
                 strings_can_be_null=False,
             ),
         )
-
-
-def open_bytes(path: Path) -> Any:
-    """The decompressed bytes of a file; the compression is told by its first bytes, not by its name."""
-    with path.open("rb") as file:
-        start = file.read(4)
-    kind = next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
-    return pa.input_stream(str(path), compression=kind)
 
 
 def first_lines(path: Path) -> str:

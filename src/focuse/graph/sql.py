@@ -203,7 +203,7 @@ def _sqlite(source: Source, query: str) -> Iterator[pa.Table]:
             headings = _headings(cursor.description, source)
             while rows := cursor.fetchmany(BATCH_ROWS):
                 yield _table(rows, headings, source.shown)
-    except (sqlite3.Error, sqlite3.Warning) as error:
+    except (sqlite3.Error, sqlite3.Warning, UnicodeError) as error:  # what a damaged file says need not be text
         wrong = any(words in str(error) for words in ("syntax error", "no such", "incomplete input", "misuse"))
         raise source.fault(error, wrong) from None
 

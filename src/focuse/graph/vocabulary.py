@@ -99,7 +99,12 @@ class Vocabulary:
 
     @classmethod
     def read(cls, path: Path) -> Vocabulary:
-        return cls(pq.read_table(path)["name"].combine_chunks())
+        """What `write` wrote; raises ValueError for what are no names."""
+        column = pq.read_table(path)["name"].combine_chunks()
+        if not pa.types.is_string(column.type) or column.null_count:
+            raise ValueError(f"names are {column.type}, some of them missing")
+        column.validate(full=True)  # that they are UTF-8, too
+        return cls(column)
 
 
 def _article(kind: str) -> str:

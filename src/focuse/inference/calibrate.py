@@ -239,7 +239,7 @@ class Calibration:
             facts.check(relations)
             doubting.check(relations)
             layout = int(about.get("layout", 1))
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError, FocuseError) as error:
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError, FocuseError) as error:
             raise FocuseError(f"{path}: damaged file ({error}); remove it, it is made anew") from None
         return cls(method, facts, doubting, layout)
 

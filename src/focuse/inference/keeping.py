@@ -150,7 +150,7 @@ def _read(path: Path, tables: str) -> tuple[Arrays, dict[str, Any]] | None:
             if about["tables"] != tables:
                 return None
             return {key: file.get_tensor(key) for key in file.keys()}, about  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise _damaged(path, error) from None
 
 

@@ -154,6 +154,26 @@ def imported(name: str, what: str = "model", base: type = Model) -> object:
     return place
 
 
+def check_place(name: str, folder: Path) -> None:
+    """Raise where a run names a class in a module of Python itself, or in one that lies in the run's own folder.
+
+    Importing a module runs it. A run may say which of the user's models it needs, and bring no code along.
+    """
+    module, colon, _ = name.partition(":")
+    parts = module.split(".")
+    if not colon or name in _HANDED:
+        return
+    if parts[0] in sys.stdlib_module_names:
+        raise FocuseError(f"model {name!r}: {parts[0]} is a part of Python and holds no models")
+    run = folder.resolve()
+    for start in (*sys.path, os.getcwd()):
+        for depth in range(1, len(parts) + 1):
+            place = Path(start or os.curdir, *parts[:depth])
+            found = [place.resolve(), place.with_suffix(".py").resolve()]
+            if any(path.exists() and path.is_relative_to(run) for path in found):
+                raise FocuseError(f"model {name!r}: its module lies in the run's own folder; runs bring no code along")
+
+
 def _module(module: str, what: str) -> ModuleType:
     if not all(part.isidentifier() for part in module.split(".")):
         raise FocuseError(f"{what}: write it like package.module:Class")

@@ -117,6 +117,7 @@ def with_model(config: Mapping[str, Any], model: object, folder: Path) -> dict[s
     if model is None:
         check_trust(stored, folder / "run.toml", hand_over)
     try:
+        registry.check_place(name, folder)
         kind_of(name)
     except FocuseError as error:
         advice = f"or {hand_over}"
@@ -150,6 +151,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         line = re.match(r"line (\d+)", place)
         where = f"line {line[1]}" if line else "at its end"
         raise FocuseError(f"{path}, {where}: {fault}; write settings like: lr = 0.001") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets in brackets in …
+        raise FocuseError(f"{path}: not TOML that can be read ({error}); write settings like: lr = 0.001") from None
 
 
 def assignments(option: str, texts: Sequence[str]) -> dict[str, str]:

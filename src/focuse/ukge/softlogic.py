@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from focuse.errors import FocuseError
 from focuse.graph import Aligned, Graph, read
-from focuse.graph.reading import open_bytes
+from focuse.graph.opening import open_bytes
 
 DELIMITERS = "\t,;| "
 

@@ -196,5 +196,5 @@ def _values(name: str, text: str) -> list[Any]:
         return [value_of(name, part.strip()) for part in text.split(",") if part.strip()]
     try:
         return list(tomllib.loads(f"values = {text}")["values"])
-    except (tomllib.TOMLDecodeError, TypeError):
+    except (ValueError, TypeError, RecursionError):  # a TOMLDecodeError is a ValueError
         raise FocuseError(f'--search {name}={text}: not a TOML list; write it like ["nll", "margin:2"]') from None

@@ -18,7 +18,8 @@ import pyarrow.csv as arrow_csv
 from focuse.errors import FocuseError
 from focuse.graph.graph import Graph
 from focuse.graph.layout import HEADINGS, first_row, quoting
-from focuse.graph.reading import first_lines, look_at, open_bytes, parquet_table, to_arrow
+from focuse.graph.opening import open_bytes, parquet_table
+from focuse.graph.reading import first_lines, look_at, to_arrow
 from focuse.graph.vocabulary import Vocabulary
 from focuse.inference.discovery.scope import Ids
 
@@ -54,7 +55,7 @@ class Source:
         if self.path is None:
             return f"{self.where}, row {row + 1}"
         with open_bytes(self.path) as stream:
-            text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+            text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
             for _ in range(self.skip):
                 text.readline()
             lines = csv.reader(text, delimiter=self.delimiter, quoting=quoting(self.delimiter))

@@ -136,7 +136,7 @@ def read_places(folder: Path) -> dict[str, dict[str, str]]:
     path = folder / FILE
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FocuseError(f"{path}: damaged file: {error}; delete it to track the run anew") from None
     return {kind: about for kind, about in found.items() if isinstance(about, dict)}
 

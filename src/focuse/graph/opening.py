@@ -1,0 +1,126 @@
+"""Opening files from elsewhere: what is packed is unpacked within bounds, so that a small file cannot fill memory."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from focuse.errors import FocuseError
+
+MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+# Text of graphs packs 5 to 30 times; what packs better than this, and is large, is no graph.
+TIMES, ALWAYS = 200, 1 << 26  # the factor, and the bytes that any file may have
+VARIABLE = "FOCUSE_UNPACKED"
+BLOCK = 1 << 20
+
+
+def most_unpacked(packed: int) -> float:
+    """The bytes that a file of `packed` bytes may become; FOCUSE_UNPACKED sets them in gigabytes, or 'off'."""
+    given = os.environ.get(VARIABLE, "").strip().lower()
+    if not given:
+        return max(ALWAYS, TIMES * packed)
+    try:
+        most = float("inf") if given in ("off", "no", "false") else float(given) * 1e9
+    except ValueError:
+        most = -1.0
+    if not most > 0:
+        raise FocuseError(f"{VARIABLE} is {given!r}; set it to off or to the gigabytes that a file may have unpacked")
+    return most
+
+
+def too_large(path: Path, packed: int, most: float) -> FocuseError:
+    return FocuseError(
+        f"{path}: {packed:,} bytes unpack to more than {most / 1e9:.3g} GB, which no graph does; if it is right, set "
+        f"{VARIABLE} to the gigabytes that it has unpacked, or to off"
+    )
+
+
+class Bounded(io.RawIOBase):
+    """A stream that ends in an error where more than `most` bytes come out of it."""
+
+    def __init__(self, stream: Any, path: Path, packed: int, most: float) -> None:
+        self.stream, self.path, self.packed, self.most = stream, path, packed, most
+        self.seen = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or size < 0:
+            return self.readall()
+        data: bytes = self.stream.read(size)
+        self.seen += len(data)
+        if self.seen > self.most:
+            raise too_large(self.path, self.packed, self.most)
+        return data
+
+    def readall(self) -> bytes:
+        parts = []
+        while data := self.read(BLOCK):
+            parts.append(data)
+        return b"".join(parts)
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+
+def open_bytes(path: Path) -> Any:
+    """The decompressed bytes of a file; the compression is told by its first bytes, not by its name."""
+    with path.open("rb") as file:
+        start = file.read(4)
+        packed = os.fstat(file.fileno()).st_size
+    kind = next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
+    stream = pa.input_stream(str(path), compression=kind)
+    return stream if kind is None else Bounded(stream, path, packed, most_unpacked(packed))
+
+
+def parquet_table(path: Path) -> pa.Table:
+    """What a Parquet file holds: checked to be text where it says so, and not to be a bomb."""
+    try:
+        with pq.ParquetFile(path) as file:
+            packed = path.stat().st_size
+            most = most_unpacked(packed)
+            about = file.metadata
+            stated = sum(about.row_group(place).total_byte_size for place in range(about.num_row_groups))
+            if stated > most or about.num_rows > most:
+                raise too_large(path, packed, most)
+            schema = file.schema_arrow
+        # Names stay in dictionaries: a long one that stands in every row is small in the file, and huge as text.
+        texts = [field.name for field in schema if _is_text(field.type)]
+        table = pq.read_table(path, read_dictionary=texts)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise FocuseError(f"{path}: not a readable Parquet file: {' '.join(str(error).split())[:200]}") from None
+    if sum(map(_expanded, table.columns)) > most:
+        raise too_large(path, packed, most)
+    return table
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _expanded(column: pa.ChunkedArray) -> int:
+    """Bytes of a column whose dictionaries are written out."""
+    if not pa.types.is_dictionary(column.type):
+        return int(column.nbytes)
+    total = 0
+    for chunk in column.chunks:
+        if _is_text(chunk.dictionary.type):
+            lengths = pc.fill_null(pc.binary_length(chunk.dictionary), 0).to_numpy(zero_copy_only=False)
+            used = chunk.indices.drop_null().to_numpy(zero_copy_only=False)
+            total += int(np.bincount(used, minlength=len(lengths)) @ lengths.astype(np.int64)) if len(used) else 0
+    return total
