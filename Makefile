@@ -4,12 +4,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check-all docs notebooks figures lint clean
+PIP := -m pip install --quiet --disable-pip-version-check
+LOCKED := $(PIP) --require-hashes --no-deps --only-binary :all:
+TOOLS := .venv-tools
 
-$(VENV)/.ready: pyproject.toml constraints.txt setup.py $(wildcard src/focuse/engines/native/*pp)
+.PHONY: demo test check-all docs notebooks figures lint lock audit licences clean
+
+# Every package by its hash, but torch: by its version, in the build that pip finds (requirements/README.md says why).
+$(VENV)/.ready: pyproject.toml constraints.txt requirements/dev.lock setup.py $(wildcard src/focuse/engines/native/*pp)
 	$(PYTHON) -c 'import sys; sys.exit("focuse needs Python 3.11 or newer: make PYTHON=python3.11 ...") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python $(LOCKED) -r requirements/dev.lock
+	$(BIN)/python $(PIP) -c constraints.txt torch
+	$(BIN)/python $(PIP) --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip check --quiet --disable-pip-version-check
 	touch $@
 
 demo: $(VENV)/.ready
@@ -24,24 +32,41 @@ test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 # The long ones too: more seeds, real data sets where FOCUSE_DATA names their folder, GPU kernels in Triton's interpreter.
-check-all: lint
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,check]'
+check-all: lint $(VENV)/.check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-$(VENV)/.docs: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]' nbclient ipykernel
+$(VENV)/.check: $(VENV)/.ready requirements/check.lock
+	$(BIN)/python $(LOCKED) -r requirements/check.lock
 	touch $@
 
 # The manual as a site that needs neither server nor network: open site/index.html.
-docs: $(VENV)/.docs
+docs: $(VENV)/.check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The pictures of the manual, and its notebooks with what they print (real data sets where FOCUSE_DATA names their folder).
-figures: $(VENV)/.docs
+figures: $(VENV)/.check
 	$(BIN)/python docs/tools/figures.py
 
-notebooks: $(VENV)/.docs
+notebooks: $(VENV)/.check
 	$(BIN)/python docs/tools/notebooks.py
 
+$(TOOLS)/.ready: requirements/tools.lock
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python $(LOCKED) -r requirements/tools.lock
+	touch $@
+
+# The locks anew, after a change of dependencies in pyproject.toml or constraints.txt.
+lock: $(TOOLS)/.ready
+	$(TOOLS)/bin/python requirements/lock.py
+
+# Known vulnerabilities of what the locks install; says so and goes on where the service cannot be reached.
+audit:
+	@if $(PYTHON) requirements/audit.py --probe; then \
+	  $(MAKE) --no-print-directory $(TOOLS)/.ready && $(TOOLS)/bin/python requirements/audit.py; fi
+
+# Every dependency that is installed, with its licence; make licences ARGUMENTS=--json
+licences: $(VENV)/.ready
+	$(BIN)/python requirements/licences.py $(ARGUMENTS)
+
 clean:
-	rm -rf $(VENV) demo site build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TOOLS) demo site build dist .pytest_cache .mypy_cache .ruff_cache

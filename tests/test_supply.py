@@ -1,0 +1,244 @@
+"""What the project is made of: locks with hashes, an audit that can fail, licences that are known."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import re
+import sys
+import tomllib
+from importlib.metadata import Distribution, requires
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "requirements"
+OF_A_GPU = ("nvidia-", "cuda-", "triton")
+
+
+def tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"requirements_{name}", FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+lock, audit, licences = tool("lock"), tool("audit"), tool("licences")
+
+
+# ---- locks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sources():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    constraints = lock.named((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    locks = {name: lock.named((FOLDER / name).read_text(encoding="utf-8")) for name in lock.LOCKS}
+    return project, constraints, locks
+
+
+def test_locks_agree_with_what_they_are_made_from(sources):
+    assert lock.disagreements(*sources) == []  # else: make lock
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda p, c, k: p["project"]["dependencies"].append("newcomer>=1"), "newcomer is missing, which pyproject"),
+        (lambda p, c, k: p["project"]["dependencies"].append("numpy>=99"), "but pyproject.toml needs numpy>=99"),
+        (lambda p, c, k: p["project"]["optional-dependencies"]["rdf"].append("rdflib"), "rdflib is missing"),
+        (lambda p, c, k: p["build-system"]["requires"].append("wheel>=1"), "wheel is missing, which the build needs"),
+        (lambda p, c, k: c.update(rich="1.0"), "but 1.0 in constraints.txt"),
+        (lambda p, c, k: c.pop("rich"), "but nothing in constraints.txt"),
+        (lambda p, c, k: k["dev.lock"].pop("pydantic-core"), "pydantic-core is missing, which pydantic needs"),
+        (lambda p, c, k: k["dev.lock"].pop("sympy"), "sympy is missing, which torch needs"),
+        (lambda p, c, k: k["dev.lock"].pop("psycopg-binary"), "psycopg-binary is missing, which psycopg needs"),
+    ],
+)
+def test_a_disagreement_is_named(sources, change, line):
+    changed = copy.deepcopy(sources)
+    change(*changed)
+    assert any(line in found for found in lock.disagreements(*changed))
+
+
+@pytest.mark.parametrize("name", lock.LOCKS)
+def test_every_package_of_a_lock_has_hashes_and_nothing_else_stands_there(name):
+    lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
+    packages = 0
+    for before, line in zip(["", *lines], lines, strict=False):
+        if re.fullmatch(r"[a-z0-9-]+==[\w.]+( ; [^\\]+)? \\", line):
+            packages += 1
+        elif not line.startswith("#"):
+            assert re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line), line
+            assert before.endswith("\\")
+    assert packages == len(lock.named("\n".join(lines))) > 20
+
+
+def test_a_gpus_libraries_are_asked_of_nobody():
+    found = lock.named((FOLDER / "dev.lock").read_text(encoding="utf-8"))
+    assert "numpy" in found
+    assert not [name for name in found if name == "torch" or name.startswith(OF_A_GPU)]
+
+
+def test_what_torch_needs_is_written_down():
+    parsed = map(Requirement, requires("torch") or [])
+    found = {lock.canonical(each.name) for each in parsed if "extra" not in str(each.marker or "")}
+    listed = (FOLDER / "torch.in").read_text(encoding="utf-8").splitlines()[1:]
+    assert {name for name in found if not name.startswith(OF_A_GPU)} == set(listed)
+
+
+def test_make_installs_by_hash():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "--require-hashes" in text
+    installs = [line for line in text.splitlines() if "$(PIP)" in line and not line.startswith(("PIP", "LOCKED"))]
+    # The exceptions: torch, by its version, and focuse itself.
+    assert [line.split("$(PIP) ")[1] for line in installs] == [
+        "-c constraints.txt torch",
+        "--no-deps --no-build-isolation -e .",
+    ]
+    assert "pip install" not in text.replace("-m pip install --quiet --disable-pip-version-check", "", 1)
+
+
+# ---- audit -----------------------------------------------------------------------------------------------------------
+
+
+def fault(number: str, *aliases: str) -> dict[str, object]:
+    return {"id": number, "aliases": list(aliases), "fix_versions": ["2.0"], "description": ""}
+
+
+def report(*faults: dict[str, object], skipped: int = 0) -> dict[str, object]:
+    found = {"name": "thing", "version": "1.0", "vulns": list(faults)}
+    clean = {"name": "other", "version": "3.1", "vulns": []}
+    return {"dependencies": [found, clean, *({"name": "x", "skip_reason": "not found"} for _ in range(skipped))]}
+
+
+def test_findings_fail_unless_they_are_ignored_with_a_reason():
+    assert audit.judge(report(), {}) == (["audit: 2 packages, 0 vulnerabilities"], 0)
+    lines, code = audit.judge(report(fault("PYSEC-1", "CVE-1"), fault("PYSEC-2")), {"CVE-1": "not used here"})
+    assert code == 1
+    assert lines[0] == "thing 1.0: PYSEC-1 CVE-1; ignored: not used here"
+    assert lines[1] == "thing 1.0: PYSEC-2; mended in 2.0"
+    assert lines[2] == "audit: 2 packages, 1 vulnerabilities"
+    assert audit.judge(report(fault("PYSEC-1", "CVE-1")), {"CVE-1": "not used here"})[1] == 0
+
+
+def test_a_service_that_knows_nothing_is_told_from_a_clean_answer():
+    nothing = {"dependencies": [{"name": "x", "skip_reason": "not found"}]}
+    assert audit.judge(nothing, {}) == ([audit.UNREACHABLE], 0)
+    assert "1 unknown to the service" in audit.judge(report(skipped=1), {})[0][-1]
+
+
+def test_an_audit_without_a_network_is_one_line(monkeypatch, capsys):
+    def unreachable(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr(audit.urllib.request, "urlopen", unreachable)
+    monkeypatch.setattr("sys.argv", ["audit.py"])
+    assert audit.main() == 0
+    assert capsys.readouterr().out == f"{audit.UNREACHABLE}\n"
+    monkeypatch.setattr("sys.argv", ["audit.py", "--probe"])
+    assert audit.main() == 3
+
+
+def test_everything_pinned_is_audited_and_every_exception_has_a_reason(sources):
+    _, constraints, locks = sources
+    pinned = {line.partition("==")[0] for line in audit.pinned()}
+    assert pinned == set(constraints).union(*locks.values())
+    assert "torch" in pinned
+    assert all(reason.strip() for reason in audit.ignored().values())
+
+
+# ---- licences --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def packages():
+    return licences.listed()[0]
+
+
+def test_what_focuse_needs_is_permissive(packages):
+    """MIT, BSD, Apache and their like. A GPU's libraries come with some builds of torch, on NVIDIA's terms."""
+    required = [each for each in packages if each.needed == "required" and not each.name.startswith(OF_A_GPU)]
+    assert {"torch", "numpy", "pyarrow", "safetensors", "typer", "rich", "matplotlib", "scikit-learn"} <= {
+        each.name for each in required
+    }
+    assert [each for each in required if each.kind != "permissive"] == []
+
+
+def test_extras_have_known_licences_none_of_which_binds_focuse(packages):
+    extras = [each for each in packages if each.needed != "required" and not each.name.startswith(OF_A_GPU)]
+    assert extras
+    assert [each for each in extras if each.kind not in ("permissive", "weak copyleft")] == []
+    assert {each.needed for each in extras if each.name.startswith("psycopg")} == {"sql"}
+
+
+def test_every_dependency_in_the_lock_is_listed(packages, sources):
+    """Of those that are installed: markers leave out others."""
+    project, _, _ = sources
+    names = {each.name for each in packages}
+    for extra in ("dev", "tune", "serve"):
+        assert {lock.canonical(need.name) for need in lock.needs(project, extra)} - {"wheel"} <= names
+
+
+@pytest.mark.parametrize(
+    ("licence", "kind"),
+    [
+        ("MIT", "permissive"),
+        ("(MIT OR GPL-2.0-only)", "permissive"),
+        ("MIT AND LGPL-3.0-only", "weak copyleft"),
+        ("GPL-3.0-or-later", "copyleft"),
+        ("AGPL-3.0-only OR GPL-2.0-only", "copyleft"),
+        ("MIT AND LicenseRef-Proprietary", "unknown"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_kinds_of_licences(licence, kind):
+    assert licences.kind_of(licence) == kind
+
+
+@pytest.mark.parametrize(
+    ("about", "licence"),
+    [
+        ("License-Expression: MPL-2.0\nLicense: MIT", "MPL-2.0"),
+        ("License: Apache License, Version 2.0", "Apache-2.0"),
+        ("License: UNKNOWN\nClassifier: License :: OSI Approved :: ISC License (ISCL)", "ISC"),
+        ("License: Copyright (c) me\nClassifier: License :: OSI Approved :: BSD License", "BSD"),
+        ("License: MIT OR Apache-2.0", "MIT OR Apache-2.0"),
+        ("License: MPL-2.0 AND MIT", "MPL-2.0 AND MIT"),
+        ("License: my own words", "unknown"),
+        ("Summary: nothing said", "unknown"),
+    ],
+)
+def test_a_licence_is_read_from_what_a_package_says(tmp_path, about, licence):
+    (tmp_path / "x-1.dist-info").mkdir()
+    (tmp_path / "x-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.4\nName: x\nVersion: 1\n{about}\n")
+    assert licences.licence_of(Distribution.at(tmp_path / "x-1.dist-info")) == licence
+
+
+def test_licences_for_programs_and_for_the_eye(packages, capsys):
+    licences.main(["--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["packages"][0].keys() == {"name", "version", "licence", "kind", "needed"}
+    assert len(told["packages"]) == len(packages)
+    licences.main([])
+    shown = capsys.readouterr().out
+    assert all(each.name in shown for each in packages)
+    assert re.search(r"psycopg .*LGPL-3.0-only   <- weak copyleft", shown)
+
+
+def test_the_page_of_licences_names_what_pyproject_names(sources):
+    """Names alone: other platforms and versions bring others."""
+    project, constraints, _ = sources
+    page = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| ([a-z0-9][a-z0-9-]*) \| .+ \| .+ \|$", page, flags=re.MULTILINE)) - {"package"}
+    groups = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
+    direct = {lock.canonical(Requirement(text).name) for texts in groups for text in texts}
+    assert direct - {"focuse", "triton"} <= listed  # else: make licences ARGUMENTS=--markdown > docs/licences.md
+    assert listed <= set(constraints)
