@@ -76,7 +76,8 @@ class Company:
         mine = values.new_zeros(room, *values.shape[1:])
         mine[: len(values)] = values
         found = values.new_empty(room * self.count, *values.shape[1:])
-        dist.all_gather_into_tensor(found, mine)
+        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # its name until torch 2.12
+        gather(found, mine)
         return found[:size]
 
     def wait(self) -> None:
@@ -116,11 +117,18 @@ def join(device: str) -> Company:
         cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
         if cuda:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+        _meet("cpu:gloo,cuda:nccl" if cuda else "gloo")
         atexit.register(leave)
         where = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
         _joined.append(Company(dist.get_rank(), dist.get_world_size(), where))
     return _joined[0]
+
+
+def _meet(backend: str) -> None:
+    """Under a name of this start: torchrun keeps what was said before a worker died, and nobody is there any more."""
+    store, rank, count = next(iter(dist.rendezvous("env://")))
+    start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    dist.init_process_group(backend, store=dist.PrefixStore(f"focuse {start}", store), rank=rank, world_size=count)
 
 
 def joined() -> Company:

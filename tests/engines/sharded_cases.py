@@ -1,0 +1,162 @@
+"""What every process of test_sharded.py does: train as the reference does, and end with its tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+
+from focuse.engines import ReferenceEngine, make_scorer
+from focuse.engines.company import Company
+from focuse.engines.exchange import Exchange
+from focuse.evaluation.evaluate import ids_of, known_facts, rank_graph
+from focuse.evaluation.sampled import rank_sampled
+from focuse.graph import read
+from focuse.graph.splits import Splits, split
+from focuse.training.loop import Trainer, model_in
+from focuse.training.numbers import with_numbers
+from focuse.training.preparing import normaliser_of
+from focuse.training.progress import Silent
+from focuse.training.settings import Settings
+
+TORCHREC = find_spec("torchrec") is not None
+OWN = {"sampling": "independent", "negatives": 5}
+CASES: list[dict[str, Any]] = [
+    {"model": "complex", "engine": "sharded"},
+    {"model": "complex", "engine": "sharded:plain", "regularizer": "n3:1e-2", "filter_negatives": True},
+    {"model": "distmult", "focus": "paper", "loss": "bce", **OWN, "filter_negatives": True, "engine": "sharded"},
+    {"model": "distmult", "focus": "paper", "loss": "pairwise-nll", **OWN, "regularize": "rows", "engine": "sharded"},
+    {"model": "distmult", "focus": "off", "loss": "nll", "reduction": "mean", "engine": "sharded"},
+    {"model": "transe", "focus": "paper", "loss": "margin:2", **OWN, "engine": "sharded"},  # row-adam: by ours
+    {"model": "rotate", "focus": "paper", "loss": "self-adversarial", "optimizer": "row-adagrad", "engine": "sharded"},
+    {"model": "tucker", "focus": "label", "dim": 4, "optimizer": "row-adagrad", "engine": "sharded"},
+    {"model": "cp", "focus": "off", "batch_size": 3, "engine": "sharded"},
+    {"model": "gtranse", **OWN, "engine": "sharded"},
+    {"model": "ukge-logi", **OWN, "optimizer": "row-adagrad", "engine": "sharded"},
+    {
+        "model": "passleaf-rotate",
+        **OWN,
+        "semi_supervised": "pool:start=1,wait=0,growth=0.3,size=50",
+        "engine": "sharded",
+    },
+    {"model": "literale-distmult", "focus": "paper", "loss": "multiclass-nll", "engine": "sharded"},
+]
+
+
+def graph() -> Splits:
+    random = np.random.default_rng(0)
+    rows = {(int(h), int(r), int(t)) for h, r, t in random.integers(0, (31, 4, 31), (180, 3))}
+    edges = [
+        (f"e{h}", f"r{r}", f"e{t}", float(w))
+        for (h, r, t), w in zip(sorted(rows), random.random(len(rows)), strict=False)
+    ]
+    splits = split(read(edges), 0.1, 0.1, 0)
+    numbers = [(name, "size", float(random.normal())) for name in list(splits.train.entities.column.to_pylist())[::2]]
+    return with_numbers(splits, numbers, Silent())
+
+
+def trained(splits: Splits, case: dict[str, Any], engine: str) -> Trainer:
+    given = {
+        "dim": 8,
+        "epochs": 2,
+        "batch_size": 37,
+        "negatives": 9,
+        "sharpness": 1.5 if case.get("focus", "label") == "label" else None,
+    }
+    given |= case | {"engine": engine, "device": "cpu"}
+    if not _labelled(given):
+        given.pop("sharpness")
+    settings = Settings.of(**{key: value for key, value in given.items() if value is not None}).resolve(
+        splits.train, "cpu"
+    )
+    inferred = splits.valid.graph if settings.loss == "squared-error" else None
+    trainer = Trainer(settings, replace(splits, inferred=inferred), normaliser_of(settings, splits), Silent())
+    trainer.run()
+    return trainer
+
+
+def _labelled(given: dict[str, Any]) -> bool:
+    return (
+        Settings.of(**{key: value for key, value in given.items() if key in ("model", "focus", "loss") and value}).focus
+        == "label"
+    )
+
+
+def close(found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
+    torch.testing.assert_close(found, wanted, rtol=2e-4, atol=2e-5, msg=lambda text: f"{what}: {text}")
+
+
+def compare(company: Company, splits: Splits, case: dict[str, Any]) -> None:
+    ours, theirs = trained(splits, case, case["engine"]), trained(splits, case, "reference")
+    name = f"{case} by {ours.engine.exchange.title}"
+    entities = theirs.engine.entities
+    whole = company.gathered(ours.engine.tables["entity"], entities)
+    close(whole, theirs.engine.tables["entity"], name)
+    for table in theirs.engine.tables:
+        if table != "entity":
+            close(ours.engine.tables[table], theirs.engine.tables[table], f"{name}, {table}")
+    wanted, found = theirs.engine.optimiser.state(), ours.engine.optimiser.state()
+    assert wanted.keys() == found.keys()
+    for key, value in wanted.items():
+        close(
+            company.gathered(found[key], entities) if key.startswith("entity") else found[key], value, f"{name}, {key}"
+        )
+    losses = [[row["loss"] for row in trainer.history] for trainer in (ours, theirs)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4, err_msg=name)
+    scored(company, ours.engine, theirs.engine, whole, splits, ours)
+    if company.leads:
+        print(name)
+
+
+def scored(
+    company: Company, sharded: Any, reference: ReferenceEngine, whole: torch.Tensor, splits: Splits, trainer: Trainer
+) -> None:
+    """Scores and ranks of the very same tables."""
+    model = model_in(trainer.settings, splits)
+    plain = make_scorer(model, {**sharded.tables, "entity": whole})
+    ids = ids_of(splits.train)
+    close(sharded.score(*ids), plain.score(*ids), "scores")
+    for side, given in (("tail", ids[0]), ("head", ids[2])):
+        close(
+            sharded.score_all(given[:5], ids[1][:5], side), plain.score_all(given[:5], ids[1][:5], side), "all scores"
+        )
+    known = known_facts([splits.train])
+    found, wanted = rank_graph(sharded, splits.train, known), rank_graph(plain, splits.train, known)
+    for part in ("raw", "filtered"):
+        for count in ("higher", "same"):
+            ours, theirs = (getattr(getattr(ranking, part), count) for ranking in (found, wanted))
+            # Products of other sizes round otherwise: a pair of equals may part.
+            assert (ours != theirs).mean() < 0.01, f"{part}.{count}: {(ours != theirs).sum()}"
+    np.testing.assert_allclose(found.score, wanted.score, rtol=1e-4, atol=1e-5)
+    some, those = (rank_sampled(engine, *ids, known, 7) for engine in (sharded, plain))
+    assert (some.filtered.ranks() != those.filtered.ranks()).mean() < 0.01
+
+
+def exchanged(company: Company) -> None:
+    """Rows come from their owners in the order asked for, gradients are summed there, and an id counts once."""
+    size, width = 10, 3
+    table = torch.arange(size * width, dtype=torch.float32).view(size, width)
+    mine = company.part(size)
+    exchange = Exchange(table[mine].clone(), size, company)
+    ids = torch.tensor([1, 4, 9]) if company.leads else torch.tensor([0, 4, 5, 9][: company.rank + 2])
+    assert torch.equal(exchange.borrow(ids), table[ids])
+    everyone = [torch.tensor([1, 4, 9]), *(torch.tensor([0, 4, 5, 9][: rank + 2]) for rank in range(1, company.count))]
+    wanted = torch.zeros(size)
+    for rank, asked in enumerate(everyone):
+        wanted[asked] += rank + 1
+    place, total = exchange.give_back(torch.full((len(ids), width), company.rank + 1.0))["entity"]
+    assert torch.equal(total, wanted[mine][place][:, None].expand(-1, width))
+    assert set(place.tolist()) == set(torch.nonzero(wanted[mine])[:, 0].tolist())
+    before = torch.cat(everyone[: company.rank]) if company.rank else ids[:0]
+    assert torch.equal(exchange.counted(ids), ~torch.isin(ids, before))
+    assert torch.equal(exchange.fetch(ids[:0]), table[:0])
+
+
+def work(company: Company) -> None:
+    exchanged(company)
+    splits = graph()
+    for case in CASES:
+        compare(company, splits, case)

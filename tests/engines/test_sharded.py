@@ -1,0 +1,16 @@
+"""Several processes against the reference: the same steps, the same ranks."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from several import several
+
+CASES = Path(__file__).with_name("sharded_cases.py")
+
+
+@pytest.mark.skipif(find_spec("torchrec") is None, reason="TorchRec is not installed")
+def test_two_and_four_processes_train_and_rank_as_one() -> None:
+    told = several(CASES, 2, 4)
+    assert "by TorchRec" in told
+    assert "by torch.distributed" in told
