@@ -12,8 +12,8 @@ from focuse.engines import make_scorer
 from focuse.evaluation.evaluate import ids_of
 from focuse.graph.splits import split
 from focuse.models import make_model
-from focuse.run import choose_device
 from focuse.training.loop import Trainer
+from focuse.training.machine import choose_device
 from focuse.ukge import inferred, parse_rules
 
 QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "check_every": 2, "progress": False}

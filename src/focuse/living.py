@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from focuse.engines import make_scorer
-from focuse.run import Run, enough_memory, finish, load
+from focuse.run import Run, finish, load
 from focuse.training.callbacks import Followers
 from focuse.training.checkpoints import Store
 from focuse.training.extending import Extension, Origin, extension, write_extended
 from focuse.training.growing import Change
 from focuse.training.loop import Trainer, model_in
+from focuse.training.machine import enough_memory
 from focuse.training.progress import Reporter, make_reporter
 from focuse.training.sharpness import write_choice
 

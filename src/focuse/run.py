@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from focuse.engines import ReferenceEngine
 from focuse.engines.company import leads
 from focuse.errors import FocuseError, Stopped
@@ -33,13 +31,17 @@ from focuse.training.callbacks import CallbackFailed, Followers, make_callbacks
 from focuse.training.checkpoints import Checkpoint, Store
 from focuse.training.extending import read_extended, write_extended
 from focuse.training.loop import Trainer, model_in
+from focuse.training.machine import choose_device, enough_memory
 from focuse.training.numbers import check_numbers, with_numbers
+from focuse.training.partitions.memory import choose_engine
+from focuse.training.partitions.store import store_for
+from focuse.training.partitions.trainer import trainer_for
 from focuse.training.preparing import check_confidences, focus_or_off, held_out, make_splits, normaliser_of
 from focuse.training.progress import Reporter, make_reporter
 from focuse.training.settings import Settings
 from focuse.training.sharpness import Look, choose_sharpness, read_choice, write_choice
 from focuse.training.tables import check_tables
-from focuse.training.together import open_together, restarted, rows_of, scorer_of, store_kind
+from focuse.training.together import open_together, restarted, rows_of, scorer_of
 from focuse.training.tracking import make_trackers, stored_trackers
 from focuse.ukge.inferring import with_inferred
 
@@ -200,10 +202,12 @@ def train(
         check_confidences(splits, resolved, reporter)
     splits = with_inferred(splits, soft_logic, rules, resolved, reporter)
     resolved = focus_or_off(resolved, splits, normaliser, reporter)
+    resolved = choose_engine(resolved, splits, reporter, out is not None)
+    kind = store_for(resolved, out)
     with enough_memory():
         resolved, choice = choose_sharpness(resolved, splits, normaliser, reporter, deadline)
         followers = Followers(reporter, following, splits, None if out is None else kind.free(Path(out)))
-        trainer = Trainer(resolved, splits, normaliser, followers, deadline=deadline)
+        trainer = trainer_for(resolved)(resolved, splits, normaliser, followers, deadline=deadline)
         if out is not None:  # only now: settings too large for this machine must leave nothing behind
             fill = partial(_fill, trainer, choice)
             trainer.store = kind.create(Path(out), resolved, splits, normaliser, fill)
@@ -237,7 +241,7 @@ def _chosen(given: dict[str, Any], out: str | Path | None) -> tuple[Settings, ty
     chosen = Settings.of(**given | ({"start": start.place()} if isinstance(start, Run) else {}))
     if chosen.model not in MODELS and not chosen.model.startswith(PREFIX):
         check_scores(kind_of(chosen.model))
-    kind = store_kind(chosen, out)
+    kind = store_for(chosen, out)
     if restarted(chosen, out):
         return chosen, None
     if out is not None:
@@ -269,10 +273,10 @@ def resume(
     following = [*make_callbacks(callbacks), *(make_trackers(track) if track is not None else [])] if leads() else []
     settings, splits, normaliser = store.fixed(model)
     settings = replace(settings, device=choose_device(device or settings.device))
-    store = store_kind(settings)(store.folder)
+    store = store_for(settings)(store.folder)
     with store.alone():
         checkpoint, rows = store.checkpoint(note=reporter.note), rows_of(store, len(splits.train.entities))
-        if checkpoint is not None:
+        if checkpoint is not None and trainer_for(settings).whole:
             check_tables(checkpoint.tables, settings, model_in(settings, splits), splits.train, Path(folder), rows)
         settings = _going_on(store, settings, checkpoint, epochs)
         if checkpoint is not None and checkpoint.progress.finished:
@@ -284,7 +288,7 @@ def resume(
             following += stored_trackers(store.folder, following, reporter.note)
         followers = Followers(reporter, following, splits, store.folder)
         with enough_memory():
-            trainer = Trainer(settings, splits, normaliser, followers, store, checkpoint, deadline)
+            trainer = trainer_for(settings)(settings, splits, normaliser, followers, store, checkpoint, deadline)
             made = finish(trainer, splits, normaliser, followers, read_choice(Path(folder)))
             return replace(made, extended=read_extended(Path(folder)))
 
@@ -343,25 +347,13 @@ def _nothing_left(trainer: Trainer) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def enough_memory() -> Iterator[None]:
-    """Too little memory is something the user can mend."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        told = ("allocate memory", "size calculation overflowed")
-        if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in told):
-            raise FocuseError("not enough memory; lower --dim, --batch-size or --negatives") from None
-        raise
-
-
 def finish(trainer: Trainer, splits: Splits, normaliser: Normaliser, followers: Followers, choice: list[Look]) -> Run:
     """Train to the end; the run."""
     with followers.watched():
         try:
             last = trainer.run()
         except CallbackFailed as error:
-            if trainer.progress.epoch:
+            if trainer.progress.epoch and trainer.whole:
                 error.run = _run_of(trainer, trainer.checkpoint(), splits, normaliser, choice)
             raise
         finally:
@@ -387,14 +379,3 @@ def _run_of(trainer: Trainer, last: Checkpoint, splits: Splits, normaliser: Norm
 
 def _found(settings: Settings, value: float) -> str:
     return f"best validation MSE {-value:.4f}" if settings.judge == "mse" else f"best validation MRR {value:.3f}"
-
-
-def choose_device(name: str) -> str:
-    """'auto' is the GPU if there is one."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError):
-        raise FocuseError(f"device {name!r} is not available here; use 'auto' or 'cpu'") from None
-    return name

@@ -232,7 +232,18 @@ def command(
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda [default: auto].")] = None,
     engine: Annotated[
         str | None,
-        typer.Option(help="How steps are computed: auto, reference, fused or, of torchrun, sharded [default: auto]."),
+        typer.Option(
+            help="How steps are computed: auto, reference, fused, partitioned (tables on disk), sharded (of torchrun) "
+            "[default: auto]."
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(help="Memory to train in, like 6GB; what takes more is kept on disk [default: what is free]."),
+    ] = None,
+    partitions: Annotated[
+        str | None,
+        typer.Option(help="Parts of tables on disk, and how many in memory, like 32:8 [default: by the memory]."),
     ] = None,
     checkpoint_every: Annotated[
         str | None, typer.Option(help="Epochs (10) or seconds (60s) between checkpoints, 0: never [default: 60s].")

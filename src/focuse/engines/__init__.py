@@ -28,7 +28,8 @@ __all__ = [
     "make_scorer",
 ]
 
-ENGINES = ("auto", "reference", "fused", *SHARDED)
+# 'partitioned' is one of the others over those partitions of the tables that are in memory.
+ENGINES = ("auto", "reference", "fused", "partitioned", *SHARDED)
 
 
 def make_engine(
@@ -38,7 +39,7 @@ def make_engine(
 
     A sharded one is given the process's own rows of all `entities`.
     """
-    choose("engine", name, ENGINES)
+    name = "auto" if choose("engine", name, ENGINES) == "partitioned" else name
     dense = {name: table for name, table in tables.items() if name not in ("entity", "relation")}
     if name in SHARDED:
         lacking = ShardedEngine.lacks(model)

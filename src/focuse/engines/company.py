@@ -10,6 +10,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from focuse.errors import FocuseError
 
@@ -126,9 +128,9 @@ def join(device: str) -> Company:
 
 def _meet(backend: str) -> None:
     """Under a name of this start: torchrun keeps what was said before a worker died, and nobody is there any more."""
-    store, rank, count = next(iter(dist.rendezvous("env://")))
+    store, rank, count = next(iter(rendezvous("env://")))
     start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    dist.init_process_group(backend, store=dist.PrefixStore(f"focuse {start}", store), rank=rank, world_size=count)
+    dist.init_process_group(backend, store=PrefixStore(f"focuse {start}", store), rank=rank, world_size=count)
 
 
 def joined() -> Company:

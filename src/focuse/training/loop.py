@@ -51,6 +51,8 @@ INFERRED = 0x5851F42D4C957F2D  # turns a batch's key into that of its inferred t
 class Trainer:
     """Trains one model on `splits` by resolved `settings`; stops and saves at `deadline` (of time.monotonic)."""
 
+    whole = True  # whether its checkpoints hold all tables
+
     def __init__(
         self,
         settings: Settings,
@@ -167,18 +169,29 @@ class Trainer:
             weight, merged = self.rows.weights_at(at.epoch)
             self.data.weight.copy_(torch.from_numpy(weight))  # in place: what was captured once reads from there
             beta = beta if merged is None else merged
-        together = self.engine.together
-        for rows in (parts[start : start + together] for start in range(at.batch, len(parts), together)):
+        self._walk(parts, beta, interrupted, 0, len(parts))
+        self._order(at.epoch + 1)  # while a GPU still works on this one
+        self._end_epoch(beta, len(order), started)
+
+    def _walk(
+        self, parts: Sequence[torch.Tensor], beta: float, interrupted: threading.Event, first: int, last: int
+    ) -> None:
+        """The batches of `parts` that are not done yet; they are those from `first` on of an epoch's `last`."""
+        at, together = self.progress, self.engine.together
+        for rows in (parts[start : start + together] for start in range(at.batch - first, len(parts), together)):
             self.loss = self.loss + self._steps(rows, beta)
             at.batch += len(rows)
-            self.reporter.step(at.epoch, at.batch / len(parts))
+            self.reporter.step(at.epoch, at.batch / last)
             if self.engine.agreed(interrupted.is_set() or time.monotonic() > self.deadline):
                 self._stop_here()
-            if at.batch < len(parts):
+            if at.batch < last:
                 self._save_if_due(epoch_ends=False)
-        self._order(at.epoch + 1)  # while a GPU still works on this one
+
+    def _end_epoch(self, beta: float, rows: int, started: float) -> None:
+        """The epoch's line of history, a look at validation, a checkpoint if one is due."""
+        at = self.progress
         self._settle()
-        row: dict[str, Any] = {"epoch": at.epoch + 1, "loss": at.loss / len(order)}
+        row: dict[str, Any] = {"epoch": at.epoch + 1, "loss": at.loss / rows}
         row |= {"beta": beta if self.focus else None}
         at.epoch, at.batch, at.loss, self.loss = at.epoch + 1, 0, 0.0, 0.0
         self._judge(row)
@@ -350,13 +363,18 @@ def model_in(settings: Settings, splits: Splits) -> Model:
 
 
 def initial_tables(
-    settings: Settings, model: Model, entities: int, relations: int, rows: slice = slice(None)
+    settings: Settings,
+    model: Model,
+    entities: int,
+    relations: int,
+    rows: slice = slice(None),
+    random: torch.Generator | None = None,
 ) -> dict[str, torch.Tensor]:
     """Normal, of the settings' or the model's deviation, else Xavier's √(2 / (rows + width)) as in the paper's code.
 
     Of the entities only `rows` are kept, and no more held unless the model looks at all of them.
     """
-    random = generator(settings.seed, 0, INITIAL)
+    random = generator(settings.seed, 0, INITIAL) if random is None else random
     shapes = {
         "entity": (entities, model.entity_width(settings.dim)),
         "relation": (relations, model.relation_width(settings.dim)),

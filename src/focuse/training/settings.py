@@ -22,7 +22,7 @@ from focuse.training.negatives import SAMPLINGS
 from focuse.training.optimisers import LEARNING_RATES, OPTIMISERS
 from focuse.training.regularisers import SCOPES, make_regulariser
 from focuse.training.semisupervised import make_schedule
-from focuse.training.specs import parse_named, worded
+from focuse.training.specs import parse_memory, parse_named, parse_partitions, worded
 
 FOCUSES = ("label", "paper", "off")
 JUDGES = ("auto", "mrr", "mse")
@@ -86,6 +86,8 @@ class Settings:
     seed: int = 0
     device: str = "auto"
     engine: str = "auto"
+    memory: str | None = None
+    partitions: str | None = None
     checkpoint_every: str = "60s"
     start: str | None = None
 
@@ -175,6 +177,16 @@ class Settings:
         self._check_focus()
         Focus(decay=self.decay or 0, floor=self.beta_floor, fixed=self.beta)
         checkpoint_interval(self.checkpoint_every)
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        """Partitions are of the engine that has some."""
+        if self.memory is not None:
+            parse_memory(self.memory)
+        if self.partitions is not None:
+            parse_partitions(self.partitions)
+            if self.engine not in ("auto", "partitioned"):
+                raise FocuseError(f"partitions are of the engine 'partitioned', not {self.engine!r}; leave them out")
 
     def _check_engine(self) -> None:
         """Tables in pieces know no step that touches every row."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -101,3 +102,30 @@ def parse_duration(text: str) -> float:
     if not (math.isfinite(seconds) and seconds > 0):
         raise FocuseError(f"duration {text!r}: give a number above 0 and its unit, like '90s', '30m', '2h' or '1d'")
     return seconds
+
+
+def parse_memory(text: str) -> int:
+    """Bytes from words like '6GB', '512 MB' or '1.5GiB'.
+
+    >>> parse_memory("6GB"), parse_memory("1.5 GiB")
+    (6000000000, 1610612736)
+    """
+    told = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?)b?\s*", text, re.IGNORECASE)
+    size = (
+        0.0 if told is None else float(told[1]) * (1024 if told[3] else 1000) ** " kmgt".index(told[2].lower() or " ")
+    )
+    if size < 1:
+        raise FocuseError(f"memory {text!r}: give a size like '6GB' or '512MB'")
+    return int(size)
+
+
+def parse_partitions(text: str) -> tuple[int, int]:
+    """How many partitions and how many of them at once, from 'P:c'.
+
+    >>> parse_partitions("32:8")
+    (32, 8)
+    """
+    told = re.fullmatch(r"\s*([0-9]{1,4})\s*:\s*([0-9]{1,4})\s*", text)
+    if told is None or not 1 <= int(told[2]) <= int(told[1]):
+        raise FocuseError(f"partitions {text!r}: give how many, and how many of them at once, like '32:8'")
+    return int(told[1]), int(told[2])

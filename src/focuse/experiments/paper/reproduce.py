@@ -29,8 +29,9 @@ from focuse.experiments.paper.results import Result, rank_test
 from focuse.experiments.paper.times import Clock, seconds_of
 from focuse.experiments.paper.weights import companion, soft_logic_file, weigh_test, without_soft_logic
 from focuse.experiments.paper.workers import Answer, Task, share
-from focuse.run import Run, choose_device, resume, train
+from focuse.run import Run, resume, train
 from focuse.training.checkpoints import Store
+from focuse.training.machine import choose_device
 from focuse.training.progress import Lines, Reporter, Silent, make_reporter
 from focuse.training.stopping import best_look
 

@@ -16,8 +16,8 @@ from focuse.experiments.search.worker import Worker
 from focuse.graph import read
 from focuse.graph.numbers import read_numbers
 from focuse.graph.splits import Splits
-from focuse.run import choose_device
 from focuse.training.interrupts import interruptible
+from focuse.training.machine import choose_device
 from focuse.training.numbers import check_numbers
 from focuse.training.preparing import focus_or_off, make_splits, normaliser_of
 from focuse.training.progress import Silent

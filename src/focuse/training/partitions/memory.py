@@ -1,0 +1,167 @@
+"""How much memory there is, and whether a training fits into it or is to go by partitions."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from focuse.errors import FocuseError
+from focuse.graph.splits import Splits
+from focuse.models import kind_of
+from focuse.training.partitions.plan import check_partitions
+from focuse.training.progress import Reporter
+from focuse.training.semisupervised import make_schedule
+from focuse.training.settings import Settings
+from focuse.training.specs import parse_memory, parse_partitions
+
+USUAL = 32  # partitions: an epoch moves no less with fewer, and mixes edges less well
+MOST = 1024
+SHARE = 0.55  # of memory is for the partitions in it; the rest for names, a stage's edges and the system's own pages
+EDGE_BYTES = 28  # ids and weights of an edge, as a training in memory holds them
+MOMENTS = {"row-adagrad": 1, "row-adam": 2}
+NAMES = "partitioned"
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that a training would hold in memory: of embeddings with their optimiser's state, and of edges."""
+
+    tables: int
+    edges: int
+
+    @classmethod
+    def of(cls, settings: Settings, splits: Splits) -> Need:
+        model, train = settings.make_model(), splits.train
+        numbers = len(train.entities) * model.entity_width(settings.dim)
+        moments = MOMENTS.get(settings.optimizer, 2)
+        kept = 1 if len(splits.valid.graph) else 0  # the best so far is a copy
+        return cls(4 * numbers * (1 + moments + kept), EDGE_BYTES * len(train))
+
+    @property
+    def all(self) -> int:
+        return self.tables + self.edges
+
+
+def free_memory() -> int | None:
+    """Bytes that this process may still take: of the machine, and of the control group that it is in; None: unknown."""
+    found = [value for value in (_of_machine(), _of_group()) if value is not None]
+    return min(found) if found else None
+
+
+def _of_machine() -> int | None:
+    with suppress(OSError, ValueError, AttributeError):
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+        told = re.search(r"MemAvailable:\s+(\d+) kB", text)
+        if told:
+            return int(told[1]) * 1024
+    with suppress(OSError, ValueError, AttributeError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
+def _of_group() -> int | None:
+    """What the process's control group has left, versions 1 and 2; pages of files do not count, they make room."""
+    root, found = Path("/sys/fs/cgroup"), []
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, kinds, path = line.split(":", 2)
+            if kinds == "":
+                names = root / path.lstrip("/"), "memory.max", "memory.current", r"^file (\d+)"
+            elif "memory" in kinds.split(","):
+                below = root / "memory" / path.lstrip("/")
+                names = below, "memory.limit_in_bytes", "memory.usage_in_bytes", r"^total_cache (\d+)"
+            else:
+                continue
+            folder, limit, usage, cached = names
+            with suppress(OSError, ValueError):
+                most, used = (int((folder / name).read_text(encoding="ascii")) for name in (limit, usage))
+                told = re.search(cached, (folder / "memory.stat").read_text(encoding="ascii"), re.MULTILINE)
+                found.append(max(0, most - used + (int(told[1]) if told else 0)))
+    return min(found) if found else None
+
+
+def choose_engine(settings: Settings, splits: Splits, reporter: Reporter, in_folder: bool) -> Settings:
+    """Resolved settings with the partitioned engine where it is asked for, or where memory would not hold the training.
+
+    `in_folder`: the run is written to a folder while it trains, which partitions need.
+    """
+    if settings.engine not in ("auto", NAMES):
+        return settings
+    memory = free_memory() if settings.memory is None else parse_memory(settings.memory)
+    need = Need.of(settings, splits)
+    lacking = lacks(settings, splits, in_folder)
+    if settings.engine == "auto":
+        if memory is None or settings.device != "cpu" or need.all <= 0.8 * memory:
+            return settings
+        told = f"embeddings, optimiser state and edges take {_gigabytes(need.all)}, memory is {_gigabytes(memory)}"
+        if lacking:
+            reporter.note(f"{told}, and they cannot be kept on disk: {lacking}")
+            return settings
+        reporter.note(f"{told}: they are kept on disk and trained by partitions (engine 'partitioned')")
+    elif lacking:
+        raise FocuseError(f"engine 'partitioned': {lacking}; use the engine 'auto'")
+    resolved = replace(settings, engine=NAMES, partitions=_partitions(settings, splits, memory))
+    if resolved.focus == "label" and resolved.sharpness is None:
+        reporter.note("sharpness 2 is taken: short trainings to choose it by would take as long; see --sharpness")
+        resolved = replace(resolved, sharpness=2.0)
+    return resolved
+
+
+def _partitions(settings: Settings, splits: Splits, memory: int | None) -> str:
+    """How many partitions, and how many of them in memory, as 'P:c'."""
+    entities = len(splits.train.entities)
+    if settings.partitions is not None:
+        partitions, slots = parse_partitions(settings.partitions)
+    else:
+        model = settings.make_model()
+        rows = 4 * entities * model.entity_width(settings.dim) * (1 + MOMENTS[settings.optimizer])
+        room = math.inf if memory is None else SHARE * memory
+        partitions, slots = partitions_for(rows, room)
+    partitions = min(partitions, max(entities, 1))
+    slots = min(slots, partitions)
+    check_partitions(partitions, slots)
+    return f"{partitions}:{slots}"
+
+
+def partitions_for(rows: int, room: float) -> tuple[int, int]:
+    """Partitions for so many bytes of rows, and how many of them fit into `room` bytes beside one that comes or goes.
+
+    >>> partitions_for(10_000, 20_000), partitions_for(10_240, 3_300)
+    ((1, 1), (32, 9))
+    """
+    if rows <= room:
+        return 1, 1
+    partitions = max(USUAL, math.ceil(4 * rows / room)) if room > 0 else MOST + 1
+    if partitions > MOST:
+        raise FocuseError(f"memory for {_gigabytes(room)} of partitions is too little for {_gigabytes(rows)} of rows")
+    return partitions, max(2, min(partitions - 1, int(room * partitions / rows) - 1))
+
+
+def lacks(settings: Settings, splits: Splits, in_folder: bool) -> str:
+    """Why a training cannot go by partitions, '' if it can."""
+    model, kind = settings.make_model(), kind_of(settings.model)
+    reasons = {
+        "its tables are for a CPU": settings.device != "cpu",
+        "it keeps them in the run's folder; give one (out, --out)": not in_folder,
+        "it needs an optimizer of rows, 'row-adagrad' or 'row-adam'": settings.optimizer not in MOMENTS,
+        "negatives come from the partitions in memory, sampling 'all' needs every entity": settings.sampling == "all",
+        "it cannot filter negatives by facts (filter_negatives)": settings.filter_negatives,
+        "it draws negatives uniformly, not by 'corrupt' or 'coin'": (settings.corrupt, settings.coin)
+        != ("uniform", "fair"),
+        f"the model {settings.model!r} computes its entities from the whole graph": model.encodes or bool(model.wants),
+        f"the model {settings.model!r} is one of confidences": kind.confident,
+        "it has no pool of semi-supervised triples": make_schedule(settings.semi_supervised) is not None,
+        "it knows one weight an edge, not several columns": splits.merger is not None,
+        "it knows no triples that are false": splits.false is not None,
+        "it knows no triples that rules infer": splits.inferred is not None,
+        "it cannot start from another run": settings.start is not None,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.3g} GB"
