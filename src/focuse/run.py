@@ -14,7 +14,7 @@ from typing import Any
 from focuse.engines import ReferenceEngine
 from focuse.engines.company import leads
 from focuse.errors import FocuseError, Stopped
-from focuse.evaluation.evaluate import Evaluation, evaluate, known_facts
+from focuse.evaluation.evaluate import Evaluation, evaluate, facts_for
 from focuse.exports.exporting import ExportMethods
 from focuse.graph import Graph, read
 from focuse.graph.splits import Splits
@@ -97,7 +97,7 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
         if test is None and not len(aligned.graph) and not aligned.unseen.rows:
             raise FocuseError("the run has no test split; give a test graph (focuse evaluate RUN TEST)")
         graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph, aligned.graph]
-        known = known_facts(graphs, self.engine.device)
+        known = facts_for(aligned.graph, graphs, self.engine.device)
         valid = self.splits.valid.graph
         return evaluate(self.engine, aligned, self.graph, known, ties, protocol, filtered, valid, candidates)
 

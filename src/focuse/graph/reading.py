@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -16,22 +16,24 @@ import pyarrow.csv as arrow_csv
 
 from focuse.errors import FocuseError, nearest
 from focuse.graph.annotations import Options
-from focuse.graph.cache import remember
+from focuse.graph.cache import remember, scratch_folder
 from focuse.graph.columns import Columns
 from focuse.graph.diagnosis import MISSING, NOT_A_NUMBER, first_fault, weight_fault
 from focuse.graph.graph import Graph, from_columns, join
 from focuse.graph.graphml import is_graphml, read_graphml
 from focuse.graph.iris import BASE
-from focuse.graph.layout import Layout, detect
-from focuse.graph.opening import MAGIC, open_bytes, parquet_table
+from focuse.graph.layout import Layout, choose_places, detect
+from focuse.graph.opening import MAGIC, open_bytes, parquet_file, parquet_table
 from focuse.graph.rdf import rdf_kind, read_rdf
 from focuse.graph.sql import data_base, is_sql, read_sql
-from focuse.graph.tables import from_networkx, from_table, to_column
+from focuse.graph.streaming import stream
+from focuse.graph.tables import from_networkx, from_table, table_blocks, to_column
 from focuse.graph.vocabulary import Vocabulary
 
 SAMPLE_BYTES = 1 << 16
 # Large blocks mean few partial dictionaries to unify: 16 MiB measured fastest on 5 million rows.
 BLOCK_BYTES = 1 << 24
+STREAMED_BYTES = 1 << 28  # larger text goes to disk column by column and is never whole in memory; a quarter if packed
 CACHED_BYTES = 1 << 20  # smaller text is read sooner than it is worth the room; packed a quarter of it
 Chosen = tuple[Any, Any]  # the user's columns and weights
 
@@ -163,12 +165,40 @@ def look_at(path: Path) -> tuple[bool, bool, int]:
 
 def _read_parquet(path: Path, chosen: Chosen) -> Graph:
     columns, weights = chosen
+    if is_large(path, packed=True):
+        with parquet_file(path) as file:
+            headings = [name for name in file.schema_arrow.names if not name.startswith("__index_level_")]
+            places = choose_places(headings, True, columns, str(path), weights)
+            if len(places) <= 4 and file.metadata.num_rows:
+                blocks = table_blocks(file.iter_batches(columns=headings), columns, str(path), weights)
+                return stream(blocks, str(path), len(places) == 4, scratch_folder())
     return from_table(parquet_table(path), columns, str(path), weights)
+
+
+def is_large(path: Path, packed: bool) -> bool:
+    """Whether a file's graph is encoded on disk instead of in memory."""
+    return path.stat().st_size >= (STREAMED_BYTES // 4 if packed else STREAMED_BYTES)
+
+
+def _text_blocks(path: Path, layout: Layout) -> Iterator[Sequence[pa.Array]]:
+    """A text's columns, some megabytes at a time."""
+    try:
+        with open_bytes(path) as stream, arrow_csv.open_csv(stream, **_how(layout)) as blocks:
+            for block in blocks:
+                empty = any(pc.any(pc.equal(column.dictionary, "")).as_py() for column in block.columns[:3])
+                finite = block.num_columns < 4 or pc.all(pc.is_finite(block.column(3))).as_py() is not False
+                if empty or not finite:
+                    raise explain(path, layout, "a name is empty or a weight not finite")
+                yield block.columns
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise explain(path, layout, _one_line(error)) from None
 
 
 def _read_text(path: Path, chosen: Chosen, delimiter: str | None, header: bool | None) -> Graph:
     where = str(path)
     layout = detect(first_lines(path), where, delimiter, header, *chosen)
+    if is_large(path, look_at(path)[1]) and not layout.names:
+        return stream(_text_blocks(path, layout), where, len(layout.places) == 4, scratch_folder())
     table = parse_text(path, layout)
     weight = join(table.column(3).chunks) if len(layout.places) == 4 and len(table) else None
     if weight is not None and not np.isfinite(weight).all():
@@ -198,28 +228,30 @@ def parse_text(path: Path, layout: Layout) -> pa.Table:
 
 
 def _parse(path: Path, layout: Layout) -> pa.Table:
+    with open_bytes(path) as stream:
+        return arrow_csv.read_csv(stream, **_how(layout))
+
+
+def _how(layout: Layout) -> dict[str, Any]:
+    """Options of Arrow's parser."""
     texts = len(layout.roles) - 1
     named = [f"c{place}" for place in range(layout.width)]
     wanted = [named[place] for place in layout.places]
     name_type = pa.dictionary(pa.int32(), pa.string())
-    with open_bytes(path) as stream:
-        return arrow_csv.read_csv(
-            stream,
-            read_options=arrow_csv.ReadOptions(column_names=named, skip_rows=layout.skip, block_size=BLOCK_BYTES),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter=layout.delimiter,
-                quote_char='"' if layout.quoted else False,
-                newlines_in_values=layout.quoted,
-            ),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=dict(
-                    zip(wanted, [name_type] * texts + [pa.float64()] * (len(wanted) - texts), strict=True)
-                ),
-                include_columns=wanted,
-                null_values=list(MISSING) if layout.may_miss else [],
-                strings_can_be_null=False,
-            ),
-        )
+    return {
+        "read_options": arrow_csv.ReadOptions(column_names=named, skip_rows=layout.skip, block_size=BLOCK_BYTES),
+        "parse_options": arrow_csv.ParseOptions(
+            delimiter=layout.delimiter,
+            quote_char='"' if layout.quoted else False,
+            newlines_in_values=layout.quoted,
+        ),
+        "convert_options": arrow_csv.ConvertOptions(
+            column_types=dict(zip(wanted, [name_type] * texts + [pa.float64()] * (len(wanted) - texts), strict=True)),
+            include_columns=wanted,
+            null_values=list(MISSING) if layout.may_miss else [],
+            strings_can_be_null=False,
+        ),
+    }
 
 
 def first_lines(path: Path) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from focuse.errors import FocuseError
+from focuse.graph import holding
 from focuse.graph.graph import Aligned, Graph
 from focuse.graph.merging import Merger
 from focuse.graph.numbers import Numbers
@@ -53,8 +54,17 @@ def split(graph: Graph, valid: float = 0.1, test: float = 0.1, seed: int = 0, mo
     for name, share in (("valid", valid), ("test", test)):
         if not 0 <= share < 1 or valid + test >= 1:
             raise FocuseError(f"split: {name} share {share:g} is out of range; valid + test must be below 1")
+    if len(graph) >= holding.LARGE and graph.columns is None:
+        return _split_large(graph, [_size(graph, share, most) for share in (test, valid)], seed)
     held = _hold_out(graph, [_size(graph, test, most), _size(graph, valid, most)], seed)
     return Splits(graph.select(held == 0), Aligned(graph.select(held == 2)), Aligned(graph.select(held == 1)))
+
+
+def _split_large(graph: Graph, sizes: list[int], seed: int) -> Splits:
+    """As `split`, without sorting the graph or copying it in memory."""
+    test, valid = holding.hold_out(graph, sizes, seed)
+    train = holding.without(graph, np.sort(np.concatenate([test, valid])))
+    return Splits(train, Aligned(graph.select(valid)), Aligned(graph.select(test)))
 
 
 def given(train: Graph, valid: Graph | None, test: Graph | None, seed: int = 0, valid_share: float = 0.1) -> Splits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,24 @@ def from_table(
         several = _several(weight_names(headings, True, places), chosen, where)
     head, relation, tail = names
     return from_columns(head, relation, tail, weight, where, several)
+
+
+def table_blocks(
+    blocks: Iterable[pa.RecordBatch],
+    columns: Sequence[str | int] | None,
+    where: str,
+    weights: Sequence[str | int] | None,
+) -> Iterator[list[pa.Array]]:
+    """Names and a weight of a table that comes in blocks, as `from_table` takes them; at most one weight an edge."""
+    first = 1
+    for block in blocks:
+        table = own_columns(pa.table(block), where)
+        places = choose_places(list(table.column_names), True, columns, where, weights)
+        named = zip(ROLES[:3], places, strict=False)
+        names = [names_in(table.column(place), role, where, first) for role, place in named]
+        numbers = [pa.array(numbers_in(table.column(place), where, first=first)) for place in places[3:4]]
+        yield [*(name.combine_chunks() for name in names), *numbers]
+        first += len(table)
 
 
 def own_columns(table: pa.Table, where: str, roles: Sequence[str] = ROLES) -> pa.Table:

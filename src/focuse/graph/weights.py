@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from focuse.errors import FocuseError, choose
+from focuse.graph.arrays import chunks
 from focuse.graph.graph import Graph, Ids, Weights
 
+CHUNK = 1 << 20  # edges looked at together
 Arrays = dict[str, npt.NDArray[np.float64]]
 
 
@@ -49,8 +51,9 @@ class RelationRange(Normaliser):
     def fit(cls, graph: Graph) -> Normaliser:
         low = np.full(len(graph.relations), np.inf)
         high = np.full(len(graph.relations), -np.inf)
-        np.minimum.at(low, graph.relation, graph.weight)
-        np.maximum.at(high, graph.relation, graph.weight)
+        for piece in chunks(len(graph), CHUNK):
+            np.minimum.at(low, graph.relation[piece], graph.weight[piece])
+            np.maximum.at(high, graph.relation[piece], graph.weight[piece])
         unused = low > high  # a relation of the vocabulary without an edge in train: any range will do
         return cls({"low": np.where(unused, 0.0, low), "high": np.where(unused, 1.0, high)})
 
@@ -242,7 +245,8 @@ def with_more_relations(normaliser: Normaliser, graph: Graph, known: int) -> Nor
 def default_normaliser(graph: Graph) -> str:
     """'relation', unless every relation has one weight of its own: then only 'global' can tell them apart."""
     ranges = RelationRange.fit(graph)
-    within = np.any(ranges.arrays["low"][graph.relation] != ranges.arrays["high"][graph.relation])
+    differ = ranges.arrays["low"] != ranges.arrays["high"]
+    within = any(bool(differ[graph.relation[piece]].any()) for piece in chunks(len(graph), CHUNK))
     return "relation" if within or graph.weight.min() == graph.weight.max() else "global"
 
 

@@ -16,6 +16,7 @@ from safetensors.numpy import save_file as save_arrays
 
 from focuse import __version__
 from focuse.errors import FocuseError
+from focuse.graph.arrays import map_arrays, write_arrays
 from focuse.graph.checksums import ALTERED, check_text, file_checksum, seal_text
 from focuse.graph.columns import Columns
 from focuse.graph.graph import Aligned, Graph, Unseen
@@ -31,6 +32,7 @@ from focuse.training.settings import Settings
 from focuse.training.toml import to_toml
 
 FORMAT = 2
+MAPPED = 1 << 26  # bytes of edges from which on they are mapped, not read
 PARTS = ("train", "valid", "test")
 COLUMNS = ("head", "relation", "tail", "weight")
 BACKUP = "put a copy of it back, or train again"
@@ -57,7 +59,8 @@ def read_fixed(folder: Path, model: object = None) -> tuple[Settings, Splits, No
         arrays.pop("nothing", None)
         kind = "none" if splits.merger is not None else settings.normalize or "relation"
         normaliser = stored_normaliser(kind, arrays, splits.train.lower_is_better)
-        normaliser.transform(splits.train.weight, splits.train.relation)
+        every = np.arange(len(splits.train.relations), dtype=np.int32)
+        normaliser.transform(np.zeros(len(every)), every)
     return settings, splits, normaliser
 
 
@@ -124,7 +127,7 @@ def write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: No
     arrays |= {"splits": columns, "normaliser": normaliser.arrays or {"nothing": np.zeros(1)}}
     for name, values in arrays.items():
         with replacing(folder / f"{name}.safetensors") as temporary:
-            save_arrays(values, temporary)
+            (write_arrays(temporary, values) if name == "splits" else save_arrays(values, temporary))
     config["checksums"] = {path.name: file_checksum(path) for path in sorted(folder.iterdir())}
     (folder / "run.toml").write_bytes(_sealed(config))
 
@@ -140,7 +143,7 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
     with _checked(folder / "relations.parquet", config) as path:
         relations = Vocabulary.read(path)
     with _checked(folder / "splits.safetensors", config) as path:
-        columns = load_arrays(path)
+        columns = map_arrays(path) if path.stat().st_size >= MAPPED else load_arrays(path)
         missing = {f"{name}/{column}" for name in {*PARTS, *config["sources"]} for column in COLUMNS} - set(columns)
         if missing:
             raise ValueError(f"no column {min(missing)}")

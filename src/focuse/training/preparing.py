@@ -10,7 +10,10 @@ import numpy as np
 from focuse.errors import FocuseError
 from focuse.evaluation.weighing import join
 from focuse.graph import Aligned, Graph, read
+from focuse.graph.arrays import chunks
 from focuse.graph.contrary import read_false, take_apart
+from focuse.graph.holding import LARGE
+from focuse.graph.holding import repeated as count_repeated
 from focuse.graph.merging import fit_merger
 from focuse.graph.splits import Splits, given, split
 from focuse.graph.weights import Normaliser, fit_normaliser, in_unit_range
@@ -33,7 +36,7 @@ def make_splits(
     """Given splits, or random ones; what had to be merged or left out is reported. `false` are known as such."""
     facts, contrary = facts_of(whole, settings)
     _note_negative(facts, reporter)
-    repeated = facts.repeated
+    repeated = count_repeated(facts) if len(facts) >= LARGE else facts.repeated
     if repeated:
         done = "kept" if settings.duplicates == "keep" else f"merged by {settings.duplicates}"
         reporter.note(f"{facts.source}: {repeated:,} rows repeat a (head, relation, tail); {done}")
@@ -159,12 +162,18 @@ def check_confidences(splits: Splits, settings: Settings, reporter: Reporter) ->
             )
 
 
+def _differ(train: Graph, normaliser: Normaliser) -> bool:
+    """Whether not all normalised weights are equal; a piece at a time, for the first often tells."""
+    first = normaliser.transform(train.weight[:1], train.relation[:1])
+    parts = chunks(len(train), 1 << 20)
+    return any(bool((normaliser.transform(train.weight[at], train.relation[at]) != first).any()) for at in parts)
+
+
 def focus_or_off(settings: Settings, splits: Splits, normaliser: Normaliser, reporter: Reporter) -> Settings:
     """Without differing weights there is nothing to focus on: the layer is off, and says so."""
     if settings.focus == "off":
         return settings
-    weight = normaliser.transform(splits.train.weight, splits.train.relation)
-    if np.ptp(weight) > 0:
+    if _differ(splits.train, normaliser):
         return settings
     why = (
         "all weights are equal"

@@ -148,6 +148,11 @@ class PartitionedTrainer(Trainer):
             self.buffer.close()
         checkpoint = self.checkpoint()
         self.store.finish(checkpoint)
+        files = self.store.files
+        self.reporter.note(
+            f"{files.loads:,} loads of partitions: {files.read_bytes / 1e9:.3g} GB read, "
+            f"{files.written_bytes / 1e9:.3g} GB written"
+        )
         final = self.store.tables()
         return replace(checkpoint, tables=final, best=final if self.store.files.best[0] else None)
 
