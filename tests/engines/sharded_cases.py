@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -158,5 +159,6 @@ def exchanged(company: Company) -> None:
 def work(company: Company) -> None:
     exchanged(company)
     splits = graph()
-    for case in CASES:
+    few = len(CASES) if company.count == 2 or "EVERY_CASE" in os.environ else 4
+    for case in CASES[:few]:
         compare(company, splits, case)

@@ -14,3 +14,9 @@ def test_two_and_four_processes_train_and_rank_as_one() -> None:
     told = several(CASES, 2, 4)
     assert "by TorchRec" in told
     assert "by torch.distributed" in told
+
+
+@pytest.mark.slow
+def test_every_case_with_three_and_four_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVERY_CASE", "1")
+    several(CASES, 3, 4)

@@ -75,7 +75,8 @@ def _company(file: str, count: int) -> int:
 
 
 if __name__ == "__main__":
-    found = TORCHREC if find_spec("torchrec") else ()
+    wanted = "TORCHREC" in Path(sys.argv[1]).read_text(encoding="utf-8") and find_spec("torchrec")
+    found = TORCHREC if wanted else ()
     for each in (*HEAVY, *found):
         import_module(each)
     sys.exit(max(abs(_company(sys.argv[1], int(number))) for number in sys.argv[2:]))

@@ -1,0 +1,114 @@
+"""`torchrun … -m focuse train --engine sharded`, with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+from torch import equal
+
+from focuse.engines.company import START
+from focuse.graph import Graph
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+SETTINGS = ["--dim", "8", "--sharpness", "1", "--check-every", "2"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, careers: Graph) -> Path:
+    careers.select(np.arange(0, len(careers), 7)).write(tmp_path / "graph.tsv")
+    return tmp_path
+
+
+def start(folder: Path, *arguments: str, count: int = 2, restarts: int = 0) -> subprocess.Popen[str]:
+    command = [*TORCHRUN, str(count), "--max-restarts", str(restarts), "-m", "focuse", *arguments]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "encoding": "utf-8"}
+    return subprocess.Popen(command, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, **options)
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """What it prints; an error that says what it said if it fails, and nobody is left behind."""
+    try:
+        out, err = process.communicate(timeout=200)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    return out
+
+
+def test_without_torchrun_it_says_how_to_start(folder: Path) -> None:
+    command = [sys.executable, "-m", "focuse", "train", "graph.tsv", "--out", "run", "--engine", "sharded"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.strip() == f"focuse: engine 'sharded' is for processes that torchrun starts: {START}"
+    assert not (folder / "run").exists()
+
+
+def test_two_processes_write_a_run_that_one_evaluates(folder: Path) -> None:
+    asked = ["train", "graph.tsv", "--out", "run", "--engine", "sharded:plain", "--epochs", "3", *SETTINGS, "--json"]
+    told = json.loads(finish(start(folder, *asked)))
+    assert told["epochs"] == 3
+    assert told["settings"]["engine"] == "sharded:plain"
+    assert not list(folder.glob(".*"))
+    from focuse.run import load, train
+
+    alone = train(folder / "graph.tsv", dim=8, sharpness=1, check_every=2, epochs=3, engine="reference", progress=False)
+    ours, theirs = load(folder / "run"), alone
+    assert ours.evaluate().all.mrr == pytest.approx(theirs.evaluate().all.mrr, rel=1e-2)
+    assert [row["loss"] for row in ours.history] == pytest.approx([row["loss"] for row in theirs.history], rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["sharded", "sharded:plain"])
+def test_a_killed_worker_costs_nothing_but_time(folder: Path, engine: str) -> None:
+    asked = ["--engine", engine, "--epochs", "40", *SETTINGS, "--checkpoint-every", "1", "--quiet"]
+    finish(start(folder, "train", "graph.tsv", "--out", "whole", *asked))
+    process = start(folder, "train", "graph.tsv", "--out", "killed", *asked, restarts=2)
+    history = folder / "killed" / "history.jsonl"
+    give_up = time.monotonic() + 120
+    while not (history.exists() and len(history.read_bytes().splitlines()) > 4):
+        assert time.monotonic() < give_up
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.kill(workers_of(process.pid)[-1], signal.SIGKILL)
+    finish(process)
+    whole, killed = (load_file(folder / name / "model.safetensors") for name in ("whole", "killed"))
+    assert all(equal(whole[name], killed[name]) for name in whole)
+    lines = [(folder / name / "history.jsonl").read_text(encoding="utf-8").splitlines() for name in ("whole", "killed")]
+    assert len(lines[0]) == len(lines[1])
+
+
+@pytest.mark.slow
+def test_it_goes_on_with_another_number_of_processes_and_ranks_with_any(folder: Path) -> None:
+    finish(start(folder, "train", "graph.tsv", "--out", "run", "--engine", "sharded", "--epochs", "3", *SETTINGS))
+    finish(start(folder, "train", "--resume", "run", "--epochs", "6", count=4))
+    from focuse.run import load, train
+
+    alone = train(folder / "graph.tsv", dim=8, sharpness=1, check_every=2, epochs=6, engine="reference", progress=False)
+    losses = [[row["loss"] for row in run.history] for run in (load(folder / "run"), alone)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    found = json.loads(finish(start(folder, "evaluate", "run", "--json", count=3)))
+    wanted = load(folder / "run").evaluate().to_dict()
+    assert found["all"] == pytest.approx(wanted["all"], rel=1e-3)
+    assert found["delta_mrr"] == pytest.approx(wanted["delta_mrr"], abs=1e-3)
+
+
+def workers_of(parent: int) -> list[int]:
+    """Processes that a process has started."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after = status.read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(after[1]) == parent:
+            found.append(int(status.parent.name))
+    return sorted(found)
