@@ -28,7 +28,7 @@ def history(folder):
 
 
 def plain_history(folder):
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in history(folder)]
+    return [{key: value for key, value in row.items() if key not in ("seconds", "crc32")} for row in history(folder)]
 
 
 def start_and_signal(arguments, folder, epochs, number):

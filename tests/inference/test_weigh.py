@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from older import older
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -253,7 +254,7 @@ class TestUnits:
         run.calibrate("platt", base_rate=0.2)
         asked = run.splits.test.graph
         told = run.weights(asked).columns
-        age(tmp_path / "run", np.full(5, 0.25))
+        age(older(tmp_path / "run"), np.full(5, 0.25))
         written = (tmp_path / "run" / FILE).stat().st_mtime_ns
         loaded = focuse.load(tmp_path / "run")
         for name, column in loaded.weights(asked).columns.items():
@@ -408,7 +409,7 @@ class TestStoring:
         out = tmp_path / "run"
         run = focuse.train(small, out=out, **QUICK)
         before = bits(run.weigher().calibration)
-        settings = (out / "run.toml").read_text(encoding="utf-8")
+        settings = (older(out) / "run.toml").read_text(encoding="utf-8")
         assert settings.count("\nepochs = 4\n") == 1
         (out / "run.toml").write_text(settings.replace("\nepochs = 4\n", "\nepochs = 24\n"), encoding="utf-8")
         more = focuse.resume(out, progress=False)

@@ -8,6 +8,7 @@ import signal
 import numpy as np
 import pytest
 import torch
+from older import older
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
@@ -125,7 +126,7 @@ class TestDamaged:
     @pytest.fixture
     def damaged(self, small, tmp_path):
         train(small, tmp_path / "run", epochs=1)
-        return tmp_path / "run"
+        return older(tmp_path / "run")
 
     def refused(self, folder, use):
         with pytest.raises(FocuseError) as error:

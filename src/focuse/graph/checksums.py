@@ -51,11 +51,24 @@ def _rest(file: BinaryIO, start: int) -> int:
 def seal_tensors(path: Path) -> None:
     """Fill in the checksum of a file of tensors that was written with {KEY: UNKNOWN} among its metadata."""
     with path.open("r+b") as file:
+        _put_in_order(file)
         place, found = _look(file)
         if place is None:
             raise ValueError("no place for its checksum")
         file.seek(place)
         file.write(found.encode())
+
+
+def _put_in_order(file: BinaryIO) -> None:
+    """Metadata are written in any order: sort them, so that the same tensors are the same bytes."""
+    length = int.from_bytes(file.read(8), "little")
+    head = json.loads(file.read(length))
+    head["__metadata__"] = dict(sorted(head["__metadata__"].items()))
+    text = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
+    if len(text) <= length:
+        file.seek(8)
+        file.write(text.ljust(length))
+    file.seek(0)
 
 
 def check_tensors(path: Path, required: bool = False) -> None:

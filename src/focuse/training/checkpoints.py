@@ -24,10 +24,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from focuse.errors import FocuseError
 from focuse.graph.checksums import check_row, seal_row
@@ -134,10 +136,13 @@ class Store:
             flush(path)
         if sys.platform != "win32":  # there no folder can be renamed in which a file is open
             self.lock = Lock.take(self.folder)
-        self.free(folder)  # another training may have been quicker
-        if folder.exists():
-            folder.rmdir()
-        os.rename(self.folder, folder)
+        try:
+            if folder.exists():
+                folder.rmdir()
+            os.rename(self.folder, folder)
+        except OSError:
+            self.free(folder)  # another training may have been quicker, which this says
+            raise
         self.folder = folder
         if self.lock is not None:
             self.lock.path = folder / self.lock.path.name
@@ -218,9 +223,19 @@ class Store:
         (self.folder / PREVIOUS).unlink(missing_ok=True)  # its tables are kept twice now
 
     def mend(self, checkpoint: Checkpoint) -> None:
-        """Write the tables of a finished run again where somebody has removed them."""
+        """Of a finished run: write its tables again where they were removed, and remove what a killed process left."""
+        if self.lock is None:
+            return  # nobody can write here
         if not (self.folder / MODEL).exists():
             self._write_tensors(self.folder / MODEL, checkpoint.final(), {})
+        self._sweep()
+        (self.folder / PREVIOUS).unlink(missing_ok=True)
+
+    def _sweep(self) -> None:
+        """Remove files that a killed process left half-written."""
+        for pattern in (".*.*.[0-9]*", ".tmp*"):  # ours, and those of the tensor writer
+            for left in self.folder.glob(pattern):
+                left.unlink(missing_ok=True)
 
     def checkpoint(self, device: str = "cpu", note: Callable[[str], None] | None = None) -> Checkpoint | None:
         """The newest checkpoint, None if there is none yet. History is cut back to it.
@@ -266,26 +281,31 @@ class Store:
                 parts[part][name] = value
             if not {"entity", "relation"} <= set(parts["table"]):
                 raise ValueError("no tables in it")
-        history = [row for row in self.history() if row["epoch"] <= progress.epoch]
+        history = [row for row in self.history(progress.epoch) if row["epoch"] <= progress.epoch]
         return Checkpoint(progress, parts["table"], parts["optimiser"], parts["best"] or None, history, parts["pool"])
 
     def rewind(self, history: list[dict[str, Any]]) -> None:
         """Drop lines of history that lie after the checkpoint, and files that a killed process left half-written."""
-        for pattern in (".*.*.[0-9]*", ".tmp*"):  # ours, and those of the tensor writer
-            for left in self.folder.glob(pattern):
-                left.unlink(missing_ok=True)
+        self._sweep()
         path = self.folder / HISTORY
+        if not history:  # an empty file would be one that was cut short
+            path.unlink(missing_ok=True)
+            return
         with writing(path), replacing(path, durable=True) as temporary:
             lines = "".join(json.dumps(seal_row(row)) + "\n" for row in history)
             temporary.write_text(lines, encoding="utf-8", newline="\n")
 
-    def history(self) -> list[dict[str, Any]]:
-        """One entry a finished epoch; a last line cut short by a crash is passed over."""
+    def history(self, epoch: int = 0) -> list[dict[str, Any]]:
+        """One entry a finished epoch, up to `epoch` at least; a last line cut short by a crash is passed over."""
         path = self.folder / HISTORY
         with reading(path, "put a copy of it back, or remove it to do without"):
             if not path.exists():
                 return []
-            return read_history(path.read_bytes(), has_checksums(self.folder))
+            required = has_checksums(self.folder)
+            rows = read_history(path.read_bytes(), required)
+            if required and epoch > (rows[-1]["epoch"] if rows else 0):
+                raise ValueError(f"cut short before epoch {epoch}")
+            return rows
 
     def model(self, device: str) -> tuple[Tables, list[dict[str, Any]]]:
         """The tables to predict with and their history; of an unfinished run, the best so far."""
@@ -295,7 +315,7 @@ class Store:
             advice = (
                 "remove it, the checkpoint has the same tables" if have else "put a copy of it back, or train again"
             )
-            return self._read_tensors(path, device, advice)[0], self.history()
+            return self._read_tensors(path, device, advice)[0], self.history(self._finished())
         checkpoint = self.checkpoint(device)
         if checkpoint is None:
             raise FocuseError(
@@ -308,6 +328,14 @@ class Store:
 
     def _write_tensors(self, path: Path, tensors: Tables, metadata: dict[str, str], keep: Path | None = None) -> None:
         write_tensors(path, tensors, metadata, keep)
+
+    def _finished(self) -> int:
+        """The last epoch of a finished run, by the head of its checkpoint; 0 where that does not say it."""
+        with suppress(OSError, SafetensorError, KeyError, TypeError, ValueError):
+            with safe_open(self.folder / NEWEST, framework="pt") as file:
+                at = Progress(**json.loads(file.metadata()["progress"]))
+            return int(at.epoch) if at.finished else 0
+        return 0
 
 
 def read_history(data: bytes, required: bool) -> list[dict[str, Any]]:

@@ -47,7 +47,10 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError, NoRoomError) as error:
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or " ".join(str(error).split())
+        told = " ".join(str(error).split()).rpartition("I/O error: ")[
+            2
+        ]  # the writer of tensors says more than is asked
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or told
         advice = "make it writable" if getattr(error, "errno", None) in FORBIDDEN else "make room"
         raise FocuseError(
             f"{path}: cannot be written: {reason}; {advice}, then try again or go on with --resume"

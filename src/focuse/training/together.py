@@ -27,7 +27,7 @@ from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
 from focuse.graph.writing import flush
 from focuse.models import Model
-from focuse.training.checkpoints import Store, Tables
+from focuse.training.checkpoints import MODEL, Store, Tables
 from focuse.training.files import DamagedError, has_checksums, reading
 from focuse.training.lock import UnwritableError
 from focuse.training.settings import Settings
@@ -97,6 +97,11 @@ class SharedStore(Store):
 
     def _amend(self, settings: Settings) -> None:
         _by_the_first(lambda: super(SharedStore, self)._amend(settings))
+
+    def mend(self, checkpoint: Any) -> None:
+        if _by_the_first(lambda: self.lock is not None and not (self.folder / MODEL).exists()):
+            self._write_tensors(self.folder / MODEL, checkpoint.final(), {})
+        _by_the_first(lambda: super(SharedStore, self).mend(checkpoint))
 
     def _step_back(self) -> None:
         _by_the_first(super()._step_back)

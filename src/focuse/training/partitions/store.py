@@ -37,7 +37,7 @@ class PartitionedStore(Store):
         self.files = PartitionFiles(self.folder / FOLDER)
 
     def mend(self, checkpoint: Checkpoint) -> None:
-        if not (self.folder / MODEL).exists():
+        if self.lock is not None and not (self.folder / MODEL).exists():
             self.finish(checkpoint)
 
     def save(self, checkpoint: Checkpoint) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from focuse.errors import FocuseError, Stopped
+from focuse.graph.checksums import check_text, seal_text
 from focuse.graph.writing import replacing
 from focuse.training.callbacks import Beginning, Callback, told
 from focuse.training.stopping import best_look
@@ -135,7 +136,9 @@ def read_places(folder: Path) -> dict[str, dict[str, str]]:
     """Where a run is tracked: by kind its place and id."""
     path = folder / FILE
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        check_text(text, required=False)
+        found = tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         raise FocuseError(f"{path}: damaged file: {error}; delete it to track the run anew") from None
     return {kind: about for kind, about in found.items() if isinstance(about, dict)}
@@ -143,4 +146,4 @@ def read_places(folder: Path) -> dict[str, dict[str, str]]:
 
 def write_places(folder: Path, places: dict[str, dict[str, str]]) -> None:
     with replacing(folder / FILE) as temporary:
-        temporary.write_text(to_toml(places), encoding="utf-8")
+        temporary.write_text(seal_text(to_toml(places)), encoding="utf-8")

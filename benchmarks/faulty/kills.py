@@ -1,0 +1,184 @@
+"""kill -9 at moments by chance, again and again, then on to the end: is it the run that nobody disturbed?"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from children import Ended, Moment, command, operations
+from subject import EPOCHS, Subject, differences, progress
+
+EVERY = ("1", "3", "0.0000001s")  # epochs, or at every batch
+AGAIN = 0.5  # chance that a resumed training is killed, too
+MOST = 6  # kills of one training
+
+
+@dataclass
+class Campaign:
+    """What came of it."""
+
+    kills: int = 0
+    trainings: int = 0
+    same: int = 0
+    phases: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, object]:
+        counts = {"kills": self.kills, "trainings": self.trainings, "same": self.same}
+        where = {"phases": dict(self.phases.most_common()), "kinds": dict(self.kinds.most_common())}
+        return {**counts, **where, "faults": self.faults}
+
+
+def phase(folder: Path) -> str:
+    """Where a training stood when it was killed, by what it left."""
+    if not folder.exists():
+        made = any(folder.parent.glob(f".{folder.name}.*"))
+        return "while its folder was made" if made else "before its folder was made"
+    newest = folder / "checkpoint.safetensors"
+    at, model = progress(newest), (folder / "model.safetensors").exists()
+    if at is not None and at["finished"]:
+        return "after the last checkpoint"
+    halves = {path.name.split(".")[1] for path in folder.glob(".*.*.[0-9]*")}
+    if "model" in halves:
+        return "while the model was written"
+    if "checkpoint" in halves:
+        if not newest.exists() and (folder / "checkpoint.previous.safetensors").exists():
+            return "between a checkpoint's two renames"
+        if model:
+            return "while the last checkpoint was written"
+        return "while a checkpoint was written"
+    if model:
+        return "between the model and the last checkpoint"
+    if "history" in halves or "run" in halves:
+        return "while history or settings were written"
+    if at is None:
+        return "before the first checkpoint"
+    lines = (folder / "history.jsonl").read_bytes().count(b"\n") if (folder / "history.jsonl").exists() else 0
+    return "between history and checkpoint" if lines > at["epoch"] else "between two checkpoints"
+
+
+def moment(random: np.random.Generator, whole: float, count: int, size: int) -> Moment:
+    """One by chance: of `whole` seconds, of `count` file operations, or of `size` bytes."""
+    kind = random.integers(4)
+    if kind == 0:
+        return Moment(seconds=float(random.uniform(0, whole)))
+    if kind == 3:
+        name = "model.safetensors" if random.integers(4) == 0 else "checkpoint.safetensors"
+        times = 1 if name == "model.safetensors" else int(random.integers(1, EPOCHS))
+        return Moment(name=name, time=times, byte=int(random.integers(1, size)))
+    return Moment(operation=int(random.integers(1, count + 1)))
+
+
+def kill_trainings(subject: Subject, kills: int, random: np.random.Generator, note: Callable[[str], None]) -> Campaign:
+    """Kill trainings until there were so many kills; each ends at last and is compared with one that nobody killed."""
+    found = Campaign()
+    undisturbed, counts, seconds = {}, {}, {}
+    for every in EVERY:
+        undisturbed[every] = subject.room / f"whole-{EVERY.index(every)}"
+        ended, seconds[every] = _timed(subject.train(undisturbed[every], every))
+        if ended.code:
+            raise SystemExit(f"the undisturbed training failed: {ended.line}")
+        place = subject.room / "counted"
+        counts[every] = operations(*subject.train(place / "run", every), near=place)
+        shutil.rmtree(place)
+    size = (undisturbed["1"] / "checkpoint.safetensors").stat().st_size
+    while found.kills < kills:
+        every = EVERY[found.trainings % len(EVERY)]
+        with tempfile.TemporaryDirectory(dir=subject.room) as place:
+            folder, killed, words = Path(place) / "run", 0, subject.train(Path(place) / "run", every)
+            while True:
+                asked = not killed or (killed < MOST and random.random() < AGAIN)
+                when = moment(random, seconds[every], counts[every], size) if asked and found.kills < kills else None
+                ended = command(*words, moment=when, near=Path(place))
+                if not ended.killed or when is None:
+                    break
+                killed += 1
+                found.kills += 1
+                found.phases[phase(folder)] += 1
+                found.kinds[when.kind] += 1
+                if folder.exists():
+                    words = ["train", "--resume", folder, "--quiet"]
+            if not killed:
+                continue  # its moment never came
+            found.trainings += 1
+            wrong = [f"exit code {ended.code}: {ended.line}"] if ended.code else differences(folder, undisturbed[every])
+            found.same += not wrong
+            found.faults += [f"training {found.trainings} (every {every}): {each}" for each in wrong]
+            note(f"{found.kills} kills, {found.same} of {found.trainings} trainings the same")
+    return found
+
+
+def _timed(words: list[object]) -> tuple[Ended, float]:
+    import time
+
+    start = time.perf_counter()
+    ended = command(*words)
+    return ended, time.perf_counter() - start
+
+
+def kill_others(
+    subject: Subject, kills: int, random: np.random.Generator, note: Callable[[str], None]
+) -> dict[str, Campaign]:
+    """The same of whatever else writes: a run extended (frozen, which is how a run is saved, and warm), more epochs."""
+    base = subject.room / "base"
+    command(*subject.train(base))
+    extend: list[object] = ["extend", base, subject.more, "--quiet", "--out"]
+    jobs: dict[str, tuple[list[object], list[object]]] = {
+        "extend --freeze (saves a run)": (extend, ["--epochs", "5"]),
+        "extend --warm": (extend, ["--warm", "--epochs", "4"]),
+        "train --resume --epochs": (["train", "--quiet", "--epochs", str(EPOCHS + 4), "--resume"], []),
+    }
+    found = {}
+    for name, (words, more) in jobs.items():
+        found[name] = _kill_one([*words], more, base, kills, random, subject.room)
+        note(f"{name}: {found[name].same} of {found[name].trainings} the same")
+    return found
+
+
+def _kill_one(
+    words: list[object], more: list[object], base: Path, kills: int, random: np.random.Generator, room: Path
+) -> Campaign:
+    found = Campaign()
+    grows = "--resume" in words
+
+    def begin(place: Path) -> Path:
+        place.mkdir(exist_ok=True)
+        if grows:
+            shutil.copytree(base, place / "run")
+        return place / "run"
+
+    with tempfile.TemporaryDirectory(dir=room) as first:
+        undisturbed = begin(Path(first) / "whole")
+        command(*words, undisturbed, *more)
+        counted = Path(first) / "counted"
+        count = operations(*words, begin(counted), *more, near=counted)
+        while found.kills < kills:
+            place = Path(first) / f"trial-{found.trainings}"
+            folder = begin(place)
+            ended = command(
+                *words, folder, *more, moment=Moment(operation=int(random.integers(1, count + 1))), near=place
+            )
+            if ended.killed:
+                found.kills += 1
+                found.phases[phase(folder)] += 1
+                again = not folder.exists() or (grows and "finished" in _standing(folder))
+                ended = command(*words, folder, *more) if again else command("train", "--resume", folder, "--quiet")
+            found.trainings += 1
+            wrong = [f"exit code {ended.code}: {ended.line}"] if ended.code else differences(folder, undisturbed)
+            found.same += not wrong
+            found.faults += wrong
+            shutil.rmtree(place)
+    return found
+
+
+def _standing(folder: Path) -> str:
+    """'finished' where a run was killed before anything of it changed: it is asked for more epochs once more."""
+    at = progress(folder / "checkpoint.safetensors")
+    text = (folder / "run.toml").read_text(encoding="utf-8")
+    return "finished" if at is not None and at["finished"] and f"epochs = {EPOCHS}\n" in text else ""
