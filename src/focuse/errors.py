@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 LONGEST, LAST = 2_000, 400  # letters of a message, and of its end where it is longer
@@ -19,6 +20,19 @@ class FocuseError(Exception):
         text = printable(" ".join(super().__str__().splitlines()))
         # A file chooses what a message quotes of it, not how long the message is; what to do stands at the end.
         return text if len(text) <= LONGEST else f"{text[: LONGEST - LAST]} … {text[-LAST:]}"
+
+
+# What a terminal obeys, and what turns the direction of the text behind it; line ends and tabs may stand in a text.
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def harmless(text: str) -> str:
+    """A text of many lines with every code that a terminal would obey shown instead of sent.
+
+    >>> harmless("red: \x1b[31m")
+    'red: \\x1b[31m'
+    """
+    return OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def printable(name: str) -> str:

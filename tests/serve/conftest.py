@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from visiting import browser  # noqa: F401
 
 import focuse
 

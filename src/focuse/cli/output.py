@@ -10,20 +10,28 @@ from typing import Any, TextIO
 
 import typer
 
+from focuse.errors import OBEYED, harmless
+
 Json = typer.Option("--json", help="Print one JSON object instead of text.")
 
 
 def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print `data` as JSON or `text` as it is; of several processes the first does."""
+    """Print `data` as JSON or `text` as it is; what a terminal would obey is shown, in JSON as JSON writes it.
+
+    Of several processes the first speaks.
+    """
     if os.environ.get("RANK", "0") != "0" and "WORLD_SIZE" in os.environ:
         return
-    typer.echo(json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False) if as_json else text)
+    if as_json:
+        made = json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False)
+        text = OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", made)
+    typer.echo(harmless(text))
 
 
 def warn(text: str) -> None:
     """One line on stderr; on a terminal its beginning is red."""
     name = "\x1b[1;31mfocuse:\x1b[0m" if in_colour(sys.stderr) else "focuse:"
-    print(f"{name} {text}", file=sys.stderr)
+    print(f"{name} {harmless(text)}", file=sys.stderr)
 
 
 def in_colour(stream: TextIO) -> bool:

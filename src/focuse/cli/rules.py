@@ -10,7 +10,7 @@ import typer
 from focuse.cli.choices import CHOICES
 from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit, table
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, harmless
 
 if TYPE_CHECKING:
     from focuse.ukge import grounding, mining
@@ -166,4 +166,4 @@ def _proposals(rows: list[dict[str, Any]], found: int, out: str | None) -> str:
 
 def _note(notes: list[str]) -> None:
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(harmless(f"note: {note}"), err=True)

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from focuse import __version__
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, printable
 from focuse.serve.guards import Guard
 from focuse.serve.limits import Limits
 from focuse.serve.pages import Asset, assets
@@ -20,6 +20,7 @@ from focuse.serve.schemas import Problem
 from focuse.serve.state import State
 
 PAGES = {"/": "index.html", "/docs": "docs.html"}
+MESSAGE = 500  # characters of a message that repeats what was sent
 log = logging.getLogger("focuse.serve")
 
 
@@ -77,7 +78,8 @@ def _add_errors(app: FastAPI) -> None:
         if first["type"] == "json_invalid":  # its place is a count of characters, not a name
             return _answer(422, Problem(error=f"body: not JSON ({first['ctx']['error']})", hint="send a JSON object"))
         place = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-        return _answer(422, Problem(error=f"{place}: {first['msg']}", hint="GET /docs lists what each address takes"))
+        told = printable(f"{place}: {first['msg']}"[:MESSAGE])  # a field that is not there is named as it was sent
+        return _answer(422, Problem(error=told, hint="GET /docs lists what each address takes"))
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> JSONResponse:

@@ -48,7 +48,10 @@ class Explorer:
         return place
 
     def find(self, query: str, limit: int) -> schemas.EntityHits:
-        found = self.search(query, limit)
+        found = self.search(query, limit).tolist()
+        own = self.run.graph.entities.find(query)
+        if own >= 0:  # the very name, with its spaces and capitals, before others that read alike
+            found = [own, *(place for place in found if place != own)][:limit]
         hits = [self._hit(int(place)) for place in found]
         exact = bool(hits) and hits[0].name.casefold() == query.strip().casefold()
         return schemas.EntityHits(query=query, exact=exact, entities=hits)

@@ -47,9 +47,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError, NoRoomError) as error:
-        told = " ".join(str(error).split()).rpartition("I/O error: ")[
-            2
-        ]  # the writer of tensors says more than is asked
+        told = " ".join(str(error).split()).rpartition("I/O error: ")[2]  # the writer of tensors says more
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or told
         advice = "make it writable" if getattr(error, "errno", None) in FORBIDDEN else "make room"
         raise FocuseError(

@@ -62,7 +62,7 @@ function form(view, asked, run) {
   fresh.checked = asked.new_only;
   const submit = (event) => {
     event.preventDefault();
-    const parts = { head: head.input.value.trim(), relation: relation.value, tail: tail.input.value.trim(), top: top.value };
+    const parts = { head: head.name(), relation: relation.value, tail: tail.name(), top: top.value };
     const filled = Object.entries(parts).filter(([, value]) => value);
     location.hash = `#/${view}?${new URLSearchParams([...filled, ...(fresh.checked ? [["new_only", "true"]] : [])])}`;
   };

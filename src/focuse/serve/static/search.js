@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { count, h, say } from "./dom.js";
 
 const PAUSE = 120; // milliseconds of silence before a keystroke becomes a request
+const LONGEST = 200; // letters of a search that the server takes
 let made = 0;
 
 /** `choose(name)` is called with a chosen entity; `value` is what stands in the field at first. */
@@ -12,9 +13,10 @@ export function entityField({ label, placeholder = "", value = "", choose = () =
   const input = h("input", {
     id, type: "text", role: "combobox", placeholder, "aria-label": label, "aria-expanded": "false",
     "aria-controls": list.id, "aria-autocomplete": "list", autocomplete: "off", autocapitalize: "off", spellcheck: "false",
-    maxlength: 200,
+    maxlength: 1000,
   });
   input.value = value;
+  let whole = { shown: input.value, name: value }; // a field has no line ends, a name may
   let names = [];
   let at = -1;
   let asked = ""; // what the names shown are for
@@ -42,6 +44,7 @@ export function entityField({ label, placeholder = "", value = "", choose = () =
 
   function take(name) {
     input.value = clear ? "" : name;
+    whole = { shown: input.value, name };
     close();
     choose(name);
   }
@@ -63,8 +66,8 @@ export function entityField({ label, placeholder = "", value = "", choose = () =
   }
 
   async function look(enter = false) {
-    const query = input.value.trim();
-    if (!query) return close();
+    const query = input.value.slice(0, LONGEST);
+    if (!query.trim()) return close();
     request?.abort();
     request = new AbortController();
     try {
@@ -90,7 +93,7 @@ export function entityField({ label, placeholder = "", value = "", choose = () =
       event.preventDefault();
       clearTimeout(timer);
       // Names for what stood there before the last letters are not what is meant, unless one was chosen.
-      if (open && names.length && (at >= 0 || asked === input.value.trim())) take(names[Math.max(at, 0)]);
+      if (open && names.length && (at >= 0 || asked === input.value)) take(names[Math.max(at, 0)]);
       else look(true); // faster than the suggestions: the best match
     } else if (event.key === "Escape") {
       if (open) event.stopPropagation();
@@ -98,5 +101,7 @@ export function entityField({ label, placeholder = "", value = "", choose = () =
     }
   });
   input.addEventListener("blur", close);
-  return { element: h("div", { class: "combobox" }, input, list), input };
+  // Spaces belong to a name; a field of spaces alone is empty.
+  const name = () => (input.value === whole.shown ? whole.name : input.value.trim() && input.value);
+  return { element: h("div", { class: "combobox" }, input, list), input, name };
 }
