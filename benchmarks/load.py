@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import quote
 
 from load_parts.clients import HOST, Reply, Wire, ask, connect, request
+from load_parts.floor import Empty, bare_prediction, whole_prediction
 from load_parts.rough import ROUGH
 from load_parts.server import Server, slope
 
@@ -131,7 +132,12 @@ async def _closed(wire: Wire | None) -> None:
 
 
 async def load(
-    server: Server, asked: dict[str, list[bytes]], mix: dict[str, int], clients: int, seconds: float, watch: list[Any]
+    server: Server | Empty,
+    asked: dict[str, list[bytes]],
+    mix: dict[str, int],
+    clients: int,
+    seconds: float,
+    watch: list[Any],
 ) -> Tally:
     """So many visitors for so long; memory and files of the server are noted on the way."""
     tally, turns = Tally(), [name for name, share in mix.items() for _ in range(share)]
@@ -165,12 +171,20 @@ async def phase_load(server: Server, asked: Any, options: Any, say: Callable[[st
 async def phase_floor(
     server: Server, asked: Any, options: Any, say: Callable[[str, bool, str], None]
 ) -> dict[str, Any]:
-    """What each costs alone, one client: waiting times without anybody else."""
-    told, seconds = {}, max(0.3, options.seconds / 60)
+    """What each costs alone, one client; and beside it a server that does nothing, and the sums of a prediction."""
+    told: dict[str, Any] = {}
+    seconds = max(0.3, options.seconds / 60)
     for name in MIX:
-        tally = await load(server, asked, {name: 1}, 1, seconds, [])
-        told[name] = tally.row(name, seconds)
-    return told
+        told[name] = (await load(server, asked, {name: 1}, 1, seconds, [])).row(name, seconds)
+    with Empty() as empty:
+        await load(empty, asked, {"health": 1}, options.clients, 0.3, [])
+        most = (await load(empty, asked, {"health": 1}, options.clients, seconds, [])).row("health", seconds)
+    rates = {"an empty application": most["per_second"]}
+    for name in ("health", "entities", "facts", "predict"):
+        one = await load(server, asked, {name: 1}, options.clients, seconds, [])
+        rates[f"{name} alone"] = one.row(name, seconds)["per_second"]
+    costs = {"bare_ms": round(bare_prediction(options.run), 3), "whole_ms": round(whole_prediction(options.run), 3)}
+    return told | {"rates": rates, "prediction": costs}
 
 
 async def phase_overload(
@@ -211,6 +225,17 @@ def print_tables(told: dict[str, Any], options: Any) -> None:
         alone = floor.get(name, {}).get("p50", "")
         cells = [f"{row['answers']:,}", row["per_second"], row["p50"], row["p95"], row["p99"], row["max"], alone]
         print(f"| {name} | " + " | ".join(map(str, cells)) + " |")
+    if floor:
+        rates, bare = floor["rates"], floor["prediction"]
+        print(f"\n| {options.clients} clients, one kind of question | a second | of an empty application |")
+        print("| --- | ---: | ---: |")
+        for name, rate in rates.items():
+            print(f"| {name} | {rate:,.0f} | {rate / rates['an empty application']:.0%} |")
+        print(
+            f"\nA prediction: {bare['bare_ms']} ms for scores and the best ten alone, {bare['whole_ms']} ms with",
+            end=" ",
+        )
+        print("names, known facts, weights, intervals and probabilities.")
     print("\n| seconds | memory, MB | open files |\n| ---: | ---: | ---: |")
     for at, memory, files in load["watch"]:
         print(f"| {at:.0f} | {memory:.1f} | {files} |")
@@ -280,6 +305,7 @@ def main() -> None:
 
             run = Path(folder) / "careers"
             focuse.train(careers(), dim=100, epochs=30, out=run, progress=False)
+        options.run = run
         told = asyncio.run(measure(run, options))
     if options.json:
         print(json.dumps(told, indent=2))

@@ -29,8 +29,8 @@ OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066
 def harmless(text: str) -> str:
     """A text of many lines with every code that a terminal would obey shown instead of sent.
 
-    >>> harmless("red: \x1b[31m")
-    'red: \\x1b[31m'
+    >>> print(harmless("red: " + chr(27) + "[31m"))
+    red: \\x1b[31m
     """
     return OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
 

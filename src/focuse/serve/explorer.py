@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -162,7 +161,7 @@ class Explorer:
         if asked.relation is not None:
             self.relation(asked.relation)
         found = self.run.predict(asked.head, asked.relation, asked.tail, asked.top, asked.new_only)
-        return [schemas.Link(**asdict(row)) for row in found]
+        return [schemas.Link(**vars(row)) for row in found]
 
     def missing(self, entity: str, relation: str | None, direction: str, top: int) -> list[schemas.Link]:
         """The best links that an entity lacks, over all relations or one: as head ('out'), as tail ('in'), or both."""
