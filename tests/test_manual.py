@@ -21,7 +21,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "tools" not in path.parts)
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 # Pages of the site that are made while it is built.
-MADE = {"changelog.md", "contributing.md", "reference/commands.md"}
+MADE = {"changelog.md", "contributing.md", "security.md", "reference/commands.md"}
 
 
 def tool(name: str) -> ModuleType:

@@ -3,7 +3,7 @@
 - Notebooks become pages; the commands' own help and the table of settings are filled in.
 - A link out of docs/ (code, examples, the changelog) leads to a page that shows that file, or lists that folder; one
   whose text is a name in that file leads to its line.
-- The changelog and the notes for contributors, which stand at the root of the repository, become pages.
+- The changelog and the notes for contributors and on security, which stand at the root of the repository, become pages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 # Files at the root that are pages of the manual themselves.
-OF_THE_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+OF_THE_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 # What became of [`Focus.beta`](../src/focuse/focus.py).
 NAME_IN_CODE = re.compile(r'(<a href="[^"#]*code/([^"#]+\.py)\.html)("><code>([A-Za-z_][\w.]*)</code>)')
