@@ -16,8 +16,8 @@ import focuse
 from focuse.errors import FocuseError, Stopped
 from focuse.training import tracking
 from focuse.training.callbacks import Callback, CallbackFailed
-from focuse.training.tracking import TRACKERS, TensorBoard, Tracker, make_trackers
-from focuse.training.tracking.base import read_places
+from focuse.training.tracking import TRACKERS, MLflow, TensorBoard, Tracker, make_trackers, stored_trackers
+from focuse.training.tracking.base import read_places, write_places
 
 SMALL = {"dim": 4, "batch_size": 100, "focus": "paper", "check_every": 2, "patience": 99, "progress": False}
 
@@ -328,3 +328,29 @@ def test_a_password_in_an_address_is_refused_and_not_told():
     with pytest.raises(FocuseError, match="MLFLOW_TRACKING_PASSWORD") as error:
         make_trackers("mlflow:https://me:secret@example.org")
     assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("address", ["https://elsewhere.invalid/mlflow", "HTTP://elsewhere.invalid"])
+@pytest.mark.parametrize("secret", ["MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"])
+def test_a_server_that_only_the_folder_names_gets_no_secret(tmp_path, monkeypatch, address, secret):
+    """A run from elsewhere could name its sender's server; MLflow would hand over what the environment holds."""
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+
+    class Followed(MLflow):
+        module = "focuse"  # whether the library is there does not matter here
+
+    monkeypatch.setitem(tracking.TRACKERS, "mlflow", Followed)
+    write_places(tmp_path, {"mlflow": {"place": address, "id": "1"}})
+    notes = []
+    assert len(stored_trackers(tmp_path, [], notes.append)) == 1  # nothing secret: it goes on as before
+    monkeypatch.setenv(secret, "hidden")
+    assert stored_trackers(tmp_path, [], notes.append) == []
+    assert len(notes) == 1
+    assert secret in notes[0]
+    assert f"--track mlflow:{address}" in notes[0]
+    assert "hidden" not in notes[0]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)  # the user has named it
+    assert len(stored_trackers(tmp_path, [], notes.append)) == 1
+    write_places(tmp_path, {"mlflow": {"place": "sqlite:///here.db", "id": "1"}})
+    assert len(stored_trackers(tmp_path, [], notes.append)) == 1

@@ -5,12 +5,14 @@ A run's folder remembers in tracking.toml where it is tracked, so that a resumed
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from focuse.errors import FocuseError, choose
 from focuse.training.callbacks import Callback
-from focuse.training.tracking.base import Tracker, read_places
+from focuse.training.tracking.base import FILE, Tracker, read_places
 from focuse.training.tracking.mlflow import MLflow
 from focuse.training.tracking.tensorboard import TensorBoard
 from focuse.training.tracking.wandb import WeightsAndBiases
@@ -18,6 +20,7 @@ from focuse.training.tracking.wandb import WeightsAndBiases
 __all__ = ["TRACKERS", "MLflow", "TensorBoard", "Tracker", "WeightsAndBiases", "make_trackers", "stored_trackers"]
 
 TRACKERS: dict[str, type[Tracker]] = {kind.kind: kind for kind in (TensorBoard, MLflow, WeightsAndBiases)}
+SECRETS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD")  # MLflow sends them to whatever server it is given
 NONE = "none"  # a resumed training with no tracker at all
 
 
@@ -45,11 +48,27 @@ def stored_trackers(folder: Path, given: Sequence[Callback], note: Callable[[str
     for kind, about in read_places(folder).items():
         if kind not in TRACKERS or kind in taken:
             continue
+        place = about.get("place") or None
+        secret = _secret_for(kind, place)
+        if secret:
+            note(
+                f"{kind}: {place} stands only in the run's {FILE} and would be sent your {secret}; training goes on "
+                f"without it (to go on there: --track {kind}:{place})"
+            )
+            continue
         try:
-            tracker = TRACKERS[kind](about.get("place") or None)
+            tracker = TRACKERS[kind](place)
         except FocuseError as error:
             note(f"{kind}: {error}; training goes on without it")
             continue
         tracker.asked = False
         found.append(tracker)
     return found
+
+
+def _secret_for(kind: str, place: str | None) -> str:
+    """The secret in the environment that a server would be sent which the user has not named; '' if there is none."""
+    named = place is None or place == os.environ.get("MLFLOW_TRACKING_URI")
+    if kind != MLflow.kind or named or urlsplit(str(place)).scheme.lower() not in ("http", "https"):
+        return ""
+    return next((name for name in SECRETS if os.environ.get(name)), "")
