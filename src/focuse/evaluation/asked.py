@@ -12,7 +12,7 @@ from focuse.evaluation.known import Known
 from focuse.graph.arrays import chunks
 from focuse.graph.graph import Graph
 
-CHUNK = 1 << 22  # edges looked at together
+CHUNK = 1 << 20  # edges looked at together
 LARGE = 1 << 24  # edges from which sorting all of them is not worth it
 
 Rows = npt.NDArray[np.int64]

@@ -14,7 +14,7 @@ from focuse.graph.graph import Graph
 from focuse.graph.streaming import COLUMNS, Column
 
 LARGE = 1 << 24  # edges from which on a graph is dealt with piece by piece
-CHUNK = 1 << 22
+CHUNK = 1 << 20
 SPARE = 4  # times as many edges are drawn as are wanted: some are the last of their entity
 FLAGS = 24  # bits of a table that says which keys may be among those drawn
 MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -66,8 +66,8 @@ def _walk(graph: Graph, keys: Rows) -> tuple[Rows, Rows, Rows]:
     found = []
     for piece in chunks(len(graph), CHUNK):
         for ids in (graph.head[piece], graph.tail[piece]):
-            degree += np.bincount(ids, minlength=len(degree))
-        uses += np.bincount(graph.relation[piece], minlength=len(uses))
+            np.add.at(degree, ids, 1)
+        np.add.at(uses, graph.relation[piece], 1)
         here = _keys(graph, piece)
         maybe = np.flatnonzero(flags[_flag(here)])
         place = np.minimum(np.searchsorted(keys, here[maybe]), len(keys) - 1)

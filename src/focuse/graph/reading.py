@@ -23,6 +23,7 @@ from focuse.graph.graph import Graph, from_columns, join
 from focuse.graph.graphml import is_graphml, read_graphml
 from focuse.graph.iris import BASE
 from focuse.graph.layout import Layout, choose_places, detect
+from focuse.graph.memory import free_memory
 from focuse.graph.opening import MAGIC, open_bytes, parquet_file, parquet_table
 from focuse.graph.rdf import rdf_kind, read_rdf
 from focuse.graph.sql import data_base, is_sql, read_sql
@@ -177,7 +178,9 @@ def _read_parquet(path: Path, chosen: Chosen) -> Graph:
 
 def is_large(path: Path, packed: bool) -> bool:
     """Whether a file's graph is encoded on disk instead of in memory."""
-    return path.stat().st_size >= (STREAMED_BYTES // 4 if packed else STREAMED_BYTES)
+    free = free_memory()
+    least = STREAMED_BYTES if free is None else min(STREAMED_BYTES, free // 8)
+    return path.stat().st_size >= (least // 4 if packed else least)
 
 
 def _text_blocks(path: Path, layout: Layout) -> Iterator[Sequence[pa.Array]]:

@@ -21,10 +21,12 @@ import pyarrow.compute as pc
 from focuse.errors import FocuseError
 from focuse.graph.arrays import chunks
 from focuse.graph.graph import Graph, Ids, join, unified
+from focuse.graph.memory import free_memory
 from focuse.graph.vocabulary import Vocabulary
 
-TOGETHER = 1 << 23  # edges encoded together
-CHUNK = 1 << 22  # edges renumbered together
+TOGETHER = 1 << 23  # edges encoded together, where memory allows
+EDGE_BYTES = 600  # of memory that is to be free for each of them: twice what names and ids take
+CHUNK = 1 << 20  # edges renumbered together
 MOST_LETTERS = (1 << 31) - 1  # that one column of names can hold
 KIND = pa.dictionary(pa.int32(), pa.string())
 COLUMNS: tuple[tuple[str, Any], ...] = (
@@ -139,10 +141,12 @@ def stream(blocks: Iterable[Sequence[pa.Array]], source: str, weighted: bool, fo
 def _together(blocks: Iterable[Sequence[pa.Array]]) -> Iterable[list[Sequence[pa.Array]]]:
     """Blocks in groups of some millions of edges."""
     group: list[Sequence[pa.Array]] = []
+    free = free_memory()
+    most = TOGETHER if free is None else min(TOGETHER, max(free // EDGE_BYTES, 1))
     for block in blocks:
         if len(block[0]):
             group.append(block)
-        if sum(len(each[0]) for each in group) >= TOGETHER:
+        if sum(len(each[0]) for each in group) >= most:
             yield group
             group = []
     if group:

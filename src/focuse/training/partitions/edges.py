@@ -21,7 +21,7 @@ from focuse.training.partitions.files import reading, writing
 from focuse.training.partitions.plan import Stage
 
 DEAL = 0xDEA1  # place of the random stream that deals entities out
-CHUNK = 1 << 22  # edges sorted at once
+CHUNK = 1 << 20  # edges sorted at once
 COLUMNS = 4  # head, relation, tail, and the bits of the weight
 Ints = npt.NDArray[np.int32]
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
-import re
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from focuse.errors import FocuseError
+from focuse.graph.memory import free_memory, taken_memory
 from focuse.graph.splits import Splits
 from focuse.models import kind_of
 from focuse.training.partitions.plan import check_partitions
@@ -20,7 +17,7 @@ from focuse.training.specs import parse_memory, parse_partitions
 
 USUAL = 32  # partitions: an epoch moves no less with fewer, and mixes edges less well
 MOST = 1024
-SHARE = 0.55  # of memory is for the partitions in it; the rest for names, a stage's edges and the system's own pages
+SHARE = 0.6  # of the memory that is left is for partitions; the rest for a stage's edges and the system's own pages
 EDGE_BYTES = 28  # ids and weights of an edge, as a training in memory holds them
 MOMENTS = {"row-adagrad": 1, "row-adam": 2}
 NAMES = "partitioned"
@@ -46,44 +43,6 @@ class Need:
         return self.tables + self.edges
 
 
-def free_memory() -> int | None:
-    """Bytes that this process may still take: of the machine, and of the control group that it is in; None: unknown."""
-    found = [value for value in (_of_machine(), _of_group()) if value is not None]
-    return min(found) if found else None
-
-
-def _of_machine() -> int | None:
-    with suppress(OSError, ValueError, AttributeError):
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-        told = re.search(r"MemAvailable:\s+(\d+) kB", text)
-        if told:
-            return int(told[1]) * 1024
-    with suppress(OSError, ValueError, AttributeError):
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return None
-
-
-def _of_group() -> int | None:
-    """What the process's control group has left, versions 1 and 2; pages of files do not count, they make room."""
-    root, found = Path("/sys/fs/cgroup"), []
-    with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-            _, kinds, path = line.split(":", 2)
-            if kinds == "":
-                names = root / path.lstrip("/"), "memory.max", "memory.current", r"^file (\d+)"
-            elif "memory" in kinds.split(","):
-                below = root / "memory" / path.lstrip("/")
-                names = below, "memory.limit_in_bytes", "memory.usage_in_bytes", r"^total_cache (\d+)"
-            else:
-                continue
-            folder, limit, usage, cached = names
-            with suppress(OSError, ValueError):
-                most, used = (int((folder / name).read_text(encoding="ascii")) for name in (limit, usage))
-                told = re.search(cached, (folder / "memory.stat").read_text(encoding="ascii"), re.MULTILINE)
-                found.append(max(0, most - used + (int(told[1]) if told else 0)))
-    return min(found) if found else None
-
-
 def choose_engine(settings: Settings, splits: Splits, reporter: Reporter, in_folder: bool) -> Settings:
     """Resolved settings with the partitioned engine where it is asked for, or where memory would not hold the training.
 
@@ -91,13 +50,13 @@ def choose_engine(settings: Settings, splits: Splits, reporter: Reporter, in_fol
     """
     if settings.engine not in ("auto", NAMES):
         return settings
-    memory = free_memory() if settings.memory is None else parse_memory(settings.memory)
+    memory = free_memory() if settings.memory is None else max(0, parse_memory(settings.memory) - taken_memory())
     need = Need.of(settings, splits)
     lacking = lacks(settings, splits, in_folder)
     if settings.engine == "auto":
         if memory is None or settings.device != "cpu" or need.all <= 0.8 * memory:
             return settings
-        told = f"embeddings, optimiser state and edges take {_gigabytes(need.all)}, memory is {_gigabytes(memory)}"
+        told = f"embeddings, optimiser state and edges take {_gigabytes(need.all)}, {_gigabytes(memory)} are free"
         if lacking:
             reporter.note(f"{told}, and they cannot be kept on disk: {lacking}")
             return settings
@@ -137,7 +96,10 @@ def partitions_for(rows: int, room: float) -> tuple[int, int]:
         return 1, 1
     partitions = max(USUAL, math.ceil(4 * rows / room)) if room > 0 else MOST + 1
     if partitions > MOST:
-        raise FocuseError(f"memory for {_gigabytes(room)} of partitions is too little for {_gigabytes(rows)} of rows")
+        raise FocuseError(
+            f"{_gigabytes(room)} of memory for {_gigabytes(rows)} of embeddings and optimiser state are too little; give "
+            "more (--memory), or lower --dim"
+        )
     return partitions, max(2, min(partitions - 1, int(room * partitions / rows) - 1))
 
 
