@@ -13,7 +13,7 @@ from focuse.graph.arrays import chunks
 from focuse.graph.graph import Graph
 
 CHUNK = 1 << 20  # edges looked at together
-LARGE = 1 << 24  # edges from which sorting all of them is not worth it
+LARGE = 1 << 22  # edges from which sorting all of them is not worth it
 
 Rows = npt.NDArray[np.int64]
 

@@ -13,7 +13,7 @@ from focuse.graph.cache import scratch_folder
 from focuse.graph.graph import Graph
 from focuse.graph.streaming import COLUMNS, Column
 
-LARGE = 1 << 24  # edges from which on a graph is dealt with piece by piece
+LARGE = 1 << 22  # edges from which on a graph is dealt with piece by piece
 CHUNK = 1 << 20
 SPARE = 4  # times as many edges are drawn as are wanted: some are the last of their entity
 FLAGS = 24  # bits of a table that says which keys may be among those drawn

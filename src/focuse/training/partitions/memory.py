@@ -97,7 +97,7 @@ def partitions_for(rows: int, room: float) -> tuple[int, int]:
     partitions = max(USUAL, math.ceil(4 * rows / room)) if room > 0 else MOST + 1
     if partitions > MOST:
         raise FocuseError(
-            f"{_gigabytes(room)} of memory for {_gigabytes(rows)} of embeddings and optimiser state are too little; give "
+            f"{_gigabytes(room)} of memory for {_gigabytes(rows)} of embeddings and state are too little; give "
             "more (--memory), or lower --dim"
         )
     return partitions, max(2, min(partitions - 1, int(room * partitions / rows) - 1))
