@@ -72,8 +72,14 @@ class Worker:
         with tempfile.TemporaryDirectory() as corpus:
             for place, seed in enumerate(self.seeds):
                 Path(corpus, f"seed{place}").write_bytes(seed)
-            flags = [f"-seed={self.seed + 1}", f"-max_len={LONGEST}", "-timeout=0", "-rss_limit_mb=0", "-verbosity=0"]
-            atheris.Setup([sys.argv[0], *flags, f"-artifact_prefix={self.out}/", corpus], self._one)
+            flags = [
+                f"-seed={self.seed + 1}",
+                f"-max_len={LONGEST}",
+                "-timeout=100000",
+                "-rss_limit_mb=0",
+                "-verbosity=0",
+            ]
+            atheris.Setup([sys.argv[0], *flags, f"-artifact_prefix={self.out}/", "-verbosity=0", corpus], self._one)
             atheris.Fuzz()
 
     def _one(self, data: bytes) -> None:

@@ -158,14 +158,16 @@ def rule_fault(body: Iterable[tuple[Atom, ...]], head: Atom) -> tuple[str, Atom]
 
 def _apart(atoms: list[Atom]) -> Atom | None:
     """The first atom that no chain of shared variables ties to the first one."""
-    reached, rest = set(atoms[0].variables), list(atoms[1:])
-    while rest:
-        tied = [atom for atom in rest if reached.intersection(atom.variables)]
-        if not tied:
-            return rest[0]
-        reached.update(name for atom in tied for name in atom.variables)
-        rest = [atom for atom in rest if atom not in tied]
-    return None
+    beside: dict[str, set[str]] = {}
+    for atom in atoms:
+        beside.setdefault(atom.first, set()).add(atom.second)
+        beside.setdefault(atom.second, set()).add(atom.first)
+    reached, waiting = {atoms[0].first}, [atoms[0].first]
+    while waiting:
+        new = beside[waiting.pop()] - reached
+        reached |= new
+        waiting += new
+    return next((atom for atom in atoms if atom.first not in reached), None)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ import csv
 import io
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,9 +60,10 @@ class Source:
             for _ in range(self.skip):
                 text.readline()
             lines = csv.reader(text, delimiter=self.delimiter, quoting=quoting(self.delimiter))
-            for number, _ in enumerate(line for line in lines if line):
-                if number == row:
-                    break
+            with suppress(csv.Error):  # of a field longer than it reads
+                for number, _ in enumerate(line for line in lines if line):
+                    if number == row:
+                        break
             return f"{self.where}, line {self.skip + lines.line_num}"
 
 
