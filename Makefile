@@ -17,7 +17,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt requirements/dev.lock setup.py $(
 	$(BIN)/python $(LOCKED) -r requirements/dev.lock
 	$(BIN)/python $(PIP) -c constraints.txt torch
 	$(BIN)/python $(PIP) --no-deps --no-build-isolation -e .
-	$(BIN)/python -m pip check --quiet --disable-pip-version-check
+	# torchrec asks for builds that only a GPU needs; nothing else may be missing.
+	! $(BIN)/python -m pip check --disable-pip-version-check | grep -v -e "^torchrec .* not installed" -e "^No broken"
 	touch $@
 
 demo: $(VENV)/.ready

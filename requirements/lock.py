@@ -23,6 +23,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 # file: the extras whose packages it holds; check.lock only what it has beyond dev.lock
 LOCKS = {"dev.lock": ("dev",), "check.lock": ("dev", "check"), "tools.lock": ()}
+# torch comes in the build that pip finds, and torchrec asks for that of fbgemm for GPUs and for figures we do not use.
+EXCLUDED = ("torch", "fbgemm-gpu", "torchmetrics")
 HEAD = "# Written by `make lock` (requirements/lock.py) from pyproject.toml and constraints.txt; do not edit.\n"
 
 
@@ -35,10 +37,10 @@ def command(extras: tuple[str, ...], folder: Path) -> list[str]:
         return [*asked, str(HERE / "tools.in")]
     build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     (folder / "build.in").write_text("\n".join(build), encoding="utf-8")
-    (folder / "excluded").write_text("torch\n", encoding="utf-8")
+    (folder / "excluded").write_text("\n".join(EXCLUDED), encoding="utf-8")
     asked += ["--constraints", str(ROOT / "constraints.txt"), "--excludes", str(folder / "excluded")]
     asked += [word for extra in extras for word in ("--extra", extra)]
-    return [*asked, str(ROOT / "pyproject.toml"), str(HERE / "torch.in"), str(folder / "build.in")]
+    return [*asked, str(ROOT / "pyproject.toml"), str(HERE / "torch.in"), str(HERE / "torchrec.in"), str(folder / "build.in")]
 
 
 def packages(text: str) -> dict[str, str]:
