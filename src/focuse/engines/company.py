@@ -26,6 +26,7 @@ class Company:
 
     def __init__(self, rank: int, count: int, device: torch.device) -> None:
         self.rank, self.count, self.device = rank, count, device
+        self.alone = count == 1 and not dist.is_initialized()
 
     @property
     def leads(self) -> bool:
@@ -42,13 +43,13 @@ class Company:
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum of everyone's `values`, in place; the same bits everywhere."""
-        if self.count > 1:
+        if not self.alone:
             dist.all_reduce(values)
         return values
 
     def agreed(self, wish: bool) -> bool:
         """Whether anyone wishes it."""
-        if self.count == 1:
+        if self.alone:
             return wish
         found = torch.tensor([float(wish)], device=self.device)
         dist.all_reduce(found, dist.ReduceOp.MAX)
@@ -56,7 +57,7 @@ class Company:
 
     def told(self, value: Any) -> Any:
         """What the first process says."""
-        if self.count == 1:
+        if self.alone:
             return value
         said = [value]
         dist.broadcast_object_list(said, 0)
@@ -64,7 +65,7 @@ class Company:
 
     def swap(self, values: Tensor, send: list[int], receive: list[int]) -> Tensor:
         """Rows to everyone and from everyone: [Σ send, ...] in the order of processes -> [Σ receive, ...]."""
-        if self.count == 1:
+        if self.alone:
             return values
         found = values.new_empty(sum(receive), *values.shape[1:])
         dist.all_to_all_single(found, values.contiguous(), receive, send)
@@ -72,7 +73,7 @@ class Company:
 
     def gathered(self, values: Tensor, size: int) -> Tensor:
         """Everyone's part of `size` rows put together: [part, ...] -> [size, ...]."""
-        if self.count == 1:
+        if self.alone:
             return values
         room = part(size, 0, self.count).stop
         mine = values.new_zeros(room, *values.shape[1:])
