@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from focuse.errors import FocuseError
 from focuse.exports.tables import Table, Vectors
 from focuse.graph.rdf_writing import text_of
+from focuse.graph.spreadsheets import for_spreadsheets, guarded
 
 # Whatever some reader may cut a line at, and the sign that marks what stands for it.
 CUTS = "[%\x00-\x20\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
@@ -40,6 +41,7 @@ def write_delimited(table: Table, stream: Any, delimiter: str) -> None:
     """A header (name, 0, 1, …), then a line a row; names are quoted in CSV and never in TSV."""
     stream.write((delimiter.join(["name", *map(str, range(table.width))]) + "\n").encode())
     for names, vectors in table.parts():
+        names = guarded(names) if for_spreadsheets() else names
         if delimiter == ",":
             names = pc.binary_join_element_wise('"', pc.replace_substring(names, '"', '""'), '"', "")
         stream.write(_lines(names, vectors, delimiter))

@@ -13,6 +13,7 @@ from focuse.errors import FocuseError
 from focuse.graph.iris import BASE
 from focuse.graph.rdf_writing import SUFFIXES as RDF
 from focuse.graph.rdf_writing import Triples, lines_of
+from focuse.graph.spreadsheets import text_table
 from focuse.graph.writing import COMPRESSION, replacing
 
 SUFFIXES = (".tsv", ".csv", ".parquet", *RDF)
@@ -24,7 +25,8 @@ def write_links(links: Any, path: str | Path, base: str = BASE, asserted: bool =
     """Write links to a file whose suffix says the form, whole or not at all; its path.
 
     `links` is an Arrow table with the columns head, relation and tail (or anything whose `to_arrow` gives one); every
-    other column is a number, a truth value or a text of theirs. Text has a header. In RDF a link is a triple with
+    other column is a number, a truth value or a text of theirs. Text has a header, and with FOCUSE_SPREADSHEET=1 an
+    apostrophe before names that begin as formulas do. In RDF a link is a triple with
     notes; guesses are not `asserted`: the file speaks of them without stating them.
 
     >>> import tempfile
@@ -42,6 +44,7 @@ def write_links(links: Any, path: str | Path, base: str = BASE, asserted: bool =
     missing = [name for name in NAMES if name not in table.column_names]
     if missing and kind in RDF:
         raise FocuseError(f"{path}: links have no column {missing[0]!r}; give head, relation and tail")
+    table = text_table(table) if kind in (".csv", ".tsv") else table
     with replacing(path) as temporary:
         if kind == ".parquet":
             pq.write_table(table, temporary)

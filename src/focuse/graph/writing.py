@@ -20,6 +20,7 @@ from focuse.graph.graph import Graph
 from focuse.graph.graphml import NOT_XML, graphml_lines
 from focuse.graph.iris import BASE
 from focuse.graph.rdf_writing import SUFFIXES, Triples, lines_of
+from focuse.graph.spreadsheets import text_table
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 FORMS = (".tsv", ".csv", ".parquet", *SUFFIXES, ".graphml")
@@ -77,7 +78,7 @@ def write(graph: Graph, path: Path, base: str = BASE) -> None:
     _refuse(graph, path, r"\x00", "a zero byte; write .parquet instead")  # readers take it for UTF-16
     with replacing(path) as temporary, pa.output_stream(str(temporary), compression=packed) as stream:
         if kind == ".csv":
-            arrow_csv.write_csv(graph.to_arrow(), stream)
+            arrow_csv.write_csv(text_table(graph.to_arrow()), stream)
         else:
             _write_tsv(graph, stream)
 
@@ -102,7 +103,7 @@ def _write_tsv(graph: Graph, stream: pa.NativeFile) -> None:
     if graph.columns is not None:
         stream.write(("\t".join(["head", "relation", "tail", *graph.columns.names]) + "\n").encode())
     for start in range(0, len(graph), CHUNK_ROWS):
-        table = graph.select(np.arange(start, min(start + CHUNK_ROWS, len(graph)))).to_arrow()
+        table = text_table(graph.select(np.arange(start, min(start + CHUNK_ROWS, len(graph)))).to_arrow())
         columns = [pc.fill_null(column.combine_chunks().cast(pa.string()), "") for column in table.columns]
         lines = pc.binary_join_element_wise(pc.binary_join_element_wise(*columns, "\t"), "", "\n")
         # The text of an Arrow column lies in one piece: here it is the lines themselves.
