@@ -44,3 +44,14 @@ def test_as_people_see_it(browser: Any, page: Path) -> None:
     assert printed.startswith(b"%PDF")
     assert printed.count(b"/Type /Page\n") > 3
     assert browser.get_log("browser") == []
+
+
+def test_no_code_runs_but_its_own(browser: Any, page: Path, tmp_path: Path) -> None:
+    """Were a name ever not escaped, the page's policy would still stop it."""
+    text = page.read_text(encoding="utf-8")
+    holed = "<script>window.bad=1</script><img src=x onerror='window.bad=1'><iframe src='javascript:1'></iframe>"
+    (tmp_path / "page.html").write_text(text.replace("</h1>", f"</h1>{holed}", 1), encoding="utf-8")
+    browser.get((tmp_path / "page.html").as_uri())
+    assert browser.execute_script("return document.images.length") > 0
+    assert browser.execute_script("return window.bad") is None
+    browser.get_log("browser")
