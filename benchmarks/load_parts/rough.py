@@ -17,7 +17,6 @@ from load_parts.server import Server
 Say = Callable[[str, bool, str], None]
 HALF = f"GET /api/health HTTP/1.1\r\nHost: {HOST}\r\nX-Slow: ".encode()
 POST = f"POST /api/predict HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n".encode()
-SOON = 2.0  # seconds within which a bystander is answered, whatever others do
 
 
 async def bystander(server: Server, asked: dict[str, list[bytes]], count: int = 20) -> float:
@@ -84,7 +83,8 @@ async def slow_headers(server: Server, asked: dict[str, list[bytes]], options: A
 
     dripping = asyncio.create_task(drip())
     longest = await bystander(server, asked)
-    say(f"{options.slow} half-open connections stop nobody", longest < SOON, f"others wait {longest:.2f} s at most")
+    waited = f"others wait {longest:.2f} s at most"
+    say(f"{options.slow} half-open connections stop nobody", longest < options.soon, waited)
     gone = await server.settled(before + 4, options.patience + 8)
     stop.set()
     await dripping
@@ -107,7 +107,7 @@ async def slow_bodies(server: Server, asked: dict[str, list[bytes]], options: An
     statuses = Counter([(await answer(wire)).status for wire in wires])
     for wire in wires:
         wire.close()
-    fine = longest < SOON and set(statuses) == {408}
+    fine = longest < options.soon and set(statuses) == {408}
     say(f"{len(wires)} half-sent bodies", fine, f"{dict(statuses)}, others wait {longest:.2f} s at most")
 
 
@@ -128,7 +128,7 @@ async def slow_readers(server: Server, asked: dict[str, list[bytes]], options: A
     gone = await server.settled(files + 4, options.patience + 8)
     for made in deaf:
         made.close()
-    say(f"{len(deaf)} clients that do not read", longest < SOON, f"others wait {longest:.2f} s at most")
+    say(f"{len(deaf)} clients that do not read", longest < options.soon, f"others wait {longest:.2f} s at most")
     say("answers not taken are bounded", most - memory < 60, f"{most - memory:+.1f} MB for {len(deaf)}")
     say("answers not taken are thrown away", gone, f"{server.usage()[1]} files open")
 
@@ -152,7 +152,9 @@ async def cut(server: Server, asked: dict[str, list[bytes]], options: Any, say: 
     settled = await server.settled(before[1] + 4, options.patience + 8)
     after = server.usage()
     say(
-        f"{count} connections cut", longest < SOON and settled, f"others wait {longest:.2f} s at most, files {after[1]}"
+        f"{count} connections cut",
+        longest < options.soon and settled,
+        f"others wait {longest:.2f} s at most, files {after[1]}",
     )
     say("work for those who left is given up", health["waiting"] == 0, f"{health['waiting']} questions wait")
     grown = after[0] - before[0]

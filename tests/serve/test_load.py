@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "load.py"
 
 
 def load(run: Path, *options: str) -> dict:
-    command = [sys.executable, str(SCRIPT), str(run), "--json", *options]
+    command = [sys.executable, str(SCRIPT), str(run), "--json", "--soon", "30", *options]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

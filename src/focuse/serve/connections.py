@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sys
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from focuse.serve.guards import SENT
-from focuse.serve.limits import Limits
+from focuse.serve.limits import UNTAKEN, Limits
 
 # What Uvicorn says of every malformed request: a stranger could fill the terminal with it.
 NOISE = ("Invalid HTTP request", "Unsupported upgrade", "No supported WebSocket")
@@ -63,6 +64,9 @@ class Connection(H11Protocol):  # type: ignore[misc, unused-ignore]
         super().connection_made(transport)
         self.since: float | None = self.loop.time()
         self.unsent, self.unsent_since = 0, 0.0
+        held = transport.get_extra_info("socket")
+        if held is not None:  # else the system keeps megabytes for each, and one who never reads makes that much work
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNTAKEN)
         if not self.door.enter(self):
             self._say(503, "too many connections", "ask again in a moment")
 

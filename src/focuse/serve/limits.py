@@ -13,6 +13,7 @@ from focuse.errors import FocuseError
 ADDRESS = 40 * 1024  # bytes of an address with its query: three names of a thousand letters
 HEADERS = 64 * 1024  # bytes of a request before its body
 DISCARDED = 4 * 1024 * 1024  # bytes of a body too large that are read on, so that its sender hears the answer
+UNTAKEN = 256 * 1024  # bytes of an answer that the system keeps for a client that does not take it
 NAME = 1000  # characters of a name that is asked for
 SEARCH = 200  # characters of a search
 SUGGESTIONS = 50  # names that a search gives
