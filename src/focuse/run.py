@@ -112,11 +112,13 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
         """The best completions of a triple with one part left out, known facts marked.
 
         Each has the weight that it is expected to have if it is a fact with a 90 % interval, the probability that it
-        is one, and a confidence in [0, 1]: `run.predict(head="MLEngineer", relation="requiresSkill")[0].probability`.
+        is one, and a confidence in [0, 1]: `run.predict(head="MLEngineer", relation="requiresSkill")[0].probability`;
+        of a graph whose surroundings are too large to learn from in memory, its score alone.
         """
         graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph]
         question(self.graph, head, relation, tail, top, new_only)  # a misspelt name is told before a minute of fitting
-        return predict(self.engine, graphs, head, relation, tail, top, new_only, self.weigher(full=True))
+        weigher = self.weigher(full=True) if self.can_weigh() else None
+        return predict(self.engine, graphs, head, relation, tail, top, new_only, weigher)
 
     def place(self) -> Path:
         """The folder that it is in."""

@@ -25,6 +25,8 @@ from focuse.engines.places import Place
 from focuse.engines.ranking import distances
 from focuse.models import Model, Side
 
+MANY = 1 << 22  # entities: ranking a few thousand triples against more takes many minutes
+
 
 class ReferenceEngine:
     """Owns the tables of entities [E, d] and relations [R, r] and what is `dense`, and computes with them.
@@ -70,7 +72,7 @@ class ReferenceEngine:
     @property
     def dear(self) -> bool:
         """Whether ranking against every entity takes too long."""
-        return self.model.dear
+        return self.model.dear or len(self.tables["entity"]) > MANY
 
     @property
     def sided(self) -> bool:

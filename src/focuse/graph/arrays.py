@@ -147,22 +147,32 @@ def fill(path: Path, targets: Mapping[str, Array]) -> set[str]:
     return set(found)
 
 
-def write_through(path: Path, arrays: Mapping[str, Array]) -> None:
-    """As `write_arrays`, to a file that will not be looked at soon: the system need not keep its pages."""
+def write_through(path: Path, arrays: Mapping[str, Array], sync: bool = True) -> None:
+    """As `write_arrays`, to a file that will not be looked at soon: the system need not keep its pages.
+
+    Without `sync` it may reach the disk later (see `sync_file`).
+    """
     first, _ = header_of({name: shape_of(array) for name, array in arrays.items()})
     with path.open("wb", buffering=0) as file:
         _whole(file, first)
         for array in arrays.values():
             for piece in pieces(array):
                 _whole(file, piece)
-        synced(file)
-        forgotten(file)
+        if sync:
+            synced(file)
+            forgotten(file)
 
 
 def _whole(file: Any, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
+
+
+def sync_file(path: Path) -> None:
+    """What was written to a file has reached the disk."""
+    with path.open("r+b") as file:  # Windows flushes only what may be written
+        os.fsync(file.fileno())
 
 
 def synced(file: BinaryIO | Any) -> None:

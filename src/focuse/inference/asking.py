@@ -19,6 +19,8 @@ from focuse.evaluation.probabilities import ProbabilityTable, judge_probability
 from focuse.evaluation.weighing import draw_negatives
 from focuse.graph import Graph, read
 from focuse.graph.graph import Aligned
+from focuse.graph.holding import LARGE
+from focuse.graph.memory import free_memory
 from focuse.graph.merging import Merger
 from focuse.graph.splits import Held, Splits, hold
 from focuse.graph.weights import Normaliser
@@ -33,6 +35,7 @@ from focuse.training.preparing import held_out
 from focuse.training.settings import Settings
 
 FEWEST_STEPS = 500  # facts from which steps (isotonic) are chosen before a line of two numbers (Platt)
+EDGE_BYTES = 500  # of memory that forests take to learn from an edge's surroundings
 FEWEST_NEGATIVES = 10  # of one's own; probabilities of fewer would be made up
 NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (--valid-share)"
 
@@ -205,6 +208,11 @@ class WeightMethods:
 
         `full` also has the forests behind expected weights and intervals, and the probability.
         """
+        if full and not self.can_weigh():
+            raise FocuseError(
+                f"what {len(self.splits.train):,} edges say of weights takes about {self._weighing_bytes() / 1e9:.3g} "
+                "GB of memory to learn, more than is free; predict and evaluate go without"
+            )
         plain = self._plain_weigher()
         if self._calibration is None and self.folder is not None and self.tables:
             self._calibration = Calibration.load(self.folder, self.tables, len(self.splits.train.relations))
@@ -221,6 +229,14 @@ class WeightMethods:
             return known
         known = replace(known, estimator=made)
         return replace(known, probability=self._probability(known))
+
+    def can_weigh(self) -> bool:
+        """Whether memory allows to learn what weights depend on; without, predictions have scores alone."""
+        free = free_memory() if len(self.splits.train) >= LARGE else None
+        return free is None or "estimator" in self._fitted or self._weighing_bytes() <= free
+
+    def _weighing_bytes(self) -> int:
+        return EDGE_BYTES * len(self.splits.train)
 
     def calibrate(
         self, method: str | None = None, *, negatives: Any = None, base_rate: float = BASE_RATE

@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 
 from focuse.errors import FocuseError, NoRoomError
-from focuse.graph.arrays import Array, fill, map_arrays, synced, write_arrays, write_through
+from focuse.graph.arrays import Array, fill, map_arrays, sync_file, synced, write_arrays, write_through
 from focuse.graph.writing import replacing
 
 FOLDER = "partitions"
 FORMAT = 1
+LARGE = 1 << 26  # bytes
 
 
 @dataclass
@@ -57,6 +58,7 @@ class PartitionFiles:
         self.current: list[int] = []
         self.best: tuple[list[int], int] = [], 0
         self.last = 0  # version given out
+        self.waiting: set[str] = set()  # files that may not have reached the disk
         self.read_bytes = self.written_bytes = self.loads = 0
 
     def open(self) -> Manifest | None:
@@ -98,13 +100,19 @@ class PartitionFiles:
         self.read_bytes += path.stat().st_size
 
     def write(self, part: int, arrays: Mapping[str, Array]) -> None:
-        """A new version of a partition, on disk before this returns."""
+        """A new version of a partition.
+
+        A large one is on disk before this returns: written pages that wait for the disk are memory. A small one need
+        not be until a manifest names it, and most never are.
+        """
         self.last += 1
         version, old = self.last, self.current[part]
         path = self.path(part, version)
+        large = sum(array.nbytes for array in arrays.values()) >= LARGE
         with writing(path):
-            write_through(path, arrays)
+            write_through(path, arrays, sync=large)
         self.current[part] = version
+        self.waiting = self.waiting if large else self.waiting | {path.name}
         self.written_bytes += path.stat().st_size
         self._drop(part, old)
 
@@ -131,6 +139,7 @@ class PartitionFiles:
         self.last += 1
         with writing(self.folder / _shared(self.last)) as path:
             write_arrays(path, shared)
+        self._sync()
         told = Manifest(asdict(progress), list(self.current), self.last, *self.best)
         path = self.folder / "manifest.json"
         with writing(path), replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
@@ -139,6 +148,15 @@ class PartitionFiles:
         _sync_folder(self.folder)
         self.manifest = told
         self.sweep()
+
+    def _sync(self) -> None:
+        """All that a manifest is to name has reached the disk."""
+        named = {self.path(part).name for part in range(len(self.current))}
+        named |= Manifest(best_versions=self.best[0]).named()
+        for name in self.waiting & named:
+            with writing(self.folder / name) as path:
+                sync_file(path)
+        self.waiting = set()
 
     def sweep(self) -> None:
         """Remove what neither the manifest nor the present speaks of."""
