@@ -43,7 +43,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=200, help="kill -9 of trainings [default: 200]")
     parser.add_argument("--flips", type=int, default=500, help="bits turned over in files of runs [default: 500]")
     parser.add_argument("--steps", type=int, default=100, help="lengths to which each file is cut [default: 100]")
-    parser.add_argument("--others", type=int, default=20, help="of each other fault [default: 20]")
+    parser.add_argument("--others", type=int, default=20, help="of each other fault, 0: none [default: 20]")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--room", type=Path, help="folder to work in [default: the system's for such things]")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
@@ -52,6 +52,10 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
 
 def preload() -> None:
     """Import all that the command needs, so that no child does."""
+    import sklearn.ensemble
+    import sklearn.isotonic
+    import sklearn.linear_model  # noqa: F401
+
     import focuse.living
     import focuse.run  # noqa: F401
     from focuse.cli.main import app
@@ -69,24 +73,27 @@ def campaign(options: argparse.Namespace, note: Callable[[str], None]) -> dict[s
     few = options.others
     try:
         found: dict[str, Any] = {"kill -9": kills.kill_trainings(subject, options.kills, random, note).to_dict()}
-        for name, each in kills.kill_others(subject, few, random, note).items():
+        for name, each in kills.kill_others(subject, few, random, note).items() if few else ():
             found[f"kill -9, {name}"] = each.to_dict()
         whole, killed = made / "undisturbed", made / "stopped"
         start = time.perf_counter()
         command(*subject.train(whole))
         seconds = time.perf_counter() - start
         command(*subject.train(killed), moment=Moment(name="checkpoint.safetensors", time=5, byte=1000), near=made)
+        runs = damage.make_runs(subject, whole)
         jobs: dict[str, Callable[[], Any]] = {
-            "a bit turned over": lambda: damage.flip(subject, options.flips, random, note),
-            "a file cut short": lambda: damage.truncate(subject, options.steps, note),
-            "an altered checkpoint, resumed": lambda: damage.altered_then_resumed(subject, few, random),
+            "a bit turned over": lambda: damage.flip(runs, options.flips, random, note),
+            "a file cut short": lambda: damage.truncate(runs, options.steps, note),
+        }
+        rest: dict[str, Callable[[], Any]] = {
+            "an altered checkpoint, resumed": lambda: damage.altered_then_resumed(runs[1], whole, few, random),
             "a full disk": lambda: others.full_disk(subject, whole, few, random),
             "a folder that cannot be written": lambda: others.read_only(subject, whole, killed),
             "two trainings in one folder": lambda: others.two_trainings(subject, whole, few // 2),
             "SIGTERM, SIGINT, SIGHUP": lambda: others.signals(subject, whole, seconds, 3 * few, random),
             "a clock that jumps": lambda: others.clocks(subject, whole, few // 2, options.seed),
         }
-        for name, job in jobs.items():
+        for name, job in (jobs | (rest if few else {})).items():
             found[name] = job().to_dict()
             note(f"{name}: {len(found[name]['faults'])} faults")
         return found

@@ -16,6 +16,7 @@ from children import Child, Moment, command
 from subject import Subject, differences
 
 FITTED = ("calibration.safetensors", "weights.safetensors", "probability.safetensors")  # made anew if removed
+Alter = Callable[[bytes, int], bytes]  # a file's bytes and the number of the attempt
 CHECKPOINTS = ("checkpoint.safetensors", "checkpoint.previous.safetensors")
 
 
@@ -39,11 +40,10 @@ class Damage:
         }
 
 
-def make_runs(subject: Subject) -> tuple[Path, Path]:
-    """A finished run that has been asked and extended, and one that was killed between two checkpoints."""
-    base, finished, killed = (subject.room / name for name in ("plain", "finished", "killed"))
-    command(*subject.train(base))
-    command("extend", base, subject.more, "--out", finished, "--quiet", "--warm", "--epochs", "2")
+def make_runs(subject: Subject, whole: Path) -> tuple[Path, Path]:
+    """`whole` extended and asked, and a run that was killed between two checkpoints."""
+    finished, killed = (subject.room / name for name in ("finished", "killed"))
+    command("extend", whole, subject.more, "--out", finished, "--quiet", "--warm", "--epochs", "2")
     command("predict", finished, "--head", "e1", "--relation", "r1")
     command(*subject.train(killed), moment=Moment(name="checkpoint.safetensors", time=6, byte=1000), near=subject.room)
     for run in (finished, killed):
@@ -52,29 +52,26 @@ def make_runs(subject: Subject) -> tuple[Path, Path]:
     return finished, killed
 
 
-def flip(subject: Subject, flips: int, random: np.random.Generator, note: Callable[[str], None]) -> Damage:
+def flip(runs: tuple[Path, Path], flips: int, random: np.random.Generator, note: Callable[[str], None]) -> Damage:
     """Bits turned over at places by chance, in every file of two runs alike."""
 
     def alter(data: bytes, number: int) -> bytes:
         place, bit = int(random.integers(len(data))), int(random.integers(8))
         return data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
 
-    return _damage(subject, flips, alter, note)
+    return _damage(runs, flips, alter, note)
 
 
-def truncate(subject: Subject, steps: int, note: Callable[[str], None]) -> Damage:
+def truncate(runs: tuple[Path, Path], steps: int, note: Callable[[str], None]) -> Damage:
     """Every file cut at every 1 / `steps` of its length."""
-    runs = make_runs(subject)
     files = sum(1 for run in runs for path in run.iterdir())
-    shutil.rmtree(runs[0])
-    shutil.rmtree(runs[1])
-    shutil.rmtree(subject.room / "plain")
-    return _damage(subject, files * steps, lambda data, number: data[: len(data) * (number // files) // steps], note)
+    return _damage(runs, files * steps, lambda data, number: data[: len(data) * (number // files) // steps], note)
 
 
-def _damage(subject: Subject, times: int, alter: Callable[[bytes, int], bytes], note: Callable[[str], None]) -> Damage:
+def _damage(
+    runs: tuple[Path, Path], times: int, alter: Callable[[bytes, int], bytes], note: Callable[[str], None]
+) -> Damage:
     """In a child of its own: this process must not begin to compute, so that it can be forked again."""
-    runs = make_runs(subject)
     with tempfile.TemporaryDirectory() as place:
         answer = Path(place) / "answer"
 
@@ -86,13 +83,11 @@ def _damage(subject: Subject, times: int, alter: Callable[[bytes, int], bytes], 
         if ended.code:
             return Damage(faults=[ended.text])
         found = json.loads(answer.read_text(encoding="utf-8"))
-    for run in (*runs, subject.room / "plain"):
-        shutil.rmtree(run)
     note(f"{found['told']} of {found['tried']} told")
     return Damage(found["tried"], found["told"], Counter(found["files"]), found["lines"], found["faults"])
 
 
-def _try_all(runs: tuple[Path, ...], times: int, alter: Callable[[bytes, int], bytes]) -> Damage:
+def _try_all(runs: tuple[Path, ...], times: int, alter: Alter) -> Damage:
     found = Damage()
     files = [path for run in runs for path in sorted(run.iterdir())]
     for number in range(times):
@@ -142,13 +137,11 @@ def _line(path: Path) -> str | None:
     return None
 
 
-def altered_then_resumed(subject: Subject, times: int, random: np.random.Generator) -> Damage:
+def altered_then_resumed(killed: Path, whole: Path, times: int, random: np.random.Generator) -> Damage:
     """Of a killed training, the newest checkpoint altered: it goes on from the one before, to the same bits."""
     found = Damage()
-    finished, killed = make_runs(subject)
-    whole = subject.room / "plain"
     for _ in range(times):
-        with tempfile.TemporaryDirectory(dir=subject.room) as place:
+        with tempfile.TemporaryDirectory(dir=whole.parent) as place:
             folder = Path(place) / "run"
             shutil.copytree(killed, folder)
             path = folder / "checkpoint.safetensors"
@@ -162,6 +155,4 @@ def altered_then_resumed(subject: Subject, times: int, random: np.random.Generat
             found.told += bool(told) and not wrong
             found.faults += wrong or ([] if told else ["nothing was told"])
             found.lines |= {path.name: told[0].replace(str(folder), "RUN")} if told else {}
-    for run in (finished, killed, whole):
-        shutil.rmtree(run)
     return found

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from children import Ended, Moment, command, operations
+from children import Moment, command, operations
 from subject import EPOCHS, Subject, differences, progress
 
 EVERY = ("1", "3", "0.0000001s")  # epochs, or at every batch
@@ -63,38 +64,53 @@ def phase(folder: Path) -> str:
     return "between history and checkpoint" if lines > at["epoch"] else "between two checkpoints"
 
 
-def moment(random: np.random.Generator, whole: float, count: int, size: int) -> Moment:
-    """One by chance: of `whole` seconds, of `count` file operations, or of `size` bytes."""
+@dataclass(frozen=True)
+class Undisturbed:
+    """A training that nobody killed: its folder, seconds, file operations, and bytes of a checkpoint."""
+
+    folder: Path
+    seconds: float
+    operations: int
+    size: int
+
+    @classmethod
+    def train(cls, subject: Subject, every: str) -> Undisturbed:
+        folder, place = subject.room / f"whole-{EVERY.index(every)}", subject.room / "counted"
+        start = time.perf_counter()
+        ended = command(*subject.train(folder, every))
+        seconds = time.perf_counter() - start
+        if ended.code:
+            raise SystemExit(f"the undisturbed training failed: {ended.line}")
+        count = operations(*subject.train(place / "run", every), near=place)
+        shutil.rmtree(place)
+        return cls(folder, seconds, count, (folder / "checkpoint.safetensors").stat().st_size)
+
+
+def moment(random: np.random.Generator, of: Undisturbed) -> Moment:
+    """One by chance of what an undisturbed training has: its seconds, its file operations, its bytes."""
     kind = random.integers(4)
     if kind == 0:
-        return Moment(seconds=float(random.uniform(0, whole)))
+        return Moment(seconds=float(random.uniform(0, of.seconds)))
     if kind == 3:
         name = "model.safetensors" if random.integers(4) == 0 else "checkpoint.safetensors"
         times = 1 if name == "model.safetensors" else int(random.integers(1, EPOCHS))
-        return Moment(name=name, time=times, byte=int(random.integers(1, size)))
-    return Moment(operation=int(random.integers(1, count + 1)))
+        return Moment(name=name, time=times, byte=int(random.integers(1, of.size)))
+    return Moment(operation=int(random.integers(1, of.operations + 1)))
 
 
 def kill_trainings(subject: Subject, kills: int, random: np.random.Generator, note: Callable[[str], None]) -> Campaign:
     """Kill trainings until there were so many kills; each ends at last and is compared with one that nobody killed."""
     found = Campaign()
-    undisturbed, counts, seconds = {}, {}, {}
-    for every in EVERY:
-        undisturbed[every] = subject.room / f"whole-{EVERY.index(every)}"
-        ended, seconds[every] = _timed(subject.train(undisturbed[every], every))
-        if ended.code:
-            raise SystemExit(f"the undisturbed training failed: {ended.line}")
-        place = subject.room / "counted"
-        counts[every] = operations(*subject.train(place / "run", every), near=place)
-        shutil.rmtree(place)
-    size = (undisturbed["1"] / "checkpoint.safetensors").stat().st_size
+    whole: dict[str, Undisturbed] = {}
     while found.kills < kills:
         every = EVERY[found.trainings % len(EVERY)]
+        if every not in whole:
+            whole[every] = Undisturbed.train(subject, every)
         with tempfile.TemporaryDirectory(dir=subject.room) as place:
             folder, killed, words = Path(place) / "run", 0, subject.train(Path(place) / "run", every)
             while True:
                 asked = not killed or (killed < MOST and random.random() < AGAIN)
-                when = moment(random, seconds[every], counts[every], size) if asked and found.kills < kills else None
+                when = moment(random, whole[every]) if asked and found.kills < kills else None
                 ended = command(*words, moment=when, near=Path(place))
                 if not ended.killed or when is None:
                     break
@@ -107,19 +123,13 @@ def kill_trainings(subject: Subject, kills: int, random: np.random.Generator, no
             if not killed:
                 continue  # its moment never came
             found.trainings += 1
-            wrong = [f"exit code {ended.code}: {ended.line}"] if ended.code else differences(folder, undisturbed[every])
+            wrong = (
+                [f"exit code {ended.code}: {ended.line}"] if ended.code else differences(folder, whole[every].folder)
+            )
             found.same += not wrong
             found.faults += [f"training {found.trainings} (every {every}): {each}" for each in wrong]
             note(f"{found.kills} kills, {found.same} of {found.trainings} trainings the same")
     return found
-
-
-def _timed(words: list[object]) -> tuple[Ended, float]:
-    import time
-
-    start = time.perf_counter()
-    ended = command(*words)
-    return ended, time.perf_counter() - start
 
 
 def kill_others(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from older import older
+from safetensors import safe_open
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
@@ -399,6 +400,159 @@ class TestDamage:
     def test_a_checkpoint_of_something_else(self, folder, tensors, metadata, says):
         save_file(tensors, older(folder) / "checkpoint.safetensors", metadata)
         self.refuses(folder, "checkpoint.safetensors", says, focuse.resume)
+
+
+class TestTheCheckpointBefore:
+    @pytest.fixture
+    def killed(self, small, tmp_path, listen):
+        """A training that ended like a power cut in epoch 6, with checkpoints of epochs 4 and 5."""
+        listen(interrupt_at(43, Crash))
+        with pytest.raises(Crash):
+            train(small, tmp_path / "run", checkpoint_every="1")
+        return tmp_path / "run"
+
+    def alter(self, path):
+        data = bytearray(path.read_bytes())
+        data[-3] ^= 1  # in the last table
+        path.write_bytes(data)
+
+    def test_an_altered_one_gives_way_to_the_one_before(self, killed, whole, listen):
+        self.alter(killed / "checkpoint.safetensors")
+        with pytest.raises(
+            FocuseError, match=r"checkpoint.safetensors: damaged .* go on from the one before it: focuse"
+        ):
+            focuse.load(killed)
+        recorder = listen()
+        focuse.resume(killed)
+        assert recorder.began_at == 4
+        assert "going on from the one before it, of epoch 4" in recorder.notes[0]
+        assert_same_run(killed, whole())
+
+    def test_a_kill_between_the_renames_leaves_the_one_before(self, killed, whole, listen):
+        (killed / "checkpoint.safetensors").unlink()
+        recorder = listen()
+        assert len(focuse.load(killed).history) == 4
+        focuse.resume(killed)
+        assert recorder.began_at == 4
+        assert_same_run(killed, whole())
+
+    def test_without_either_one_can_begin_again(self, killed, whole, listen):
+        for name in ("checkpoint.safetensors", "checkpoint.previous.safetensors"):
+            self.alter(killed / name)
+        with pytest.raises(FocuseError, match=r"remove it: --resume then begins again"):
+            focuse.resume(killed, progress=False)
+        for name in ("checkpoint.safetensors", "checkpoint.previous.safetensors"):
+            (killed / name).unlink()
+        focuse.resume(killed, progress=False)
+        assert_same_run(killed, whole())
+
+    def test_a_lost_model_is_made_of_the_checkpoint(self, small, tmp_path, whole):
+        train(small, tmp_path / "run")
+        self.alter(tmp_path / "run" / "model.safetensors")
+        with pytest.raises(FocuseError, match=r"model.safetensors: damaged .* remove it, the checkpoint has the same"):
+            focuse.load(tmp_path / "run")
+        (tmp_path / "run" / "model.safetensors").unlink()
+        focuse.resume(tmp_path / "run", progress=False)
+        assert_same_run(tmp_path / "run", whole())
+
+    def test_history(self, killed, whole, listen):
+        path = killed / "history.jsonl"
+        before = path.read_bytes()
+        lines = before.splitlines(keepends=True)
+        for altered in (before.replace(b"1", b"2", 1), b"".join(lines[:3]), b"", before[:-1] + b"x"):
+            path.write_bytes(altered)
+            with pytest.raises(FocuseError, match=r"history.jsonl: damaged .* or remove it to do without"):
+                focuse.load(killed)
+        path.unlink()
+        for _ in range(2):  # what is done without stays without
+            listen(interrupt_at(3, Crash))
+            with pytest.raises(Crash):
+                focuse.resume(killed)
+        listen()
+        assert [row["epoch"] for row in focuse.resume(killed).history] == [6, 7, 8]
+        assert (killed / "model.safetensors").read_bytes() == (whole() / "model.safetensors").read_bytes()
+
+
+class TestOneAtATime:
+    def test_a_folder_in_which_a_training_is_at_work(self, small, tmp_path, listen):
+        refused = []
+
+        def meanwhile(epoch, batches):
+            if batches == 20:
+                for act in (focuse.resume, lambda folder: focuse.resume(folder, epochs=99)):
+                    with pytest.raises(FocuseError, match=r"run: another training is at work in it \(process \d+ on"):
+                        act(tmp_path / "run")
+                refused.append(len(focuse.load(tmp_path / "run").history))  # who reads may
+
+        listen(meanwhile)
+        train(small, tmp_path / "run", checkpoint_every="1")
+        assert refused == [2]
+        assert names(tmp_path / "run") == EXPECTED
+
+    def test_a_training_that_failed_has_given_it_back(self, small, tmp_path, listen):
+        listen(interrupt_at(20, Crash))
+        with pytest.raises(Crash):
+            train(small, tmp_path / "run")
+        assert not (tmp_path / "run" / "training.lock").exists()
+
+    def test_who_comes_second_to_a_new_folder_is_told(self, small, tmp_path, monkeypatch):
+        appear = Store._appear
+
+        def late(self, folder):
+            folder.mkdir()
+            (folder / "run.toml").write_text("another's")
+            appear(self, folder)
+
+        monkeypatch.setattr(Store, "_appear", late)
+        with pytest.raises(FocuseError, match=r"run: exists and is not empty; choose another --out"):
+            train(small, tmp_path / "run")
+        assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+    def test_what_killed_processes_left_beside_it_is_swept_away(self, small, tmp_path):
+        gone, here = tmp_path / ".run.999999999", tmp_path / f".run.{os.getppid()}"
+        for left in (gone, here):
+            left.mkdir()
+            (left / "run.toml").write_text("half")
+        train(small, tmp_path / "run", epochs=1)
+        assert not gone.exists()
+        assert here.exists()  # its process lives
+
+
+def test_a_run_from_before_there_were_checksums_goes_on(small, tmp_path, whole, listen):
+    """As it was written then: none in run.toml, none in tensors, none in history."""
+    listen(interrupt_at(27, signal.SIGINT))
+    with pytest.raises(Stopped):
+        train(small, tmp_path / "run")
+    listen()
+    folder = older(tmp_path / "run")
+    path = folder / "checkpoint.safetensors"
+    with safe_open(path, framework="pt") as file:
+        progress = {"progress": file.metadata()["progress"]}
+    save_file(load_file(path), path, progress)
+    rows = [
+        {key: row[key] for key in row if key != "crc32"} for row in map(json.loads, (folder / "history.jsonl").open())
+    ]
+    (folder / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert len(focuse.load(folder).history) == 3
+    focuse.resume(folder)
+    assert_same_run(folder, whole())
+    assert "checksums" not in tomllib.loads((folder / "run.toml").read_text(encoding="utf-8"))
+
+
+def test_a_run_is_saved_whole_or_not_at_all(small, tmp_path, monkeypatch):
+    run = train(small, None)
+
+    def failing(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("focuse.training.files.save_tensors", failing)
+    with pytest.raises(FocuseError, match=rf"{tmp_path}/run/model.safetensors: cannot be written: No space left"):
+        run.save(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    run.save(tmp_path / "run")
+    assert names(tmp_path / "run") == EXPECTED
+    assert focuse.load(tmp_path / "run").history == run.history
 
 
 class TestWhatIsInAFolder:

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from focuse.training.interrupts import interruptible
+from focuse.training.interrupts import interruptible, tidily
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_is_noted_the_second_obeyed(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with interruptible() as asked:
@@ -38,3 +38,21 @@ def test_other_threads_have_no_signals() -> None:
     thread.start()
     thread.join()
     assert seen == [False]
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible() as asked, tidily():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not asked.is_set()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_is_ended_as_by_ctrl_c(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), tidily():
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before
