@@ -34,3 +34,14 @@ def test_choose_returns_the_word_or_lists_what_there_is() -> None:
 
 def test_stopping_is_an_error_the_command_line_catches() -> None:
     assert issubclass(Stopped, FocuseError)
+
+
+def test_a_message_sends_no_codes_to_a_terminal() -> None:
+    assert str(FocuseError("name \x1b[2J\x07 and \u202eabc")) == r"name \x1b[2J\x07 and \u202eabc"
+
+
+def test_a_file_does_not_choose_how_long_a_message_is() -> None:
+    text = str(FocuseError(f"a.tsv: no column {'x' * 100_000}; name the ones to use"))
+    assert text.startswith("a.tsv: no column xxx")
+    assert text.endswith("xxx; name the ones to use")
+    assert len(text) < 2_100

@@ -17,7 +17,7 @@ from benchmarks.fuzz.guard import Counts, current_case
 from benchmarks.fuzz.targets import TARGETS
 
 DRIVERS = {"atheris": 0.6, "mutator": 0.3, "hypothesis": 0.1}
-ROUND = 250_000  # cases after which every target has had its share
+STAGES = (0.03, 0.2, 0.6, 1.0)  # shares of the cases after which every target has had as many: faults show early
 DEATHS = 20  # of workers by one target and driver, then it is left alone
 SUMS = ("cases", "accepted", "refused", "crashes", "hangs", "wrong", "blown", "seconds")
 
@@ -110,14 +110,13 @@ def main() -> int:
     book = Book(given.out, given.seed)
     until = time.time() + 60 * given.minutes
     whole = sum(TARGETS[name].share for name in targets) * sum(drivers.values())
-    rounds = max(1, round(given.cases / ROUND))
-    for number in range(1, rounds + 1):
+    for stage in STAGES if given.cases >= 100_000 else STAGES[-1:]:
         for target in targets:
             for driver, share in drivers.items():
-                upto = -int(-given.cases * number / rounds * TARGETS[target].share * share / whole // 1)
+                upto = -int(-given.cases * stage * TARGETS[target].share * share / whole // 1)
                 work(book, target, driver, upto, given.seed, until, given.out)
         if not given.json:
-            print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
+            print(f"{stage:.0%} of {given.cases:,}", file=sys.stderr, flush=True)
     rows = [row for (target, driver), row in book.rows.items() if target in targets and driver in drivers]
     bad = sum(row.bad for row in rows)
     if given.json:

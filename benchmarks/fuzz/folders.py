@@ -80,13 +80,19 @@ FIELDS: list[Any] = [
 
 
 def runs(folder: Path) -> tuple[Call, list[bytes]]:
-    """A small run, complete with calibration; after a change it loads, predicts and evaluates, or is refused."""
+    """A small run, complete with calibration; after a change it loads, predicts and evaluates, or is refused.
+
+    Where its files have checksums, an answer is the one from before, and half of the cases are of a run from before
+    there were any: else nothing but the checksums would be met.
+    """
     import focuse
 
     whole = folder / "whole"
     _train(whole)
     names = sorted(path.name for path in whole.iterdir())
     contents = {name: (whole / name).read_bytes() for name in names}
+    bare = {name: unsealed(content, name) for name, content in contents.items()}
+    sealed = bare["run.toml"] != contents["run.toml"]
     run = focuse.load(whole, "cpu")
     expected = _asked(run)
     place = folder / "run"
@@ -96,13 +102,43 @@ def runs(folder: Path) -> tuple[Call, list[bytes]]:
         if len(data) < 3:
             return
         name = names[data[0] % len(names)]
-        changed = change(contents[name], name, data[1], data[2:])
+        files = bare if data[1] >= 128 else contents
+        changed = change(files[name], name, data[1] % 128, data[2:])
         for each in names:
-            _put(place / each, contents[each], each == name, changed)
-        _check(_asked(focuse.load(place, "cpu")), expected)
+            _put(place / each, files[each], each == name, changed)
+        found = _asked(focuse.load(place, "cpu"))
+        _check(found)
+        if sealed and files is contents and found != expected:
+            raise WrongError(f"{name} was altered, and other answers came")
 
-    seeds = [bytes([at, how]) + b"\x05\x10\x00\x03ab" for at in range(len(names)) for how in range(4)]
+    hows = [0, 1, 2, 3, 129, 131]
+    seeds = [bytes([at, how]) + b"\x05\x10\x00\x03ab" for at in range(len(names)) for how in hows]
     return call, seeds
+
+
+def unsealed(content: bytes, name: str) -> bytes:
+    """A file of a run as it was before runs had checksums; itself where it has none."""
+    if name == "run.toml":
+        text = content.decode()
+        start = text.find("\n[checksums]")
+        end = text.find("\n[", start + 1)
+        text = text if start < 0 else text[: start + 1] + (text[end + 1 :] if end >= 0 else "")
+        return "".join(line for line in text.splitlines(True) if not line.startswith("# crc32 ")).encode()
+    if name.endswith(".safetensors"):
+        size = struct.unpack_from("<Q", content)[0]
+        header = json.loads(content[8 : 8 + size])
+        header.get("__metadata__", {}).pop("crc32", None)
+        if header.get("__metadata__") == {}:
+            del header["__metadata__"]
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False)
+        return content[:8] + text.encode().ljust(size) + content[8 + size :]
+    if name.endswith((".json", ".jsonl")):
+        rows = json.loads(content) if name.endswith(".json") else [json.loads(line) for line in content.splitlines()]
+        rows = [{key: value for key, value in row.items() if key != "crc32"} for row in rows]
+        return (
+            json.dumps(rows) if name.endswith(".json") else "".join(f"{json.dumps(row)}\n" for row in rows)
+        ).encode()
+    return content
 
 
 def _put(path: Path, content: bytes, is_it: bool, changed: bytes | None) -> None:
@@ -135,8 +171,8 @@ def _asked(run: Any) -> dict[str, Any]:
     }
 
 
-def _check(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    """An answer must be one: names that there are, probabilities, ranks. Other numbers in a file are other numbers."""
+def _check(found: dict[str, Any]) -> None:
+    """An answer must be one: names that there are, probabilities, ranks."""
     if not all(isinstance(name, str) and name for name in found["names"]) or len(found["names"]) != 3:
         raise WrongError("names that are none")
     if any(value is not None and not 0 <= value <= 1 for value in found["probabilities"]):
@@ -169,7 +205,7 @@ def change(content: bytes, name: str, how: int, data: bytes) -> bytes | None:
         key, equals, _ = lines[spot].partition(b" = ")
         shown = json.dumps(FIELDS[(value[0] if value else 0) % len(FIELDS)]).encode()
         lines[spot] = key + equals + (shown.replace(b"NaN", b"nan").replace(b"Infinity", b"inf") if equals else shown)
-        return b"\n".join(lines if how < 128 else lines[:spot] + lines[spot + 1 :])
+        return b"\n".join(lines if how < 64 else lines[:spot] + lines[spot + 1 :])
     spot = at % (len(content) + 1)
     return content[:spot] + value[::-1] + content[spot + len(value) :]
 

@@ -437,3 +437,28 @@ def test_two_processes_at_once(shelf: Shelf) -> None:
     assert len(answers[0].strip()) == 32
     assert len(shelf.names(".graph")) == 1
     assert shelf.names(".part") == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (np.array([0, 2, 4, 6], np.int32).tobytes(), np.array([0, 2, 4, 9_999], np.int32).tobytes()),
+        (np.array([0, 2, 4, 6], np.int32).tobytes(), np.array([0, 4, 2, 6], np.int32).tobytes()),
+        (np.array([1, 2], np.int32).tobytes(), np.array([1, 7], np.int32).tobytes()),
+        (b"aabbcc", b"a\xffbbcc"),
+    ],
+    ids=["outside", "backwards", "an id of none", "no text"],
+)
+def test_a_right_checksum_of_what_makes_no_sense(old: bytes, new: bytes, tmp_path: Path) -> None:
+    """Offsets beyond the letters would be read from outside of the file, ids beyond the names as any name."""
+    from benchmarks.fuzz.formats import _mended
+
+    path = tmp_path / "kept.graph"
+    cache.keep(read([("aa", "r", "bb", 1.0), ("bb", "r", "cc", 2.0)]), path, 1 << 30)
+    whole = path.read_bytes()
+    assert whole.count(old) == 1
+    assert _mended(whole) == whole
+    changed = tmp_path / "changed.graph"
+    changed.write_bytes(_mended(whole.replace(old, new)))
+    assert cache.load(path) is not None
+    assert cache.load(changed) is None

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
@@ -333,3 +334,31 @@ def test_the_file_of_a_data_base_says_how_to_read_it(kind: str, request, command
     advice = f'read it as {url.replace(" ", "%20")} --query "SELECT head, relation, tail, weight FROM …"'
     assert done.stderr == f"focuse: {path}: {named} data base; {advice}\n"
     assert len(read(url.replace(" ", "%20"), query=EDGES)) == 3
+
+
+@pytest.mark.parametrize("name", ["a?mode=rwc.db", "b#c.db", "c%41.db", "d';DROP TABLE edges;--.db", "é ü.db"])
+def test_a_file_s_name_is_no_part_of_the_connection(name: str, tmp_path: Path) -> None:
+    """What would be parameters in a URI are letters of the name."""
+    path = tmp_path / name
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE edges (head, relation, tail, weight)")
+        connection.execute("INSERT INTO edges VALUES ('a', 'r', 'b', 1)")
+        connection.commit()
+    before = sorted(tmp_path.iterdir())
+    assert len(read(f"sqlite:///{quote(str(path))}", query="SELECT * FROM edges")) == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_damaged_data_base_is_one_line(tmp_path: Path) -> None:
+    """A message of SQLite quotes the file, and need not be text."""
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE edges (head, relation, tail, weight)")
+        connection.execute("INSERT INTO edges VALUES ('a', 'r', 'b', 1)")
+        connection.commit()
+    whole = path.read_bytes()
+    for old, new in ((b"edges", b"edg\xe8s"), (b"weight)", b"weigh\xa8"), (b"CREATE", b"CRE\xffTE")):
+        path.write_bytes(whole.replace(old, new))
+        with pytest.raises(FocuseError) as caught:
+            read(f"sqlite:///{path}", query="SELECT head, relation, tail, weight FROM edges")
+        assert str(caught.value).isprintable()

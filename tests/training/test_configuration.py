@@ -92,3 +92,12 @@ def test_what_a_run_resolved_by_a_setting_goes_with_it():
     same = {"optimizer": "row-adagrad", "dim": 3}
     assert merged(run.to_dict(), same) == run.to_dict() | same
     assert merged({"optimizer": "adam", "lr": 1.0}, {"optimizer": "sgd", "lr": 2.0}) == {"optimizer": "sgd", "lr": 2.0}
+
+
+@pytest.mark.parametrize("text", ["dim = " + "[" * 5_000, "dim = " + "9" * 5_000, "a." * 3_000 + "b = 1"])
+def test_deep_and_long_toml_is_one_line(tmp_path, text):
+    path = tmp_path / "settings.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(FocuseError) as caught:
+        read_settings(path)
+    assert str(path) in str(caught.value)
