@@ -9,7 +9,7 @@ its own row, its target's score and counts of rivals cross the network.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -34,6 +34,7 @@ from focuse.engines.torchrec import lacks as torchrec_lacks
 from focuse.errors import FocuseError
 from focuse.models import Model, Side
 
+PIECE = 1 << 28  # numbers of a table that are brought to a GPU at once, 1 GB
 SHARDED = ("sharded", "sharded:torchrec", "sharded:plain", "sharded:host")
 
 
@@ -137,6 +138,17 @@ class ShardedEngine(ReferenceEngine):
         if self._columns is not None or self.model.encodes:
             found = self._encoded(self.model, found, self.tables["relation"], distinct)[0]
         return F.embedding(place, found)
+
+    def blocks(self) -> Iterator[tuple[int, Tensor]]:
+        """The own rows in pieces; those in main memory come to the GPU piece by piece."""
+        for first, rows in super().blocks():
+            size = len(rows) if rows.device == self.device else max(1, PIECE // rows.shape[1])
+            for start in range(0, max(len(rows), 1), max(size, 1)):
+                yield first + start, rows[start : start + size].to(self.device)
+
+    def _twins(self) -> Tensor | None:
+        found = super()._twins()
+        return None if found is None else found.to(self.device)
 
     def _held(self) -> Tensor:
         return torch.arange(self.exchange.first, self.exchange.last, device=self.device)
