@@ -34,7 +34,7 @@ from focuse.cli import (
     tune,
     weigh,
 )
-from focuse.cli.output import any_letter, warn
+from focuse.cli.output import any_letter, speaks, warn
 from focuse.errors import FocuseError, Stopped
 from focuse.training.interrupts import tidily
 
@@ -112,7 +112,8 @@ def run() -> None:
         if code == 130:  # typer has swallowed a Ctrl-C
             raise KeyboardInterrupt
     except FocuseError as error:
-        warn(str(error))
+        if speaks() or not isinstance(error, Stopped):
+            warn(str(error))
         sys.exit(130 if isinstance(error, Stopped) else 2)
     except USAGE_ERROR as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # asked nothing: typer's message is the help itself

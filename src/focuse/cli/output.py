@@ -20,12 +20,17 @@ def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
 
     Of several processes the first speaks.
     """
-    if os.environ.get("RANK", "0") != "0" and "WORLD_SIZE" in os.environ:
+    if not speaks():
         return
     if as_json:
         made = json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False)
         text = OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", made)
     typer.echo(harmless(text))
+
+
+def speaks() -> bool:
+    """Whether this process is the one to speak: of several that torchrun has started, the first."""
+    return os.environ.get("RANK", "0") == "0" or "WORLD_SIZE" not in os.environ
 
 
 def warn(text: str) -> None:

@@ -17,6 +17,8 @@ from focuse.errors import FocuseError
 
 START = "torchrun --nproc-per-node 2 -m focuse train GRAPH --out RUN --engine sharded"
 
+LOST = "another process of this training is gone; torchrun --max-restarts 3 starts all again, from the last checkpoint"
+
 
 class Company:
     """All processes of a training: this one is number `rank` of `count`, and its tensors are on `device`.
@@ -139,6 +141,16 @@ def joined() -> Company:
     if not _joined:
         raise FocuseError(f"engine 'sharded' is for processes that torchrun starts: {START}")
     return _joined[0]
+
+
+def lost(error: BaseException) -> bool:
+    """Whether an error says that another process is no longer there.
+
+    >>> lost(RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:27264")), lost(RuntimeError("other"))
+    (True, False)
+    """
+    said = isinstance(error, RuntimeError) and any(words in str(error) for words in ("closed by peer", "reset by peer"))
+    return said or isinstance(error, dist.DistBackendError | dist.DistNetworkError)
 
 
 def leave() -> None:

@@ -35,6 +35,7 @@ class ReferenceEngine:
     """
 
     together = 1
+    command = "focuse"  # what starts a training by it
     instead = ""  # why it serves in place of a fused one, if it does
     place: type[Place] = Place  # how a step sees a table
 

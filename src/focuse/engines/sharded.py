@@ -74,6 +74,8 @@ class SharedPlace(Place):
 class ShardedEngine(ReferenceEngine):
     """Owns this process's rows of the entities, `entity` [n, d] of `entities`, and whole tables of all else."""
 
+    command = "torchrun … -m focuse"
+
     def __init__(
         self,
         model: Model,

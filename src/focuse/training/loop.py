@@ -307,7 +307,7 @@ class Trainer:
         at, folder = self.progress, self.store.folder
         raise Stopped(
             f"stopped after {at.epoch} epochs and {at.batch} batches, saved; "
-            f"continue with: focuse train --resume {shlex.quote(str(folder))}"
+            f"continue with: {self.engine.command} train --resume {shlex.quote(str(folder))}"
         )
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
+from focuse.engines.company import LOST, lost
 from focuse.errors import FocuseError
 
 
@@ -23,11 +24,13 @@ def choose_device(name: str) -> str:
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Too little memory is something the user can mend."""
+    """Too little memory is something the user can mend, and so is a process that is gone."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         told = ("allocate memory", "size calculation overflowed")
+        if lost(error):
+            raise FocuseError(LOST) from None
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in told):
             raise FocuseError("not enough memory; lower --dim, --batch-size or --negatives") from None
         raise
