@@ -85,7 +85,7 @@ class Reproducer:
     @classmethod
     def of_worker(cls, options: Mapping[str, Any]) -> Reproducer:
         """As `options` describes another, for one of its workers."""
-        budget = math.inf if options["until"] is None else options["until"] - time.time()
+        budget = math.inf if options["until"] is None else options["until"] - time.monotonic()
         made = cls(Path(options["out"]), options["device"], budget, options["keep_runs"], options["workers"])
         made.began = options["began"]
         return made
@@ -96,7 +96,7 @@ class Reproducer:
         return {
             "out": str(self.out),
             "device": self.device,
-            "until": None if math.isinf(left) else time.time() + left,
+            "until": None if math.isinf(left) else time.monotonic() + left,
             "keep_runs": self.keep_runs,
             "workers": self.workers,
             "began": self.began,
