@@ -109,9 +109,9 @@ def rows(found: dict[str, Any]) -> list[Row]:
             phases = ", ".join(f"{count} {phase}" for phase, count in each["phases"].items())
             made.append((f"{name} ({each['kills']} kills)", each["trainings"], each["same"], phases))
         elif "told" in each:
-            made.append(
-                (name, each["tried"], each["told"], f"{len(each.get('files') or each['lines'])} kinds of files")
-            )
+            about = f"{len(each['files'] or each['lines'])} kinds of files"
+            about += f", {each['harmless']} cuts behind what counts" if each["harmless"] else ""
+            made.append((name, each["tried"], each["told"] + each["harmless"], about))
         else:
             made.append((name, each["tried"], each["good"], f"{len(each['lines'])} different lines"))
     return made

@@ -128,7 +128,9 @@ def write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: No
     for name, values in arrays.items():
         with replacing(folder / f"{name}.safetensors") as temporary:
             (write_arrays(temporary, values) if name == "splits" else save_arrays(values, temporary))
-    config["checksums"] = {path.name: file_checksum(path) for path in sorted(folder.iterdir())}
+    # Before the other tables, for what is cut short must still say that it had them.
+    sums = {"checksums": {path.name: file_checksum(path) for path in sorted(folder.iterdir())}}
+    config = {"format": FORMAT, **sums, **config}
     (folder / "run.toml").write_bytes(_sealed(config))
 
 
@@ -138,13 +140,14 @@ def _known_settings(settings: Settings) -> dict[str, Any]:
 
 
 def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
+    names = {*PARTS, *config["sources"]}
     with _checked(folder / "entities.parquet", config) as path:
         entities = Vocabulary.read(path)
     with _checked(folder / "relations.parquet", config) as path:
         relations = Vocabulary.read(path)
     with _checked(folder / "splits.safetensors", config) as path:
         columns = map_arrays(path) if path.stat().st_size >= MAPPED else load_arrays(path)
-        missing = {f"{name}/{column}" for name in {*PARTS, *config["sources"]} for column in COLUMNS} - set(columns)
+        missing = {f"{name}/{column}" for name in names for column in COLUMNS} - set(columns)
         if missing:
             raise ValueError(f"no column {min(missing)}")
         _check_columns(columns, len(entities), len(relations))
