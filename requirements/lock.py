@@ -40,7 +40,13 @@ def command(extras: tuple[str, ...], folder: Path) -> list[str]:
     (folder / "excluded").write_text("\n".join(EXCLUDED), encoding="utf-8")
     asked += ["--constraints", str(ROOT / "constraints.txt"), "--excludes", str(folder / "excluded")]
     asked += [word for extra in extras for word in ("--extra", extra)]
-    return [*asked, str(ROOT / "pyproject.toml"), str(HERE / "torch.in"), str(HERE / "torchrec.in"), str(folder / "build.in")]
+    return [
+        *asked,
+        str(ROOT / "pyproject.toml"),
+        str(HERE / "torch.in"),
+        str(HERE / "torchrec.in"),
+        str(folder / "build.in"),
+    ]
 
 
 def packages(text: str) -> dict[str, str]:

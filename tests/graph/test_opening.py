@@ -114,6 +114,14 @@ class TestParquet:
         with pytest.raises(FocuseError, match=r"not a readable Parquet file: .*UTF"):
             read(path)
 
+    def test_headings_that_are_no_text(self, tmp_path: Path) -> None:
+        path = tmp_path / "g.parquet"
+        table = pa.table({"head": ["a"], "relation": ["r"], "abcd": ["t"]})
+        pq.write_table(table, path, store_schema=False)
+        path.write_bytes(path.read_bytes().replace(b"abcd", b"ab\xffd"))
+        with pytest.raises(FocuseError, match="not a readable Parquet file"):
+            read(path)
+
     def test_dictionaries_of_a_frame_read_as_before(self, tmp_path: Path) -> None:
         names = pa.array(["a", "b", "a", None]).dictionary_encode().slice(0, 3)
         table = pa.table({"head": names, "relation": ["r"] * 3, "tail": ["x", "y", "x"], "weight": [1, 2, 3]})

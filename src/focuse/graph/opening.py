@@ -99,7 +99,7 @@ def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
             if max(stated, about.num_rows) > most_unpacked(packed):
                 raise too_large(path, packed, most_unpacked(packed))
             yield file
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # names of columns, too, may be no text
         raise FocuseError(f"{path}: not a readable Parquet file: {' '.join(str(error).split())[:200]}") from None
 
 
