@@ -11,6 +11,7 @@ import socket
 import sys
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from focuse.serve.guards import SENT
@@ -92,7 +93,7 @@ class Connection(H11Protocol):  # type: ignore[misc, unused-ignore]
         before = self.cycle
         try:
             super().data_received(data)
-        except Exception:  # garbage behind a request that is being answered: there is no one left to answer
+        except h11.ProtocolError:  # garbage behind a request that is being answered: there is no one left to answer
             self.transport.abort()
         if self.cycle is not before:
             self.since = None

@@ -21,7 +21,8 @@ class State:
     def __init__(self, first: Explorer, second: Explorer | None = None, worker: Worker | None = None) -> None:
         self.first, self.second = first, second
         self.worker = worker or Worker()
-        self.readers = Readers(len(first.edges) + len(first.run.graph.entities) <= limits.SMALL)
+        names, facts = len(first.run.graph.entities), len(first.edges)
+        self.readers = Readers(names <= limits.SMALL_NAMES and facts <= limits.SMALL_FACTS)
         self.started = time.monotonic()
         self._told: tuple[bool, bytes] | None = None
         self._warmed: list[Future[None]] = [
