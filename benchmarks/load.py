@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -299,6 +300,7 @@ def main() -> None:
         0 < options.seconds <= 36_000 and all(0 < n <= 900 for n in (options.clients, options.crowd, options.slow))
     ):
         parser.error("at most ten hours, and 900 of each kind of client")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # one that is killed takes its server along
     print(f"asks {HOST} only", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         run = options.run

@@ -39,8 +39,12 @@ class Server:
                 raise SystemExit(f"the server did not start: {self.errors()}")
             text += line
         self.port = urlsplit(json.loads(text)["url"]).port or 0
-        while json.load(urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/health"))["status"] == "warming":
-            time.sleep(0.2)
+        try:
+            while json.load(urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/health"))["status"] == "warming":
+                time.sleep(0.2)
+        except BaseException:  # also when we are killed while it warms
+            self.__exit__(None, None, None)
+            raise
 
     def usage(self) -> tuple[float, int]:
         """Resident megabytes and open files; zeros where the system has no /proc."""
