@@ -119,13 +119,13 @@ def parse_memory(text: str) -> int:
     return int(size)
 
 
-def parse_partitions(text: str) -> tuple[int, int]:
-    """How many partitions and how many of them at once, from 'P:c'.
+def parse_partitions(text: str) -> tuple[int, int, int]:
+    """How many partitions, how many of them at once, and in how many rounds of an epoch all of them meet.
 
-    >>> parse_partitions("32:8")
-    (32, 8)
+    >>> parse_partitions("32:8"), parse_partitions("8:4:2")
+    ((32, 8, 1), (8, 4, 2))
     """
-    told = re.fullmatch(r"\s*([0-9]{1,4})\s*:\s*([0-9]{1,4})\s*", text)
+    told = re.fullmatch(r"\s*([0-9]{1,4})\s*:\s*([0-9]{1,4})\s*(?::\s*([1-9][0-9]?)\s*)?", text)
     if told is None or not 1 <= int(told[2]) <= int(told[1]):
         raise FocuseError(f"partitions {text!r}: give how many, and how many of them at once, like '32:8'")
-    return int(told[1]), int(told[2])
+    return int(told[1]), int(told[2]), int(told[3] or 1)

@@ -25,7 +25,7 @@ def test_sizes_that_are_none(text: str) -> None:
         parse_memory(text)
 
 
-@pytest.mark.parametrize("text", ["8", "4:8", "0:0", "a:b", "8:-1"])
+@pytest.mark.parametrize("text", ["8", "4:8", "0:0", "a:b", "8:-1", "8:4:0", "8:4:2:1"])
 def test_partitions_that_are_none(text: str) -> None:
     with pytest.raises(FocuseError, match=r"partitions .*give how many"):
         parse_partitions(text)

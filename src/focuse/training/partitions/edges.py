@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from focuse.training.partitions.files import reading, writing
 from focuse.training.partitions.plan import Stage
 
 DEAL = 0xDEA1  # place of the random stream that deals entities out
+MIX = 0x317  # and of that which mixes edges
 CHUNK = 1 << 20  # edges sorted at once
 COLUMNS = 4  # head, relation, tail, and the bits of the weight
 Ints = npt.NDArray[np.int32]
@@ -66,7 +68,7 @@ class Dealt:
 
 
 class EdgeFile:
-    """Training edges on disk, bucket after bucket; within a bucket in the order of the graph."""
+    """Training edges on disk, bucket after bucket; within a bucket in random order, a single one in the graph's."""
 
     def __init__(self, path: Path, counts: npt.NDArray[np.int64], dealt: Dealt) -> None:
         self.path, self.counts, self.dealt = path, counts, dealt
@@ -90,7 +92,21 @@ class EdgeFile:
 
     def count(self, stage: Stage) -> int:
         """Edges that a stage trains."""
-        return int(sum(self.counts[self._bucket(*pair)] for pair in stage.buckets))
+        return sum(stop - start for start, stop in map(partial(self._rows, stage), stage.buckets))
+
+    def crowding(self, stage: Stage) -> float:
+        """The chance that two ends of a stage's edges are of one partition; 1 / P where all are trained at once."""
+        ends = np.zeros(self.dealt.partitions)
+        for bucket in stage.buckets:
+            start, stop = self._rows(stage, bucket)
+            ends[list(bucket)] += stop - start
+            ends[bucket[0]] += (stop - start) * (bucket[0] == bucket[1])  # both ends, where indexing adds but once
+        return float(((ends / ends.sum()) ** 2).sum())
+
+    def _rows(self, stage: Stage, bucket: tuple[int, int]) -> tuple[int, int]:
+        """The edges of a bucket that a stage trains, counted within the bucket."""
+        (number, rounds), size = stage.part, int(self.counts[self._bucket(*bucket)])
+        return size * number // rounds, size * (number + 1) // rounds
 
     def _bucket(self, head: int, tail: int) -> int:
         return head * self.dealt.partitions + tail
@@ -102,10 +118,10 @@ class EdgeFile:
         at = 0
         with reading(self.path), self.path.open("rb", buffering=0) as file:
             for head, tail in sorted(stage.buckets):
-                bucket = self._bucket(head, tail)
-                some = edges[at : at + self.counts[bucket]]
+                start, stop = self._rows(stage, (head, tail))
+                some = edges[at : at + stop - start]
                 at += len(some)
-                file.seek(self.place + int(self.starts[bucket]) * 4 * COLUMNS)
+                file.seek(self.place + (int(self.starts[self._bucket(head, tail)]) + start) * 4 * COLUMNS)
                 if len(some) and file.readinto(some.reshape(-1).view(np.uint8).data) != some.nbytes:
                     raise ValueError("the edges are cut short")
                 some[:, 0] += np.int32(slot[head] * rows)
@@ -136,7 +152,7 @@ def sort_edges(path: Path, graph: Graph, normaliser: Normaliser, dealt: Dealt, t
         file.write(part.data)
         for piece in chunks(len(graph), CHUNK):
             bucket = _buckets(graph, piece, dealt)
-            order = np.argsort(bucket, kind="stable")
+            order = _mixed(bucket, partitions, piece.start)
             edges = np.empty((len(bucket), COLUMNS), np.int32)
             weight = normaliser.transform(graph.weight[piece], graph.relation[piece]).astype(np.float32)
             edges[:, 0], edges[:, 2] = (dealt.row[ids[piece]][order] for ids in (graph.head, graph.tail))
@@ -151,6 +167,15 @@ def sort_edges(path: Path, graph: Graph, normaliser: Normaliser, dealt: Dealt, t
         synced(file)
         forgotten(file)
     return EdgeFile(path, counts, dealt)
+
+
+def _mixed(bucket: npt.NDArray[Any], partitions: int, start: int) -> npt.NDArray[np.int64]:
+    """Places by bucket; within one by chance, so that a part of it is like the whole, however the file was sorted."""
+    if partitions == 1:
+        return np.arange(len(bucket))
+    mixed = np.random.default_rng([start, MIX]).permutation(len(bucket))
+    found: npt.NDArray[np.int64] = mixed[np.argsort(bucket[mixed], kind="stable")]
+    return found
 
 
 def _buckets(graph: Graph, piece: slice, dealt: Dealt) -> npt.NDArray[Any]:

@@ -71,19 +71,19 @@ def choose_engine(settings: Settings, splits: Splits, reporter: Reporter, in_fol
 
 
 def _partitions(settings: Settings, splits: Splits, memory: int | None) -> str:
-    """How many partitions, and how many of them in memory, as 'P:c'."""
+    """How many partitions, how many of them in memory, and in how many rounds they meet, as 'P:c:k'."""
     entities = len(splits.train.entities)
     if settings.partitions is not None:
-        partitions, slots = parse_partitions(settings.partitions)
+        partitions, slots, rounds = parse_partitions(settings.partitions)
     else:
         model = settings.make_model()
         rows = 4 * entities * model.entity_width(settings.dim) * (1 + MOMENTS[settings.optimizer])
         room = math.inf if memory is None else SHARE * memory
-        partitions, slots = partitions_for(rows, room)
+        partitions, slots, rounds = *partitions_for(rows, room), 1
     partitions = min(partitions, max(entities, 1))
     slots = min(slots, partitions)
     check_partitions(partitions, slots)
-    return f"{partitions}:{slots}"
+    return f"{partitions}:{slots}:{rounds}"
 
 
 def partitions_for(rows: int, room: float) -> tuple[int, int]:

@@ -22,11 +22,13 @@ PLAN = 0x91A7  # place of the random stream that orders the partitions
 class Stage:
     """Partitions that are active together, by slot, and the buckets (of heads, of tails) that are trained now.
 
-    `slots[s]` is the partition in slot s, -1 for the one slot that is free; there the next stage's newcomer comes.
+    `slots[s]` is the partition in slot s, -1 for the one slot that is free; there the next stage's newcomer comes. Of
+    each bucket it is the i-th of k parts, `part` (i, k), counted from 0.
     """
 
     slots: tuple[int, ...]
     buckets: tuple[tuple[int, int], ...]
+    part: tuple[int, int] = 0, 1
 
     @property
     def active(self) -> list[int]:
@@ -42,25 +44,41 @@ class Stage:
         return found
 
 
-def stages_of(partitions: int, slots: int, seed: int, epoch: int) -> list[Stage]:
-    """The stages of an epoch, a pure function of what is given; each bucket comes once.
+def stages_of(partitions: int, slots: int, seed: int, epoch: int, rounds: int = 1) -> list[Stage]:
+    """The stages of an epoch, a pure function of what is given; each part of a bucket comes once.
+
+    In each of several `rounds` every pair meets, and a part of the edges between them is trained: the more rounds, the
+    more an epoch is like one in random order, and the more is read and written.
 
     >>> plan = stages_of(6, 3, 0, 0)
     >>> len(plan), sum(len(stage.buckets) for stage in plan)
     (8, 36)
     """
     check_partitions(partitions, slots)
-    order = np.random.default_rng([seed, epoch, PLAN]).permutation(partitions).tolist()
-    # With all of them in memory nothing is gained by another order, and nothing needs to be loaded again.
-    order = list(range(partitions)) if slots >= partitions else order
+    if slots >= partitions:  # nothing is gained by another order, and nothing needs to be loaded again
+        every = tuple((one, two) for one in range(partitions) for two in range(partitions))
+        return [Stage(tuple(range(partitions)), every)]
+    random = np.random.default_rng([seed, epoch, PLAN])
+    found: list[Stage] = []
+    held = [-1] * (slots + 1)
+    for number in range(rounds):
+        found += _round(random.permutation(partitions).tolist(), held, slots, (number, rounds))
+        held = list(found[-1].slots)
+    return found
+
+
+def _round(order: list[int], held: list[int], slots: int, part: tuple[int, int]) -> list[Stage]:
+    """Stages in which every pair meets; partitions in memory at their beginning come first."""
+    there = [one for one in order if one in held]
+    order = there + [one for one in order if one not in there]
     done: set[tuple[int, int]] = set()
-    found, held = [], [-1] * (slots + (partitions > slots))
+    found = []
     for active in _rotation(order, slots):
         held = _placed(held, active)
         buckets = tuple((one, two) for one in active for two in active if (one, two) not in done)
         done.update(buckets)
         if buckets:
-            found.append(Stage(tuple(held), buckets))
+            found.append(Stage(tuple(held), buckets, part))
     return found
 
 

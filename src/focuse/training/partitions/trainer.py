@@ -40,6 +40,8 @@ from focuse.training.specs import parse_partitions
 from focuse.training.stopping import Best
 
 EDGES = "edges.safetensors"
+REPEATED = 0.05  # edges of a batch an entity of a partition that do no harm
+SMALLEST = 32  # batch that is worth a step
 
 
 class PartitionedTrainer(Trainer):
@@ -61,7 +63,7 @@ class PartitionedTrainer(Trainer):
         self.settings, self.reporter, self.deadline = settings, reporter, deadline
         self.splits, self.normaliser, self.resumed = splits, normaliser, checkpoint
         self.store = store if isinstance(store, PartitionedStore) else None
-        self.partitions, self.slots = parse_partitions(settings.partitions or "1:1")
+        self.partitions, self.slots, self.rounds = parse_partitions(settings.partitions or "1:1")
         self.entities = len(splits.train.entities)
         self.progress = checkpoint.progress if checkpoint else Progress()
         self.history: list[dict[str, Any]] = list(checkpoint.history) if checkpoint else []
@@ -162,18 +164,31 @@ class PartitionedTrainer(Trainer):
         size = self.settings.batch_size or 1024
         beta = self.focus.beta(at.epoch) if self.focus else 1.0
         stages = [stage for stage in self._plan(at.epoch) if self.edges.count(stage)]
-        batches = [-(-self.edges.count(stage) // size) for stage in stages]
+        batches = [self._batches(stage, size) for stage in stages]
         first, last = 0, sum(batches)
         for number, (stage, count) in enumerate(zip(stages, batches, strict=True)):
             if at.batch < first + count:
                 following = stages[number + 1] if number + 1 < len(stages) else None
                 order = self._enter(stage, following, number)
-                self._walk(torch.split(order, size), beta, interrupted, first, last)
+                parts = torch.split(order, size) if self.partitions == 1 else torch.tensor_split(order, count)
+                self._walk(parts, beta, interrupted, first, last)
             first += count
         self._end_epoch(beta, len(self.edges), started)
 
+    def _batches(self, stage: Stage, size: int) -> int:
+        """Batches of a stage, about equal: a short last one in each would count for as much as a full one.
+
+        Between few partitions an entity comes more often in a batch than it would among all, and many gradients in one
+        step move it less than as many steps. So batches are smaller by as much, unless few entities repeat anyway.
+        """
+        edges = self.edges.count(stage)
+        if self.partitions == 1:
+            return -(-edges // size)
+        alike = size / (self.partitions * self.edges.crowding(stage))
+        return max(1, round(edges / min(size, max(alike, REPEATED * self.rows_a_slot, SMALLEST))))
+
     def _plan(self, epoch: int) -> list[Stage]:
-        return stages_of(self.partitions, self.slots, self.settings.seed, epoch)
+        return stages_of(self.partitions, self.slots, self.settings.seed, epoch, self.rounds)
 
     def _enter(self, stage: Stage, following: Stage | None, number: int) -> Tensor:
         """Partitions and edges of a stage in memory; the order of its edges."""
