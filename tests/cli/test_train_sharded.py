@@ -80,6 +80,7 @@ def test_a_killed_worker_costs_nothing_but_time(folder: Path, engine: str) -> No
         time.sleep(0.05)
     os.kill(workers_of(process.pid)[-1], signal.SIGKILL)
     finish(process)
+    assert not list(folder.glob(".*"))
     whole, killed = (load_file(folder / name / "model.safetensors") for name in ("whole", "killed"))
     assert all(equal(whole[name], killed[name]) for name in whole)
     lines = [(folder / name / "history.jsonl").read_text(encoding="utf-8").splitlines() for name in ("whole", "killed")]

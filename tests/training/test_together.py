@@ -7,7 +7,7 @@ from several import several
 
 from focuse.errors import FocuseError
 from focuse.training.settings import Settings
-from focuse.training.together import job, job_file, restarted, store_kind
+from focuse.training.together import restarted, store_kind
 
 CASES = Path(__file__).with_name("together_cases.py")
 
@@ -16,16 +16,6 @@ def test_files_of_several_processes_are_those_of_a_run(tmp_path: Path, monkeypat
     (tmp_path / "run.toml").touch()
     monkeypatch.setenv("TOGETHER_FOLDER", str(tmp_path))
     several(CASES, 2, 3)
-
-
-def test_a_job_keeps_its_name_when_its_workers_start_again() -> None:
-    assert job({"TORCHELASTIC_RUN_ID": "night"}) == "night"
-    assert job({"TORCHELASTIC_RUN_ID": "none"}) == job({})
-    assert job({}) != "none"
-
-
-def test_the_name_of_a_job_stands_beside_its_run(tmp_path: Path) -> None:
-    assert job_file(tmp_path / "run") == tmp_path / ".run.job"
 
 
 def test_one_process_is_never_restarted(tmp_path: Path) -> None:

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import atexit
 import os
+import socket
+import time
+import uuid
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from focuse.errors import FocuseError
 
 START = "torchrun --nproc-per-node 2 -m focuse train GRAPH --out RUN --engine sharded"
 
+MEETING, ANSWER = timedelta(minutes=5), timedelta(seconds=3)  # to come together, and for an address to answer
 LOST = "another process of this training is gone; torchrun --max-restarts 3 starts all again, from the last checkpoint"
 
 
 class Company:
     """All processes of a training: this one is number `rank` of `count`, and its tensors are on `device`.
 
-    Every method is for all of them: each process calls it, in the same order.
+    `job` is a name that they keep when torchrun starts them again. Every method is for all of them: each process calls
+    it, in the same order.
     """
 
-    def __init__(self, rank: int, count: int, device: torch.device) -> None:
-        self.rank, self.count, self.device = rank, count, device
+    def __init__(self, rank: int, count: int, device: torch.device, job: str = "") -> None:
+        self.rank, self.count, self.device, self.job = rank, count, device, job
         self.alone = count == 1 and not dist.is_initialized()
 
     @property
@@ -122,18 +128,55 @@ def join(device: str) -> Company:
         cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
         if cuda:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        _meet("cpu:gloo,cuda:nccl" if cuda else "gloo")
+        job = _meet("cpu:gloo,cuda:nccl" if cuda else "gloo")
         atexit.register(leave)
         where = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
-        _joined.append(Company(dist.get_rank(), dist.get_world_size(), where))
+        _joined.append(Company(dist.get_rank(), dist.get_world_size(), where, job))
     return _joined[0]
 
 
-def _meet(backend: str) -> None:
-    """Under a name of this start: torchrun keeps what was said before a worker died, and nobody is there any more."""
-    store, rank, count = next(iter(rendezvous("env://")))
-    start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    dist.init_process_group(backend, store=PrefixStore(f"focuse {start}", store), rank=rank, world_size=count)
+def _meet(backend: str) -> str:
+    """All come together; the name of their job, which the first who comes makes up.
+
+    torchrun's store outlives workers that it starts again. So the job's name is found there again, and so would be
+    addresses of processes that are gone: the first process opens a store for this start, and says where it is.
+    """
+    told, rank, count = next(iter(rendezvous("env://")))
+    job: bytes = told.compare_set("focuse job", "", uuid.uuid4().hex)
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = (_open(told) if rank == 0 else _find(told)) if kept else told
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count)
+    return job.decode()
+
+
+def _open(told: Any) -> Any:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:  # nothing is sent: whence would it be?
+        towards.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+        address = towards.getsockname()[0]
+    store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
+    name = uuid.uuid4().hex
+    store.set("focuse meeting", name)
+    told.set("focuse meeting", f"{address} {store.port} {name}")
+    return store
+
+
+def _find(told: Any) -> Any:
+    """Where the first process is; what it said before it was started again is of no use."""
+    give_up = time.monotonic() + MEETING.total_seconds()
+    while True:
+        address, port, name = told.get("focuse meeting").decode().split()
+        try:
+            store = TCPStore(address, int(port), is_master=False, timeout=ANSWER, wait_for_workers=False)
+            if store.get("focuse meeting").decode() == name:
+                store.set_timeout(MEETING)
+                return store
+        except (RuntimeError, ValueError):
+            pass
+        if time.monotonic() > give_up:
+            raise FocuseError(
+                f"the first process does not answer at {address}:{port}; see that machines reach each other"
+            )
+        time.sleep(0.1)
 
 
 def joined() -> Company:

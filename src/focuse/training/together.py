@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +33,8 @@ from focuse.training.settings import Settings
 
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL"}
 ERRORS = (FocuseError, DamagedError, UnwritableError)  # whoever catches one must do so in every process
+JOB = "job.txt"  # in a run's folder: which of torchrun's jobs has begun it
+CREATED: set[Path] = set()  # folders that this very process has begun
 ALIGNED = 64  # bytes: torch's own tables begin at such a place
 
 
@@ -75,11 +76,10 @@ class SharedStore(Store):
         made: list[Store] = []
 
         def create() -> Path:
-            job_file(folder).parent.mkdir(parents=True, exist_ok=True)
-            job_file(folder).write_text(job(), encoding="utf-8")
-            made.append(Store.create(folder, settings, splits, normaliser))
+            made.append(Store.create(folder, settings, splits, normaliser, _sign))
             return made[0].folder
 
+        CREATED.add(folder.resolve())
         store = cls(_by_the_first(create))
         store.lock = made[0].lock if made else None
         fill(store)
@@ -105,11 +105,6 @@ class SharedStore(Store):
 
     def _step_back(self) -> None:
         _by_the_first(super()._step_back)
-
-    def finish(self, checkpoint: Any) -> None:
-        super().finish(checkpoint)
-        if self.company.leads:
-            job_file(self.folder).unlink(missing_ok=True)
 
     def _read_tensors(self, path: Path, device: str, advice: str = "") -> tuple[Tables, dict[str, str]]:
         """Of rows of entities only this process's own; the first looks whether the file is whole."""
@@ -146,6 +141,11 @@ class SharedStore(Store):
     def _before(self, key: str, shape: list[int], value: torch.Tensor) -> int:
         """Bytes of the other processes' rows that stand before this one's."""
         return self.company.part(shape[0]).start * value[:1].nbytes if _in_pieces(key) and len(value) else 0
+
+
+def _sign(store: Store) -> None:
+    """Say in a folder whose it is, before it is to be seen."""
+    (store.folder / JOB).write_text(joined().job, encoding="utf-8")
 
 
 def _in_pieces(key: str) -> bool:
@@ -245,29 +245,16 @@ def _by_the_first(action: Callable[[], Any]) -> Any:
 # ---- a job that torchrun has started again ------------------------------------------------------------------------
 
 
-def job_file(folder: Path) -> Path:
-    """Beside a run's folder, while a job trains it: which one."""
-    folder = folder.resolve() if folder.is_symlink() else folder
-    return folder.with_name(f".{folder.name}.job")
-
-
-def job(environment: Mapping[str, str] = os.environ) -> str:
-    """The name that torchrun's job keeps when it starts its workers again."""
-    name = environment.get("TORCHELASTIC_RUN_ID", "none")
-    return name if name != "none" else f"{socket.gethostname()}:{os.getppid()}"
-
-
 def restarted(settings: Settings, folder: object) -> bool:
     """Whether this is a job whose workers were started again, and which has begun the run in the folder."""
-    if settings.engine not in SHARDED or folder is None:
+    path = Path(str(folder))
+    if settings.engine not in SHARDED or folder is None or path.resolve() in CREATED:
         return False
     store_kind(settings)
-    path = Path(str(folder))
 
     def begun() -> bool:
-        again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-        file = job_file(path)
-        same = again and file.is_file() and file.read_text(encoding="utf-8") == job()
+        files = [file for file in (path / JOB, path.with_name(f".{path.name}.{JOB}")) if file.is_file()]
+        same = any(file.read_text(encoding="utf-8") == joined().job for file in files)
         return same and (path / "run.toml").is_file()
 
     return bool(_by_the_first(begun))
