@@ -19,7 +19,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,9 +75,7 @@ def campaign(options: argparse.Namespace, note: Callable[[str], None]) -> dict[s
         for name, each in kills.kill_others(subject, few, random, note).items() if few else ():
             found[f"kill -9, {name}"] = each.to_dict()
         whole, killed = made / "undisturbed", made / "stopped"
-        start = time.perf_counter()
         command(*subject.train(whole))
-        seconds = time.perf_counter() - start
         command(*subject.train(killed), moment=Moment(name="checkpoint.safetensors", time=5, byte=1000), near=made)
         runs = damage.make_runs(subject, whole)
         jobs: dict[str, Callable[[], Any]] = {
@@ -90,7 +87,7 @@ def campaign(options: argparse.Namespace, note: Callable[[str], None]) -> dict[s
             "a full disk": lambda: others.full_disk(subject, whole, few, random),
             "a folder that cannot be written": lambda: others.read_only(subject, whole, killed),
             "two trainings in one folder": lambda: others.two_trainings(subject, whole, few // 2),
-            "SIGTERM, SIGINT, SIGHUP": lambda: others.signals(subject, whole, seconds, 3 * few, random),
+            "SIGTERM, SIGINT, SIGHUP": lambda: others.signals(subject, whole, 3 * few, random),
             "a clock that jumps": lambda: others.clocks(subject, whole, few // 2, options.seed),
         }
         for name, job in (jobs | (rest if few else {})).items():

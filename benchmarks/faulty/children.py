@@ -26,13 +26,16 @@ OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmo
 @dataclass(frozen=True)
 class Moment:
     """When a child is killed: `seconds` after its start, before its file operation number `operation`, or when it has
-    written `byte` bytes of the file that replaces `name` for the `time`th time."""
+    written `byte` bytes of the file that replaces `name` for the `time`th time. `signal` may be another than kill -9's,
+    and come `twice`, before the next operation, too."""
 
     seconds: float | None = None
     operation: int | None = None
     name: str | None = None
     time: int = 1
     byte: int = 0
+    signal: int = signal.SIGKILL
+    twice: bool = False
 
     @property
     def kind(self) -> str:
@@ -166,8 +169,9 @@ def _watch(moment: Moment, near: str) -> None:
 
     def each(path: str, made: bool) -> None:
         seen["operations"] += 1
-        if seen["operations"] == moment.operation:
-            os.kill(os.getpid(), signal.SIGKILL)
+        last = None if moment.operation is None else moment.operation + moment.twice
+        if seen["operations"] in (moment.operation, last):
+            os.kill(os.getpid(), moment.signal)
         if made and os.path.basename(path) == f".{moment.name}.{os.getpid()}":
             seen["times"] += 1
             if seen["times"] == moment.time:

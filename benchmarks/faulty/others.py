@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from children import Child, Ended, command, wait_until
+from children import Child, Ended, Moment, command, operations, wait_until
 from subject import Subject, differences
 
 DISK = 4 << 20  # bytes of a disk that is to be full
@@ -188,30 +188,38 @@ def two_trainings(subject: Subject, whole: Path, times: int) -> Faults:
     return found
 
 
-def signals(subject: Subject, whole: Path, seconds: float, times: int, random: np.random.Generator) -> Faults:
-    """SIGTERM, SIGINT or SIGHUP at moments by chance, now and then a second one soon after."""
+def signals(subject: Subject, whole: Path, times: int, random: np.random.Generator) -> Faults:
+    """SIGTERM, SIGINT or SIGHUP before file operations by chance and by the clock; every third time two of them."""
     found = Faults()
+    with tempfile.TemporaryDirectory(dir=subject.room) as place:
+        count = operations(*subject.train(Path(place) / "run", "3"), near=Path(place))
     for number in range(times):
         asked = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)[number % 3]
         with tempfile.TemporaryDirectory(dir=subject.room) as place:
-            folder = Path(place) / "run"
-            child = Child([str(word) for word in subject.train(folder, "3")])
-            time.sleep(float(random.uniform(0.02, seconds)))
-            child.signal(asked)
-            twice = bool(random.random() < 0.3)
-            if twice:
-                time.sleep(float(random.uniform(0, 0.03)))
-                child.signal(asked)
-            ended = child.wait()
+            folder, twice = Path(place) / "run", bool(random.random() < 1 / 3)
+            if number % 4:
+                when = Moment(operation=int(random.integers(1, count + 1)), signal=asked, twice=twice)
+                ended = command(*subject.train(folder, "3"), moment=when, near=Path(place))
+            else:
+                ended = _signalled(subject.train(folder, "3"), folder, asked, twice, random)
             early = ended.code == -asked and not folder.exists()  # before the command had begun to listen
             wrong = [] if ended.code == 0 or early else one_line(ended, 130)
-            left = list(Path(place).glob(".run.*"))
-            wrong += [f"left behind: {path.name}" for path in left]
-            after = _after(subject, folder)
-            wrong += ended_as(after, folder, whole)
+            if not twice:  # the second is obeyed at once; what that leaves is removed by the next training
+                wrong += [f"left behind: {path.name}" for path in Path(place).glob(".run.*")]
+            wrong += ended_as(_after(subject, folder), folder, whole)
             line = "(it had not begun)" if early else tidy(ended.line, folder)
-            found.count("(it had finished)" if ended.code == 0 else line, wrong)
+            found.count("(it finished all the same)" if ended.code == 0 else line, wrong)
     return found
+
+
+def _signalled(words: list[object], folder: Path, number: int, twice: bool, random: np.random.Generator) -> Ended:
+    """A training that gets a signal, perhaps two, some time after its folder is there."""
+    child = Child([str(word) for word in words])
+    wait_until(lambda: folder.exists() or not child.is_running())
+    for _ in range(1 + twice):
+        time.sleep(float(random.uniform(0, 0.05)))
+        child.signal(number)
+    return child.wait()
 
 
 def clocks(subject: Subject, whole: Path, times: int, seed: int) -> Faults:
