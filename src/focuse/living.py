@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from focuse.engines import make_scorer
+from focuse.errors import FocuseError
 from focuse.run import Run, finish, load
 from focuse.training.callbacks import Followers
 from focuse.training.checkpoints import Store
@@ -48,6 +49,8 @@ def extend(
     if out is not None:
         Store.free(Path(out))
     base = run if isinstance(run, Run) else load(run, model=model)
+    if not frozen and base.settings.engine == "partitioned":
+        raise FocuseError("a run trained by partitions has its optimiser's state on disk; extend it with frozen rows")
     reporter = make_reporter(progress)
     change = Change(edges, remove, duplicates, valid_share, test_share, numbers)
     with enough_memory():
@@ -59,7 +62,9 @@ def _origin(run: Run) -> Origin:
     """What an extension begins with."""
     last = run.last if run.last is not None or run.folder is None else Store.open(run.folder).checkpoint()
     name = "a run in memory" if run.folder is None else str(run.folder)
-    parts = run.settings, run.splits, run.normaliser, run.engine.tables, last, run.history
+    settings = run.settings  # whatever it was trained by, it is extended in memory
+    settings = replace(settings, engine="auto", partitions=None) if settings.engine == "partitioned" else settings
+    parts = settings, run.splits, run.normaliser, run.engine.tables, last, run.history
     return Origin(*parts, run.extended, name)
 
 

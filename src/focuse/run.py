@@ -376,7 +376,8 @@ def _run_of(trainer: Trainer, last: Checkpoint, splits: Splits, normaliser: Norm
     engine = trainer.engine.scorer(model_in(trainer.settings, splits), last.final())
     folder = trainer.store.folder if trainer.store is not None else None
     found = "" if folder is None else fingerprint(folder)
-    return Run(trainer.settings, splits, normaliser, engine, last.history, last, folder, choice, tables=found)
+    kept = last if trainer.whole else None  # what is in partitions stays in its folder
+    return Run(trainer.settings, splits, normaliser, engine, last.history, kept, folder, choice, tables=found)
 
 
 def _found(settings: Settings, value: float) -> str:

@@ -207,3 +207,15 @@ def test_what_it_cannot_do_it_declares(tmp_path: Path, given: dict[str, Any], to
     with pytest.raises(FocuseError, match=told):
         focuse.train(edges(), progress=False, **chosen)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_by_partitions_is_copied_and_extended_as_it_can_be(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", epochs=1)
+    with pytest.raises(FocuseError, match="copy that folder"):
+        run.save(tmp_path / "copy")
+    more = [("new", "r1", "e3", 0.5)]
+    grown = focuse.extend(tmp_path / "run", more, out=tmp_path / "grown", epochs=1, progress=False)
+    assert grown.graph.entities[-1] == "new"
+    assert torch.equal(grown.engine.tables["entity"][:-1], run.engine.tables["entity"])
+    with pytest.raises(FocuseError, match="frozen"):
+        focuse.extend(tmp_path / "run", more, frozen=False, progress=False)
