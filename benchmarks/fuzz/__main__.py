@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -54,9 +55,12 @@ def work(book: Book, target: str, driver: str, upto: int, seed: int, until: floa
         result.unlink(missing_ok=True)
         asked = {"target": target, "driver": driver, "cases": upto - row.cases, "until": until, "folder": str(folder)}
         asked["seed"] = seed * 1_000_003 + row.cases  # another stream in each worker
-        command = [sys.executable, "-m", "benchmarks.fuzz.worker", json.dumps(asked)]
         environment = {**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, capture_output=True, env=environment, check=False)
+        memory = Path("/dev/shm")  # files in memory, where there are such
+        place = str(memory) if memory.is_dir() and os.access(memory, os.W_OK) else None
+        with tempfile.TemporaryDirectory(prefix="focuse-fuzz-", dir=place) as scratch:  # whatever becomes of the worker
+            command = [sys.executable, "-m", "benchmarks.fuzz.worker", json.dumps({**asked, "work": scratch})]
+            done = subprocess.run(command, capture_output=True, env=environment, check=False)
         counted = (
             json.loads(result.read_text(encoding="utf-8")) if result.exists() else Counts(target, driver).to_dict()
         )

@@ -6,7 +6,6 @@ import faulthandler
 import json
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,10 @@ class Worker:
 
         self.driver, self.cases, self.seed, self.until = driver, cases, seed, until
         self.out = Path(folder)
-        call, self.seeds = TARGETS[target].make(Path(work))
+        self.corpus, files = Path(work, "corpus"), Path(work, "files")
+        for place in (self.corpus, files):
+            place.mkdir()
+        call, self.seeds = TARGETS[target].make(files)
         self.guard = Guard(target, call, driver, self.out)
         self.result = self.out / f"{target}.{driver}.json"
         self.written = 0.0
@@ -69,18 +71,12 @@ class Worker:
     def atheris(self) -> None:
         import atheris
 
-        with tempfile.TemporaryDirectory() as corpus:
-            for place, seed in enumerate(self.seeds):
-                Path(corpus, f"seed{place}").write_bytes(seed)
-            flags = [
-                f"-seed={self.seed + 1}",
-                f"-max_len={LONGEST}",
-                "-timeout=100000",
-                "-rss_limit_mb=0",
-                "-verbosity=0",
-            ]
-            atheris.Setup([sys.argv[0], *flags, f"-artifact_prefix={self.out}/", "-verbosity=0", corpus], self._one)
-            atheris.Fuzz()
+        for place, seed in enumerate(self.seeds):
+            Path(self.corpus, f"seed{place}").write_bytes(seed)
+        # Limits are ours: those of libFuzzer end the process, and count the time that others take.
+        flags = [f"-seed={self.seed + 1}", f"-max_len={LONGEST}", "-timeout=100000", "-rss_limit_mb=0", "-verbosity=0"]
+        atheris.Setup([sys.argv[0], *flags, f"-artifact_prefix={self.out}/", str(self.corpus)], self._one)
+        atheris.Fuzz()
 
     def _one(self, data: bytes) -> None:
         try:
@@ -92,20 +88,17 @@ class Worker:
 def main() -> None:
     asked: dict[str, Any] = json.loads(sys.argv[1])
     os.environ["FOCUSE_GRAPH_CACHE"] = "off"
-    memory = Path("/dev/shm")  # files in memory, where there are such
-    place = str(memory) if memory.is_dir() and os.access(memory, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="focuse-fuzz-", dir=place) as work:
-        if asked["driver"] == "atheris":
-            import atheris
+    if asked["driver"] == "atheris":
+        import atheris
 
-            with atheris.instrument_imports(include=INSTRUMENTED, enable_loader_override=False):
-                worker = Worker(**asked, work=work)
-        else:
-            worker = Worker(**asked, work=work)
-        try:
-            worker.run()
-        except Ended:
-            return
+        with atheris.instrument_imports(include=INSTRUMENTED, enable_loader_override=False):
+            worker = Worker(**asked)
+    else:
+        worker = Worker(**asked)
+    try:
+        worker.run()
+    except Ended:
+        return
 
 
 if __name__ == "__main__":
