@@ -76,18 +76,24 @@ def work(book: Book, target: str, driver: str, upto: int, seed: int, until: floa
         book.add(counted)
 
 
+def total(rows: list[Counts], driver: str = "") -> Counts:
+    """The sums of a driver's rows, or of all."""
+    whole = Counts("all", driver)
+    for row in rows:
+        if driver in ("", row.driver):
+            for name in SUMS:
+                setattr(whole, name, getattr(whole, name) + getattr(row, name))
+            whole.slowest, whole.peak = max(whole.slowest, row.slowest), max(whole.peak, row.peak)
+    return whole
+
+
 def table(rows: list[Counts]) -> str:
     """The counts as text, with their sums."""
     lines = [
         f"{'target':17} {'driver':11} {'cases':>9} {'accepted':>9} {'refused':>9} {'crashes':>8} {'hangs':>6} "
         f"{'wrong':>6} {'memory':>7} {'slowest':>8} {'peak':>8}"
     ]
-    whole = Counts("all", "")
-    for row in [*rows, whole]:
-        if row is not whole:
-            for name in SUMS:
-                setattr(whole, name, getattr(whole, name) + getattr(row, name))
-            whole.slowest, whole.peak = max(whole.slowest, row.slowest), max(whole.peak, row.peak)
+    for row in [*rows, *(total(rows, name) for name in dict.fromkeys(row.driver for row in rows)), total(rows)]:
         lines.append(
             f"{row.target:17} {row.driver:11} {row.cases:9,} {row.accepted:9,} {row.refused:9,} {row.crashes:8,} "
             f"{row.hangs:6,} {row.wrong:6,} {row.blown:7,} {row.slowest:6.2f} s {row.peak >> 20:4} MiB"

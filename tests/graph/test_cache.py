@@ -451,6 +451,7 @@ def test_two_processes_at_once(shelf: Shelf) -> None:
 )
 def test_a_right_checksum_of_what_makes_no_sense(old: bytes, new: bytes, tmp_path: Path) -> None:
     """Offsets beyond the letters would be read from outside of the file, ids beyond the names as any name."""
+    pytest.importorskip("resource")  # which the fuzzer's limits need
     from benchmarks.fuzz.formats import _mended
 
     path = tmp_path / "kept.graph"

@@ -67,7 +67,7 @@ def test_the_scan_finds_what_it_looks_for(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_run_works_with_every_unpickler_shut(
     tmp_path: Path, small: focuse.Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Train, load, go on, predict, evaluate, weigh, export and report."""
+    """Train, go on, load, predict, evaluate, export and report."""
 
     def shut(*_: object, **__: object) -> None:
         raise AssertionError("something was unpickled")
@@ -95,5 +95,6 @@ def test_a_run_works_with_every_unpickler_shut(
     assert len(run.predict(head=head, relation=relation, top=3)) == 3
     assert run.evaluate().all.n
     assert len(focuse.load(folder).predict(head=head, relation=relation, top=2)) == 2  # with what is kept by now
+    run.export(tmp_path / "entities.parquet")
     run.report(tmp_path / "report.html", map="pca")
     assert (tmp_path / "report.html").stat().st_size > 1_000

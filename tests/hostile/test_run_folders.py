@@ -13,10 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchmarks.fuzz.folders import unsealed
 
 import focuse
 from focuse.errors import FocuseError
+
+pytest.importorskip("resource")  # which the fuzzer's limits need
+
+from benchmarks.fuzz.folders import unsealed
 
 OPENED: list[str] = []
 LISTENING: list[bool] = []
