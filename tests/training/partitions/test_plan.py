@@ -43,6 +43,16 @@ def test_a_plan_is_a_pure_function_and_differs_by_epoch() -> None:
     assert stages_of(9, 3, 1, 5) != stages_of(9, 3, 1, 6)
 
 
+@pytest.mark.parametrize(("partitions", "slots"), [(5, 2), (8, 4), (9, 3)])
+def test_rounds_meet_each_part_of_a_bucket_once(partitions: int, slots: int) -> None:
+    stages = stages_of(partitions, slots, 0, 0, rounds=3)
+    met = sorted((bucket, stage.part) for stage in stages for bucket in stage.buckets)
+    pairs = [(one, two) for one in range(partitions) for two in range(partitions)]
+    assert met == [(pair, (number, 3)) for pair in pairs for number in range(3)]
+    for before, after in pairwise(stages):  # also from round to round one comes at a time
+        assert len(set(after.active) - set(before.active)) <= 1
+
+
 @pytest.mark.parametrize(("partitions", "slots"), [(0, 0), (4, 1), (4, 5), (5000, 3)])
 def test_plans_that_cannot_be(partitions: int, slots: int) -> None:
     with pytest.raises(FocuseError, match="partitions"):

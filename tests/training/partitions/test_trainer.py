@@ -51,7 +51,8 @@ def test_one_partition_gives_the_bits_of_a_training_in_memory(tmp_path: Path, mo
         assert torch.equal(table, parted.engine.tables[name])
 
 
-def test_every_edge_is_trained_once_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("partitions", ["5:2", "6:3:4"])
+def test_every_edge_is_trained_once_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: str) -> None:
     met: list[tuple[int, int, int, float]] = []
     trainers: list[PartitionedTrainer] = []
     enter, take = PartitionedTrainer._enter, StageEdges.take
@@ -73,7 +74,7 @@ def test_every_edge_is_trained_once_an_epoch(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(PartitionedTrainer, "_enter", entered)
     monkeypatch.setattr(StageEdges, "take", taken)
-    run = trained(tmp_path / "run", epochs=1, focus="off", sharpness=None)
+    run = trained(tmp_path / "run", partitions, epochs=1, focus="off", sharpness=None)
     graph = run.splits.train
     weight = run.normaliser.transform(graph.weight, graph.relation).astype(np.float32)
     columns = (graph.head, graph.relation, graph.tail, weight)
