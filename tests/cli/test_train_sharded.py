@@ -67,6 +67,7 @@ def test_two_processes_write_a_run_that_one_evaluates(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="workers are found in /proc")
 @pytest.mark.parametrize("engine", ["sharded", "sharded:plain"])
 def test_a_killed_worker_costs_nothing_but_time(folder: Path, engine: str) -> None:
     asked = ["--engine", engine, "--epochs", "40", *SETTINGS, "--checkpoint-every", "1", "--quiet"]

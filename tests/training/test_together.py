@@ -1,5 +1,6 @@
 """A folder that several processes write to."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from focuse.training.together import restarted, store_kind
 CASES = Path(__file__).with_name("together_cases.py")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 def test_files_of_several_processes_are_those_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "run.toml").touch()
     monkeypatch.setenv("TOGETHER_FOLDER", str(tmp_path))

@@ -233,7 +233,7 @@ def command(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="How steps are computed: auto, reference, fused, partitioned (tables on disk), sharded (of torchrun) "
+            help="How steps are computed: auto, reference, fused, partitioned (tables on disk), sharded by torchrun "
             "[default: auto]."
         ),
     ] = None,

@@ -14,8 +14,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
-from torch.distributed.rendezvous import rendezvous
 
 from focuse.errors import FocuseError
 
@@ -34,7 +32,7 @@ class Company:
 
     def __init__(self, rank: int, count: int, device: torch.device, job: str = "") -> None:
         self.rank, self.count, self.device, self.job = rank, count, device, job
-        self.alone = count == 1 and not dist.is_initialized()
+        self.alone = count == 1 and not (dist.is_available() and dist.is_initialized())
 
     @property
     def leads(self) -> bool:
@@ -141,6 +139,8 @@ def _meet(backend: str) -> str:
     torchrun's store outlives workers that it starts again. So the job's name is found there again, and so would be
     addresses of processes that are gone: the first process opens a store for this start, and says where it is.
     """
+    from torch.distributed.rendezvous import rendezvous  # only here: not every build of torch has it
+
     told, rank, count = next(iter(rendezvous("env://")))
     job: bytes = told.compare_set("focuse job", "", uuid.uuid4().hex)
     kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -153,7 +153,7 @@ def _open(told: Any) -> Any:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:  # nothing is sent: whence would it be?
         towards.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
         address = towards.getsockname()[0]
-    store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
+    store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     name = uuid.uuid4().hex
     store.set("focuse meeting", name)
     told.set("focuse meeting", f"{address} {store.port} {name}")
@@ -166,7 +166,7 @@ def _find(told: Any) -> Any:
     while True:
         address, port, name = told.get("focuse meeting").decode().split()
         try:
-            store = TCPStore(address, int(port), is_master=False, timeout=ANSWER, wait_for_workers=False)
+            store = dist.TCPStore(address, int(port), is_master=False, timeout=ANSWER, wait_for_workers=False)  # type: ignore[attr-defined]
             if store.get("focuse meeting").decode() == name:
                 store.set_timeout(MEETING)
                 return store
@@ -193,7 +193,7 @@ def lost(error: BaseException) -> bool:
     (True, False)
     """
     said = isinstance(error, RuntimeError) and any(words in str(error) for words in ("closed by peer", "reset by peer"))
-    return said or isinstance(error, dist.DistBackendError | dist.DistNetworkError)
+    return said or type(error).__name__ in ("DistBackendError", "DistNetworkError")
 
 
 def leave() -> None:
