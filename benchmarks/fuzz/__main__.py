@@ -125,7 +125,7 @@ def main() -> int:
             for driver, share in drivers.items():
                 upto = -int(-given.cases * stage * TARGETS[target].share * share / whole // 1)
                 work(book, target, driver, upto, given.seed, until, given.out)
-        if not given.json:
+        if not given.json and time.time() < until:
             print(f"{stage:.0%} of {given.cases:,}", file=sys.stderr, flush=True)
     rows = [row for (target, driver), row in book.rows.items() if target in targets and driver in drivers]
     bad = sum(row.bad for row in rows)

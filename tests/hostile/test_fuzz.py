@@ -53,6 +53,7 @@ FOUND = [
     ("questions", b"a,r,zz\n\xc3(,r,b\n"),
     ("graphml", b'<?xml version="1.0" encoding="UTF2"?>\n<graphml><graph>'),
     ("graphml", b'<?xml version="1.0" encoding="utf-7"?><graphml/>'),
+    ("relation_weights", b'"(g"r;1\n";;0\x1f\n"rg3'),
     ("settings", b"dim = " + b"[" * 3_000),
     ("settings", b"dim = " + b"9" * 5_000),
     ("spaces", b"lr=" + b"[" * 3_000),

@@ -371,5 +371,5 @@ def _read_relation_weights(path: Path) -> dict[str, float]:
             fault = f"the relation {name!r} has a weight already; remove one"
         if fault:
             raise FocuseError(f"{path}, line {number}: {fault}")
-        table[name] = float(value)
+        table[name] = float(value.strip())  # of signs that float itself does not strip
     return table
