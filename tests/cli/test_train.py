@@ -223,6 +223,8 @@ def test_help_states_the_real_defaults(command, small):
         "importance": ("learned from the graph", None),
         "decays": ("decay", None),
         "start": ("random ones", None),
+        "memory": ("what is free", None),
+        "partitions": ("by the memory", None),
         "attribute_share": ("0.3", None),
         "semi_supervised": ("none; PASSLEAF: pool", "none"),
         "loss": ("multiclass-nll; GTransE: confidence-margin", "multiclass-nll"),

@@ -22,6 +22,7 @@ def graph(count: int = 4000, seed: int = 0) -> Graph:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holding, "LARGE", 1000)
+    monkeypatch.setattr(holding, "SORTED", 900)
     monkeypatch.setattr(holding, "CHUNK", 333)
 
 

@@ -1,7 +1,6 @@
 """What a process may take, of the machine and of its control group."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,11 +43,9 @@ def test_a_control_group_has_its_limit(
     (tmp_path / folder).mkdir(parents=True)
     for name, text in files.items():
         (tmp_path / folder / name).write_text(text, encoding="ascii")
-    (tmp_path / "self").write_text(f"3:cpu:/elsewhere\n{line}\n", encoding="ascii")
-    places = {"/sys/fs/cgroup": tmp_path, "/proc/self/cgroup": tmp_path / "self"}
-
-    def moved(given: Any) -> Path:
-        return places.get(str(given), Path(given))
-
-    monkeypatch.setattr(memory, "Path", moved)
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text(f"3:cpu:/elsewhere\n{line}\n", encoding="ascii")
+    (tmp_path / "meminfo").write_text("MemAvailable:   999 kB\n", encoding="ascii")
+    monkeypatch.setattr(memory, "PROCESSES", tmp_path)
+    monkeypatch.setattr(memory, "GROUPS", tmp_path)
     assert free_memory() == 7000 - 5000 + 3000  # pages of files make room

@@ -14,6 +14,7 @@ from focuse.graph.graph import Graph
 from focuse.graph.streaming import COLUMNS, Column
 
 LARGE = 1 << 22  # edges from which on a graph is dealt with piece by piece
+SORTED = 1 << 24  # keys sorted at a time to count repeats
 CHUNK = 1 << 20
 SPARE = 4  # times as many edges are drawn as are wanted: some are the last of their entity
 FLAGS = 24  # bits of a table that says which keys may be among those drawn
@@ -93,7 +94,7 @@ def without(graph: Graph, rows: Rows) -> Graph:
 
 def repeated(graph: Graph) -> int:
     """How many rows repeat the (head, relation, tail) of an earlier row; a part of all keys in memory at a time."""
-    parts = -(-len(graph) // LARGE)
+    parts = -(-len(graph) // SORTED)
     return len(graph) - sum(_distinct(graph, part, parts) for part in range(parts))
 
 

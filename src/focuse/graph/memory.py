@@ -7,11 +7,13 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+PROCESSES, GROUPS = Path("/", "proc"), Path("/", "sys", "fs", "cgroup")  # where Linux tells
+
 
 def taken_memory() -> int:
     """Bytes of memory that this process holds for itself, pages of files not counted; 0 where nobody tells."""
     with suppress(OSError):
-        told = re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+        told = re.search(r"RssAnon:\s+(\d+) kB", (PROCESSES / "self" / "status").read_text(encoding="ascii"))
         if told:
             return int(told[1]) * 1024
     return 0
@@ -25,7 +27,7 @@ def free_memory() -> int | None:
 
 def _of_machine() -> int | None:
     with suppress(OSError, ValueError, AttributeError):
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
+        text = (PROCESSES / "meminfo").read_text(encoding="ascii")
         told = re.search(r"MemAvailable:\s+(\d+) kB", text)
         if told:
             return int(told[1]) * 1024
@@ -36,9 +38,9 @@ def _of_machine() -> int | None:
 
 def _of_group() -> int | None:
     """What the process's control group has left, versions 1 and 2; pages of files do not count, they make room."""
-    root, found = Path("/sys/fs/cgroup"), []
+    root, found = GROUPS, []
     with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+        for line in (PROCESSES / "self" / "cgroup").read_text(encoding="utf-8").splitlines():
             _, kinds, path = line.split(":", 2)
             if kinds == "":
                 names = root / path.lstrip("/"), "memory.max", "memory.current", r"^file (\d+)"
