@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -114,3 +115,19 @@ def workers_of(parent: int) -> list[int]:
         if int(after[1]) == parent:
             found.append(int(status.parent.name))
     return sorted(found)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0 or not shutil.which("ip"), reason="needs root")
+def test_hosts_of_their_own_network_learn_what_one_process_does() -> None:
+    made = subprocess.run(["ip", "netns", "add", "focuse-trial"], capture_output=True)
+    if made.returncode:
+        pytest.skip("no network namespaces here")
+    subprocess.run(["ip", "netns", "del", "focuse-trial"], check=True)
+    script = Path(__file__).parents[2] / "benchmarks" / "hosts.py"
+    done = subprocess.run([sys.executable, script, "--epochs", "2"], capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout[done.stdout.index("{") :])
+    assert found["together"]["test_mrr"] == pytest.approx(found["alone"]["test_mrr"], rel=1e-2)
+    assert found["together"]["loss"] == pytest.approx(found["alone"]["loss"], rel=1e-4)
+    assert min(found["bytes_sent_by_each_host"]) > 1_000_000
