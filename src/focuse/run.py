@@ -194,7 +194,7 @@ def train(
     check_numbers(chosen, numbers is not None)
     if kind is None:  # torchrun has started its workers again
         return resume(str(out), progress=progress, callbacks=following, deadline=deadline)
-    reporter = make_reporter(progress and leads())
+    reporter = make_reporter(progress if leads() else False)
     whole = _read(graph, reporter)
     splits = make_splits(whole, valid, test, valid_share, test_share, chosen, reporter, false)
     splits = with_numbers(splits, numbers, reporter)
@@ -271,7 +271,7 @@ def resume(
 
     >>> run = resume("runs/skills", epochs=100)  # doctest: +SKIP
     """
-    store, reporter = Store.open(Path(folder)), make_reporter(progress and leads())
+    store, reporter = Store.open(Path(folder)), make_reporter(progress if leads() else False)
     following = [*make_callbacks(callbacks), *(make_trackers(track) if track is not None else [])] if leads() else []
     settings, splits, normaliser = store.fixed(model)
     settings = replace(settings, device=choose_device(device or settings.device))

@@ -19,7 +19,7 @@ MODULES = {
     *("pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "yaml", "jsonpickle"),
 }  # fmt: skip
 CALLS = {
-    *("torch.load", "torch.jit.load", "torch.package", "np.load", "numpy.load", "np.fromfile", "os.system", "os.popen"),
+    *("torch.load", "torch.jit.load", "torch.package", "np.load", "numpy.load", "os.system", "os.popen"),
     *("pd.read_pickle", "pandas.read_pickle", "yaml.load", "runpy.run_path", "runpy.run_module"),
 }  # fmt: skip
 BUILT_IN = {"eval", "exec", "compile", "__import__"}

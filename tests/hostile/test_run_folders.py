@@ -81,7 +81,10 @@ def test_sources_are_only_shown(run: Path, place: str) -> None:
 
 
 class TestModels:
+    """Also of a user who trusts the name."""
+
     def test_code_in_the_run_is_not_imported(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("FOCUSE_TRUST", "run,evil")
         (run / "evil.py").write_text("raise SystemExit('it ran')\nclass M: pass\n", encoding="utf-8")
         monkeypatch.chdir(run.parent)
         edit(run, 'model = "complex"', 'model = "run.evil:M"')
@@ -94,6 +97,7 @@ class TestModels:
         assert "evil" not in sys.modules
 
     def test_nor_is_a_package_of_it(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("FOCUSE_TRUST", "run")
         (run / "__init__.py").write_text("raise SystemExit('it ran')\n", encoding="utf-8")
         monkeypatch.chdir(run.parent)
         edit(run, 'model = "complex"', 'model = "run:M"')
@@ -101,7 +105,8 @@ class TestModels:
             focuse.load(run)
 
     @pytest.mark.parametrize("name", ["antigravity:fly", "os:system", "idlelib.idle:x", "this:s"])
-    def test_nor_parts_of_python(self, run: Path, name: str) -> None:
+    def test_nor_parts_of_python(self, run: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("FOCUSE_TRUST", name.partition(":")[0])
         before = {*sys.modules}
         edit(run, 'model = "complex"', f'model = "{name}"')
         with pytest.raises(FocuseError, match="is a part of Python and holds no models"):

@@ -36,7 +36,10 @@ CHOICES: dict[str, list[str]] = {
     "semi_supervised": ["none", "pool"],
     "judge": ["auto", "mrr", "mse"],
     "device": DEVICES,
-    "engine": ["auto", "reference", "fused"],
+    "engine": [
+        *("auto", "reference", "fused", "partitioned"),
+        *("sharded", "sharded:torchrec", "sharded:plain", "sharded:host"),
+    ],
     "track": ["tensorboard:", "mlflow", "wandb", "none"],
     "ties": ["worst", "mean", "best"],
     "protocol": ["sides", "joint"],
