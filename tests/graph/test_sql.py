@@ -362,3 +362,9 @@ def test_a_damaged_data_base_is_one_line(tmp_path: Path) -> None:
         with pytest.raises(FocuseError) as caught:
             read(f"sqlite:///{path}", query="SELECT head, relation, tail, weight FROM edges")
         assert str(caught.value).isprintable()
+
+
+def test_a_value_of_a_gigabyte_is_refused(sqlite: str) -> None:
+    """As a damaged file may state it; SQLite would otherwise ask for that much memory."""
+    with pytest.raises(FocuseError, match="too big"):
+        focuse.read(sqlite, query="SELECT 'a', 'r', hex(zeroblob(400000000)), 1")

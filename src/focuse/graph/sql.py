@@ -24,6 +24,7 @@ from focuse.graph.graph import Graph, from_columns
 from focuse.graph.layout import ROLES, choose_places, weight_names
 from focuse.graph.tables import names_in, numbers_in, to_column
 
+LONGEST_VALUE = 1 << 26  # bytes of a name or number in a file of SQLite
 BATCH_ROWS = 1 << 16
 EXAMPLE = "SELECT head, relation, tail, weight FROM edges"
 SCHEMES = ("sqlite", "duckdb", "postgresql", "postgres")
@@ -199,10 +200,13 @@ def _sqlite(source: Source, query: str) -> Iterator[pa.Table]:
     try:
         with closing(sqlite3.connect(uri, uri=True)) as connection:
             connection.set_authorizer(_reading)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
             cursor = connection.execute(query)
             headings = _headings(cursor.description, source)
             while rows := cursor.fetchmany(BATCH_ROWS):
                 yield _table(rows, headings, source.shown)
+    except MemoryError:  # a damaged file may say that a value has a gigabyte
+        raise source.fault("it asks for more memory than there is; the file may be damaged") from None
     except (sqlite3.Error, sqlite3.Warning, UnicodeError) as error:  # what a damaged file says need not be text
         wrong = any(words in str(error) for words in ("syntax error", "no such", "incomplete input", "misuse"))
         raise source.fault(error, wrong) from None
