@@ -10,6 +10,7 @@ import json
 import math
 import os
 import sys
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+
+from focuse.graph.checksums import ALTERED, FIELD, KEY, UNKNOWN
 
 Array = npt.NDArray[Any]
 KINDS: dict[str, np.dtype[Any]] = {
@@ -128,12 +131,15 @@ def map_arrays(path: Path) -> dict[str, Array]:
 
 def fill(path: Path, targets: Mapping[str, Array]) -> set[str]:
     """Read arrays of a file straight into `targets` (contiguous, of the same shapes); the names that it holds."""
-    found, _ = read_header(path)
+    found, metadata = read_header(path)
     with path.open("rb", buffering=0) as file:
-        for name, target in targets.items():
-            if name not in found:
+        head = file.read(min((place for _, place in found.values()), default=0))
+        before, field, after = head.partition(FIELD)
+        total = zlib.crc32(before + field + (UNKNOWN.encode() + after[len(UNKNOWN) :] if field else b""))
+        for name, (shape, place) in found.items():
+            if name not in targets:
                 continue
-            shape, place = found[name]
+            target = targets[name]
             if shape != shape_of(target):
                 raise ValueError(f"tensor {name!r} is {shape.shape} instead of {target.shape}")
             file.seek(place)
@@ -142,22 +148,29 @@ def fill(path: Path, targets: Mapping[str, Array]) -> set[str]:
                 got = file.readinto(rest[: 1 << 26])
                 if not got:
                     raise ValueError(f"tensor {name!r} is cut short")
+                total = zlib.crc32(rest[:got], total)
                 rest = rest[got:]
         forgotten(file)
+    if KEY in metadata and found.keys() <= targets.keys() and metadata[KEY] != f"{total:08x}":
+        raise ValueError(ALTERED)
     return set(found)
 
 
 def write_through(path: Path, arrays: Mapping[str, Array], sync: bool = True) -> None:
-    """As `write_arrays`, to a file that will not be looked at soon: the system need not keep its pages.
+    """As `write_arrays`, with its checksum, to a file that will not be looked at soon: its pages need not be kept.
 
     Without `sync` it may reach the disk later (see `sync_file`).
     """
-    first, _ = header_of({name: shape_of(array) for name, array in arrays.items()})
+    first, _ = header_of({name: shape_of(array) for name, array in arrays.items()}, {KEY: UNKNOWN})
+    total = zlib.crc32(first)
     with path.open("wb", buffering=0) as file:
         _whole(file, first)
         for array in arrays.values():
             for piece in pieces(array):
                 _whole(file, piece)
+                total = zlib.crc32(piece, total)
+        file.seek(first.index(FIELD) + len(FIELD))
+        _whole(file, f"{total:08x}".encode())
         if sync:
             synced(file)
             forgotten(file)

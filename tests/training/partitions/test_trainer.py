@@ -220,3 +220,14 @@ def test_a_run_by_partitions_is_copied_and_extended_as_it_can_be(tmp_path: Path)
     assert torch.equal(grown.engine.tables["entity"][:-1], run.engine.tables["entity"])
     with pytest.raises(FocuseError, match="frozen"):
         focuse.extend(tmp_path / "run", more, frozen=False, progress=False)
+
+
+@pytest.mark.parametrize("pattern", ["part-*", "shared-*", "edges*", "manifest*"])
+def test_an_altered_file_is_named(tmp_path: Path, pattern: str) -> None:
+    trained(tmp_path / "run", "5:2", epochs=1)
+    for path in (tmp_path / "run" / "partitions").glob(pattern):  # some are of the best epoch only
+        data = bytearray(path.read_bytes())
+        data[len(data) * 2 // 3] ^= 1
+        path.write_bytes(data)
+    with pytest.raises(FocuseError, match=pattern.replace("*", ".*damaged")):
+        focuse.resume(tmp_path / "run", epochs=3, progress=False)

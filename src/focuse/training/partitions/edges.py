@@ -16,6 +16,7 @@ from torch import Tensor
 from focuse.engines.base import Batch
 from focuse.focus import Label
 from focuse.graph.arrays import Shape, chunks, forgotten, header_of, map_arrays, read_header, synced
+from focuse.graph.checksums import KEY, UNKNOWN, check_tensors, seal_tensors
 from focuse.graph.graph import Graph
 from focuse.graph.weights import Normaliser
 from focuse.training.partitions.files import reading, writing
@@ -82,6 +83,7 @@ class EdgeFile:
     @classmethod
     def open(cls, path: Path) -> EdgeFile:
         with reading(path):
+            check_tensors(path, required=True)
             arrays = map_arrays(path)
             counts = np.array(arrays["counts"])
             partitions = round(len(counts) ** 0.5)
@@ -142,7 +144,7 @@ def sort_edges(path: Path, graph: Graph, normaliser: Normaliser, dealt: Dealt, t
         "edges": Shape(np.dtype("<i4"), (len(graph), COLUMNS)),
         "part": Shape(part.dtype, part.shape),
     }
-    first, places = header_of(shapes)
+    first, places = header_of(shapes, {KEY: UNKNOWN})
     ends = np.cumsum(counts) - counts  # where the next edge of each bucket goes
     with writing(path), path.open("wb") as file:
         file.write(first)
@@ -164,6 +166,8 @@ def sort_edges(path: Path, graph: Graph, normaliser: Normaliser, dealt: Dealt, t
                 file.write(edges[begin[at] : begin[at] + sizes[at]].data)
             ends += sizes
             tick()
+    seal_tensors(path)
+    with path.open("r+b") as file:
         synced(file)
         forgotten(file)
     return EdgeFile(path, counts, dealt)

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from focuse.errors import FocuseError, NoRoomError
-from focuse.graph.arrays import Array, fill, map_arrays, sync_file, synced, write_arrays, write_through
+from focuse.graph.arrays import Array, fill, map_arrays, sync_file, synced, write_through
+from focuse.graph.checksums import check_row, check_tensors, seal_row
 from focuse.graph.writing import replacing
 
 FOLDER = "partitions"
@@ -67,7 +68,7 @@ class PartitionFiles:
         if not path.exists():
             return None
         with reading(path):
-            found = Manifest(**json.loads(path.read_text(encoding="utf-8")))
+            found = Manifest(**check_row(json.loads(path.read_text(encoding="utf-8")), required=True))
             if found.format != FORMAT or not all(isinstance(version, int) for version in found.versions):
                 raise ValueError(f"format {found.format}, this focuse reads {FORMAT}")
         missing = sorted(name for name in found.named() if not (self.folder / name).is_file())
@@ -132,18 +133,19 @@ class PartitionFiles:
         if version is None:
             version = self.manifest.shared if self.manifest else 0
         with reading(self.folder / _shared(version)) as path:
+            check_tensors(path, required=True)
             return {name: np.array(values) for name, values in map_arrays(path).items()}
 
     def save(self, progress: Any, shared: Mapping[str, Array]) -> None:
         """The current versions are the ones to come back to from now on."""
         self.last += 1
         with writing(self.folder / _shared(self.last)) as path:
-            write_arrays(path, shared)
+            write_through(path, shared)
         self._sync()
         told = Manifest(asdict(progress), list(self.current), self.last, *self.best)
         path = self.folder / "manifest.json"
         with writing(path), replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-            json.dump(asdict(told), file)
+            json.dump(seal_row(asdict(told)), file)
             synced(file)
         _sync_folder(self.folder)
         self.manifest = told
@@ -171,7 +173,7 @@ class PartitionFiles:
         """The current versions are the best so far; the next manifest will say so."""
         self.last += 1
         with writing(self.folder / _shared(self.last)) as path:
-            write_arrays(path, shared)
+            write_through(path, shared)
         self.best = list(self.current), self.last
 
     def mapped(self, part: int, name: str) -> Array:
