@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from focuse.engines import make_scorer
+from focuse.engines.company import several
+from focuse.engines.sharded import SHARDED
 from focuse.errors import FocuseError
 from focuse.run import Run, finish, load
 from focuse.training.callbacks import Followers
@@ -46,6 +48,8 @@ def extend(
     >>> extend(run, [("b", "r", "3", 3.0)], epochs=1, progress=False).graph.entities[-1]
     'b'
     """
+    if several():
+        raise FocuseError("a run is extended by one process; leave torchrun out")
     if out is not None:
         Store.free(Path(out))
     base = run if isinstance(run, Run) else load(run, model=model)
@@ -63,7 +67,8 @@ def _origin(run: Run) -> Origin:
     last = run.last if run.last is not None or run.folder is None else Store.open(run.folder).checkpoint()
     name = "a run in memory" if run.folder is None else str(run.folder)
     settings = run.settings  # whatever it was trained by, it is extended in memory
-    settings = replace(settings, engine="auto", partitions=None) if settings.engine == "partitioned" else settings
+    if settings.engine in ("partitioned", *SHARDED):
+        settings = replace(settings, engine="auto", partitions=None)
     parts = settings, run.splits, run.normaliser, run.engine.tables, last, run.history
     return Origin(*parts, run.extended, name)
 

@@ -276,7 +276,7 @@ def resume(
     settings, splits, normaliser = store.fixed(model)
     settings = replace(settings, device=choose_device(device or settings.device))
     store = store_for(settings)(store.folder)
-    with store.alone():
+    with enough_memory(), store.alone():
         checkpoint, rows = store.checkpoint(note=reporter.note), rows_of(store, len(splits.train.entities))
         if checkpoint is not None and trainer_for(settings).whole:
             check_tables(checkpoint.tables, settings, model_in(settings, splits), splits.train, Path(folder), rows)
@@ -289,10 +289,9 @@ def resume(
         if track is None and leads():
             following += stored_trackers(store.folder, following, reporter.note)
         followers = Followers(reporter, following, splits, store.folder)
-        with enough_memory():
-            trainer = trainer_for(settings)(settings, splits, normaliser, followers, store, checkpoint, deadline)
-            made = finish(trainer, splits, normaliser, followers, read_choice(Path(folder)))
-            return replace(made, extended=read_extended(Path(folder)))
+        trainer = trainer_for(settings)(settings, splits, normaliser, followers, store, checkpoint, deadline)
+        made = finish(trainer, splits, normaliser, followers, read_choice(Path(folder)))
+        return replace(made, extended=read_extended(Path(folder)))
 
 
 def _going_on(store: Store, settings: Settings, checkpoint: Checkpoint | None, epochs: int | None) -> Settings:

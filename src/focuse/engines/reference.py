@@ -36,6 +36,7 @@ class ReferenceEngine:
 
     together = 1
     command = "focuse"  # what starts a training by it
+    title = "torch takes the steps; there is a quicker engine"  # what it says where it serves in place of another
     instead = ""  # why it serves in place of a fused one, if it does
     place: type[Place] = Place  # how a step sees a table
 

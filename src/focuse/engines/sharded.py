@@ -24,7 +24,7 @@ from focuse.engines.base import (
     Penalty,
     TableOptimiser,
 )
-from focuse.engines.company import Company
+from focuse.engines.company import Company, part
 from focuse.engines.exchange import Exchange
 from focuse.engines.places import Place
 from focuse.engines.ranking import count_apart
@@ -74,6 +74,8 @@ class SharedPlace(Place):
 class ShardedEngine(ReferenceEngine):
     """Owns this process's rows of the entities, `entity` [n, d] of `entities`, and whole tables of all else."""
 
+    title = "rows are exchanged by torch.distributed; TorchRec could do it"
+
     command = "torchrun … -m focuse"
 
     def __init__(
@@ -90,6 +92,8 @@ class ShardedEngine(ReferenceEngine):
         super().__init__(model, entity, relation, optimiser, dense)
         self.company, self.count = company, entities
         lacking = torchrec_lacks(optimiser)
+        if part(entities, company.count - 1, company.count) == slice(entities, entities):
+            lacking = lacking or f"TorchRec needs a row for each of the {company.count} processes"
         if by == "sharded:torchrec" and lacking:
             raise FocuseError(f"engine {by!r}: {lacking}; use the engine 'sharded:plain'")
         if optimiser is None or lacking or by in ("sharded:plain", "sharded:host"):

@@ -171,9 +171,15 @@ def _read_parquet(path: Path, chosen: Chosen) -> Graph:
             headings = [name for name in file.schema_arrow.names if not name.startswith("__index_level_")]
             places = choose_places(headings, True, columns, str(path), weights)
             if len(places) <= 4 and file.metadata.num_rows:
-                blocks = table_blocks(file.iter_batches(columns=headings), columns, str(path), weights)
+                blocks = table_blocks(map(_valid, file.iter_batches(columns=headings)), columns, str(path), weights)
                 return stream(blocks, str(path), len(places) == 4, scratch_folder())
     return from_table(parquet_table(path), columns, str(path), weights)
+
+
+def _valid(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """What is called text is text; ArrowInvalid else."""
+    batch.validate(full=True)
+    return batch
 
 
 def is_large(path: Path, packed: bool) -> bool:

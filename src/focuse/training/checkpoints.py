@@ -316,6 +316,9 @@ class Store:
                 "remove it, the checkpoint has the same tables" if have else "put a copy of it back, or train again"
             )
             return self._read_tensors(path, device, advice)[0], self.history(self._finished())
+        if (self.folder / "partitions").is_dir():
+            again = f"focuse train --resume {shlex.quote(str(self.folder))}"
+            raise FocuseError(f"{self.folder}: its tables are in partitions still; finish it: {again}")
         checkpoint = self.checkpoint(device)
         if checkpoint is None:
             raise FocuseError(

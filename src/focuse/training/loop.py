@@ -76,7 +76,7 @@ class Trainer:
         tables = checkpoint.tables if checkpoint else self._first_tables(model, splits)
         tables = {name: table.to(home_of(settings, name)) for name, table in tables.items()}
         optimiser = make_optimiser(settings.optimizer, tables, settings.learning_rate)
-        if checkpoint:
+        if checkpoint and checkpoint.optimiser:  # that of a run extended from partitions has none
             moments = checkpoint.optimiser.items()
             optimiser.load({name: value.to(home_of(settings, name.partition(".")[0])) for name, value in moments})
         self.engine = make_engine(settings.engine, model, tables, optimiser, entities)
@@ -130,7 +130,7 @@ class Trainer:
     def run(self) -> Checkpoint:
         """Train to the end; the last checkpoint, its `final` tables are the ones to use."""
         if self.engine.instead:
-            self.reporter.note(f"torch takes the steps; there is a quicker engine, but {self.engine.instead}")
+            self.reporter.note(f"{self.engine.title}, but {self.engine.instead}")
         sample = sample_size(self.engine, None, self.engine.entities)
         if sample is not None and isinstance(self.judge, RankJudge):
             self.reporter.note(f"validation ranks against {sample:,} sampled entities a side, not all")

@@ -114,7 +114,7 @@ def parse_memory(text: str) -> int:
     size = (
         0.0 if told is None else float(told[1]) * (1024 if told[3] else 1000) ** " kmgt".index(told[2].lower() or " ")
     )
-    if size < 1:
+    if not 1 <= size < 1 << 63:
         raise FocuseError(f"memory {text!r}: give a size like '6GB' or '512MB'")
     return int(size)
 

@@ -230,6 +230,7 @@ def _all(path: Path, action: Callable[[], object]) -> None:
 def _by_the_first(action: Callable[[], Any]) -> Any:
     """What the first process makes of it, or its error, for all."""
     company = joined()
+    company.wait()  # nobody may still be at work on what the first one changes
     found, told, kind = None, "", 0
     if company.leads:
         try:

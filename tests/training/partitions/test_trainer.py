@@ -16,6 +16,7 @@ import torch
 import focuse
 from focuse.errors import FocuseError
 from focuse.graph.graph import Graph
+from focuse.training.partitions.buffer import Buffer
 from focuse.training.partitions.edges import StageEdges
 from focuse.training.partitions.files import PartitionFiles
 from focuse.training.partitions.trainer import ActiveSampler, PartitionedTrainer
@@ -231,3 +232,16 @@ def test_an_altered_file_is_named(tmp_path: Path, pattern: str) -> None:
         path.write_bytes(data)
     with pytest.raises(FocuseError, match=pattern.replace("*", ".*damaged")):
         focuse.resume(tmp_path / "run", epochs=3, progress=False)
+
+
+def test_stages_without_edges_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes next is read while others train; it may be one of them, for another slot."""
+    rows = ["e3 r e3 .04", "e4 r e3 .405", "e2 r e3 .358", "e1 r e4 .139", "e1 r e0 .618", "e2 r e4 .983"]
+    graph = [(head, kind, tail, float(weight)) for head, kind, tail, weight in map(str.split, rows)]
+    asked = {"dim": 2, "epochs": 4, "sharpness": 2.0, "valid_share": 0, "test_share": 0, "progress": False}
+    asked |= {"engine": "partitioned", "partitions": "6:2"}
+    ahead = focuse.train(graph, out=tmp_path / "ahead", **asked)
+    enter = Buffer.enter
+    monkeypatch.setattr(Buffer, "enter", lambda self, stage, following: enter(self, stage, None))
+    alone = focuse.train(graph, out=tmp_path / "alone", **asked)
+    assert torch.equal(ahead.engine.tables["entity"], alone.engine.tables["entity"])

@@ -36,7 +36,9 @@ class Buffer:
         self._arrange(stage, [slot for slot, part in enumerate(stage.slots) if part >= 0])
         self.active = set(stage.active)
         if following is not None:
-            free = [slot for slot, part in enumerate(stage.slots) if part < 0]
+            # Who is trained now stays where it is: stages without edges may lie between, after which it sits elsewhere.
+            taken = self.active
+            free = [slot for slot, part in enumerate(stage.slots) if part < 0 and following.slots[slot] not in taken]
             self.work = self.worker.submit(self._arrange, following, free)
 
     def moved(self) -> None:

@@ -25,8 +25,10 @@ from focuse.errors import FocuseError, NoRoomError
 from focuse.graph.arrays import Array, fill, map_arrays, sync_file, synced, write_through
 from focuse.graph.checksums import check_row, check_tensors, seal_row
 from focuse.graph.writing import replacing
+from focuse.training.files import DamagedError
 
 FOLDER = "partitions"
+BACKUP = "put a copy of it back, or remove the folder 'partitions': --resume then begins again, to the same bits"
 FORMAT = 1
 LARGE = 1 << 26  # bytes
 
@@ -213,9 +215,9 @@ def reading(path: Path) -> Iterator[Path]:
     try:
         yield path
     except KeyError as error:
-        raise FocuseError(f"{path}: damaged file: {error} is missing or unknown") from None
+        raise DamagedError(f"{path}: damaged file: {error} is missing or unknown; {BACKUP}") from None
     except (OSError, TypeError, ValueError, IndexError, RecursionError) as error:
-        raise FocuseError(f"{path}: damaged file: {' '.join(str(error).split())}") from None
+        raise DamagedError(f"{path}: damaged file: {' '.join(str(error).split())}; {BACKUP}") from None
 
 
 @contextmanager

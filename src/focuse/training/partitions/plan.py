@@ -2,7 +2,7 @@
 
 Of P partitions `slots` are active at once. Most of them stay while the last slot goes through all the others; then what
 stayed has met everyone, and the next few take its place (Mohoney et al., 2021). Each load brings as many new pairs as
-there are others in memory, so an epoch takes about P² / (2 · slots) loads, near the fewest possible.
+there are others in memory, so an epoch takes about P² / 2(slots − 1) loads, near the fewest possible.
 """
 
 from __future__ import annotations

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from focuse.errors import FocuseError
 from focuse.graph.arrays import Array, map_arrays
-from focuse.graph.writing import replacing
-from focuse.training.checkpoints import MODEL, Checkpoint, Progress, Store, Tables
+from focuse.graph.writing import flush, replacing
+from focuse.training.checkpoints import HISTORY, MODEL, Checkpoint, Progress, Store, Tables
 from focuse.training.partitions.edges import EdgeFile
 from focuse.training.partitions.files import FOLDER, PartitionFiles, reading, writing
 from focuse.training.partitions.starting import write_whole
@@ -42,6 +40,9 @@ class PartitionedStore(Store):
 
     def save(self, checkpoint: Checkpoint) -> None:
         """The partitions as they are on disk, and what they share, are what a resumed training begins with."""
+        if (self.folder / HISTORY).exists():  # its rows are on the disk before a manifest speaks of them
+            with writing(self.folder / HISTORY):
+                flush(self.folder / HISTORY)
         self.files.save(checkpoint.progress, shared_of(checkpoint))
         self.moved()
 
@@ -81,13 +82,6 @@ class PartitionedStore(Store):
         """The final tables, mapped."""
         with reading(self.folder / "model.safetensors") as path:
             return {name: torch.from_numpy(values) for name, values in map_arrays(path).items()}
-
-    def model(self, device: str) -> tuple[Tables, list[dict[str, Any]]]:
-        if not (self.folder / "model.safetensors").exists():
-            raise FocuseError(
-                f"{self.folder}: its tables are in partitions still; finish it: focuse train --resume {self.folder}"
-            )
-        return super().model(device)
 
 
 def shared_of(checkpoint: Checkpoint) -> dict[str, Array]:

@@ -133,7 +133,7 @@ class PartitionedTrainer(Trainer):
     def run(self) -> Checkpoint:
         """Train to the end; the last checkpoint, its tables mapped from the run's folder."""
         if self.engine.instead:
-            self.reporter.note(f"torch takes the steps; there is a quicker engine, but {self.engine.instead}")
+            self.reporter.note(f"{self.engine.title}, but {self.engine.instead}")
         self._prepare()
         if self.store is None:
             raise ValueError("a training by partitions needs a store")
