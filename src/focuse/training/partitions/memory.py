@@ -97,7 +97,7 @@ def partitions_for(rows: int, room: float) -> tuple[int, int]:
     partitions = max(USUAL, math.ceil(4 * rows / room)) if room > 0 else MOST + 1
     if partitions > MOST:
         raise FocuseError(
-            f"{_told(max(room, 0))} beside what Python and torch take of the memory are too little for {_told(rows)} of "
+            f"{_told(max(room, 0))} beside what Python and torch take are too little for {_told(rows)} of "
             "embeddings and state; give more (--memory), or lower --dim"
         )
     return partitions, max(2, min(partitions - 1, int(room * partitions / rows) - 1))
