@@ -19,27 +19,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pip._internal.models.index import PyPI
+
 HERE = Path(__file__).resolve().parent
 FILES = (*sorted(HERE.glob("*.lock")), HERE.parent / "constraints.txt")
-# By pip-audit's names: where each is asked, and a word that an answer holds.
-SERVICES = {
-    "pypi": ("https://pypi.org/pypi/pip/24.0/json", b'"vulnerabilities"'),
-    "osv": ("https://api.osv.dev/v1/vulns/PYSEC-2021-437", b'"affected"'),
-}
+ASKED, WORD = f"{PyPI.pypi_url}/pip/24.0/json", b'"vulnerabilities"'  # what pip-audit asks by itself, and a word of it
 SECONDS = 60
 UNREACHABLE = "audit: no service of vulnerabilities can be reached from here; nothing was audited"
 
 
-def reachable(seconds: float = 5) -> str | None:
-    """The first service that answers."""
-    for name, (address, word) in SERVICES.items():
-        try:
-            with urllib.request.urlopen(address, timeout=seconds) as answer:
-                if word in answer.read():
-                    return name
-        except (OSError, ValueError):
-            continue
-    return None
+def reachable(seconds: float = 5) -> bool:
+    """Whether the index's service of vulnerabilities answers."""
+    try:
+        with urllib.request.urlopen(ASKED, timeout=seconds) as answer:
+            return WORD in answer.read()
+    except (OSError, ValueError):
+        return False
 
 
 def pinned() -> list[str]:
@@ -76,8 +71,8 @@ def judge(report: Mapping[str, Any], passed_over: Mapping[str, str]) -> tuple[li
 
 
 def main() -> int:
-    service, probing = reachable(), "--probe" in sys.argv[1:]
-    if service is None:
+    probing = "--probe" in sys.argv[1:]
+    if not reachable():
         print(UNREACHABLE)
         return 3 if probing else 0
     if probing:
@@ -86,7 +81,7 @@ def main() -> int:
         asked = Path(folder) / "pinned.txt"
         asked.write_text("\n".join(pinned()), encoding="utf-8")
         command = ["-m", "pip_audit", "--requirement", str(asked), "--no-deps", "--disable-pip", "--format", "json"]
-        command += ["--vulnerability-service", service, "--progress-spinner", "off", "--timeout", "10"]
+        command += ["--progress-spinner", "off", "--timeout", "10"]
         try:
             done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=SECONDS)
         except subprocess.TimeoutExpired:

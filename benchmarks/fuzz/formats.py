@@ -44,7 +44,9 @@ def parquet(folder: Path) -> tuple[Call, list[bytes]]:
         graph = read(path, cache=False)
         if data[:4] != b"PAR1":  # the name of a file means nothing
             return
-        table = pq.ParquetFile(io.BytesIO(data)).read()
+        file = pq.ParquetFile(io.BytesIO(data))
+        plain = [field.name for field in file.schema_arrow if not pa.types.is_nested(field.type)]  # others are not read
+        table = file.read(columns=plain)
         if table.column_names == ["head", "relation", "tail", "weight"] and all(
             pa.types.is_string(table.schema.field(place).type) for place in range(3)
         ):

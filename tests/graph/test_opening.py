@@ -129,3 +129,23 @@ class TestParquet:
         graph = read(tmp_path / "g.parquet")
         assert [graph.entities[row] for row in graph.head] == ["a", "b", "a"]
         assert sorted(graph.entities) == ["a", "b", "x", "y"]
+
+
+def test_a_sorted_graph_of_long_names_reads_back(tmp_path: Path) -> None:
+    """It packs by far more than text does, and is no bomb."""
+    names = [f"http://example.org/people/department-of-examples/person-{number:05}" for number in range(700)]
+    head, tail = np.repeat(np.arange(700, dtype=np.int32), 700), np.tile(np.arange(700, dtype=np.int32), 700)
+    columns = [pa.DictionaryArray.from_arrays(pa.array(ids), pa.array(names)) for ids in (head, tail)]
+    kinds = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(head), np.int32)), pa.array(["knows"]))
+    table = pa.table({"head": columns[0], "relation": kinds, "tail": columns[1], "weight": (head % 5) / 4})
+    pq.write_table(table, tmp_path / "sorted.parquet", compression="zstd")
+    size = (tmp_path / "sorted.parquet").stat().st_size
+    assert len(read(tmp_path / "sorted.parquet", cache=False)) == 490_000
+    assert 490_000 * 2 * len(names[0]) > 200 * size
+    assert 490_000 * 2 * len(names[0]) > 1 << 25
+
+
+def test_nested_columns_are_not_read(tmp_path: Path) -> None:
+    table = pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"], "weight": [1.0], "notes": [["x" * 100]]})
+    pq.write_table(table, tmp_path / "nested.parquet")
+    assert len(read(tmp_path / "nested.parquet", cache=False)) == 1

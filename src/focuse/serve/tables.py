@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 Format = Literal["csv", "tsv", "json"]
 TYPES = {"csv": "text/csv", "tsv": "text/tab-separated-values", "json": "application/json"}
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet may take for the start of a formula
+FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # what a spreadsheet may take for the start of a formula
 AT_ONCE = 500  # rows a piece
 
 
