@@ -23,7 +23,7 @@ class FocuseError(Exception):
 
 
 # What a terminal obeys, and what turns the direction of the text behind it; line ends and tabs may stand in a text.
-OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def harmless(text: str) -> str:
