@@ -14,7 +14,7 @@ from focuse.errors import FocuseError
 from focuse.training.checkpoints import Checkpoint, Progress, Store
 from focuse.training.together import SharedStore, _by_the_first
 
-FOLDER = Path(os.environ["TOGETHER_FOLDER"])
+FOLDER = Path(os.environ.get("TOGETHER_FOLDER", "."))
 
 
 def whole() -> dict[str, torch.Tensor]:
