@@ -63,7 +63,7 @@ def test_a_lock_that_its_holder_removes_meanwhile_is_taken_anew(
         first.release()
         return lock(handle)
 
-    monkeypatch.setattr(module, "_locked", late)
+    monkeypatch.setattr(module, "_held", late)
     second = Lock.take(tmp_path)
     assert len(calls) == 2
     monkeypatch.undo()

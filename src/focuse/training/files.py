@@ -42,10 +42,10 @@ def reading(path: Path, advice: str = "") -> Iterator[Path]:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[Path]:
     """A full disk and the like are one line too; what was there before is still whole."""
     try:
-        yield
+        yield path
     except (OSError, SafetensorError, NoRoomError) as error:
         told = " ".join(str(error).split()).rpartition("I/O error: ")[2]  # the writer of tensors says more
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or told

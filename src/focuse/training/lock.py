@@ -43,7 +43,7 @@ class Lock:
             except OSError as error:
                 reason = error.strerror or error
                 raise UnwritableError(f"{folder}: cannot be written: {reason}; {_advice(error)}") from None
-            if not _locked(handle):
+            if not _held(handle):
                 holder = _holder(handle)
                 os.close(handle)
                 raise FocuseError(f"{folder}: another training is at work in it{holder}; wait for it, or stop it first")
@@ -76,9 +76,19 @@ def is_locked(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        return not _locked(handle)
+        return not _held(handle)
     finally:
         os.close(handle)
+
+
+def _held(handle: int) -> bool:
+    """As `locked`; where there are no locks, everyone has one."""
+    try:
+        return locked(handle)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+        return True
 
 
 def _holder(handle: int) -> str:
@@ -93,7 +103,8 @@ def _holder(handle: int) -> str:
 if sys.platform == "win32":
     import msvcrt
 
-    def _locked(handle: int) -> bool:
+    def locked(handle: int) -> bool:
+        """Whether the lock of an open file is ours now."""
         try:
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         except OSError:
@@ -103,12 +114,10 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _locked(handle: int) -> bool:
+    def locked(handle: int) -> bool:
+        """Whether the lock of an open file is ours now."""
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        except OSError as error:
-            if error.errno not in UNSUPPORTED:
-                raise
         return True

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from focuse.errors import FocuseError
+from focuse.training.lock import locked
 
 
 @contextmanager
@@ -48,7 +49,7 @@ def _open_locked(path: Path) -> int | None:
     """The file, open and locked, None if it is locked already."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        if not _lock(handle):
+        if not locked(handle):
             os.close(handle)
             return None
         # Its last holder may have removed it between our opening and our locking: then it is nobody's file.
@@ -57,24 +58,3 @@ def _open_locked(path: Path) -> int | None:
                 os.truncate(handle, 0)
                 return handle
         os.close(handle)
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(handle: int) -> bool:
-        try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-else:
-    import fcntl
-
-    def _lock(handle: int) -> bool:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True

@@ -19,7 +19,8 @@ from focuse.graph.arrays import Shape, chunks, forgotten, header_of, map_arrays,
 from focuse.graph.checksums import KEY, UNKNOWN, check_tensors, seal_tensors
 from focuse.graph.graph import Graph
 from focuse.graph.weights import Normaliser
-from focuse.training.partitions.files import reading, writing
+from focuse.training.files import writing
+from focuse.training.partitions.files import reading
 from focuse.training.partitions.plan import Stage
 
 DEAL = 0xDEA1  # place of the random stream that deals entities out

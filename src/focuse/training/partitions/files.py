@@ -12,20 +12,20 @@ does not name: whenever a process dies, the manifest on disk is of one moment an
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from focuse.errors import FocuseError, NoRoomError
+from focuse.errors import FocuseError
 from focuse.graph.arrays import Array, fill, map_arrays, sync_file, synced, write_through
 from focuse.graph.checksums import check_row, check_tensors, seal_row
-from focuse.graph.writing import replacing
-from focuse.training.files import DamagedError
+from focuse.graph.writing import flush, replacing
+from focuse.training import files
+from focuse.training.files import writing
 
 FOLDER = "partitions"
 BACKUP = "put a copy of it back, or remove the folder 'partitions': --resume then begins again, to the same bits"
@@ -149,7 +149,7 @@ class PartitionFiles:
         with writing(path), replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
             json.dump(seal_row(asdict(told)), file)
             synced(file)
-        _sync_folder(self.folder)
+        flush(self.folder)
         self.manifest = told
         self.sweep()
 
@@ -199,32 +199,6 @@ def _shared(version: int) -> str:
     return f"shared-{version}.safetensors"
 
 
-def _sync_folder(folder: Path) -> None:
-    """The names in a folder have reached the disk, where a system can be asked for that."""
-    with suppress(OSError):
-        number = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[Path]:
-    """Whatever is wrong with a file is one line that names it."""
-    try:
-        yield path
-    except KeyError as error:
-        raise DamagedError(f"{path}: damaged file: {error} is missing or unknown; {BACKUP}") from None
-    except (OSError, TypeError, ValueError, IndexError, RecursionError) as error:
-        raise DamagedError(f"{path}: damaged file: {' '.join(str(error).split())}; {BACKUP}") from None
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[Path]:
-    """A full disk is one line too; what was there before is still whole."""
-    try:
-        yield path
-    except (OSError, NoRoomError) as error:
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise FocuseError(f"{path}: cannot be written: {reason}; make room, then go on with --resume") from None
+def reading(path: Path) -> AbstractContextManager[Path]:
+    """As of any file of a run, with what to do about one that is damaged."""
+    return files.reading(path, BACKUP)

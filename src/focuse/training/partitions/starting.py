@@ -13,10 +13,11 @@ from focuse.errors import FocuseError
 from focuse.graph.arrays import Array, Shape, chunks, forgotten, header_of, pieces, shape_of, synced
 from focuse.graph.checksums import KEY, UNKNOWN, seal_tensors
 from focuse.models import Model
+from focuse.training.files import writing
 from focuse.training.loop import INITIAL, initial_tables
 from focuse.training.negatives import generator
 from focuse.training.partitions.edges import Dealt
-from focuse.training.partitions.files import PartitionFiles, writing
+from focuse.training.partitions.files import PartitionFiles
 from focuse.training.settings import Settings
 
 FLOAT = np.dtype("<f4")

@@ -11,8 +11,9 @@ import torch
 from focuse.graph.arrays import Array, map_arrays
 from focuse.graph.writing import flush, replacing
 from focuse.training.checkpoints import HISTORY, MODEL, Checkpoint, Progress, Store, Tables
+from focuse.training.files import writing
 from focuse.training.partitions.edges import EdgeFile
-from focuse.training.partitions.files import FOLDER, PartitionFiles, reading, writing
+from focuse.training.partitions.files import FOLDER, PartitionFiles, reading
 from focuse.training.partitions.starting import write_whole
 from focuse.training.settings import Settings
 from focuse.training.together import store_kind
