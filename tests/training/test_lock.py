@@ -56,7 +56,7 @@ def test_a_lock_that_its_holder_removes_meanwhile_is_taken_anew(
     """Opened before its holder gives it back, locked after: that file is nobody's."""
     from focuse.training import lock as module
 
-    first, lock, calls = Lock.take(tmp_path), module._locked, []
+    first, lock, calls = Lock.take(tmp_path), module._held, []
 
     def late(handle: int) -> bool:
         calls.append(handle)
