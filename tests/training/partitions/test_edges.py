@@ -4,12 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from focuse.graph.graph import from_columns
 from focuse.graph.weights import fit_normaliser
 from focuse.training.partitions import edges
-from focuse.training.partitions.edges import Dealt, EdgeFile, in_memory, sort_edges
+from focuse.training.partitions.edges import Dealt, EdgeFile, sort_edges
 from focuse.training.partitions.plan import Stage, stages_of
 
 
@@ -52,13 +51,13 @@ def test_crowding_is_the_chance_that_two_ends_share_a_partition(tmp_path: Path) 
     graph = from_columns(names[0], ["r"] * 9000, names[1], random.random(9000))
     dealt = Dealt.of(len(graph.entities), 4, 0)
     file = sort_edges(tmp_path / "edges", graph, fit_normaliser("none", graph), dealt, lambda: None)
-    every = tuple((one, two) for one in range(4) for two in range(4))
-    assert file.crowding(Stage((0, 1, 2, 3), every)) == pytest.approx(1 / 4, rel=0.02)
-    assert file.crowding(Stage((2, 1), ((2, 2),))) == 1.0
-    newcomer = ((0, 1), (1, 0), (0, 2), (2, 0))  # half of the ends are of 0, a quarter each of 1 and 2
-    assert file.crowding(Stage((0, 1, 2), newcomer)) == pytest.approx(1 / 4 + 2 / 16, rel=0.02)
 
+    def stage(slots: tuple[int, ...], parts: object) -> Stage:
+        """Of the edges between its partitions the first of so many parts, [c, c]; 0 for none."""
+        parts = np.array(parts)
+        return Stage(slots, np.where(parts > 0, 0, 10**6), np.maximum(parts, 10**6 * (parts == 0)))
 
-def test_drawn_numbers_are_places_of_active_rows() -> None:
-    drawn = torch.arange(8)
-    assert in_memory(drawn, [20, 0, 10], torch.tensor([3, 5, 8])).tolist() == [20, 21, 22, 0, 1, 10, 11, 12]
+    assert file.crowding(stage((0, 1, 2, 3), np.ones((4, 4)))) == pytest.approx(1 / 4, rel=0.02)
+    assert file.crowding(stage((1, 2), [[0, 0], [0, 1]])) == 1.0
+    newcomer = [[0, 1, 1], [1, 0, 0], [1, 0, 0]]  # half of the ends are of 0, a quarter each of 1 and 2
+    assert file.crowding(stage((0, 1, 2), newcomer)) == pytest.approx(1 / 4 + 2 / 16, rel=0.02)

@@ -19,7 +19,8 @@ from focuse.graph.graph import Graph
 from focuse.training.partitions.buffer import Buffer
 from focuse.training.partitions.edges import StageEdges
 from focuse.training.partitions.files import PartitionFiles
-from focuse.training.partitions.trainer import ActiveSampler, PartitionedTrainer
+from focuse.training.partitions.negatives import ActiveSampler
+from focuse.training.partitions.trainer import PartitionedTrainer
 
 SETTINGS: dict[str, Any] = {"dim": 6, "epochs": 3, "sharpness": 2.0, "seed": 3, "check_every": 2, "batch_size": 64}
 
@@ -82,7 +83,7 @@ def test_every_edge_is_trained_once_an_epoch(tmp_path: Path, monkeypatch: pytest
     assert sorted(met) == sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def test_negatives_are_every_row_in_memory_alike_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_negatives_are_rows_in_memory_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: set[int] = set()
     allowed: list[set[int]] = []
     call = ActiveSampler.__call__
@@ -90,8 +91,8 @@ def test_negatives_are_every_row_in_memory_alike_and_no_other(tmp_path: Path, mo
     def watched(self: ActiveSampler, *given: Any) -> Any:
         groups = call(self, *given)
         drawn.update(groups[0].entities.tolist())
-        sizes = np.diff(self.ends.numpy(), prepend=0)
-        allowed.append({start + at for start, size in zip(self.starts, sizes, strict=True) for at in range(size)})
+        held = zip(self.starts.tolist(), self.sizes.tolist(), strict=True)
+        allowed.append({start + at for start, size in held for at in range(size)})
         assert set(groups[0].entities.tolist()) <= allowed[-1]
         assert groups[0].entities is groups[1].entities
         return groups

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,37 +94,34 @@ class EdgeFile:
 
     def count(self, stage: Stage) -> int:
         """Edges that a stage trains."""
-        return sum(stop - start for start, stop in map(partial(self._rows, stage), stage.buckets))
+        starts, stops = self._rows(stage)
+        return int((stops - starts).sum())
 
     def crowding(self, stage: Stage) -> float:
         """The chance that two ends of a stage's edges are of one partition; 1 / P where all are trained at once."""
-        ends = np.zeros(self.dealt.partitions)
-        for bucket in stage.buckets:
-            start, stop = self._rows(stage, bucket)
-            ends[list(bucket)] += stop - start
-            ends[bucket[0]] += (stop - start) * (bucket[0] == bucket[1])  # both ends, where indexing adds but once
+        starts, stops = self._rows(stage)
+        ends = (stops - starts).sum(0) + (stops - starts).sum(1)
         return float(((ends / ends.sum()) ** 2).sum())
 
-    def _rows(self, stage: Stage, bucket: tuple[int, int]) -> tuple[int, int]:
-        """The edges of a bucket that a stage trains, counted within the bucket."""
-        (number, rounds), size = stage.part, int(self.counts[self._bucket(*bucket)])
-        return size * number // rounds, size * (number + 1) // rounds
-
-    def _bucket(self, head: int, tail: int) -> int:
-        return head * self.dealt.partitions + tail
+    def _rows(self, stage: Stage) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where the edges that a stage trains begin and end within each bucket, [c, c]."""
+        sizes = self.counts.reshape(self.dealt.partitions, -1)[np.ix_(stage.active, stage.active)]
+        return sizes * stage.number // stage.parts, sizes * (stage.number + 1) // stage.parts
 
     def read(self, stage: Stage, rows: int) -> Ints:
         """The edges of a stage, [n, 4]: ids are places in memory, where slot s begins at row s · `rows`."""
         slot = stage.slot_of(self.dealt.partitions)
         edges = np.empty((self.count(stage), COLUMNS), np.int32)
+        starts, stops = self._rows(stage)
         at = 0
         with reading(self.path), self.path.open("rb", buffering=0) as file:
-            for head, tail in sorted(stage.buckets):
-                start, stop = self._rows(stage, (head, tail))
-                some = edges[at : at + stop - start]
+            for one, two in np.argwhere(stops > starts).tolist():
+                head, tail = stage.active[one], stage.active[two]
+                some = edges[at : at + int(stops[one, two] - starts[one, two])]
                 at += len(some)
-                file.seek(self.place + (int(self.starts[self._bucket(head, tail)]) + start) * 4 * COLUMNS)
-                if len(some) and file.readinto(some.reshape(-1).view(np.uint8).data) != some.nbytes:
+                first = int(self.starts[head * self.dealt.partitions + tail] + starts[one, two])
+                file.seek(self.place + first * 4 * COLUMNS)
+                if file.readinto(some.reshape(-1).view(np.uint8).data) != some.nbytes:
                     raise ValueError("the edges are cut short")
                 some[:, 0] += np.int32(slot[head] * rows)
                 some[:, 2] += np.int32(slot[tail] * rows)
@@ -204,13 +200,3 @@ class StageEdges:
         head, relation, tail = (some[:, place].long() for place in range(3))
         weight = some[:, 3].contiguous().view(torch.float32)
         return Batch(head, relation, tail, weight if self.label is None else self.label(weight))
-
-
-def in_memory(drawn: Tensor, starts: Sequence[int], ends: Tensor) -> Tensor:
-    """Numbers below the count of active rows as places in memory.
-
-    The k-th active partition begins at `starts[k]` and has the numbers below `ends[k]` that none before it has.
-    """
-    which = torch.bucketize(drawn, ends, right=True)
-    before = torch.cat([ends.new_zeros(1), ends[:-1]])
-    return drawn + (torch.tensor(starts) - before)[which]

@@ -1,13 +1,15 @@
-"""Which partitions are in memory together, and in which order: every pair of them meets once an epoch.
+"""Which partitions are in memory together, and in which order: every pair of them meets in an epoch.
 
-Of P partitions `slots` are active at once. Most of them stay while the last slot goes through all the others; then what
-stayed has met everyone, and the next few take its place (Mohoney et al., 2021). Each load brings as many new pairs as
-there are others in memory, so an epoch takes about P² / 2(slots − 1) loads, near the fewest possible.
+Of P partitions `slots` are active at once. Half of them stay while all the others go through the rest of the slots, one
+by one; then what stayed has met everyone, and the next few take its place. The edges between two partitions are spread
+over all the stages in which both are there, so that a stage's edges are about evenly of everyone in memory: were all of
+them trained when the two first meet (Mohoney et al., 2021), each would have the newcomer at one end, and what a step
+does to a row would depend on where it lies. An epoch takes about P² / slots loads, twice the fewest possible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,17 +20,17 @@ from focuse.errors import FocuseError
 PLAN = 0x91A7  # place of the random stream that orders the partitions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stage:
-    """Partitions that are active together, by slot, and the buckets (of heads, of tails) that are trained now.
+    """Partitions that are active together, by slot, and which parts of the edges between them are trained now.
 
     `slots[s]` is the partition in slot s, -1 for the one slot that is free; there the next stage's newcomer comes. Of
-    each bucket it is the i-th of k parts, `part` (i, k), counted from 0.
+    the edges from `active[i]` to `active[j]` it is part `number[i, j]`, counted from 0, of `parts[i, j]` equal ones.
     """
 
     slots: tuple[int, ...]
-    buckets: tuple[tuple[int, int], ...]
-    part: tuple[int, int] = 0, 1
+    number: npt.NDArray[np.int64]
+    parts: npt.NDArray[np.int64]
 
     @property
     def active(self) -> list[int]:
@@ -44,63 +46,61 @@ class Stage:
         return found
 
 
-def stages_of(partitions: int, slots: int, seed: int, epoch: int, rounds: int = 1) -> list[Stage]:
-    """The stages of an epoch, a pure function of what is given; each part of a bucket comes once.
+def stages_of(partitions: int, slots: int, seed: int, epoch: int, rounds: int = 1) -> Iterator[Stage]:
+    """The stages of an epoch, a pure function of what is given; each part of the edges of each pair comes once.
 
-    In each of several `rounds` every pair meets, and a part of the edges between them is trained: the more rounds, the
-    more an epoch is like one in random order, and the more is read and written.
+    In each of several `rounds` every pair meets: the more rounds, the more an epoch is like one in random order, and
+    the more is read and written.
 
-    >>> plan = stages_of(6, 3, 0, 0)
-    >>> len(plan), sum(len(stage.buckets) for stage in plan)
-    (8, 36)
+    >>> [stage.slots for stage in stages_of(3, 2, 0, 0)]
+    [(2, 1, -1), (2, -1, 0), (-1, 1, 0)]
     """
     check_partitions(partitions, slots)
+    order = _order(partitions, slots, seed, epoch, rounds)
+    meetings = np.zeros((partitions, partitions), np.int64)
+    for each in order:
+        active = sorted(part for part in each if part >= 0)
+        meetings[np.ix_(active, active)] += 1
+    so_far = np.zeros_like(meetings)
+    for each in order:
+        active = sorted(part for part in each if part >= 0)
+        pairs = np.ix_(active, active)
+        yield Stage(each, so_far[pairs], meetings[pairs])
+        so_far[pairs] += 1
+
+
+def _order(partitions: int, slots: int, seed: int, epoch: int, rounds: int) -> list[tuple[int, ...]]:
+    """Who is in which slot, stage after stage."""
     if slots >= partitions:  # nothing is gained by another order, and nothing needs to be loaded again
-        every = tuple((one, two) for one in range(partitions) for two in range(partitions))
-        return [Stage(tuple(range(partitions)), every)]
+        return [tuple(range(partitions))]
     random = np.random.default_rng([seed, epoch, PLAN])
-    found: list[Stage] = []
     held = [-1] * (slots + 1)
-    for number in range(rounds):
-        found += _round(random.permutation(partitions).tolist(), held, slots, (number, rounds))
-        held = list(found[-1].slots)
-    return found
-
-
-def _round(order: list[int], held: list[int], slots: int, part: tuple[int, int]) -> list[Stage]:
-    """Stages in which every pair meets; partitions in memory at their beginning come first."""
-    there = [one for one in order if one in held]
-    order = there + [one for one in order if one not in there]
-    done: set[tuple[int, int]] = set()
     found = []
-    for active in _rotation(order, slots):
-        held = _placed(held, active)
-        buckets = tuple((one, two) for one in active for two in active if (one, two) not in done)
-        done.update(buckets)
-        if buckets:
-            found.append(Stage(tuple(held), buckets, part))
+    for _ in range(rounds):
+        order = random.permutation(partitions).tolist()
+        there = [one for one in order if one in held]  # partitions in memory already come first
+        for active in _rotation(there + [one for one in order if one not in there], slots):
+            held = _placed(held, active)
+            found.append(tuple(held))
     return found
 
 
 def _rotation(order: list[int], slots: int) -> Iterator[list[int]]:
     """The active partitions, one changed at a time."""
+    half = -(-slots // 2)
     rest, active = list(order), order[:slots]
     yield active
     while len(rest) > slots:
-        staying = active[:-1] if slots > 1 else []
+        staying, passing = active[:half], active[half:]
         for newcomer in [part for part in rest if part not in active]:
-            active = [*staying, newcomer]
-            yield active
+            passing = [*passing[1:], newcomer]
+            yield [*staying, *passing]
         rest = [part for part in rest if part not in staying]
-        # Those that stayed leave one by one for the next few; the last newcomer stays on.
-        waiting = [part for part in rest if part not in active]
-        if slots == 1:
-            return
-        for leaver in staying:
-            if not waiting:
-                return
-            active = [part for part in active if part != leaver] + [waiting.pop(0)]
-            yield active
+        # Those that stayed leave one by one for the next few; who was passing through last stays on.
+        waiting = [part for part in rest if part not in passing][:half]
+        for come in range(1, len(waiting) + 1):
+            active = [*passing, *waiting[:come]]
+            yield [*active, *staying[come:]]
 
 
 def _placed(held: list[int], active: list[int]) -> list[int]:
@@ -122,7 +122,7 @@ def check_partitions(partitions: int, slots: int) -> None:
         raise FocuseError(f"partitions {partitions}:{slots}: two at once are the fewest, for an edge joins two")
 
 
-def loads_of(stages: list[Stage]) -> int:
+def loads_of(stages: Iterable[Stage]) -> int:
     """How many partitions an epoch reads from disk, if it begins with none in memory."""
     held: set[int] = set()
     loads = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,17 +19,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from focuse.engines import Batch, Corruptions, make_engine
+from focuse.engines import Batch, make_engine
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
 from focuse.training.checkpoints import Checkpoint, Progress, Store
 from focuse.training.interrupts import interruptible
 from focuse.training.loop import SHUFFLE, Trainer, label_of, make_objective, missing_rivals, model_in
-from focuse.training.negatives import Place, Sampler, generator
+from focuse.training.negatives import Sampler, generator
 from focuse.training.optimisers import make_optimiser
 from focuse.training.partitions.buffer import Buffer
-from focuse.training.partitions.edges import Dealt, EdgeFile, StageEdges, in_memory, sort_edges
+from focuse.training.partitions.edges import Dealt, EdgeFile, StageEdges, sort_edges
 from focuse.training.partitions.judging import SampleJudge, sample_judge
+from focuse.training.partitions.negatives import ActiveSampler
 from focuse.training.partitions.plan import Stage, stages_of
 from focuse.training.partitions.starting import write_first
 from focuse.training.partitions.store import PartitionedStore, shared_of
@@ -163,12 +164,10 @@ class PartitionedTrainer(Trainer):
         at, started = self.progress, time.perf_counter()
         size = self.settings.batch_size or 1024
         beta = self.focus.beta(at.epoch) if self.focus else 1.0
-        stages = [stage for stage in self._plan(at.epoch) if self.edges.count(stage)]
-        batches = [self._batches(stage, size) for stage in stages]
+        batches = [self._batches(stage, size) for stage in self._plan(at.epoch)]
         first, last = 0, sum(batches)
-        for number, (stage, count) in enumerate(zip(stages, batches, strict=True)):
+        for number, (stage, count, following) in enumerate(self._stages(batches)):
             if at.batch < first + count:
-                following = stages[number + 1] if number + 1 < len(stages) else None
                 order = self._enter(stage, following, number)
                 parts = torch.split(order, size) if self.partitions == 1 else torch.tensor_split(order, count)
                 self._walk(parts, beta, interrupted, first, last)
@@ -182,12 +181,23 @@ class PartitionedTrainer(Trainer):
         step move it less than as many steps. So batches are smaller by as much, unless few entities repeat anyway.
         """
         edges = self.edges.count(stage)
-        if self.partitions == 1:
+        if self.partitions == 1 or not edges:
             return -(-edges // size)
         alike = size / (self.partitions * self.edges.crowding(stage))
         return max(1, round(edges / min(size, max(alike, REPEATED * self.rows_a_slot, SMALLEST))))
 
-    def _plan(self, epoch: int) -> list[Stage]:
+    def _stages(self, batches: Sequence[int]) -> Iterator[tuple[Stage, int, Stage | None]]:
+        """The epoch's stages that have edges, how many batches each, and who follows."""
+        before: tuple[Stage, int] | None = None
+        for stage, count in zip(self._plan(self.progress.epoch), batches, strict=True):
+            if count:
+                if before is not None:
+                    yield *before, stage
+                before = stage, count
+        if before is not None:
+            yield *before, None
+
+    def _plan(self, epoch: int) -> Iterator[Stage]:
         return stages_of(self.partitions, self.slots, self.settings.seed, epoch, self.rounds)
 
     def _enter(self, stage: Stage, following: Stage | None, number: int) -> Tensor:
@@ -247,31 +257,6 @@ class KeptBest(Best):
             self.value, self.epoch, self.checks_since = value, epoch, 0
             self.trainer.buffer.flush()
             self.trainer.store.files.keep_best(shared_of(self.trainer.shared()))
-
-
-@dataclass(frozen=True)
-class ActiveSampler(Sampler):
-    """Draws corruptions among the partitions in memory: the k-th active one begins at row `starts[k]`."""
-
-    starts: Sequence[int] = ()
-    ends: Tensor | None = None
-
-    @classmethod
-    def of(cls, settings: Settings, stage: Stage, sizes: npt.NDArray[np.int64], rows: int) -> ActiveSampler:
-        slot, active = stage.slot_of(len(sizes)), stage.active
-        ends = torch.from_numpy(np.cumsum(sizes[active]))
-        starts = [int(slot[part]) * rows for part in active]
-        return cls(settings.sampling, settings.negatives or 1, int(ends[-1]), None, None, starts, ends)
-
-    def __call__(self, batch: Batch, place: Place) -> list[Corruptions]:
-        drawn = super().__call__(batch, place)
-        if self.ends is None or len(self.ends) == 1:
-            return drawn
-        found: dict[int, Tensor] = {}  # groups that share a pool go on sharing it
-        for group in drawn:
-            if group.entities is not None and id(group.entities) not in found:
-                found[id(group.entities)] = in_memory(group.entities, self.starts, self.ends)
-        return [replace(group, entities=found.get(id(group.entities))) for group in drawn]
 
 
 def trainer_for(settings: Settings) -> type[Trainer]:
