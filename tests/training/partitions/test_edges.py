@@ -45,6 +45,18 @@ def test_edges_come_back_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (found == given) == (partitions == 1)  # one partition keeps the graph's order
 
 
+def test_a_part_has_edges_from_all_over_a_file_that_is_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edges, "CHUNK", 1000)  # less is mixed at a time
+    random, count = np.random.default_rng(0), 20_000
+    names = [[f"e{id}" for id in random.integers(0, 50, count)] for _ in range(2)]
+    graph = from_columns(names[0], [f"r{at * 20 // count:02}" for at in range(count)], names[1], random.random(count))
+    dealt = Dealt.of(len(graph.entities), 4, 0)
+    file = sort_edges(tmp_path / "edges", graph, fit_normaliser("none", graph), dealt, lambda: None)
+    for stage in stages_of(4, 2, 0, 0, rounds=3):
+        relations = np.bincount(file.read(stage, 20)[:, 1], minlength=20)
+        assert relations.min() > 0.25 * relations.mean()
+
+
 def test_crowding_is_the_chance_that_two_ends_share_a_partition(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     names = [[f"e{id}" for id in random.integers(0, 400, 9000)] for _ in range(2)]

@@ -25,6 +25,7 @@ from focuse.training.partitions.plan import Stage
 DEAL = 0xDEA1  # place of the random stream that deals entities out
 MIX = 0x317  # and of that which mixes edges
 CHUNK = 1 << 20  # edges sorted at once
+SLICES = 16  # of a bucket, that make up a part of it
 COLUMNS = 4  # head, relation, tail, and the bits of the weight
 Ints = npt.NDArray[np.int32]
 
@@ -100,13 +101,19 @@ class EdgeFile:
     def crowding(self, stage: Stage) -> float:
         """The chance that two ends of a stage's edges are of one partition; 1 / P where all are trained at once."""
         starts, stops = self._rows(stage)
-        ends = (stops - starts).sum(0) + (stops - starts).sum(1)
+        edges = (stops - starts).sum(-1)
+        ends = edges.sum(0) + edges.sum(1)
         return float(((ends / ends.sum()) ** 2).sum())
 
     def _rows(self, stage: Stage) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Where the edges that a stage trains begin and end within each bucket, [c, c]."""
-        sizes = self.counts.reshape(self.dealt.partitions, -1)[np.ix_(stage.active, stage.active)]
-        return sizes * stage.number // stage.parts, sizes * (stage.number + 1) // stage.parts
+        """Where the edges that a stage trains begin and end within each bucket, [c, c, SLICES].
+
+        A part is made of slices from all over a bucket, for the graph's own order is left in it from far.
+        """
+        sizes = self.counts.reshape(self.dealt.partitions, -1)[np.ix_(stage.active, stage.active)][..., None]
+        number, parts = stage.number[..., None], stage.parts[..., None]
+        slices = number + parts * np.arange(SLICES)
+        return sizes * slices // (parts * SLICES), sizes * (slices + 1) // (parts * SLICES)
 
     def read(self, stage: Stage, rows: int) -> Ints:
         """The edges of a stage, [n, 4]: ids are places in memory, where slot s begins at row s · `rows`."""
@@ -115,11 +122,12 @@ class EdgeFile:
         starts, stops = self._rows(stage)
         at = 0
         with reading(self.path), self.path.open("rb", buffering=0) as file:
-            for one, two in np.argwhere(stops > starts).tolist():
+            for one, two, piece in np.argwhere(stops > starts).tolist():
                 head, tail = stage.active[one], stage.active[two]
-                some = edges[at : at + int(stops[one, two] - starts[one, two])]
+                start, stop = int(starts[one, two, piece]), int(stops[one, two, piece])
+                some = edges[at : at + stop - start]
                 at += len(some)
-                first = int(self.starts[head * self.dealt.partitions + tail] + starts[one, two])
+                first = int(self.starts[head * self.dealt.partitions + tail]) + start
                 file.seek(self.place + first * 4 * COLUMNS)
                 if file.readinto(some.reshape(-1).view(np.uint8).data) != some.nbytes:
                     raise ValueError("the edges are cut short")
