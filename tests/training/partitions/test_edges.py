@@ -54,7 +54,7 @@ def test_a_part_has_edges_from_all_over_a_file_that_is_sorted(tmp_path: Path, mo
     file = sort_edges(tmp_path / "edges", graph, fit_normaliser("none", graph), dealt, lambda: None)
     for stage in stages_of(4, 2, 0, 0, rounds=3):
         relations = np.bincount(file.read(stage, 20)[:, 1], minlength=20)
-        assert relations.min() > 0.25 * relations.mean()
+        assert np.median(relations) > 0.8 * relations.mean()
 
 
 def test_crowding_is_the_chance_that_two_ends_share_a_partition(tmp_path: Path) -> None:
