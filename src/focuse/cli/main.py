@@ -93,12 +93,15 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
     trust: Annotated[
-        str, typer.Option(metavar="MODULE", help="Run this module's code where a run names it as its model's.")
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE", help="Run this module's code where a run names it as its model's; may be repeated."
+        ),
+    ] = None,
 ) -> None:
     """Learn embeddings of knowledge graphs whose edges carry numbers, and predict missing links."""
     if trust:  # in the environment, where processes that a command starts find it too
-        os.environ["FOCUSE_TRUST"] = ",".join(filter(None, (os.environ.get("FOCUSE_TRUST", ""), trust)))
+        os.environ["FOCUSE_TRUST"] = ",".join(filter(None, (os.environ.get("FOCUSE_TRUST", ""), *trust)))
 
 
 def run() -> None:
@@ -119,7 +122,9 @@ def run() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":  # asked nothing: typer's message is the help itself
             print(error.format_message())
             sys.exit(2)
-        warn(f"{error.format_message()} (see focuse {_asked(error)}--help)")
+        place = f"write it before the command: focuse --trust MODULE {_asked(error)}…"
+        misplaced = getattr(error, "option_name", "") == "--trust"
+        warn(f"{error.format_message()} ({place if misplaced else f'see focuse {_asked(error)}--help'})")
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
         warn("stopped")

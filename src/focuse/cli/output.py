@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
@@ -26,6 +28,20 @@ def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
         made = json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False)
         text = OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", made)
     typer.echo(harmless(text))
+
+
+def next_line(model: str, *words: str) -> str:
+    """What to type next about a run of `model`: a class of the user's own is trusted anew by every command.
+
+    >>> next_line("complex", "evaluate", "runs/careers")
+    'next: focuse evaluate runs/careers'
+    >>> next_line("mine.models:Stretch", "evaluate", "runs/stretch")
+    'next: focuse --trust mine.models evaluate runs/stretch'
+    """
+    module, colon, _ = model.partition(":")
+    trust = ["--trust", module] if colon and module != "pykeen" else []
+    typed = ["focuse", *trust, *words]
+    return f"next: {subprocess.list2cmdline(typed) if os.name == 'nt' else shlex.join(typed)}"
 
 
 def speaks() -> bool:

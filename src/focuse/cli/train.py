@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from focuse.cli.files import Layout, Query
-from focuse.cli.output import Json, emit
+from focuse.cli.output import Json, emit, next_line
 from focuse.errors import FocuseError
 
 NAME = "train"
@@ -326,7 +326,7 @@ def _train(graph: str | None, out: Path | None, options: dict[str, Any], given: 
     from focuse.training.settings import Settings
 
     if options["config"] is not None:
-        given = merged(read_settings(options["config"]), given)
+        given = merged(read_settings(options["config"], given.get("model")), given)
         again = options["soft_logic"] or options["rules"] or given.get("soft_logic_weight") == 0
         if "inferred" in read_toml(options["config"]).get("sources", {}) and not again:
             raise FocuseError(
@@ -373,5 +373,5 @@ def _text(data: dict[str, Any]) -> str:
     if (data["finished"] or "").startswith("stopped by"):  # a callback's wish, which nothing else of the text tells
         lines.append(f"{data['finished']} at epoch {data['epochs']} of {data['settings']['epochs']}; --resume goes on")
     if data["test_rows"]:
-        lines.append(f"next: focuse evaluate {data['run']}")
+        lines.append(next_line(data["settings"]["model"], "evaluate", data["run"]))
     return "\n".join(lines)

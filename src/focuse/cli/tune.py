@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from focuse.cli.files import Layout, Query, shown
-from focuse.cli.output import Json, emit, table
+from focuse.cli.output import Json, emit, next_line, table
 
 NAME = "tune"
 SHORT = "Search the best settings."
@@ -123,6 +122,6 @@ def _text(data: dict[str, Any], graph: str, numbers: Path | None) -> str:
     if data["best"]:
         lines.append(f"best: trial {data['best']['trial']}, validation MRR {data['best']['valid_mrr']:.4f}")
         more = [] if numbers is None else ["--numbers", str(numbers)]
-        asked = shlex.join(["focuse", "train", graph, *more, "--config", data["config"]])
-        lines.append(f"next: {asked} --out RUN")
+        model = str(data["best"]["settings"].get("model", ""))
+        lines.append(next_line(model, "train", graph, *more, "--config", data["config"], "--out", "RUN"))
     return "\n".join(lines)

@@ -22,11 +22,12 @@ OF_THE_MODEL = (
 )  # fmt: skip
 
 
-def read_settings(path: str | Path) -> dict[str, Any]:
+def read_settings(path: str | Path, model: object = None) -> dict[str, Any]:
     """The settings in a TOML file, as keywords of `focuse.train`.
 
     They stand at the top level or under [settings]. Of a file with that table nothing else is taken, so that a
-    run can be trained again from its run.toml.
+    run can be trained again from its run.toml. The file's model is left out where another `model` takes its place and
+    it is a class that nobody has said to trust: its module is not run only to be put aside.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
@@ -43,6 +44,10 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         lost = [field.name for field in fields(Settings) if field.name in content]
         if lost:
             raise FocuseError(f"{path}: {', '.join(lost)} stands outside of [settings]; move it below that line")
+    if model is not None:
+        kind_of(name_of(model))  # whoever names it has asked for its module, which may be the file's, too
+    if model is not None and _stranger(found):
+        found = {name: value for name, value in found.items() if name != "model"}
     check_trust(found, Path(path), "import it first")
     try:
         Settings.of(**found)
@@ -127,15 +132,20 @@ def with_model(config: Mapping[str, Any], model: object, folder: Path) -> dict[s
 
 def check_trust(settings: Mapping[str, Any], path: Path, otherwise: str) -> None:
     """A file is data: the module that it names as its model's is imported, and so run, only if the user says so."""
-    name = settings.get("model")
-    if not isinstance(name, str) or name in MODELS or name.startswith(pykeen.PREFIX):
-        return
-    module = registry.untrusted(name)
+    module = _stranger(settings)
     if module:
         raise FocuseError(
-            f"{path}: its model {name!r} is code that is not focuse's; if you trust it, write focuse --trust {module} "
-            f"COMMAND (or set {registry.TRUST}={module}), or in Python {otherwise}"
+            f"{path}: its model {settings['model']!r} is code that is not focuse's; if you trust it, write "
+            f"focuse --trust {module} COMMAND (or set {registry.TRUST}={module}), or in Python {otherwise}"
         )
+
+
+def _stranger(settings: Mapping[str, Any]) -> str:
+    """The module of the model that a file names, if nobody has said to trust it; else ''."""
+    name = settings.get("model")
+    if not isinstance(name, str) or name in MODELS or name.startswith(pykeen.PREFIX):
+        return ""
+    return registry.untrusted(name)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
