@@ -46,6 +46,7 @@ async def too_large(server: Server, asked: dict[str, list[bytes]], options: Any,
         + b"0\r\n\r\n",
         "address of 50 kB": request("GET", "/api/entities?q=" + "a" * 50_000),
         "headers without end": HALF + b"a" * 200_000,
+        "whole headers of 70 kB": HALF + b"a" * 70_000 + b"\r\n\r\n",
         "a deep list": request(
             "POST", "/api/predict", None, "Content-Type: application/json\r\nContent-Length: 200000\r\n"
         )
@@ -60,7 +61,7 @@ async def too_large(server: Server, asked: dict[str, list[bytes]], options: Any,
                 statuses[f"{name}: {type(error).__name__}"] += 1
             wire.close()
     wanted = {"body of a megabyte: 413", "body said to be a terabyte: 413", "chunks of a megabyte: 413"}
-    wanted |= {"address of 50 kB: 414", "headers without end: 431", "a deep list: 400"}
+    wanted |= {"address of 50 kB: 414", "headers without end: 431", "whole headers of 70 kB: 431", "a deep list: 400"}
     say("too large is refused", set(statuses) == wanted, ", ".join(statuses))
     grown = server.usage()[0] - before
     say("too large: memory", grown < 30, f"{grown:+.1f} MB")

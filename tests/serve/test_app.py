@@ -2,6 +2,8 @@
 
 import csv
 import io
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
@@ -283,3 +285,28 @@ def test_no_body_breaks_it(client, body) -> None:
 def test_no_parameter_breaks_it(client, path, parameters) -> None:
     answer = client.get(f"/api/{path}", params=parameters)
     assert answer.status_code in (200, 404, 422), (path, parameters, answer.text)
+
+
+def test_a_crowd_of_one_client_leaves_room_for_another(state) -> None:
+    from starlette.testclient import TestClient
+
+    from focuse.serve.app import make_app
+
+    app, hold, begun = make_app(state), threading.Event(), threading.Event()
+    greedy, other = (TestClient(app, "http://127.0.0.1", client=(host, 1)) for host in ("10.0.0.1", "10.0.0.2"))
+    asked = {"url": "/api/missing", "params": {"entity": ENTITY, "top": 3}}
+    busy = state.worker.submit(lambda: (begun.set(), hold.wait(10)), "dear")
+    try:
+        assert begun.wait(10)
+        crowd = [state.worker.submit(lambda: None, "dear", client="10.0.0.1") for _ in range(limits.DEAR)]
+        assert problem(greedy.get(**asked), 429)["error"] == "the model is busy"
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(other.get, **asked)
+            while state.worker.waiting == len(crowd) and not answer.done():
+                time.sleep(0.01)
+            hold.set()
+            assert len(answer.result(10).json()["links"]) == 3
+        assert greedy.get(**asked).status_code == 200
+    finally:
+        hold.set()
+        busy.result(10)

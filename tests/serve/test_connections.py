@@ -119,6 +119,8 @@ def test_an_answer_that_is_not_taken_is_thrown_away(server) -> None:
         (b"nonsense\r\n\r\n", 400),
         (b"GET /" + b"a" * 70_000, 431),
         (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 70_000, 431),
+        (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", 431),
+        (b"GET http://evil.example/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 400),
     ],
 )
 def test_what_is_not_http_is_told_so_and_not_logged(server, said, status, caplog) -> None:
@@ -126,6 +128,15 @@ def test_what_is_not_http_is_told_so_and_not_logged(server, said, status, caplog
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
     assert not caplog.records
+
+
+@pytest.mark.parametrize("place", ["http://127.0.0.1", "HTTP://LocalHost.:80", "http://[0:0::1]"])
+def test_a_whole_address_is_taken_as_its_path(server, place) -> None:
+    for path, begins in (("/api/entities?q=Person%203&limit=1", b'{"query":"Person 3"'), ("", b"<!DOCTYPE html>")):
+        asked = f"GET {place}{path} HTTP/1.1\r\nHost: elsewhere.example\r\nConnection: close\r\n\r\n"
+        head, _, body = rest(connect(server[0], asked.encode())).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 "), (head, body)
+        assert body.startswith(begins)
 
 
 def test_nonsense_behind_a_request_ends_the_connection(server) -> None:

@@ -12,14 +12,20 @@ from focuse.serve.limits import Limits
 from focuse.serve.pages import assets
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8000", "LOCALHOST", "[::1]:8000", "[::1]"])
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "localhost:8000", "LOCALHOST.", "localhost.:80", "[::1]:8000", "[0:0:0:0:0:0:0:1]", "127.0.0.1:"],
+)
 def test_its_own_names_are_answered(client, host) -> None:
     assert client.get("/api/health", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "10.0.0.7", "", "a:b:c", "[", "::"],
+    [
+        *("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "10.0.0.7", "", ".", "a:b:c", "["),
+        *("::", "[::1]evil.example", "localhost:80.evil.example", "user@localhost", "localhost..", "box.local"),
+    ],
 )
 def test_other_names_are_refused(client, host) -> None:
     """A page on another server can make its own name point to 127.0.0.1; its requests carry that name."""
@@ -31,14 +37,23 @@ def test_a_server_for_all_takes_addresses_but_no_foreign_names() -> None:
     guard = Guard(None, host="0.0.0.0")  # type: ignore[arg-type]
     assert guard._known("192.168.1.5")
     assert guard._known("fe80::1")
-    assert not guard._known("evil.example")
+    assert not any(map(guard._known, ["evil.example", "", "box.evil.example"]))
     named = Guard(None, host="box.lan")  # type: ignore[arg-type]
     assert named._known("box.lan")
     assert not named._known("192.168.1.5")
 
 
+@pytest.mark.parametrize("called", ["Box", "box.lan", "box.lan."])
+def test_a_server_for_all_knows_its_own_names(monkeypatch, called) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: called)
+    guard = Guard(None, host="0.0.0.0")  # type: ignore[arg-type]
+    assert all(map(guard._known, ["box", "box.local", called.lower().rstrip(".")]))
+    assert not any(map(guard._known, ["box.evil.example", "box.local.evil.example", "other.local", "local", ".local"]))
+    assert not Guard(None, host="127.0.0.1")._known("box")  # type: ignore[arg-type]
+
+
 def test_loopback() -> None:
-    assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "localhost"]))
+    assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "localhost", "LocalHost."]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "192.168.1.5", "example.org"]))
 
 
@@ -67,6 +82,7 @@ def test_headers_of_every_answer(client, address) -> None:
         {"origin": "null"},
         {"origin": "http://[::1"},
         {"origin": "http://127.0.0.1.evil.example"},
+        {"origin": "localhost"},
     ],
 )
 def test_pages_of_other_sites_make_no_work(client, headers) -> None:
@@ -76,7 +92,10 @@ def test_pages_of_other_sites_make_no_work(client, headers) -> None:
     assert client.get("/", headers=headers).status_code == 200  # a link may lead here
 
 
-@pytest.mark.parametrize("headers", [{"origin": "http://localhost:8000"}, {"sec-fetch-site": "same-origin"}, {}])
+@pytest.mark.parametrize(
+    "headers",
+    [{"origin": "http://localhost:8000"}, {"origin": "http://localhost.:8000"}, {"sec-fetch-site": "same-origin"}, {}],
+)
 def test_its_own_page_and_programs_are_answered(client, headers) -> None:
     assert client.get("/api/health", headers=headers).status_code == 200
 
@@ -84,6 +103,13 @@ def test_its_own_page_and_programs_are_answered(client, headers) -> None:
 def test_an_address_too_long(client) -> None:
     answer = client.get("/api/entities", params={"q": "a" * limits.ADDRESS})
     assert (answer.status_code, answer.json()["error"]) == (414, "the address is longer than 40,960 bytes")
+
+
+def test_headers_too_long_though_they_come_at_once(client) -> None:
+    many = {f"x-{number}": "a" * 1000 for number in range(66)}
+    answer = client.get("/api/health", headers=many)
+    assert (answer.status_code, answer.json()["error"]) == (431, "the headers are longer than 65,536 bytes")
+    assert client.get("/api/health", headers=dict(list(many.items())[:60])).status_code == 200
 
 
 def send(guard, chunks, headers=()):

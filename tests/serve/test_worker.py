@@ -87,6 +87,21 @@ def test_dear_questions_do_not_stop_quick_ones() -> None:
     assert [one for one in order if one != "quick"] == ["dear 0", "dear 1", "dear 2"]
 
 
+@pytest.mark.parametrize("lane", ["quick", "dear"])
+def test_one_client_leaves_room_for_others(lane) -> None:
+    worker, hold = held(waiting=3, dear=3)
+    futures = [worker.submit(lambda: "mine", lane, client="me") for _ in range(3)]
+    with pytest.raises(Refused, match="busy"):
+        worker.submit(lambda: "mine", lane, client="me")
+    futures += [worker.submit(lambda: "yours", lane, client=name) for name in ("you", "you", "she")]
+    with pytest.raises(Refused, match="busy"):  # twice the room of one is the room of all
+        worker.submit(lambda: "yours", lane, client="he")
+    futures[0].cancel()
+    futures.append(worker.submit(lambda: "mine", lane, client="me"))  # what was given up does not count as its own
+    hold.set()
+    assert [future.result(10) for future in futures[1:]] == ["mine"] * 2 + ["yours"] * 3 + ["mine"]
+
+
 def test_neither_kind_waits_for_ever() -> None:
     worker, hold = held(waiting=400)
     order: list[str] = []

@@ -22,7 +22,7 @@ def command(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    waiting: Annotated[int, typer.Option(help="Questions that may wait for the model; more are answered 429.")] = 32,
+    waiting: Annotated[int, typer.Option(help="Questions of one client that may wait; more are answered 429.")] = 32,
     timeout: Annotated[float, typer.Option(help="Seconds that a question may take, waiting included.")] = 60.0,
     connections: Annotated[int, typer.Option(help="Connections open at once.")] = 1000,
     patience: Annotated[

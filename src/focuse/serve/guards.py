@@ -6,11 +6,12 @@ import asyncio
 import ipaddress
 import json
 import math
+import re
 import socket
 import time
 from collections import OrderedDict
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -34,6 +35,8 @@ HEADERS = {
 }
 SENT = [(key.encode(), value.encode()) for key, value in HEADERS.items()]
 API = "/api/"
+ABSOLUTE = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
+NAMED = re.compile(r"(?:\[(.*)\]|([^:\[\]]*))(?::\d*)?")
 Fault = tuple[int, str, str]
 
 
@@ -46,19 +49,44 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        return host_of(host) == "localhost"
 
 
 def host_of(header: str) -> str:
-    """The host of a Host header, without port and brackets, lower case.
+    """The host of a Host header in one spelling: without port, brackets and the dot of a full name, lower case.
 
-    >>> host_of("LocalHost:8000"), host_of("[::1]:8000"), host_of("127.0.0.1")
+    >>> host_of("LocalHost.:8000"), host_of("[0:0::1]:8000"), host_of("127.0.0.1")
     ('localhost', '::1', '127.0.0.1')
     """
     text = header.strip().lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.rpartition(":")[0] if text.count(":") == 1 else text
+    found = NAMED.fullmatch(text)
+    host = (found[1] or found[2] or "").removesuffix(".") if found else text
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host
+
+
+def own_names() -> set[str]:
+    """What this machine is called in its own network; nobody else can have a name without dots, or one of .local."""
+    name = host_of(socket.gethostname())
+    short = name.partition(".")[0]
+    return {name, short, f"{short}.local"} - {"", ".local"}
+
+
+def as_path(scope: Scope) -> Scope:
+    """The request with its address as a path: HTTP lets one write it whole, and then its host goes before the header's.
+
+    >>> made = as_path({"raw_path": b"http://localhost:8000/docs", "headers": [(b"host", b"other")]})
+    >>> made["path"], made["raw_path"], made["headers"]
+    ('/docs', b'/docs', [(b'host', b'localhost:8000')])
+    """
+    found = ABSOLUTE.match(scope.get("raw_path") or b"")
+    if found is None:
+        return scope
+    path = scope["raw_path"][found.end() :] or b"/"
+    headers = [(b"host", found[1]), *(pair for pair in scope["headers"] if pair[0] != b"host")]
+    return {**scope, "path": unquote(path.decode("latin-1")), "raw_path": path, "headers": headers}
 
 
 class Rates:
@@ -96,13 +124,14 @@ class Guard:
         self.body = self.taken.body
         self.rates = Rates(self.taken.rate) if self.taken.rate else None
         self.everywhere = host in EVERYWHERE
-        self.hosts = {*LOOPBACK, host.lower(), *([socket.gethostname().lower()] if self.everywhere else [])}
+        self.hosts = {*LOOPBACK, *(own_names() if self.everywhere else [host_of(host)])}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return  # there is no websocket here
+        scope = as_path(scope)
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -133,6 +162,9 @@ class Guard:
             return 403, "a page of another site asks", "open the explorer's own page, or ask from a program"
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > limits.ADDRESS:
             return 414, f"the address is longer than {limits.ADDRESS:,} bytes", "ask for shorter names"
+        # Uvicorn looks at the size of what it waits for, not of headers that come all at once.
+        if sum(len(key) + len(value) + 4 for key, value in scope["headers"]) > limits.HEADERS:
+            return 431, f"the headers are longer than {limits.HEADERS:,} bytes", "send fewer, or shorter ones"
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if scope["method"] == "POST" and kind != "application/json":
             return 415, "the body is not JSON", "send it with Content-Type: application/json"
@@ -143,10 +175,7 @@ class Guard:
         if headers.get("sec-fetch-site") == "cross-site":
             return True
         origin = headers.get("origin")
-        try:
-            return origin is not None and not self._known((urlsplit(origin).hostname or "").lower())
-        except ValueError:
-            return True
+        return origin is not None and not self._known(host_of(origin.partition("://")[2]))
 
     def _known(self, host: str) -> bool:
         if host in self.hosts:

@@ -1,6 +1,6 @@
 """What one request may ask for, and what a server takes at once.
 
-Every limit is documented in docs/explorer.md and answered with 408, 413, 414, 422, 429 or 503.
+Every limit is documented in docs/explorer.md and answered with 408, 413, 414, 422, 429, 431 or 503.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ LINKS = 5000  # completions of all questions of a request together
 TRIPLES = 1000  # triples to weigh in one request
 FEW = 50  # triples that are weighed quickly
 FACTS = 500  # facts of an entity in one page; an export has all
-DEAR = 8  # dear questions (missing, explain, batch) that wait; they have a queue of their own
+DEAR = 8  # dear questions (missing, explain, batch) of a client that wait; they have a queue of their own
+ALL_CLIENTS = 2  # times as many questions of all clients together may wait as of one
 READERS, READING = 4, 64  # threads for names and facts of large graphs, and how many may wait for them
 SMALL_NAMES, SMALL_FACTS = 2_000, 200_000  # up to which they are looked up at once, without a thread
 CLIENTS = 10_000  # addresses whose rate is remembered
@@ -37,7 +38,7 @@ METRICS_WORK = 2e8  # scores that ranking the test split may take before figures
 class Limits:
     """What the command's options set."""
 
-    waiting: int = 32  # questions that wait for the model; more are turned away
+    waiting: int = 32  # questions of one client that wait for the model; more are turned away
     seconds: float = 60.0  # that a question may wait and be worked on
     connections: int = 1000  # open at once
     patience: float = 10.0  # seconds for a request to arrive, and for an answer to be taken

@@ -25,7 +25,7 @@ from focuse.serve.worker import Lane
 
 Answer = TypeVar("Answer")
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schemas.Problem} for status in (400, 403, 404, 408, 413, 414, 415, 422, 429, 503)
+    status: {"model": schemas.Problem} for status in (400, 403, 404, 408, 413, 414, 415, 422, 429, 431, 503)
 }
 router = APIRouter(prefix="/api", responses=PROBLEMS)
 
@@ -37,13 +37,14 @@ class Visit:
         self.state = cast(State, request.app.state.focuse)
         self.first, self.other = self.state.first, self.state.other
         self._gone = request.is_disconnected
+        self._client = request.client.host if request.client else ""
         self._end = time.monotonic() + self.state.worker.seconds
         self._admitted = False
 
     async def ask(self, job: Callable[[], Answer], lane: Lane = "quick") -> Answer:
         """A question to the model. The first of a request takes a place in the queue, its others follow it."""
         admitted, self._admitted = self._admitted, True
-        return await self.state.worker.ask(job, self._gone, lane, self._end, admitted)
+        return await self.state.worker.ask(job, self._gone, lane, self._end, admitted, self._client)
 
     async def look(self, job: Callable[[], Answer]) -> Answer:
         """A question to names and facts."""

@@ -16,6 +16,7 @@ from focuse.serve.problems import Refused
 Answer = TypeVar("Answer")
 Lane = Literal["quick", "dear"]
 LOOK = 0.25  # seconds between looks at whether anyone still waits
+Waiting = tuple[Future[Any], Callable[[], Any], str]  # the last is whose question it is
 TAKEN = limits.Limits()
 
 
@@ -24,14 +25,15 @@ class Worker:
 
     Quick ones (a prediction) go before dear ones (missing links, explanations), which have a queue of their own: a
     visitor who asks much does not stop one who asks little. After a dear one, quick ones have as long as it took; then
-    the next dear one has its turn, so that neither waits for ever. A daemon thread: a question that is being worked on
-    does not keep the server from stopping.
+    the next dear one has its turn, so that neither waits for ever. A queue takes `waiting` or `dear` questions of one
+    client, and twice as many of all: whoever fills its own part leaves room for others. A daemon thread: a question
+    that is being worked on does not keep the server from stopping.
     """
 
     def __init__(self, waiting: int = TAKEN.waiting, seconds: float = TAKEN.seconds, dear: int = limits.DEAR) -> None:
         self.seconds = seconds
         self._room: dict[Lane, int] = {"quick": waiting, "dear": dear}
-        self._lanes: dict[Lane, deque[tuple[Future[Any], Callable[[], Any]]]] = {"quick": deque(), "dear": deque()}
+        self._lanes: dict[Lane, deque[Waiting]] = {"quick": deque(), "dear": deque()}
         self._asked = threading.Condition()
         self._dear_from = 0.0  # the time from which a dear question may go before a quick one
         threading.Thread(target=self._work, name="focuse-model", daemon=True).start()
@@ -40,21 +42,27 @@ class Worker:
     def waiting(self) -> int:
         return sum(map(len, self._lanes.values()))
 
-    def submit(self, job: Callable[[], Answer], lane: Lane = "quick", admitted: bool = False) -> Future[Answer]:
+    def submit(
+        self, job: Callable[[], Answer], lane: Lane = "quick", admitted: bool = False, client: str = ""
+    ) -> Future[Answer]:
         """Its future; refused with 429 where too many wait, unless it goes on with one that was `admitted`."""
         future: Future[Answer] = Future()
         with self._asked:
             queue = self._lanes[lane]
-            if len(queue) >= self._room[lane] and not admitted:
+            if not admitted and self._full(lane, client):
                 still = [one for one in queue if not one[0].cancelled()]
                 queue.clear()
                 queue.extend(still)
-                if len(queue) >= self._room[lane]:
+                if self._full(lane, client):
                     hint = "too many questions wait for it; ask again in a moment"
                     raise Refused(429, "the model is busy", hint, again=1 if lane == "quick" else 2)
-            queue.append((future, job))
+            queue.append((future, job, client))
             self._asked.notify()
         return future
+
+    def _full(self, lane: Lane, client: str) -> bool:
+        queue, room = self._lanes[lane], self._room[lane]
+        return len(queue) >= limits.ALL_CLIENTS * room or sum(one[2] == client for one in queue) >= room
 
     async def ask(
         self,
@@ -63,13 +71,14 @@ class Worker:
         lane: Lane = "quick",
         end: float | None = None,
         admitted: bool = False,
+        client: str = "",
     ) -> Answer:
         """The job's answer; 503 where it is not there by `end` (of time.monotonic). One that still waits is not begun.
 
         `gone` says whether whoever asked has left: a visitor who clicks on and on leaves no queue behind.
         """
         end = time.monotonic() + self.seconds if end is None else end
-        answer = asyncio.wrap_future(self.submit(job, lane, admitted))
+        answer = asyncio.wrap_future(self.submit(job, lane, admitted, client))
         try:
             while True:
                 done, _ = await asyncio.wait({answer}, timeout=min(LOOK, max(0.0, end - time.monotonic())))
@@ -89,7 +98,8 @@ class Worker:
                 self._asked.wait()
             quick, dear = self._lanes["quick"], self._lanes["dear"]
             lane: Lane = "dear" if not quick or (dear and time.monotonic() >= self._dear_from) else "quick"
-            return *self._lanes[lane].popleft(), lane
+            future, job, _ = self._lanes[lane].popleft()
+            return future, job, lane
 
     def _work(self) -> None:
         while True:
