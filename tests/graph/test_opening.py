@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,37 @@ def test_a_real_bomb(tmp_path: Path) -> None:
     assert path.stat().st_size < 20_000
     with pytest.raises(FocuseError, match=r"unpack to more than 0\.0671 GB, which no graph does"):
         read(path, cache=False)
+
+
+def test_frames_of_zstd_without_data_are_skipped(tmp_path: Path) -> None:
+    """As pzstd and other writers put them before, between and behind the others."""
+    empty = [struct.pack("<II", 0x184D2A50 + number, 5) + b"other" for number in (0, 7, 15)]
+    rows = [pa.compress(line, "zstd", asbytes=True) for line in (b"a\tr\tb\t1\n", b"b\tr\tc\t2\n")]
+    path = tmp_path / "graph.tsv.zst"
+    path.write_bytes(empty[0] + empty[1] + rows[0] + empty[2] + rows[1] + empty[0])
+    assert read(path, cache=False).to_pandas()["weight"].tolist() == [1.0, 2.0]
+    path.write_bytes(empty[0][:-2])
+    with pytest.raises(FocuseError, match=r"graph\.tsv\.zst: damaged compressed file: Truncated"):
+        read(path, cache=False)
+    path.write_bytes(empty[0])
+    with pytest.raises(FocuseError, match=r"graph\.tsv\.zst: .*empty"):
+        read(path, cache=False)
+
+
+@pytest.mark.parametrize("suffix", LINE)
+def test_a_window_that_is_too_large_is_told(suffix: str, tmp_path: Path) -> None:
+    """One frame that says to need 2 GiB, as `zstd --long=31` writes it, with one raw block."""
+    line = LINE[suffix]
+    block = (len(line) << 3 | 1).to_bytes(3, "little") + line  # the last one, raw
+    path = tmp_path / f"graph{suffix}.zst"
+    for window, fits in ((21 << 3, False), (17 << 3, True)):  # 2^(10 + n) bytes
+        path.write_bytes(b"\x28\xb5\x2f\xfd" + bytes([0, window]) + block)
+        with open_bytes(path) as stream:
+            if fits:
+                assert stream.read(100) == line
+                continue
+        with pytest.raises(FocuseError, match=r"zst: packed with a window above 128 MiB \(zstd --long\); unpack it"):
+            read(path, cache=False)
 
 
 def test_what_is_packed_well_is_read(tmp_path: Path) -> None:

@@ -17,11 +17,23 @@ import pyarrow.parquet as pq
 from focuse.errors import FocuseError
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+SKIPPED = b"\x2a\x4d\x18"  # after one of the bytes 50 to 5f: a frame of zstd that holds no data; pzstd begins with one
 # Text of graphs packs 5 to 30 times; what packs better than this, and is large, is no graph.
 TIMES, ALWAYS = 200, 1 << 26  # the factor, and the bytes that any file may have
 TABLE = 1 << 30  # bytes of names that any Parquet file may have: a sorted graph of few names is very small there
 VARIABLE = "FOCUSE_UNPACKED"
 BLOCK = 1 << 20
+
+
+def packing(start: bytes) -> str | None:
+    """How a file with these first four bytes is packed; None if it is not.
+
+    >>> packing(b"\\x1f\\x8b\\x08\\x00"), packing(b"\\x5e\\x2a\\x4d\\x18"), packing(b"a\\tr\\t")
+    ('gzip', 'zstd', None)
+    """
+    if start[1:4] == SKIPPED and start[0] >> 4 == 5:
+        return "zstd"
+    return next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
 
 
 def most_unpacked(packed: int) -> float:
@@ -58,7 +70,15 @@ class Bounded(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         if size is None or size < 0:
             return self.readall()
-        data: bytes = self.stream.read(size)
+        try:
+            data: bytes = self.stream.read(size)
+        except OSError as error:
+            if "too much memory for decoding" not in str(error):
+                raise
+            raise FocuseError(
+                f"{self.path}: packed with a window above 128 MiB (zstd --long); unpack it first, by "
+                f"zstd -d --long=31, or pack it without --long"
+            ) from None
         self.seen += len(data)
         if self.seen > self.most:
             raise too_large(self.path, self.packed, self.most)
@@ -85,7 +105,7 @@ def open_bytes(path: Path) -> Any:
     with path.open("rb") as file:
         start = file.read(4)
         packed = os.fstat(file.fileno()).st_size
-    kind = next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
+    kind = packing(start)
     stream = pa.input_stream(str(path), compression=kind)
     return stream if kind is None else Bounded(stream, path, packed, most_unpacked(packed))
 

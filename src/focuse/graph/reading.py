@@ -24,7 +24,7 @@ from focuse.graph.graphml import is_graphml, read_graphml
 from focuse.graph.iris import BASE
 from focuse.graph.layout import Layout, choose_places, detect
 from focuse.graph.memory import free_memory
-from focuse.graph.opening import MAGIC, open_bytes, parquet_file, parquet_table
+from focuse.graph.opening import open_bytes, packing, parquet_file, parquet_table
 from focuse.graph.rdf import rdf_kind, read_rdf
 from focuse.graph.sql import data_base, is_sql, read_sql
 from focuse.graph.streaming import stream
@@ -161,7 +161,7 @@ def look_at(path: Path) -> tuple[bool, bool, int]:
         raise FocuseError(f"{where}: {reason}; give the path of a readable file") from None
     # Text may begin with PAR1 as well: it is the name of a protein.
     parquet = start == b"PAR1" and (end == b"PAR1" or path.suffix == ".parquet")
-    return parquet, parquet or start.startswith(tuple(MAGIC)), size
+    return parquet, parquet or packing(start) is not None, size
 
 
 def _read_parquet(path: Path, chosen: Chosen) -> Graph:
