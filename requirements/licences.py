@@ -95,9 +95,13 @@ def _kind(name: str) -> str:
 def listed() -> tuple[list[Package], list[str]]:
     """All that is installed, required ones first; and the names of what some extra needs that is not installed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = {"required": project["dependencies"], **project["optional-dependencies"]}
+    # It is installed beside this extra, and without what it asks for itself.
+    alone = (ROOT / "requirements" / "torchrec.in").read_text(encoding="utf-8").splitlines()
+    groups["distributed"] = [*groups["distributed"], *(line for line in alone if line and not line.startswith("#"))]
     found: dict[str, Package] = {}
     missing: list[str] = []
-    for group, texts in {"required": project["dependencies"], **project["optional-dependencies"]}.items():
+    for group, texts in groups.items():
         waiting = [Requirement(text) for text in texts]
         while waiting:
             need = waiting.pop(0)
@@ -112,7 +116,7 @@ def listed() -> tuple[list[Package], list[str]]:
             if name not in found:
                 licence = licence_of(package)
                 found[name] = Package(name, package.version, licence, kind_of(licence), group)
-            needs = [Requirement(text) for text in package.requires or []]
+            needs = [] if name == "torchrec" else [Requirement(text) for text in package.requires or []]
             waiting += [_plain(each) for each in needs if _applies(each, ("", *need.extras)) and each.name != need.name]
             need.extras.clear()
     return list(found.values()), sorted(set(missing))

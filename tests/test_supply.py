@@ -177,6 +177,8 @@ def test_extras_have_known_licences_none_of_which_binds_focuse(packages):
     assert extras
     assert [each for each in extras if each.kind not in ("permissive", "weak copyleft")] == []
     assert {each.needed for each in extras if each.name.startswith("psycopg")} == {"sql"}
+    if sys.platform == "linux":
+        assert {each.needed for each in extras if each.name == "torchrec"} == {"distributed"}
 
 
 def test_every_dependency_in_the_lock_is_listed(packages, sources):
@@ -239,6 +241,6 @@ def test_the_page_of_licences_names_what_pyproject_names(sources):
     page = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| ([a-z0-9][a-z0-9-]*) \| .+ \| .+ \|$", page, flags=re.MULTILINE)) - {"package"}
     groups = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
-    direct = {lock.canonical(Requirement(text).name) for texts in groups for text in texts}
+    direct = {lock.canonical(Requirement(text).name) for texts in groups for text in texts} | {"torchrec"}
     assert direct - {"focuse", "triton"} <= listed  # else: make licences ARGUMENTS=--markdown > docs/licences.md
     assert listed <= set(constraints)
