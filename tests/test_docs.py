@@ -51,7 +51,8 @@ def test_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
     graph = careers()
     if page.stem not in WHOLE:
         graph = graph.select(np.arange(0, len(graph), 3))  # the same, sooner
-    graph.write(tmp_path / "careers.tsv")
+    if page != PAGES[0]:  # the README begins with an empty folder
+        graph.write(tmp_path / "careers.tsv")
     for language, group in groupby(blocks(page), key=lambda block: block[0]):
         text = "\n".join(block for _, block in group)
         if language == "python":
