@@ -14,7 +14,7 @@ from focuse.graph import read
 from focuse.graph.links import write_links
 from focuse.graph.spreadsheets import for_spreadsheets, guarded, text_table
 
-ODD = ["=cmd|'/c calc'!A1", "+1", "-1+2", "@SUM(1)", "\tx", "\rx", "\nx", "＝1"]
+ODD = ["=cmd|'/c calc'!A1", "+1", "-1+2", "@SUM(1)", "\tx", "\rx", "\nx", "＝1", '"=1"', '""-x']
 
 
 def rows(path: Path, delimiter: str) -> list[list[str]]:
@@ -25,7 +25,9 @@ def rows(path: Path, delimiter: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("name", ODD)
 def test_such_names_get_an_apostrophe_and_others_none(name: str) -> None:
-    assert guarded(pa.array([name, "a=b", "x", "'", "é"])).to_pylist() == [f"'{name}", "a=b", "x", "'", "é"]
+    assert guarded(pa.array([name, "a=b", "x", "'", "é", '"x"'])).to_pylist() == [
+        f"'{name}", "a=b", "x", "'", "é", '"x"',
+    ]  # fmt: skip
 
 
 def test_files_are_faithful_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,9 +63,10 @@ def test_embeddings_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "'=1" in [row[0] for row in rows(tmp_path / "e.csv", ",")]
 
 
-def test_dictionaries_are_guarded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_dictionaries_are_guarded_as_well(kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOCUSE_SPREADSHEET", "1")
-    assert text_table(pa.table({"x": pa.array(["=1", None, "a"]).dictionary_encode()}))["x"].to_pylist() == [
+    assert text_table(pa.table({"x": pa.array(["=1", None, "a"], kind).dictionary_encode()}))["x"].to_pylist() == [
         "'=1", None, "a",
     ]  # fmt: skip
 

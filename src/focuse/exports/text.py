@@ -75,7 +75,8 @@ def write_projector(tables: list[Table], folder: Path) -> None:
         with (folder / vectors).open("wb") as rows, (folder / labels).open("wb") as words:
             for names, part in table.parts():
                 rows.write(_lines(None, part, "\t"))
-                words.write(text_of(pc.binary_join_element_wise(label(names), "\n", "")))
+                shown = label(guarded(names) if for_spreadsheets() else names)
+                words.write(text_of(pc.binary_join_element_wise(shown, "\n", "")))
         config.append(
             f'embeddings {{\n  tensor_name: "{table.kind}"\n'
             f"  tensor_shape: {len(table)}\n  tensor_shape: {table.width}\n"

@@ -7,6 +7,7 @@ spreadsheet, FOCUSE_SPREADSHEET=1 puts an apostrophe before such names, as the e
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +15,8 @@ import pyarrow.compute as pc
 from focuse.errors import FocuseError
 
 VARIABLE = "FOCUSE_SPREADSHEET"
-FORMULA = "^[=+\\-@\t\r\n＝＋－＠]"  # the wide ones too: some turn them into the others
+# The wide ones too: some turn them into the others. Quotes before it vanish where a text is read that has none.
+FORMULA = '^"*[=+\\-@\t\r\n＝＋－＠]'
 
 
 def for_spreadsheets() -> bool:
@@ -41,8 +43,14 @@ def text_table(table: pa.Table) -> pa.Table:
         return table
     for place, field in enumerate(table.schema):
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        if pa.types.is_string(kind):
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             column = table.column(place).cast(pa.string())
             safe = pa.chunked_array([guarded(part) for part in column.chunks], pa.string())
             table = table.set_column(place, field.name, safe)
-    return table.rename_columns(guarded(pa.array(table.column_names, pa.string())).to_pylist())
+    return table.rename_columns(headings(table.column_names))
+
+
+def headings(names: Sequence[str]) -> list[str]:
+    """Names of columns, guarded likewise."""
+    given = pa.array(names, pa.string())
+    return list((guarded(given) if for_spreadsheets() else given).to_pylist())

@@ -20,7 +20,7 @@ from focuse.graph.graph import Graph
 from focuse.graph.graphml import NOT_XML, graphml_lines
 from focuse.graph.iris import BASE
 from focuse.graph.rdf_writing import SUFFIXES, Triples, lines_of
-from focuse.graph.spreadsheets import text_table
+from focuse.graph.spreadsheets import headings, text_table
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 FORMS = (".tsv", ".csv", ".parquet", *SUFFIXES, ".graphml")
@@ -101,7 +101,7 @@ def _write_pieces(graph: Graph, path: Path, kind: str, packed: str | None, base:
 def _write_tsv(graph: Graph, stream: pa.NativeFile) -> None:
     """Lines without quoting, by hand: Arrow's writer refuses names that hold quotes."""
     if graph.columns is not None:
-        stream.write(("\t".join(["head", "relation", "tail", *graph.columns.names]) + "\n").encode())
+        stream.write(("\t".join(headings(["head", "relation", "tail", *graph.columns.names])) + "\n").encode())
     for start in range(0, len(graph), CHUNK_ROWS):
         table = text_table(graph.select(np.arange(start, min(start + CHUNK_ROWS, len(graph)))).to_arrow())
         columns = [pc.fill_null(column.combine_chunks().cast(pa.string()), "") for column in table.columns]
