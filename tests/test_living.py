@@ -134,7 +134,7 @@ class TestFrozen:
         pairs = [("e1", "r0", f"e{i}") for i in range(40) if f"e{i}" in set(base.graph.entities)]
         edge = next(pair for pair in pairs if pair not in facts | held)
         made, notes = told(base, [(*edge, 0.5)])
-        assert "1 edges are between known names" in notes
+        assert "1 edge is between known names" in notes
         assert torch.equal(made.engine.tables["entity"], base.engine.tables["entity"])
         fresh = made.predict(*edge[:2], top=40, new_only=True).to_dict()
         assert f"'{edge[2]}'" in str(base.predict(*edge[:2], top=40, new_only=True).to_dict())
@@ -178,7 +178,7 @@ class TestFactsThatChange:
     def test_what_is_held_out_stays_so(self, base: focuse.Run) -> None:
         held = base.splits.test.graph.select(np.arange(1)).to_arrow().to_pylist()[0]
         made, notes = told(base, [*NEW, tuple(held.values())], frozen=False, epochs=1)
-        assert "1 edges stand in the run's test split" in notes
+        assert "1 edge stands in the run's test split" in notes
         assert len(made.graph) == len(base.graph) + 4
         assert len(made.splits.test.graph) == len(base.splits.test.graph)
 
@@ -196,7 +196,7 @@ class TestFactsThatChange:
         left = {tuple(row.values())[:3] for row in made.graph.to_arrow().to_pylist()}
         assert not left & set(gone)
         assert made.extended[0]["removed"] == 3
-        assert "rows still remember them" in notes
+        assert "rows still remember" in notes
         assert "1 of 4 triples to remove are none of the run's facts" in notes
         warm, notes = told(base, None, remove=gone, frozen=False, epochs=1)
         assert len(warm.graph) == len(base.graph) - 3

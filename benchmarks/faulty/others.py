@@ -48,7 +48,7 @@ def tidy(line: str, folder: Path) -> str:
     import re
 
     line = line.replace(str(folder), "RUN").replace(str(folder.parent), "DISK")
-    line = re.sub(r"\d+ epochs and \d+ batches", "N epochs and M batches", line)
+    line = re.sub(r"\d+ epochs? and \d+ batch(es)?", "N epochs and M batches", line)
     return re.sub(r"\(process \d+ on [^)]*\)", "(process N on HOST)", line)
 
 

@@ -44,6 +44,20 @@ def printable(name: str) -> str:
     return name if name.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
+def counted(number: int, things: str, do: str = "") -> str:
+    """A number with its word, and with what they do: the words are given for many, and told for one, too.
+
+    >>> counted(2000, "edges"), counted(1, "edges"), counted(1, "entities"), counted(1, "batches")
+    ('2,000 edges', '1 edge', '1 entity', '1 batch')
+    >>> counted(3, "rows", "repeat"), counted(1, "rows", "repeat"), counted(1, "rows", "are")
+    ('3 rows repeat', '1 row repeats', '1 row is')
+    """
+    if number == 1:
+        things = f"{things[:-3]}y" if things.endswith("ies") else things[: -2 if things.endswith("ches") else -1]
+        do = {"are": "is", "have": "has", "": ""}.get(do, f"{do}s")
+    return f"{number:,} {things}{f' {do}' if do else ''}"
+
+
 def nearest(word: str, known: Iterable[str], most: int = 3) -> str:
     """' (did you mean …?)' with the names closest to `word`, or nothing.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from focuse.engines import ReferenceEngine
 from focuse.engines.company import leads
-from focuse.errors import FocuseError, Stopped
+from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation, evaluate, facts_for
 from focuse.exports.exporting import ExportMethods
 from focuse.graph import Graph, read
@@ -70,7 +70,7 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
     _fitted: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
-        trained = f"{self.settings.model}, dim {self.settings.dim}, {len(self.history)} epochs"
+        trained = f"{self.settings.model}, dim {self.settings.dim}, {counted(len(self.history), 'epochs')}"
         return f"Run({trained} on {self.graph!r})"
 
     @property
@@ -282,7 +282,7 @@ def resume(
             check_tables(checkpoint.tables, settings, model_in(settings, splits), splits.train, Path(folder), rows)
         settings = _going_on(store, settings, checkpoint, epochs)
         if checkpoint is not None and checkpoint.progress.finished:
-            reporter.note(f"{folder}: already finished after {checkpoint.progress.epoch} epochs")
+            reporter.note(f"{folder}: already finished after {counted(checkpoint.progress.epoch, 'epochs')}")
             store.mend(checkpoint)
             return load(folder, model=model)
         store.rewind(checkpoint.history if checkpoint else [])

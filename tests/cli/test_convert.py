@@ -46,7 +46,7 @@ def test_options_of_rdf(command, tmp_path: Path) -> None:
     assert (tmp_path / "x.tsv").read_text(encoding="utf-8") == 'a\tp\tb\t0.5\na\tq\tc\t1\na\tq\t"x"\t1\n'
     done = command("convert", tmp_path / "x.ttl", tmp_path / "x.tsv", "--missing", "drop", check=True)
     assert "note: " in done.stdout
-    assert "1 facts without a weight are left out" in done.stdout
+    assert "1 fact without a weight left out" in done.stdout
 
 
 def test_what_cannot_be_done(refused, graph_file: Path, tmp_path: Path, base: str) -> None:

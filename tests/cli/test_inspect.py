@@ -33,7 +33,7 @@ def test_text_describes_the_graph(command, files):
         "600 edges, 40 entities, 3 relations",
         "repeated triples: 0",
         "inverse pairs",
-        "and 1 more relations",
+        "and 1 more relation ",
         "test: 2 rows",
         "1 (50.0%)",
         "'stranger'",

@@ -69,7 +69,7 @@ def test_grounding_prints_a_line_a_rule_and_writes_what_is_new(command, files, t
     lines = done.stdout.splitlines()
     assert lines[0].split()[:4] == ["rule", "groundings", "triples", "new"]
     assert lines[1].split()[-6:] == ["3", "2", "1", "0.500", "0.700", "0.367"]
-    assert lines[-1] == f"1 inferred triples written to {out}"
+    assert lines[-1] == f"1 inferred triple written to {out}"
     assert out.read_text().startswith("yankees\tteamPlays\tbaseball\t0.6")
     expected = inferred(read(graph), read_rules(rules))
     assert read(out).weight.tolist() == expected.weight.tolist()

@@ -45,7 +45,7 @@ def test_text(weighed, trained, asked):
 def test_a_file_with_weights(weighed, trained, tmp_path):
     given, out = tmp_path / "given.tsv", tmp_path / "told.csv"
     given.write_text("e1\tr0\te2\t0.5\n", encoding="utf-8")
-    assert f"1 triples written to {out}" in weighed(trained.folder, given, "--out", out)
+    assert f"1 triple written to {out}" in weighed(trained.folder, given, "--out", out)
     heading, row = out.read_text(encoding="utf-8").splitlines()
     assert heading.replace('"', "") == "head,relation,tail,weight,expected,typical,low,high,probability,known"
     assert row.replace('"', "").startswith("e1,r0,e2,0.5,")

@@ -153,4 +153,4 @@ def test_networkx_keeps_repeated_edges_and_their_data() -> None:
 
 
 def test_a_graph_shows_its_size() -> None:
-    assert repr(graph_of([("a", "r", "b", 1.0)])) == "Graph(graph: 1 edges, 2 entities, 1 relations)"
+    assert repr(graph_of([("a", "r", "b", 1.0)])) == "Graph(graph: 1 edge, 2 entities, 1 relation)"

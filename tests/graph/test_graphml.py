@@ -99,7 +99,7 @@ def test_missing_weights(page) -> None:
     assert read(page(), missing=2).weight.tolist() == [0.5, 2.0]
     dropped = read(page(), missing="drop")
     assert dropped.weight.tolist() == [0.5]
-    assert dropped.notes[0].endswith("1 edges without a weight are left out")
+    assert dropped.notes[0].endswith("1 edge without a weight left out")
     assert read(page(usual="<default>7</default>")).weight.tolist() == [0.5, 7.0]
 
 

@@ -169,7 +169,7 @@ def test_with_no_known_entity_or_no_value_it_is_an_error():
 def test_repeated_numbers_count_as_their_mean():
     rows = [("a", "age", 10), ("a", "age", 30), ("a", "age", None), ("b", "age", 40)]
     found, notes = align(read_numbers(rows), Vocabulary("ab"))
-    assert notes == ["numbers: 1 rows repeat an entity's attribute; the mean is taken"]
+    assert notes == ["numbers: 1 row repeats an entity's attribute; the mean is taken"]
     assert found.original(found.values).ravel().tolist() == [20.0, 40.0]
 
 

@@ -88,7 +88,7 @@ def test_facts_without_a_weight_beside_others_with_one(turtle) -> None:
     with pytest.raises(FocuseError, match=r"2 of 3 facts have no weight, such as \(http://e/b http://e/p http://e/c\)"):
         turtle(text)
     assert turtle(text, missing="drop") == [("a", "p", "b", 0.5)]
-    assert turtle.graph.notes[-1].endswith("2 facts without a weight are left out")
+    assert turtle.graph.notes[-1].endswith("2 facts without a weight left out")
     assert [row[3] for row in turtle(text, missing=1)] == [0.5, 1.0, 1.0]
     with pytest.raises(FocuseError, match="missing 'some': give a number"):
         turtle(text, missing="some")

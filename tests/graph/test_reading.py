@@ -238,8 +238,8 @@ def test_relation_weights_with_odd_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({"rr": 1, "s": 1}, "no number for 1 relations of rows, such as 'r' (did you mean rr?)"),
-        ({"r": 1}, "no number for 1 relations of rows, such as 's'; give every one"),
+        ({"rr": 1, "s": 1}, "no number for 1 relation of rows, such as 'r' (did you mean rr?)"),
+        ({"r": 1}, "no number for 1 relation of rows, such as 's'; give every one"),
         ({}, "no number for 2 relations of rows, such as 'r'; give every one"),
         ({"r": 1, "s": "much"}, "'s': the weight 'much' is not a number"),
         ({"r": 1, "s": None}, "'s': the weight 'None' is not a number"),

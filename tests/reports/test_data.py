@@ -16,10 +16,10 @@ def test_faults_are_told_in_words(read_page: Any) -> None:
     found = " ".join(findings(audit(graph, {"test": test.align(graph).graph}), graph))
     assert "40 of 62 (64.5\u00a0%) rows of train repeat a triple, 20 triples with different weights" in found
     assert "4 of 62 (6.5\u00a0%) rows of train have an edge back from tail to head, 4 of them by the same" in found
-    assert "1 edges lead from an entity to itself" in found
+    assert "1 edge leads from an entity to itself" in found
     assert "98.4\u00a0% of the facts" in found
     assert "In 1 of 2 (50.0\u00a0%) relations all weights are the same" in found
-    assert "Of test, 1 triples stand in train, and 2 have an edge back there; 1 of 3 (33.3\u00a0%) are free" in found
+    assert "Of test, 1 triple stands in train, and 2 have an edge back there; 1 of 3 (33.3\u00a0%) are free" in found
 
 
 def test_a_clean_graph_and_one_without_weights(small: focuse.Graph) -> None:

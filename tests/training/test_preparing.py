@@ -108,7 +108,7 @@ def test_false_triples_are_facts_nowhere(tmp_path: Path, signed: Any, listen: An
     run = train(signed, false=false, focus="off", negative_weights="against", out=tmp_path / "run")
     assert run.splits.false is not None
     assert len(run.splits.false) == 40 + 2
-    assert any("1 false triples stand in rows as facts" in note for note in recorder.notes)
+    assert any("1 false triple stands in rows as facts" in note for note in recorder.notes)
     assert any("'zz'" in note for note in recorder.notes)
     assert any("42 triples known to be false" in note for note in recorder.notes)
     assert sum(len(graph) for graph in parts(run)) == 160
@@ -128,7 +128,7 @@ def test_held_out_rows_against_a_link_are_not_evaluated(signed: Any, listen: Any
     held = [("h4", "r", "t2", 2), ("h6", "r", "t4", -1), ("h8", "r", "t6", 1)]
     run = train(signed, valid=held, test=held, focus="off", negative_weights="against")
     assert len(run.splits.valid.graph) == len(run.splits.test.graph) == 2
-    assert any("1 rows speak against their link; they are not evaluated" in note for note in recorder.notes)
+    assert any("1 row speaks against a link, not evaluated" in note for note in recorder.notes)
     assert run.evaluate(held).all.n == 2
 
 
@@ -140,14 +140,14 @@ def test_what_is_said_to_be_false_is_not_evaluated(signed: Any, listen: Any) -> 
     for part in (run.splits.valid, run.splits.test):
         assert len(part.graph) == 2
         assert not np.isin(part.graph.keys, run.splits.false.keys).any()  # type: ignore[union-attr]
-    assert sum("1 rows are said to be false; they are not evaluated" in note for note in recorder.notes) == 2
+    assert sum("1 row is said to be false, not evaluated" in note for note in recorder.notes) == 2
     assert run.evaluate(held).all.n == 2
 
 
 def test_weights_below_0_without_a_meaning_are_pointed_out(signed: Any, listen: Any) -> None:
     recorder = listen()
     train(signed, focus="off")
-    assert any("weights lie below 0 and count as the weakest facts" in note for note in recorder.notes)
+    assert any("weights lie below 0, counting as the weakest facts" in note for note in recorder.notes)
     recorder.notes.clear()
     train(signed, focus="off", negative_weights="against")
     assert not any("lie below 0" in note for note in recorder.notes)

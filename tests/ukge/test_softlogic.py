@@ -45,7 +45,7 @@ def test_unknown_names_are_counted_and_found(tmp_path: Path) -> None:
     said = refusal(path)
     assert said.startswith(f"{path}, line 2: 3 of 4 rows name 2 entities (")
     assert "'zeus'" in said
-    assert "1 relations ('loves')" in said
+    assert "1 relation ('loves')" in said
     assert "rows does not have; infer them over this training graph or remove these rows" in said
 
 
@@ -54,7 +54,7 @@ def test_the_line_is_right_after_a_header_and_in_a_packed_file(tmp_path: Path, p
     text = "head,relation,tail,weight\na,r,c,0.5\nb,r,zeus,0.4\n"
     path = tmp_path / "soft.csv"
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-    assert refusal(path).startswith(f"{path}, line 3: 1 of 2 rows name 1 entities ('zeus')")
+    assert refusal(path).startswith(f"{path}, line 3: 1 of 2 rows name 1 entity ('zeus')")
 
 
 def test_rows_without_lines_are_counted(tmp_path: Path) -> None:

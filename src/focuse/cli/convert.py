@@ -9,7 +9,7 @@ import typer
 
 from focuse.cli.files import Query, shown
 from focuse.cli.output import Json, emit
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, counted
 
 NAME = "convert"
 SHORT = "A graph from one form to another."
@@ -65,5 +65,5 @@ def command(
         "weights": list(graph.columns.names) if graph.columns is not None else ["weight"] * graph.weighted,
         "notes": list(graph.notes),
     }
-    text = f"{len(graph):,} edges written to {target}"
+    text = f"{counted(len(graph), 'edges')} written to {target}"
     emit(data, "\n".join([text, *(f"note: {note}" for note in graph.notes)]), as_json)

@@ -25,7 +25,7 @@ def command(
 ) -> None:
     """Train ComplEx plain, with FocusE and with labels on an embedded careers graph and compare; no download.
 
-    Prints both side by side with ten predictions in words, and writes an HTML report.
+    Prints them side by side with ten predictions in words, and writes an HTML report.
     """
     from focuse.experiments.demo import careers, demo
     from focuse.training.settings import Settings

@@ -9,6 +9,7 @@ import typer
 
 from focuse.cli.files import Layout
 from focuse.cli.output import Json, emit
+from focuse.errors import counted
 
 NAME = "extend"
 SHORT = "Add edges and new names to a run."
@@ -62,9 +63,11 @@ def command(
 
 
 def _text(data: dict[str, Any]) -> str:
-    told = [f"{data['added']:,} edges added"]
+    told = [f"{counted(data['added'], 'edges')} added"]
     told += [f"{data[name]:,} {name}" for name in ("updated", "removed") if data[name]]
     told += [f"{data[name]:,} held out for {name}" for name in ("valid", "test") if data[name]]
-    news = f"{data['entities']:,} new entities, {data['relations']:,} new relations"
-    rows = "old rows as they were" if data["frozen"] else f"all rows trained for {data['epochs']} more epochs"
+    news = f"{counted(data['entities'], 'new entities')}, {counted(data['relations'], 'new relations')}"
+    rows = (
+        "old rows as they were" if data["frozen"] else f"all rows trained for {counted(data['epochs'], 'more epochs')}"
+    )
     return f"{data['run']}: {', '.join(told)}; {news}; {rows}"

@@ -10,7 +10,7 @@ import typer
 
 from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, bars, emit, table
-from focuse.errors import printable
+from focuse.errors import counted, printable
 
 if TYPE_CHECKING:
     from focuse.evaluation.confidence import Errors
@@ -57,12 +57,13 @@ def command(
 def describe(facts: Audit, most: int, trivial: Mapping[str, Trivial] | None = None) -> str:
     """The facts in words and columns; `trivial` has the trivial rows of each held-out graph."""
     lines = [
-        f"{facts.source}: {facts.edges:,} edges, {facts.entities:,} entities, {facts.relations:,} relations",
+        f"{facts.source}: {counted(facts.edges, 'edges')}, {counted(facts.entities, 'entities')}, "
+        f"{counted(facts.relations, 'relations')}",
         f"first edge: {' | '.join(map(printable, facts.first_edge))}",
         *([_columns(facts)] if facts.columns else [_weights(facts)]),
-        f"repeated triples: {facts.repeated_triples:,} ({facts.repeated_rows:,} extra rows), "
+        f"repeated triples: {facts.repeated_triples:,} ({counted(facts.repeated_rows, 'extra rows')}), "
         f"{facts.repeated_with_other_weight:,} of them with differing weights",
-        f"inverse pairs: {facts.rows_with_inverse:,} rows have an edge back, "
+        f"inverse pairs: {counted(facts.rows_with_inverse, 'rows', 'have')} an edge back, "
         f"{facts.rows_with_same_relation_inverse:,} by the same relation; self loops: {facts.self_loops:,}",
         "",
         table(
@@ -79,7 +80,7 @@ def describe(facts: Audit, most: int, trivial: Mapping[str, Trivial] | None = No
         ),
     ]
     if len(facts.per_relation) > most:
-        lines.append(f"… and {len(facts.per_relation) - most:,} more relations (--relations N)")
+        lines.append(f"… and {counted(len(facts.per_relation) - most, 'more relations')} (--relations N)")
     for name, leak in facts.leakage.items():
         lines += ["", _leakage(name, leak)]
         if trivial and name in trivial:
@@ -145,7 +146,7 @@ def _leakage(name: str, leak: Leakage) -> str:
         return f"{rows:,} ({rows / leak.rows:.1%})"
 
     lines = [
-        f"{name}: {leak.rows:,} rows",
+        f"{name}: {counted(leak.rows, 'rows')}",
         f"  same (head, relation, tail) in train   {share(leak.same_triple)}",
         f"  … and the same weight                  {share(leak.same_triple_and_weight)}",
         f"  an edge back in train                  {share(leak.inverse_edge)}",

@@ -38,9 +38,9 @@ def next_line(model: str, *words: str) -> str:
     >>> next_line("mine.models:Stretch", "evaluate", "runs/stretch")
     'next: focuse --trust mine.models evaluate runs/stretch'
     """
-    module, colon, _ = model.partition(":")
-    trust = ["--trust", module] if colon and module != "pykeen" else []
-    typed = ["focuse", *trust, *words]
+    from focuse.models.registry import trusting
+
+    typed = ["focuse", *trusting(model).split(), *words]
     return f"next: {subprocess.list2cmdline(typed) if os.name == 'nt' else shlex.join(typed)}"
 
 

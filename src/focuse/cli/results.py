@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import typer
 
 from focuse.cli.output import emit
+from focuse.errors import counted
 
 if TYPE_CHECKING:
     from focuse.run import Run
@@ -67,4 +68,4 @@ def show(found: Result, out: Path | None, as_json: bool, rows: str = "rows", cou
     many = len(found) if count is None else count
     notes = list(getattr(found, "notes", ()))
     data: dict[str, Any] = {"out": str(out), rows.replace(" ", "_"): many, "notes": notes}
-    emit(data, "\n".join([f"{many:,} {rows} written to {out}", *notes]), as_json)
+    emit(data, "\n".join([f"{counted(many, rows)} written to {out}", *notes]), as_json)

@@ -10,7 +10,7 @@ import typer
 from focuse.cli.choices import CHOICES
 from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit, table
-from focuse.errors import FocuseError, harmless
+from focuse.errors import FocuseError, counted, harmless
 
 if TYPE_CHECKING:
     from focuse.ukge import grounding, mining
@@ -135,7 +135,7 @@ def _groundings(rows: list[dict[str, Any]], inferred: int, out: str | None) -> s
         [row["rule"], *(f"{row[name]:,}" for name in names), *(f"{row[name]:.3f}" for name in shares)] for row in rows
     ]
     text = table(["rule", *names, "hit ratio", "confidence", "distance"], cells)
-    return f"{text}\n\n{inferred:,} inferred triples{f' written to {out}' if out else ''}"
+    return f"{text}\n\n{counted(inferred, 'inferred triples')}{f' written to {out}' if out else ''}"
 
 
 def _proposal(one: mining.Proposal) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _proposals(rows: list[dict[str, Any]], found: int, out: str | None) -> str:
     ]
     text = table(["rule", "shape", "support", "pairs", "confidence", "soft"], cells) + "\n\n" if rows else ""
     more = f", the best {len(rows):,} shown" if len(rows) < found else ""
-    return f"{text}{found:,} rules{more}{f', all written to {out}' if out else ''}"
+    return f"{text}{counted(found, 'rules')}{more}{f', all written to {out}' if out else ''}"
 
 
 def _note(notes: list[str]) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit, next_line
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, counted
 
 NAME = "train"
 SHORT = "Learn a graph and write a run."
@@ -369,7 +369,8 @@ def _summary(run: Any, folder: Path) -> dict[str, Any]:
 
 
 def _text(data: dict[str, Any]) -> str:
-    lines = [f"{data['run']}: {data['epochs']} epochs in {data['seconds']:.1f} s on {data['train_rows']:,} triples"]
+    done, seen = counted(data["epochs"], "epochs"), counted(data["train_rows"], "triples")
+    lines = [f"{data['run']}: {done} in {data['seconds']:.1f} s on {seen}"]
     if (data["finished"] or "").startswith("stopped by"):  # a callback's wish, which nothing else of the text tells
         lines.append(f"{data['finished']} at epoch {data['epochs']} of {data['settings']['epochs']}; --resume goes on")
     if data["test_rows"]:

@@ -10,6 +10,7 @@ import typer
 from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit
 from focuse.cli.results import check_out, opened
+from focuse.errors import counted
 
 NAME = "weigh"
 SHORT = "Weights, intervals and probabilities of given triples."
@@ -46,7 +47,7 @@ def command(
     found = opened(run, device).weights(graph, coverage=coverage, column=column)
     if out is not None:
         found.write(out)
-        text = "\n".join([f"{len(found):,} triples written to {out}", *found.notes])
+        text = "\n".join([f"{counted(len(found), 'triples')} written to {out}", *found.notes])
         emit({"out": str(out), "triples": len(found), "coverage": coverage, "notes": list(found.notes)}, text, as_json)
         return
     emit(found.to_dict(), str(found), as_json)

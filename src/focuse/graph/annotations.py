@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from focuse.errors import FocuseError, choose, nearest
+from focuse.errors import FocuseError, choose, counted, nearest
 from focuse.graph.columns import Columns
 from focuse.graph.graph import Graph, Ids
 from focuse.graph.iris import BASE, check_base, from_iri, last_part, names_of, short_names
@@ -100,7 +100,7 @@ def to_graph(rows: Rows, options: Options, where: str) -> Graph:
     notes = _notes(rows, options, used, int(about.sum()), unasserted, where)
     edges, dropped = _without_missing(edges, rows.terms, options, where)
     if dropped:
-        notes.append(f"{where}: {dropped:,} facts without a weight are left out")
+        notes.append(f"{where}: {counted(dropped, 'facts')} without a weight left out")
     return _encoded(edges, rows.terms.take(pa.array(properties)).to_pylist(), rows.terms, options, where, notes)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from focuse.errors import FocuseError, choose
+from focuse.errors import FocuseError, choose, counted
 from focuse.graph.columns import Columns, merge_groups
 from focuse.graph.iris import BASE
 from focuse.graph.vocabulary import Vocabulary
@@ -69,8 +69,8 @@ class Graph:
 
     def __repr__(self) -> str:
         return (
-            f"Graph({self.source}: {len(self):,} edges, {len(self.entities):,} entities, "
-            f"{len(self.relations):,} relations)"
+            f"Graph({self.source}: {counted(len(self), 'edges')}, {counted(len(self.entities), 'entities')}, "
+            f"{counted(len(self.relations), 'relations')})"
         )
 
     @cached_property
@@ -273,14 +273,13 @@ class Aligned:
         if not unseen.rows:
             return ""
         parts = []
-        for one, many, count, names in (
-            ("entity", "entities", unseen.entities, unseen.entity_examples),
-            ("relation", "relations", unseen.relations, unseen.relation_examples),
+        for kind, count, names in (
+            ("entities", unseen.entities, unseen.entity_examples),
+            ("relations", unseen.relations, unseen.relation_examples),
         ):
             if count:
-                kind = one if count == 1 else many
                 shown = ", ".join(repr(name) for name in names[:3])
-                parts.append(f"{count:,} {kind} ({shown}{', …' if count > 3 else ''})")
+                parts.append(f"{counted(count, kind)} ({shown}{', …' if count > 3 else ''})")
         return (
             f"{self.graph.source}: {unseen.rows:,} of {unseen.rows + len(self.graph):,} rows name "
             f"{' and '.join(parts)} not in train; they have no embedding and are left out of the figures"

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from focuse.errors import FocuseError, nearest
+from focuse.errors import FocuseError, counted, nearest
 from focuse.graph.columns import ALL_MISSING, Columns
 from focuse.graph.graph import Graph, from_columns
 from focuse.graph.layout import HEADINGS
@@ -175,7 +175,7 @@ class _Edges:
             if missing == "drop":
                 columns = [column.filter(pc.invert(bare)) for column in columns]
                 left = pc.sum(bare).as_py()
-                notes += [f"{self.where}: {left:,} edges without a weight are left out"] if left else []
+                notes += [f"{self.where}: {counted(left, 'edges')} without a weight left out"] if left else []
             else:
                 columns[3:] = [pc.if_else(bare, str(float(missing)), column) for column in columns[3:]]
         return replace(self._made(columns), notes=tuple(notes))

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from focuse.errors import FocuseError, did_you_mean
+from focuse.errors import FocuseError, counted, did_you_mean
 from focuse.graph.graph import join
 from focuse.graph.layout import Layout, find_columns, first_row, is_number
 from focuse.graph.opening import parquet_table
@@ -240,7 +240,9 @@ def align(literals: Literals, entities: Vocabulary) -> tuple[Numbers, list[str]]
     scale[scale == 0] = 1.0
     distinct, which, times = np.unique(cells, return_inverse=True, return_counts=True)
     if len(cells) > len(distinct):
-        notes.append(f"{where}: {len(cells) - len(distinct):,} rows repeat an entity's attribute; the mean is taken")
+        notes.append(
+            f"{where}: {counted(len(cells) - len(distinct), 'rows', 'repeat')} an entity's attribute; the mean is taken"
+        )
     scaled = np.bincount(which, literals.value[rows] / scale[cells % len(names)]) / times
     values, present = np.zeros((len(entities), len(names))), np.zeros((len(entities), len(names)), bool)
     values.flat[distinct], present.flat[distinct] = scaled, True

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from focuse.errors import FocuseError, nearest
+from focuse.errors import FocuseError, counted, nearest
 from focuse.graph.annotations import Options
 from focuse.graph.cache import remember, scratch_folder
 from focuse.graph.columns import Columns
@@ -347,7 +347,7 @@ def _weigh_relations(graph: Graph, weights: Mapping[str, float] | str | Path) ->
     if missing:
         offered = nearest(missing[0], numbers)
         raise FocuseError(
-            f"relation weights: no number for {len(missing)} relations of {graph.source}, "
+            f"relation weights: no number for {counted(len(missing), 'relations')} of {graph.source}, "
             f"such as {missing[0]!r}{offered}; give every one"
         )
     per_relation: npt.NDArray[np.float64] = np.array([numbers[name] for name in graph.relations])

@@ -91,6 +91,16 @@ def untrusted(name: str) -> str:
     return "" if name in listed or any(word and f"{module}.".startswith(f"{word}.") for word in listed) else module
 
 
+def trusting(name: str) -> str:
+    """What a command needs before its name to load a run of this model: a class from elsewhere is trusted each time.
+
+    >>> trusting("complex"), trusting("mine.models:Stretch")
+    ('', ' --trust mine.models')
+    """
+    module, colon, _ = name.partition(":")
+    return f" --trust {module}" if colon and module != "pykeen" else ""
+
+
 def checked(kind: object, what: str, built_in: BuiltIn) -> type[Model]:
     """`kind` if it is a model; else one line that says what it lacks."""
     if not (isinstance(kind, type) and issubclass(kind, Model)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from focuse.errors import counted
 from focuse.graph import Graph
 from focuse.graph.audit import Audit, Leakage
 from focuse.reports.charts import bars
@@ -97,7 +98,7 @@ def _about_rows(audit: Audit) -> list[str]:
     else:
         lines.append("No edge of train has one back.")
     if audit.self_loops:
-        lines.append(f"{audit.self_loops:,} edges lead from an entity to itself.")
+        lines.append(f"{counted(audit.self_loops, 'edges', 'lead')} from an entity to itself.")
     return lines
 
 
@@ -106,7 +107,7 @@ def _about_sizes(audit: Audit, graph: Graph) -> list[str]:
     lines = []
     if audit.relations > 1:
         first, few = audit.per_relation[0], sum(one.edges < FEW for one in audit.per_relation)
-        small = f" {few:,} relations have fewer than {FEW} facts." if few else ""
+        small = f" {counted(few, 'relations', 'have')} fewer than {FEW} facts." if few else ""
         lines.append(
             f"The most frequent relation, {isolated(first.name)}, has {percent(first.edges / audit.edges, 1)} of "
             f"the facts.{small}"
@@ -127,7 +128,9 @@ def _about_leaks(audit: Audit) -> list[str]:
             lines.append(f"Nothing of {name} can be looked up in train: no same triple, and no edge back.")
             continue
         clean = f"{_share(found.neither_duplicate_nor_inverse, total)} are free of both"
-        lines.append(f"Of {name}, {same:,} triples stand in train, and {back:,} have an edge back there; {clean}.")
+        lines.append(
+            f"Of {name}, {counted(same, 'triples', 'stand')} in train, and {back:,} have an edge back there; {clean}."
+        )
     return lines
 
 

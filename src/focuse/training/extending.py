@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from focuse import __version__
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, counted
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
 from focuse.training.checkpoints import Checkpoint, Progress, Tables
@@ -119,24 +119,23 @@ def _with_state(state: Mapping[str, Tensor], tables: Tables) -> Tables:
 def _notes(grown: Grown, frozen: bool, reporter: Reporter) -> None:
     """What the user should know of how far this goes."""
     counts, train = grown.counts, grown.splits.train
+    gone = counted(counts["removed"], "facts", "are")
     if frozen:
         still = counts["added"] + counts["updated"] - int(grown.touching(train).sum())
         if still > 0:
             reporter.note(
-                f"{still:,} edges are between known names: facts from now on, but no row moves for them (--warm learns "
-                "from them)"
+                f"{counted(still, 'edges', 'are')} between known names: told as facts from now on, but no row moves "
+                "for that (--warm learns from it)"
             )
         if counts["removed"]:
-            reporter.note(
-                f"{counts['removed']:,} facts are gone from the graph, but rows still remember them (--warm forgets)"
-            )
+            reporter.note(f"{gone} gone from the graph, but rows still remember (--warm forgets)")
     elif counts["removed"]:
-        reporter.note(f"{counts['removed']:,} facts are gone; what the tables have of them fades as training goes on")
+        reporter.note(f"{gone} gone; what tables have of that fades as training goes on")
     for relation in range(grown.relations, len(train.relations)):
         edges = int((train.relation == relation).sum())
         if edges < FEW:
             name = train.relations[relation]
-            reporter.note(f"relation {name!r} has {edges} edge{'s' * (edges > 1)}: its row is little more than a guess")
+            reporter.note(f"relation {name!r} has {counted(edges, 'edges')}: its row is little more than a guess")
     if grown.splits.inferred is not None and counts["added"]:
         reporter.note("what rules infer is as it was; new edges infer nothing (train anew to ground rules over them)")
 

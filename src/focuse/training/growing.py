@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from focuse.errors import FocuseError, choose
+from focuse.errors import FocuseError, choose, counted
 from focuse.evaluation.weighing import join
 from focuse.graph import Aligned, Graph, read
 from focuse.graph.graph import DUPLICATE_POLICIES
@@ -211,8 +211,8 @@ def _not_held_out(facts: Graph, splits: Splits, note: Note) -> Graph:
         held = among(facts, np.unique(part.keys))
         if held.any():
             note(
-                f"{facts.source}: {int(held.sum()):,} edges stand in the run's {name} split; they stay there with the "
-                "weight they have, and nothing is learnt from them"
+                f"{facts.source}: {counted(int(held.sum()), 'edges', 'stand')} in the run's {name} split, to stay "
+                "there with the weight of old; nothing is learnt from that"
             )
             facts = facts.select(~held)
     return facts
@@ -225,7 +225,7 @@ def _merged(train: Graph, new: Graph, policy: str, note: Note) -> tuple[Graph, G
     again = among(new, np.unique(olds.keys))
     if not again.any() or policy == "keep":
         if again.any():
-            note(f"{new.source}: {int(again.sum()):,} edges repeat a triple of train; both rows are kept")
+            note(f"{new.source}: {counted(int(again.sum()), 'edges', 'repeat')} a triple of train; both rows are kept")
         return train, new, 0
     both = join([olds, new.select(again)]).merge_repeated(policy)
     first = olds.merge_repeated("last")
@@ -233,9 +233,11 @@ def _merged(train: Graph, new: Graph, policy: str, note: Note) -> tuple[Graph, G
     before = first.weight[order][np.searchsorted(first.keys[order], both.keys)]
     changed = int((before != both.weight).sum())
     if changed:
-        note(f"{new.source}: {changed:,} edges give a triple of train another weight; merged by {policy!r}")
+        note(
+            f"{new.source}: {counted(changed, 'edges', 'give')} a triple of train another weight; merged by {policy!r}"
+        )
     if changed < len(both):
-        note(f"{new.source}: {len(both) - changed:,} edges are known already with the weight they have")
+        note(f"{new.source}: {counted(len(both) - changed, 'edges', 'are')} known already with the same weight")
     return join([train.select(~met), both]), new.select(~again), changed
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from focuse.engines import Batch, Hints, ReferenceEngine, make_engine
-from focuse.errors import FocuseError, Stopped
+from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import ids_of, known_facts
 from focuse.evaluation.sampled import sample_size
 from focuse.focus import Focus, Label
@@ -27,6 +27,7 @@ from focuse.graph.graph import Graph
 from focuse.graph.splits import Splits, hold
 from focuse.graph.weights import Normaliser
 from focuse.models import Model
+from focuse.models.registry import trusting
 from focuse.training.chances import make_chances
 from focuse.training.checkpoints import Checkpoint, Progress, Store
 from focuse.training.columns import TrainingRows
@@ -306,8 +307,8 @@ class Trainer:
         self.store.save(self.checkpoint())
         at, folder = self.progress, self.store.folder
         raise Stopped(
-            f"stopped after {at.epoch} epochs and {at.batch} batches, saved; "
-            f"continue with: {self.engine.command} train --resume {shlex.quote(str(folder))}"
+            f"stopped after {counted(at.epoch, 'epochs')} and {counted(at.batch, 'batches')}, saved; continue with: "
+            f"{self.engine.command}{trusting(self.settings.model)} train --resume {shlex.quote(str(folder))}"
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, counted
 from focuse.evaluation.weighing import join
 from focuse.graph import Aligned, Graph, read
 from focuse.graph.arrays import chunks
@@ -39,7 +39,7 @@ def make_splits(
     repeated = count_repeated(facts) if len(facts) >= LARGE else facts.repeated
     if repeated:
         done = "kept" if settings.duplicates == "keep" else f"merged by {settings.duplicates}"
-        reporter.note(f"{facts.source}: {repeated:,} rows repeat a (head, relation, tail); {done}")
+        reporter.note(f"{facts.source}: {counted(repeated, 'rows', 'repeat')} a (head, relation, tail); {done}")
     facts = facts.merge_repeated(settings.duplicates)
     if valid is None and test is None:
         splits = split(facts, valid_share, test_share, settings.seed)
@@ -55,8 +55,8 @@ def _note_negative(facts: Graph, reporter: Reporter) -> None:
     below = int((facts.weight < 0).sum()) if facts.weighted and facts.columns is None else 0
     if below and not facts.lower_is_better:
         reporter.note(
-            f"{facts.source}: {below:,} weights lie below 0 and count as the weakest facts; if they speak against "
-            "their link, say so with --negative-weights against"
+            f"{facts.source}: {counted(below, 'weights', 'lie')} below 0, counting as the weakest facts; if they speak "
+            "against their link, say so with --negative-weights against"
         )
 
 
@@ -94,7 +94,7 @@ def facts_of(graph: Graph, settings: Settings, held: bool = False) -> tuple[Grap
 def _held(part: Any, settings: Settings, reporter: Reporter) -> Graph:
     graph, contrary = facts_of(read(part), settings, held=True)
     if contrary is not None:
-        reporter.note(f"{graph.source}: {len(contrary):,} rows speak against their link; they are not evaluated")
+        reporter.note(f"{graph.source}: {counted(len(contrary), 'rows', 'speak')} against a link, not evaluated")
     return graph
 
 
@@ -114,13 +114,13 @@ def _with_false(
     every = replace(join(parts), lower_is_better=False, columns=None).merge_repeated("max")
     doubted = np.isin(every.keys, facts.keys)
     if doubted.any():
-        reporter.note(f"{int(doubted.sum()):,} false triples stand in {facts.source} as facts; they are left out")
+        reporter.note(f"{counted(int(doubted.sum()), 'false triples', 'stand')} in {facts.source} as facts, left out")
     every = every.select(~doubted)
     if not len(every):
         raise FocuseError(f"{every.source}: none of its false triples can be used; see the notes, or leave them out")
     if settings.focus == "paper" or settings.loss not in ("multiclass-nll", SQUARED_ERROR):
         raise FocuseError("false triples need the focus 'label', or 'off' with the loss multiclass-nll")
-    reporter.note(f"{len(every):,} triples known to be false")
+    reporter.note(f"{counted(len(every), 'triples')} known to be false")
     valid, test = (_believed(part, every, reporter) for part in (splits.valid, splits.test))
     return replace(splits, valid=valid, test=test, false=every)
 
@@ -130,7 +130,7 @@ def _believed(part: Aligned, false: Graph, reporter: Reporter) -> Aligned:
     doubted = np.isin(part.graph.keys, false.keys)
     if not doubted.any():
         return part
-    reporter.note(f"{part.graph.source}: {int(doubted.sum()):,} rows are said to be false; they are not evaluated")
+    reporter.note(f"{part.graph.source}: {counted(int(doubted.sum()), 'rows', 'are')} said to be false, not evaluated")
     return replace(part, graph=part.graph.select(~doubted))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, counted
 from focuse.graph import Aligned, Graph, read
 from focuse.graph.opening import open_bytes
 
@@ -54,7 +54,7 @@ def _unknown(graph: Graph, train: Graph, aligned: Aligned, path: Path | None) ->
         ("relations", unseen.relations, unseen.relation_examples),
     ):
         if count:
-            parts.append(f"{count:,} {kind} ({', '.join(map(repr, names[:3]))}{', …' if count > 3 else ''})")
+            parts.append(f"{counted(count, kind)} ({', '.join(map(repr, names[:3]))}{', …' if count > 3 else ''})")
     return FocuseError(
         f"{_where(graph, first, path)}: {unseen.rows:,} of {len(graph):,} rows name {' and '.join(parts)} that "
         f"{train.source} does not have; infer them over this training graph or remove these rows"
