@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,13 @@ def test_any_bytes_give_a_graph_or_one_line(data: bytes) -> None:
             assert len(graph) > 0
             assert np.isfinite(graph.weight).all()
             assert all(name for name in [*graph.entities, *graph.relations])
+
+
+def test_a_zip_archive_is_told_so(tmp_path: Path) -> None:
+    """Also one that would unpack to much: it is never opened."""
+    path = tmp_path / "graph.tsv.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("graph.tsv", "a\tr\tb\t1\n" * 100_000)
+    assert complaint(path) == (
+        f"{path}: a zip archive or a spreadsheet; unpack it, or save it as CSV, and give that file"
+    )

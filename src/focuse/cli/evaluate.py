@@ -26,7 +26,9 @@ def command(
     raw: Annotated[bool, typer.Option("--raw", help="Do not leave known facts out of the rivals.")] = False,
     candidates: Annotated[
         int | None,
-        typer.Option(help="Rank against so many sampled entities a side [default: all; of convkb 500]."),
+        typer.Option(
+            help="Rank against so many sampled entities a side [default: all; 500 of convkb, or of millions]."
+        ),
     ] = None,
     weights: Annotated[
         bool, typer.Option("--weights", help="How well weights are predicted, instead of ranks.")

@@ -272,6 +272,8 @@ def first_lines(path: Path) -> str:
         raise FocuseError(f"{path}: damaged compressed file: {_one_line(error)}") from None
     if told := data_base(data, path):
         raise FocuseError(f"{path}: {told}")
+    if data.startswith(b"PK\x03\x04"):
+        raise FocuseError(f"{path}: a zip archive or a spreadsheet; unpack it, or save it as CSV, and give that file")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in data:
         raise FocuseError(f"{path}, line 1: not UTF-8 text (UTF-16 or binary); save the file as UTF-8")
     if len(data) == SAMPLE_BYTES and b"\n" in data:
