@@ -63,6 +63,7 @@ def test_alone_it_shows_its_help(command):
         (["train", "g.tsv", "--epoch", "3"], "--epochs"),
         (["train", "g.tsv", "--dim", "ten"], "Invalid value for '--dim'"),
         (["evaluate"], "(see focuse evaluate --help)"),
+        (["--trust"], "(see focuse --help)"),
     ],
 )
 def test_a_usage_error_is_one_line(refused, arguments, says):

@@ -58,7 +58,7 @@ def test_every_trust_counts(inside, own, graph_file):
 @pytest.mark.parametrize("name", ["evaluate", "train"])
 def test_after_the_command_it_is_told_where_it_stands(refused, name):
     shown = refused(name, "runs/mine", "--trust", "mine_here")
-    assert shown.endswith(f"(write it before the command: focuse --trust MODULE {name} …)")
+    assert shown == f"focuse: --trust stands before the command: focuse --trust MODULE {name} …"
 
 
 def test_a_files_model_that_is_not_used_is_not_asked_about(inside, refused_inside, own, graph_file):

@@ -27,7 +27,7 @@ def command(
     candidates: Annotated[
         int | None,
         typer.Option(
-            help="Rank against so many sampled entities a side [default: all; 500 of convkb, or of millions]."
+            help="Rank against so many sampled entities a side [default: all; 500 for convkb, or above 4 million]."
         ),
     ] = None,
     weights: Annotated[

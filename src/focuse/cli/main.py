@@ -122,9 +122,10 @@ def run() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":  # asked nothing: typer's message is the help itself
             print(error.format_message())
             sys.exit(2)
-        place = f"write it before the command: focuse --trust MODULE {_asked(error)}…"
-        misplaced = getattr(error, "option_name", "") == "--trust"
-        warn(f"{error.format_message()} ({place if misplaced else f'see focuse {_asked(error)}--help'})")
+        asked = _asked(error)
+        misplaced = asked and getattr(error, "option_name", "") == "--trust"
+        told = f"--trust stands before the command: focuse --trust MODULE {asked}…"
+        warn(told if misplaced else f"{error.format_message()} (see focuse {asked}--help)")
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
         warn("stopped")
