@@ -165,3 +165,9 @@ def test_the_graph_itself_is_not_written_over(rules_command, files):
     with pytest.raises(FocuseError, match="that is the graph itself"):
         rules_command("ground", graph, rules, "--out", graph)
     assert graph.read_bytes() == before
+
+
+def test_no_rules_are_told_with_what_to_do(rules_command, files):
+    assert rules_command("mine", files[0], "--support", "1000").out == (
+        "no rules hold so often; lower --support or --confidence\n"
+    )

@@ -150,6 +150,8 @@ def _proposal(one: mining.Proposal) -> dict[str, Any]:
 
 
 def _proposals(rows: list[dict[str, Any]], found: int, out: str | None) -> str:
+    if not found:
+        return "no rules hold so often; lower --support or --confidence"
     cells = [
         [
             row["rule"],

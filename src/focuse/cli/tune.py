@@ -38,7 +38,9 @@ def command(
         Path | None, typer.Option(help="Numbers of entities, for models that look at them, as for train.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Scoring function, as for train [default: complex].")] = None,
-    focus: Annotated[str | None, typer.Option(help="paper (FocusE) or off (a plain model) [default: paper].")] = None,
+    focus: Annotated[
+        str | None, typer.Option(help="paper (FocusE), label (soft labels) or off (a plain model) [default: paper].")
+    ] = None,
     search: Annotated[
         list[str] | None, typer.Option(help="Values to try for a setting, like lr=1e-4,1e-3. May be repeated.")
     ] = None,
