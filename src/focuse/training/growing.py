@@ -298,7 +298,7 @@ def _with_false(splits: Splits, contrary: Graph | None, note: Note) -> Splits:
     every = join(parts).merge_repeated("max")
     facts = among(every, np.unique(splits.train.select(among(splits.train, np.unique(every.keys))).keys))
     if facts.any():
-        note(f"{int(facts.sum()):,} false triples stand in train as facts; they are left out")
+        note(f"{counted(int(facts.sum()), 'false triples', 'stand')} in train as facts, left out")
     every = every.select(~facts)
     valid, test = (
         Aligned(part.graph.select(~among(part.graph, np.unique(every.keys))), part.unseen)

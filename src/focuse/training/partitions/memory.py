@@ -56,7 +56,7 @@ def choose_engine(settings: Settings, splits: Splits, reporter: Reporter, in_fol
     if settings.engine == "auto":
         if memory is None or settings.device != "cpu" or need.all <= 0.8 * memory:
             return settings
-        told = f"embeddings, optimiser state and edges take {_told(need.all)}, {_told(memory)} are free"
+        told = f"embeddings, optimiser state and edges take {told_size(need.all)}, {told_size(memory)} are free"
         if lacking:
             reporter.note(f"{told}, and they cannot be kept on disk: {lacking}")
             return settings
@@ -97,7 +97,7 @@ def partitions_for(rows: int, room: float) -> tuple[int, int]:
     partitions = max(USUAL, math.ceil(4 * rows / room)) if room > 0 else MOST + 1
     if partitions > MOST:
         raise FocuseError(
-            f"{_told(max(room, 0))} beside what Python and torch take are too little for {_told(rows)} of "
+            f"{told_size(max(room, 0))} beside what Python and torch take are too little for {told_size(rows)} of "
             "embeddings and state; give more (--memory), or lower --dim"
         )
     return partitions, max(2, min(partitions - 1, int(room * partitions / rows) - 1))
@@ -125,9 +125,10 @@ def lacks(settings: Settings, splits: Splits, in_folder: bool) -> str:
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
-def _told(size: float) -> str:
-    """
-    >>> _told(18.2e9), _told(3.6e6)
+def told_size(size: float) -> str:
+    """Bytes in words.
+
+    >>> told_size(18.2e9), told_size(3.6e6)
     ('18.2 GB', '3.6 MB')
     """
     return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"

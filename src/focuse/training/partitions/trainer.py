@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from focuse.engines import Batch, make_engine
+from focuse.errors import counted
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
 from focuse.training.checkpoints import Checkpoint, Progress, Store
@@ -30,6 +31,7 @@ from focuse.training.optimisers import make_optimiser
 from focuse.training.partitions.buffer import Buffer
 from focuse.training.partitions.edges import Dealt, EdgeFile, StageEdges, sort_edges
 from focuse.training.partitions.judging import SampleJudge, sample_judge
+from focuse.training.partitions.memory import told_size
 from focuse.training.partitions.negatives import ActiveSampler
 from focuse.training.partitions.plan import Stage, stages_of
 from focuse.training.partitions.starting import write_first
@@ -140,7 +142,7 @@ class PartitionedTrainer(Trainer):
             raise ValueError("a training by partitions needs a store")
         if self.judge is not None and len(self.judge.entities) < self.entities:
             self.reporter.note(f"validation ranks against {len(self.judge.entities):,} sampled entities, not all")
-        self.reporter.note(f"{self.partitions} partitions, {self.slots} of them in memory at a time")
+        self.reporter.note(f"{counted(self.partitions, 'partitions')}, {self.slots} of them in memory at a time")
         self.reporter.start(self.settings, self.progress.epoch)
         try:
             with interruptible(True) as interrupted:
@@ -153,8 +155,8 @@ class PartitionedTrainer(Trainer):
         self.store.finish(checkpoint)
         files = self.store.files
         self.reporter.note(
-            f"{files.loads:,} loads of partitions: {files.read_bytes / 1e9:.3g} GB read, "
-            f"{files.written_bytes / 1e9:.3g} GB written"
+            f"partitions were loaded {counted(files.loads, 'times')}: {told_size(files.read_bytes)} read, "
+            f"{told_size(files.written_bytes)} written"
         )
         final = self.store.tables()
         return replace(checkpoint, tables=final, best=final if self.store.files.best[0] else None)
