@@ -37,6 +37,10 @@ class Batch:
             return Batch(*take(columns, rows))
         return Batch(*(column.index_select(0, rows) for column in columns))
 
+    def weigh(self, weight: Tensor) -> None:
+        """Other weights [B], in place: what was captured once reads from there."""
+        self.weight.copy_(weight)
+
     def first(self, count: int) -> Batch:
         """The first rows of it."""
         return Batch(self.head[:count], self.relation[:count], self.tail[:count], self.weight[:count])

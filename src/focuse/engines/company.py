@@ -26,18 +26,23 @@ LOST = "another process of this training is gone; torchrun --max-restarts 3 star
 class Company:
     """All processes of a training: this one is number `rank` of `count`, and its tensors are on `device`.
 
-    `job` is a name that they keep when torchrun starts them again. Every method is for all of them: each process calls
-    it, in the same order.
+    On its machine it is number `local`, and ranks there follow each other. `job` is a name that all keep when torchrun
+    starts them again. Every method is for all of them: each process calls it, in the same order.
     """
 
-    def __init__(self, rank: int, count: int, device: torch.device, job: str = "") -> None:
-        self.rank, self.count, self.device, self.job = rank, count, device, job
+    def __init__(self, rank: int, count: int, device: torch.device, job: str = "", local: int = 0) -> None:
+        self.rank, self.count, self.device, self.job, self.local = rank, count, device, job, local
         self.alone = count == 1 and not (dist.is_available() and dist.is_initialized())
 
     @property
     def leads(self) -> bool:
         """Whether this one reports and writes."""
         return self.rank == 0
+
+    @property
+    def first_here(self) -> bool:
+        """Whether this one is the first on its machine."""
+        return self.local == 0
 
     def part(self, size: int) -> slice:
         """This process's share of `size` things; the first has one if anyone has.
@@ -68,6 +73,14 @@ class Company:
         said = [value]
         dist.broadcast_object_list(said, 0)
         return said[0]
+
+    def here(self, value: Any) -> Any:
+        """What the first process of this machine says."""
+        if self.alone:
+            return value
+        said = [None] * self.count
+        dist.all_gather_object(said, value)
+        return said[self.rank - self.local]
 
     def swap(self, values: Tensor, send: list[int], receive: list[int]) -> Tensor:
         """Rows to everyone and from everyone: [Σ send, ...] in the order of processes -> [Σ receive, ...]."""
@@ -129,7 +142,8 @@ def join(device: str) -> Company:
         job = _meet("cpu:gloo,cuda:nccl" if cuda else "gloo")
         atexit.register(leave)
         where = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
-        _joined.append(Company(dist.get_rank(), dist.get_world_size(), where, job))
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        _joined.append(Company(dist.get_rank(), dist.get_world_size(), where, job, local))
     return _joined[0]
 
 

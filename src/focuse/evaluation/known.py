@@ -36,8 +36,9 @@ class Known:
         keys = self.query(head, relation) * self.entities + tail
         if not len(facts):
             return torch.zeros_like(keys, dtype=torch.bool)
-        place = torch.searchsorted(facts, keys).clamp_(max=len(facts) - 1)
-        return torch.eq(facts[place], keys)
+        asked = keys.to(facts.device)  # facts in a file are asked from there
+        place = torch.searchsorted(facts, asked).clamp_(max=len(facts) - 1)
+        return torch.eq(facts[place], asked).to(keys.device)
 
     def answers(self, query: Tensor, side: Side) -> tuple[Tensor, Tensor]:
         """Where the known answers to queries stand in `by_side[side]`: [B] -> first [B], behind the last [B]."""

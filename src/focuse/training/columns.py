@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from focuse.evaluation.weighing import join
 from focuse.focus import Focus
+from focuse.graph.arrays import chunks
 from focuse.graph.columns import Mask, combine
 from focuse.graph.graph import Graph, Weights
 from focuse.graph.splits import Splits
@@ -26,6 +27,7 @@ from focuse.training.settings import Settings
 from focuse.training.specs import parse_named
 
 FALSE = -1.0  # the weight of a row known to be false; facts have one in [0, 1]
+CHUNK = 1 << 20  # edges weighed at a time
 DRAW = 0xFA15E  # place of the random stream that says which false rows take part in an epoch
 
 Floats = npt.NDArray[np.float32]
@@ -54,27 +56,54 @@ class ColumnDecays:
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """What a trainer trains on: train's edges, then the false triples; both in `graph`.
+    """What a trainer trains on: train's edges, then the false triples, whose weight is `mark`."""
 
-    `weight` float32 [n] are those of facts, in [0, 1], and FALSE for what is false (0 for a model of confidence).
-    """
-
-    graph: Graph
-    weight: Floats
-    evidence: Weights
+    facts: Graph
+    false: Graph | None
+    normaliser: Normaliser
+    mark: float
     seed: int
     decays: ColumnDecays | None = None
 
     @classmethod
     def of(cls, settings: Settings, splits: Splits, normaliser: Normaliser) -> TrainingRows:
         """The rows of a run's splits by its resolved settings."""
-        train, false = splits.train, splits.false
-        weight = normaliser.transform(train.weight, train.relation).astype(np.float32)
-        evidence = np.empty(0) if false is None else false.weight
         mark = 0.0 if kind_of(settings.model).confident else FALSE
-        weight = np.concatenate([weight, np.full(len(evidence), mark, np.float32)])
-        graph = train if false is None else join([train, false])
-        return cls(graph, weight, evidence, settings.seed, _decays(settings, splits))
+        return cls(splits.train, splits.false, normaliser, mark, settings.seed, _decays(settings, splits))
+
+    def __len__(self) -> int:
+        return len(self.facts) + len(self.evidence)
+
+    @property
+    def evidence(self) -> Weights:
+        """How strong the evidence against each false triple is, in (0, 1]."""
+        return np.empty(0) if self.false is None else self.false.weight
+
+    @property
+    def graph(self) -> Graph:
+        """All rows."""
+        return self.facts if self.false is None else join([self.facts, self.false])
+
+    @property
+    def weight(self) -> Floats:
+        """Those of facts, in [0, 1], and FALSE for what is false (0 for a model of confidence); float32 [n]."""
+        weight = np.full(len(self), self.mark, np.float32)
+        for piece in chunks(len(self.facts), CHUNK):
+            weight[piece] = self.normaliser.transform(self.facts.weight[piece], self.facts.relation[piece])
+        return weight
+
+    def pack(self, rows: npt.NDArray[np.int32]) -> None:
+        """Write all rows to int32 [n, 4]: head, relation, tail and the bits of the weight; a piece at a time."""
+        graphs = [(0, self.facts)] + ([] if self.false is None else [(len(self.facts), self.false)])
+        for first, graph in graphs:
+            for piece in chunks(len(graph), CHUNK):
+                some = rows[first + piece.start : first + piece.stop]
+                for place, column in enumerate((graph.head, graph.relation, graph.tail)):
+                    some[:, place] = column[piece]
+                weight = np.full(len(some), self.mark)
+                if graph is self.facts:
+                    weight = self.normaliser.transform(graph.weight[piece], graph.relation[piece])
+                some[:, 3] = weight.astype(np.float32).view(np.int32)
 
     @property
     def moving(self) -> bool:
@@ -86,7 +115,7 @@ class TrainingRows:
         if self.decays is None:
             return self.weight, None
         facts, beta = self.decays.at(epoch)
-        weight = self.weight.copy()
+        weight = np.full(len(self), self.mark, np.float32)
         weight[: len(facts)] = facts
         return weight, beta
 
@@ -97,7 +126,7 @@ class TrainingRows:
         """
         if (self.evidence >= 1).all():
             return None
-        facts = len(self.graph) - len(self.evidence)
+        facts = len(self.facts)
         chance = np.random.default_rng([self.seed, epoch, DRAW]).random(len(self.evidence))
         return np.concatenate([np.arange(facts), facts + np.flatnonzero(chance < self.evidence)])
 

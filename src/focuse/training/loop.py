@@ -11,24 +11,20 @@ import shlex
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from focuse.engines import Batch, Hints, ReferenceEngine, make_engine
 from focuse.errors import FocuseError, Stopped, counted
-from focuse.evaluation.evaluate import ids_of, known_facts
+from focuse.evaluation.asked import facts_about
 from focuse.evaluation.sampled import sample_size
 from focuse.focus import Focus, Label
-from focuse.graph.graph import Graph
 from focuse.graph.splits import Splits, hold
 from focuse.graph.weights import Normaliser
 from focuse.models import Model
 from focuse.models.registry import trusting
-from focuse.training.chances import make_chances
+from focuse.training.chances import COINS, CORRUPTS, make_chances
 from focuse.training.checkpoints import Checkpoint, Progress, Store
 from focuse.training.columns import TrainingRows
 from focuse.training.interrupts import interruptible
@@ -41,6 +37,8 @@ from focuse.training.regularisers import make_regulariser
 from focuse.training.semisupervised import Pool, make_schedule
 from focuse.training.settings import SQUARED_ERROR, Settings, checkpoint_interval
 from focuse.training.shards import alike, home_of, normal_rows, own_rows
+from focuse.training.sharing import as_batch, data_of, known_of
+from focuse.training.shuffling import Order, order_of
 from focuse.training.starting import started
 from focuse.training.stopping import Best, Judge, RankJudge, confidence_judge, make_judge
 
@@ -67,9 +65,10 @@ class Trainer:
         self.settings, self.reporter, self.store, self.deadline = settings, reporter, store, deadline
         train = splits.train
         self.rows = TrainingRows.of(settings, splits, normaliser)
-        self.data = _as_batch(self.rows.graph, self.rows.weight, settings.device)
+        label = label_of(settings, splits)
+        self.data = data_of(settings, self.rows, label)
         hints = splits.inferred
-        self.inferred = _as_batch(hints, hints.weight, settings.device) if hints is not None and len(hints) else None
+        self.inferred = as_batch(hints, hints.weight, settings.device) if hints is not None and len(hints) else None
         self.progress = checkpoint.progress if checkpoint else Progress()
         self.history: list[dict[str, Any]] = list(checkpoint.history) if checkpoint else []
         entities = len(train.entities)
@@ -81,13 +80,13 @@ class Trainer:
             moments = checkpoint.optimiser.items()
             optimiser.load({name: value.to(home_of(settings, name.partition(".")[0])) for name, value in moments})
         self.engine = make_engine(settings.engine, model, tables, optimiser, entities)
-        known = known_facts([train], settings.device) if settings.filter_negatives else None
-        facts = self.data.first(len(train))
+        known = known_of(settings, train) if settings.filter_negatives else None
+        # By chance alone nobody looks at facts, and those on disk need not come into memory.
+        uniform = (settings.corrupt, settings.coin) == (CORRUPTS[0], COINS[0])
+        facts = self.data.first(0 if uniform else len(train))
         chances = make_chances(settings.corrupt, settings.coin, facts, entities, len(train.relations))
         self.sampler = Sampler(settings.sampling, settings.negatives or 1, entities, known, chances)
-        self.focus, label = settings.make_focus(), label_of(settings, splits)
-        if label is not None:
-            self.data = replace(self.data, weight=label(self.data.weight))
+        self.focus = settings.make_focus()
         missing = None if label is None else missing_rivals(settings, label, self.sampler, facts)
         self.objective = make_objective(settings, self.focus, missing)
         self.penalty = make_regulariser(settings.regularizer, settings.regularize or "tables")
@@ -97,7 +96,7 @@ class Trainer:
         # What a pool holds changes from step to step, so no engine can record its steps.
         preparing = type(self.engine) if self.pool is None else ReferenceEngine
         self.compute = preparing.prepare(self.engine, self._compute)
-        self.shuffled: tuple[int, torch.Tensor] | None = None
+        self.shuffled: tuple[int, Order] | None = None
         self.loss: float | torch.Tensor = self.progress.loss
         self.judge = self._make_judge(splits, normaliser)
         self.best = Best(
@@ -122,10 +121,10 @@ class Trainer:
         valid = hold(splits.valid.graph, settings.stopping_share, settings.seed).stopping
         learnt = [splits.train, splits.valid.graph]
         if settings.judge == "mse":
-            facts = known_facts(learnt, settings.device)
+            facts = facts_about(learnt, valid, settings.device)
             return confidence_judge(valid, normaliser.transform(valid.weight, valid.relation), facts, settings.seed)
         # As in the paper, validation ranks leave out every known fact; of test only that, nothing is learnt from it.
-        facts = known_facts([*learnt, splits.test.graph], settings.device)
+        facts = facts_about([*learnt, splits.test.graph], valid, settings.device)
         return make_judge(valid, splits.train, facts, settings.threshold, settings.seed)
 
     def run(self) -> Checkpoint:
@@ -162,17 +161,15 @@ class Trainer:
     def _epoch(self, interrupted: threading.Event) -> None:
         """One epoch, or what is left of it, then a look at validation and the rules for stopping."""
         at, started = self.progress, time.perf_counter()
-        size = self.settings.batch_size or len(self.data)
         order = self._order(at.epoch)
-        parts = torch.split(order, size)
         beta = self.focus.beta(at.epoch) if self.focus else 1.0
         if self.rows.moving:
             weight, merged = self.rows.weights_at(at.epoch)
-            self.data.weight.copy_(torch.from_numpy(weight))  # in place: what was captured once reads from there
+            self.data.weigh(torch.from_numpy(weight))
             beta = beta if merged is None else merged
-        self._walk(parts, beta, interrupted, 0, len(parts))
+        self._walk(order.batches, beta, interrupted, 0, len(order.batches))
         self._order(at.epoch + 1)  # while a GPU still works on this one
-        self._end_epoch(beta, len(order), started)
+        self._end_epoch(beta, order.rows, started)
 
     def _walk(
         self, parts: Sequence[torch.Tensor], beta: float, interrupted: threading.Event, first: int, last: int
@@ -219,14 +216,13 @@ class Trainer:
         wished = self.engine.agreed(bool(wish))
         self.progress.finished = self.progress.finished or wish or ("stopped by another process" if wished else "")
 
-    def _order(self, epoch: int) -> torch.Tensor:
+    def _order(self, epoch: int) -> Order:
         """The epoch's rows, shuffled; the last answer is kept."""
         if self.shuffled is None or self.shuffled[0] != epoch:
-            rows = self.rows.rows_at(epoch)
-            size = len(self.data) if rows is None else len(rows)
-            order = torch.randperm(size, generator=generator(self.settings.seed, epoch, SHUFFLE))
-            order = order if rows is None else torch.from_numpy(rows)[order]
-            self.shuffled = epoch, order.to(self.engine.device)
+            rows, key = self.rows.rows_at(epoch), key_of(self.settings.seed, epoch, SHUFFLE)
+            count, size = len(self.data) if rows is None else len(rows), self.settings.batch_size or len(self.data)
+            device = self.engine.device if isinstance(self.data, Batch) else "cpu"
+            self.shuffled = epoch, order_of(count, size, key, device, rows)
         return self.shuffled[1]
 
     def _steps(self, rows: Sequence[torch.Tensor], beta: float) -> float | torch.Tensor:
@@ -310,12 +306,6 @@ class Trainer:
             f"stopped after {counted(at.epoch, 'epochs')} and {counted(at.batch, 'batches')}, saved; continue with: "
             f"{self.engine.command}{trusting(self.settings.model)} train --resume {shlex.quote(str(folder))}"
         )
-
-
-def _as_batch(graph: Graph, weight: npt.NDArray[Any], device: str) -> Batch:
-    """All edges as one big batch on the device, weights in [0, 1]."""
-    columns = (*ids_of(graph), torch.from_numpy(weight.astype(np.float32)))
-    return Batch(*(column.to(device) for column in columns))
 
 
 def label_of(settings: Settings, splits: Splits) -> Label | None:

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from focuse.errors import FocuseError
-from focuse.evaluation.evaluate import evaluate, known_facts
+from focuse.evaluation.asked import facts_about
+from focuse.evaluation.evaluate import evaluate
 from focuse.graph.graph import Aligned, Graph
 from focuse.graph.splits import Splits, hold
 from focuse.graph.weights import Normaliser
@@ -95,9 +96,9 @@ def _looks(
     settings: Settings, splits: Splits, normaliser: Normaliser, stopping: Graph, reporter: Reporter, deadline: float
 ) -> Iterator[Look]:
     """A look at each sharpness, the plain model first."""
-    known = known_facts([splits.train, splits.valid.graph, splits.test.graph], settings.device)
     some = np.random.default_rng(settings.seed).permutation(len(stopping))[:MOST]
     judged = Aligned(stopping.select(np.sort(some)))
+    known = facts_about([splits.train, splits.valid.graph, splits.test.graph], judged.graph, settings.device)
     unjudged = replace(splits, valid=Aligned(stopping.select(np.empty(0, np.int64))))
     epochs = min(settings.epochs, max(settings.epochs // SHORT, LEAST))
     for sharpness in (PLAIN, *LADDER):
