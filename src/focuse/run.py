@@ -16,7 +16,7 @@ from focuse.engines.company import leads
 from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation, evaluate, facts_for
 from focuse.exports.exporting import ExportMethods
-from focuse.graph import Graph, read
+from focuse.graph import Graph
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
 from focuse.inference.calibrate import Calibration, fingerprint
@@ -36,9 +36,17 @@ from focuse.training.numbers import check_numbers, with_numbers
 from focuse.training.partitions.memory import choose_engine
 from focuse.training.partitions.store import store_for
 from focuse.training.partitions.trainer import trainer_for
-from focuse.training.preparing import check_confidences, focus_or_off, held_out, make_splits, normaliser_of
+from focuse.training.preparing import (
+    check_confidences,
+    focus_or_off,
+    held_out,
+    make_splits,
+    normaliser_of,
+    read_whole,
+)
 from focuse.training.progress import Reporter, make_reporter
 from focuse.training.settings import Settings
+from focuse.training.sharing import Prepared, prepared_once
 from focuse.training.sharpness import Look, choose_sharpness, read_choice, write_choice
 from focuse.training.tables import check_tables
 from focuse.training.together import open_together, restarted, rows_of, scorer_of
@@ -195,15 +203,8 @@ def train(
     if kind is None:  # torchrun has started its workers again
         return resume(str(out), progress=progress, callbacks=following, deadline=deadline)
     reporter = make_reporter(progress if leads() else False)
-    whole = _read(graph, reporter)
-    splits = make_splits(whole, valid, test, valid_share, test_share, chosen, reporter, false)
-    splits = with_numbers(splits, numbers, reporter)
-    resolved = chosen.resolve(splits.train, choose_device(chosen.device))
-    normaliser = normaliser_of(resolved, splits)
-    if kind_of(resolved.model).confident:
-        check_confidences(splits, resolved, reporter)
-    splits = with_inferred(splits, soft_logic, rules, resolved, reporter)
-    resolved = focus_or_off(resolved, splits, normaliser, reporter)
+    given = graph, valid, test, valid_share, test_share, false, numbers, soft_logic, rules
+    resolved, splits, normaliser = prepared_once(chosen, partial(_prepare, chosen, reporter, *given))
     resolved = choose_engine(resolved, splits, reporter, out is not None)
     kind = store_for(resolved, out)
     with enough_memory():
@@ -217,21 +218,35 @@ def train(
             return finish(trainer, splits, normaliser, followers, choice)
 
 
+def _prepare(
+    chosen: Settings,
+    reporter: Reporter,
+    graph: Any,
+    valid: Any,
+    test: Any,
+    valid_share: float,
+    test_share: float,
+    false: Any,
+    numbers: Any,
+    soft_logic: Any,
+    rules: Any,
+) -> Prepared:
+    """Resolved settings, splits and normaliser of what the user gives."""
+    splits = make_splits(read_whole(graph, reporter), valid, test, valid_share, test_share, chosen, reporter, false)
+    splits = with_numbers(splits, numbers, reporter)
+    resolved = chosen.resolve(splits.train, choose_device(chosen.device))
+    normaliser = normaliser_of(resolved, splits)
+    if kind_of(resolved.model).confident:
+        check_confidences(splits, resolved, reporter)
+    splits = with_inferred(splits, soft_logic, rules, resolved, reporter)
+    return focus_or_off(resolved, splits, normaliser, reporter), splits, normaliser
+
+
 def _fill(trainer: Trainer, choice: list[Look], store: Store) -> None:
     """What a new folder holds besides its fixed part before it is to be seen."""
     if trainer.settings.start is not None:  # that run may be gone when this one is resumed
         store.save(trainer.checkpoint())
     write_choice(store.folder, choice if leads() else [])
-
-
-def _read(graph: Any, reporter: Reporter) -> Graph:
-    """A graph with edges; what of its source was left out is told."""
-    whole = read(graph)
-    for note in whole.notes:
-        reporter.note(note)
-    if not len(whole):
-        raise FocuseError(f"{whole.source}: no edges to train on")
-    return whole
 
 
 def _chosen(given: dict[str, Any], out: str | Path | None) -> tuple[Settings, type[Store] | None]:

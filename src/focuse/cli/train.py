@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -339,8 +340,11 @@ def _train(graph: str | None, out: Path | None, options: dict[str, Any], given: 
     check_numbers(Settings.of(**given), options["numbers"] is not None)  # before a long file is read
     layout = Layout(*(options[name] for name in ("columns", "delimiter", "header", "weight_columns", "query")))
     weights = options["relation_weights"]
-    valid, test = (None if options[name] is None else layout.read(options[name], weights) for name in ("valid", "test"))
-    whole = layout.read(graph, weights)
+    # Read when it is time: of several processes on a machine the first does it.
+    whole, valid, test = (
+        None if source is None else partial(layout.read, source, weights)
+        for source in (graph, options["valid"], options["test"])
+    )
     more = {name: options[name] for name in ("valid_share", "test_share", "soft_logic", "rules", "false", "numbers")}
     more |= {"callbacks": options["callback"] or (), "track": options["track"] or ()}
     return train(whole, valid=valid, test=test, **more, out=out, progress=not quiet, **given), out

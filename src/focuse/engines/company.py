@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import socket
 import time
@@ -20,6 +21,7 @@ from focuse.errors import FocuseError
 START = "torchrun --nproc-per-node 2 -m focuse train GRAPH --out RUN --engine sharded"
 
 MEETING, ANSWER = timedelta(minutes=5), timedelta(seconds=3)  # to come together, and for an address to answer
+ASK_AGAIN = 0.05  # seconds
 LOST = "another process of this training is gone; torchrun --max-restarts 3 starts all again, from the last checkpoint"
 
 
@@ -30,8 +32,11 @@ class Company:
     starts them again. Every method is for all of them: each process calls it, in the same order.
     """
 
-    def __init__(self, rank: int, count: int, device: torch.device, job: str = "", local: int = 0) -> None:
-        self.rank, self.count, self.device, self.job, self.local = rank, count, device, job, local
+    def __init__(
+        self, rank: int, count: int, device: torch.device, job: str = "", local: int = 0, store: Any = None
+    ) -> None:
+        self.rank, self.count, self.device, self.job = rank, count, device, job
+        self.local, self.store, self.said = local, store, 0
         self.alone = count == 1 and not (dist.is_available() and dist.is_initialized())
 
     @property
@@ -75,12 +80,16 @@ class Company:
         return said[0]
 
     def here(self, value: Any) -> Any:
-        """What the first process of this machine says."""
+        """What the first process of this machine says, of what JSON knows; it may take its time."""
         if self.alone:
             return value
-        said = [None] * self.count
-        dist.all_gather_object(said, value)
-        return said[self.rank - self.local]
+        self.said += 1
+        name = f"focuse here {self.rank - self.local} {self.said}"
+        if self.first_here:
+            self.store.set(name, json.dumps(value))
+        while not self.store.check([name]):  # not all at once, as the others do: that is given up after half an hour
+            time.sleep(ASK_AGAIN)
+        return json.loads(self.store.get(name))
 
     def swap(self, values: Tensor, send: list[int], receive: list[int]) -> Tensor:
         """Rows to everyone and from everyone: [Σ send, ...] in the order of processes -> [Σ receive, ...]."""
@@ -139,16 +148,16 @@ def join(device: str) -> Company:
         cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
         if cuda:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        job = _meet("cpu:gloo,cuda:nccl" if cuda else "gloo")
+        job, store = _meet("cpu:gloo,cuda:nccl" if cuda else "gloo")
         atexit.register(leave)
         where = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
         local = int(os.environ.get("LOCAL_RANK", "0"))
-        _joined.append(Company(dist.get_rank(), dist.get_world_size(), where, job, local))
+        _joined.append(Company(dist.get_rank(), dist.get_world_size(), where, job, local, store))
     return _joined[0]
 
 
-def _meet(backend: str) -> str:
-    """All come together; the name of their job, which the first who comes makes up.
+def _meet(backend: str) -> tuple[str, Any]:
+    """All come together; the name of their job, which the first who comes makes up, and the store they met at.
 
     torchrun's store outlives workers that it starts again. So the job's name is found there again, and so would be
     addresses of processes that are gone: the first process opens a store for this start, and says where it is.
@@ -160,7 +169,7 @@ def _meet(backend: str) -> str:
     kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = (_open(told) if rank == 0 else _find(told)) if kept else told
     dist.init_process_group(backend, store=store, rank=rank, world_size=count)
-    return job.decode()
+    return job.decode(), store
 
 
 def _open(told: Any) -> Any:

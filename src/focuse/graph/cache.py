@@ -326,8 +326,8 @@ def make_room(folder: Path, room: int) -> bool:
             found = path.stat()
             if path.suffix == ".graph":
                 graphs.append((found.st_atime_ns, found.st_size, path))
-            elif now - found.st_mtime > patience.get(path.suffix, math.inf):
-                path.unlink()
+            elif now - _touched(path) > patience.get(path.suffix, math.inf):
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
     taken = sum(size for _, size, _ in graphs)
     for _, size, path in sorted(graphs):
         if taken <= room:
@@ -336,6 +336,11 @@ def make_room(folder: Path, room: int) -> bool:
             path.unlink()
             taken -= size
     return taken <= room
+
+
+def _touched(path: Path) -> float:
+    """When a file was last written to, or a folder or one in it."""
+    return max(float(each.stat().st_mtime) for each in (path, *(path.iterdir() if path.is_dir() else ())))
 
 
 @contextmanager

@@ -57,7 +57,8 @@ def read(
     """Read a weighted graph: head, relation, tail and (optionally) weight.
 
     `source` is a file (TSV, CSV, plain or gzip or zstd; Parquet; RDF; GraphML), a data base (sqlite:///…, duckdb:///…,
-    postgresql://…, with a `query`), a pandas or polars frame, an Arrow table, a NetworkX graph, or rows of tuples.
+    postgresql://…, with a `query`), a pandas or polars frame, an Arrow table, a NetworkX graph, rows of tuples, or a
+    function that gives one of these.
     Delimiter, header and compression are found by looking. `columns` names the three or four columns to use, by heading
     or counted from 1. Without a weight column every weight is 1. `weights` names several weight columns (or `columns`
     has more than four entries): then a number may be missing. `relation_weights` gives one weight a relation instead: a
@@ -71,6 +72,7 @@ def read(
     >>> read([("MLEngineer", "requiresSkill", "Python", 0.98), ("MLEngineer", "requiresSkill", "Perl", 0.13)])
     Graph(rows: 2 edges, 3 entities, 1 relations)
     """
+    source = source() if callable(source) else source
     if isinstance(source, Graph):
         graph = source
     elif is_sql(source):

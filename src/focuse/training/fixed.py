@@ -16,7 +16,7 @@ from safetensors.numpy import save_file as save_arrays
 
 from focuse import __version__
 from focuse.errors import FocuseError
-from focuse.graph.arrays import map_arrays, write_arrays
+from focuse.graph.arrays import chunks, map_arrays, write_arrays
 from focuse.graph.checksums import ALTERED, check_text, file_checksum, seal_text
 from focuse.graph.columns import Columns
 from focuse.graph.graph import Aligned, Graph, Unseen
@@ -32,6 +32,7 @@ from focuse.training.settings import Settings
 from focuse.training.toml import to_toml
 
 FORMAT = 2
+CHUNK = 1 << 20  # edges looked at together
 MAPPED = 1 << 26  # bytes of edges from which on they are mapped, not read
 PARTS = ("train", "valid", "test")
 COLUMNS = ("head", "relation", "tail", "weight")
@@ -40,6 +41,15 @@ BACKUP = "put a copy of it back, or train again"
 
 def read_fixed(folder: Path, model: object = None) -> tuple[Settings, Splits, Normaliser]:
     """Settings, splits and normaliser as they were when the run began; `model` is a class to take for its own."""
+    return _read_parts(folder, with_model(_read_config(folder), model, folder))
+
+
+def read_own(folder: Path) -> tuple[Settings, Splits, Normaliser]:
+    """As `read_fixed`, of a folder that this very command has written: whatever its model is, it is trusted."""
+    return _read_parts(folder, _read_config(folder))
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
     with reading(folder / "run.toml", BACKUP) as path:
         text = path.read_bytes().decode()
         config = tomllib.loads(text)
@@ -49,8 +59,11 @@ def read_fixed(folder: Path, model: object = None) -> tuple[Settings, Splits, No
         advice = "update focuse" if newer else f"train it again: focuse train GRAPH --config {path} --out NEW"
         raise FocuseError(f"{path}: run format {version}, this focuse {__version__} reads {FORMAT}; {advice}")
     _check_text(path, text, config)
-    config = with_model(config, model, folder)
-    with reading(path):
+    return config
+
+
+def _read_parts(folder: Path, config: dict[str, Any]) -> tuple[Settings, Splits, Normaliser]:
+    with reading(folder / "run.toml"):
         # Runs from before validation had parts were stopped by all of it.
         settings = Settings.of(**{"stopping_share": 1.0, **config["settings"]})
         splits = _read_splits(folder, config)
@@ -190,7 +203,7 @@ def _check_columns(columns: dict[str, Any], entities: int, relations: int) -> No
             raise ValueError(f"{key} is of another length than {part}/head")
         if values.dtype.kind != ("f" if column == "weight" else "i"):
             raise ValueError(f"{key} holds other kinds of numbers")
-        if column == "weight" and not np.isfinite(values).all():
+        if column == "weight" and not all(np.isfinite(values[piece]).all() for piece in chunks(len(values), CHUNK)):
             raise ValueError(f"{key} holds what is no number")
         if column in sizes and len(values) and not 0 <= values.min() <= values.max() < sizes[column]:
             raise ValueError(f"{key} names what is not in the vocabulary")

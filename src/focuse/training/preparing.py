@@ -23,6 +23,16 @@ from focuse.training.settings import SQUARED_ERROR, Settings, takes_weights
 from focuse.training.specs import parse_named, parse_names
 
 
+def read_whole(graph: Any, reporter: Reporter) -> Graph:
+    """A graph with edges; what of its source was left out is told."""
+    whole = read(graph)
+    for note in whole.notes:
+        reporter.note(note)
+    if not len(whole):
+        raise FocuseError(f"{whole.source}: no edges to train on")
+    return whole
+
+
 def make_splits(
     whole: Graph,
     valid: Any,

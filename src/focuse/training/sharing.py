@@ -1,4 +1,4 @@
-"""A training's edges, in memory or in what the processes of one machine share.
+"""A training's graph and edges, in memory or in what the processes of one machine share.
 
 They share a file that has no name any more, mapped by all of them. Its pages are the system's, one copy a machine, and
 make room for others where memory is short. The first process of the machine fills it, in the folder of kept graphs or
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,12 +32,49 @@ from focuse.focus import Label
 from focuse.graph.arrays import chunks
 from focuse.graph.cache import scratch_folder
 from focuse.graph.graph import Graph
+from focuse.graph.splits import Splits
+from focuse.graph.weights import Normaliser
 from focuse.training.columns import TrainingRows
+from focuse.training.fixed import read_own, write_fixed
 from focuse.training.partitions.edges import COLUMNS, StageEdges
 from focuse.training.settings import Settings
 
+Prepared = tuple[Settings, Splits, Normaliser]
 CHUNK = 1 << 20  # edges written at a time
 Array = npt.NDArray[Any]
+
+
+def prepared_once(settings: Settings, prepare: Callable[[], Prepared]) -> Prepared:
+    """What `prepare` makes. Of the sharded processes of a machine only the first does it; all map what it has written.
+
+    So a graph is read, split and named once a machine, and each process holds of it what it looks at.
+    """
+    if settings.engine not in SHARDED:
+        return prepare()
+    company, folder, told = joined(), "", ""
+    try:
+        if company.first_here:
+            try:
+                folder = tempfile.mkdtemp(suffix=".part", prefix=".", dir=scratch_folder())
+                write_fixed(Path(folder), *prepare())
+            except FocuseError as error:
+                told = str(error)
+            except OSError as error:
+                told = _no_room(error)
+        made, said = company.here((folder, told))
+        if company.agreed(bool(said)):
+            raise FocuseError(said or "the training cannot be prepared on another machine; it says why")
+        found = read_own(Path(made))
+        company.wait()
+    finally:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def _no_room(error: OSError) -> str:
+    where = scratch_folder() or tempfile.gettempdir()
+    return f"{where}: no room for the training's edges: {error.strerror or error}; name a folder with FOCUSE_CACHE"
 
 
 def data_of(settings: Settings, rows: TrainingRows, label: Label | None) -> Batch | SharedEdges:
@@ -65,12 +103,10 @@ def shared_array(kind: Any, shape: tuple[int, ...], fill: Callable[[Array], None
         try:
             path = _filled(np.dtype(kind), shape, fill)
         except OSError as error:
-            told = f"{scratch_folder() or tempfile.gettempdir()}: {error.strerror or error}"
+            told = _no_room(error)
     path, told = company.here((path, told))
     if company.agreed(bool(told)):
-        raise FocuseError(
-            f"no room for the training's edges: {told or 'another machine says why'}; name a folder with FOCUSE_CACHE"
-        )
+        raise FocuseError(told or "no room for the training's edges on another machine; it says where")
     found: Array = np.asarray(np.memmap(path, kind, "r+", shape=shape)) if math.prod(shape) else np.empty(shape, kind)
     company.wait()  # all have it open: nobody needs its name
     if company.first_here:
