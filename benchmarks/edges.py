@@ -5,8 +5,9 @@
 
 Graphs of two sizes with the same entities are generated and trained by torchrun. RssAnon and RssFile of every process
 are looked at several times a second from outside; what differs between the sizes, divided by the edges that differ, is
-an edge's share, and what Python, torch and tables take falls out. "training" is what a process holds once the run's
-folder is there, "most" the most at any time, reading and splitting included. `--source` measures another checkout.
+an edge's share, and what Python, torch and tables take falls out. "training" is what a process mostly holds once the
+run's folder is there and "highest" the most from then on; "most" is that of any time, reading and splitting included;
+"mapped" are pages of files, which processes share. `--source` measures another checkout.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 RELATIONS = 20
-KEYS = ("training", "most", "mapped")
+KEYS = ("training", "highest", "most", "mapped")
 EVERY = 0.1  # seconds between looks
 NAME = "an-entity-with-a-long-name-{}"  # text of more than 256 MB is encoded on disk, as that of large graphs is
 Samples = dict[int, list[tuple[bool, float, float]]]
@@ -55,13 +56,13 @@ def generate(path: Path, edges: int, entities: int) -> None:
 
 def _ids(random: np.random.Generator, start: int, size: int, entities: int) -> npt.NDArray[np.int64]:
     ids = random.integers(0, entities, size)
-    every = np.arange(max(0, min(size, entities - start))) if not start else ids[:0]
-    ids[: len(every)] = every
+    if not start:
+        ids[:entities] = np.arange(min(size, entities))
     return ids
 
 
 def measure(graph: Path, folder: Path, processes: int, options: list[str], source: Path) -> dict[str, float]:
-    """Bytes of the process that holds most: while it trains, and at its most; and seconds."""
+    """Bytes of the process that holds most, by KEYS; and seconds."""
     out = folder / f"run-{graph.stem}"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command += ["-m", "focuse", "train", str(graph), "--out", str(out), "--engine", "sharded:plain", *options]
@@ -82,6 +83,7 @@ def measure(graph: Path, folder: Path, processes: int, options: list[str], sourc
     training = {child: [row[1:] for row in rows if row[0]] for child, rows in found.items()}
     return {
         "training": max(statistics.median(row[0] for row in rows) for rows in training.values() if rows),
+        "highest": max(row[0] for rows in training.values() for row in rows),
         "most": max(row[1] for rows in found.values() for row in rows),
         "mapped": max(statistics.median(row[1] for row in rows) for rows in training.values() if rows),
         "seconds": time.monotonic() - started,
@@ -118,7 +120,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where graphs and runs are put [default: a temporary one]")
     given = parser.parse_args()
     few, many = (int(float(word)) for word in given.edges.split(","))
-    options = "--dim 4 --epochs 2 --check-every 1 --sharpness 1 --batch-size 65536 --device cpu --quiet"
+    options = "--dim 4 --epochs 1 --check-every 1 --sharpness 1 --batch-size 65536 --device cpu --quiet"
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         folder, figures = Path(name), {}
         for edges in (few, many):

@@ -34,7 +34,7 @@ from focuse.cli import (
     tune,
     weigh,
 )
-from focuse.cli.output import any_letter, speaks, warn
+from focuse.cli.output import alone_to_say, any_letter, speaks, warn
 from focuse.errors import FocuseError, Stopped
 from focuse.training.interrupts import tidily
 
@@ -115,7 +115,7 @@ def run() -> None:
         if code == 130:  # typer has swallowed a Ctrl-C
             raise KeyboardInterrupt
     except FocuseError as error:
-        if speaks() or not isinstance(error, Stopped):
+        if speaks() if isinstance(error, Stopped) else alone_to_say(str(error)):
             warn(str(error))
         sys.exit(130 if isinstance(error, Stopped) else 2)
     except USAGE_ERROR as error:

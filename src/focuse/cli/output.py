@@ -49,6 +49,15 @@ def speaks() -> bool:
     return os.environ.get("RANK", "0") == "0" or "WORLD_SIZE" not in os.environ
 
 
+def alone_to_say(text: str) -> bool:
+    """Whether this process is to say what several that torchrun has started may all come to."""
+    if "WORLD_SIZE" not in os.environ:
+        return True
+    from focuse.engines.company import first_to_say
+
+    return first_to_say(text)
+
+
 def warn(text: str) -> None:
     """One line on stderr; on a terminal its beginning is red."""
     name = "\x1b[1;31mfocuse:\x1b[0m" if in_colour(sys.stderr) else "focuse:"

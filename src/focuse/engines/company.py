@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
 import json
 import os
 import socket
@@ -217,6 +218,23 @@ def lost(error: BaseException) -> bool:
     """
     said = isinstance(error, RuntimeError) and any(words in str(error) for words in ("closed by peer", "reset by peer"))
     return said or type(error).__name__ in ("DistBackendError", "DistNetworkError")
+
+
+def first_to_say(text: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether no other process of this start has said the same: a refusal that all come to is told once.
+
+    They ask torchrun's store, which is there before they meet; where there is none, everyone speaks.
+    """
+    if not several(environment) or environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return True
+    said = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    key = f"focuse said {environment.get('TORCHELASTIC_RESTART_COUNT', '0')} {said}"
+    try:
+        place = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
+        store = dist.TCPStore(*place, is_master=False, timeout=ANSWER, wait_for_workers=False)  # type: ignore[attr-defined]
+        return int(store.add(key, 1)) == 1
+    except (RuntimeError, ValueError, KeyError):
+        return True
 
 
 def leave() -> None:

@@ -91,19 +91,26 @@ class ShardedEngine(ReferenceEngine):
     ) -> None:
         super().__init__(model, entity, relation, optimiser, dense)
         self.company, self.count = company, entities
-        lacking = torchrec_lacks(optimiser)
-        if part(entities, company.count - 1, company.count) == slice(entities, entities):
-            lacking = lacking or f"TorchRec needs a row for each of the {company.count} processes"
+        asked = optimiser is not None and by in ("sharded", "sharded:torchrec")
+        lacking = self._lacking(optimiser) if asked else ""
         if by == "sharded:torchrec" and lacking:
             raise FocuseError(f"engine {by!r}: {lacking}; use the engine 'sharded:plain'")
-        if optimiser is None or lacking or by in ("sharded:plain", "sharded:host"):
+        if lacking or not asked:
             self.exchange = Exchange(entity, entities, company)
-            self.instead = lacking if by == "sharded" and optimiser is not None else ""
+            self.instead = lacking
         else:
             self.exchange = TorchRecExchange(entity, entities, company, optimiser)
             self.tables["entity"] = self.exchange.rows
         self._touched = relation.new_empty(0, dtype=torch.int64)
         self._once = False
+
+    def _lacking(self, optimiser: TableOptimiser | None) -> str:
+        """Why TorchRec cannot serve, '' if it can; where one process says so, all do without."""
+        lacking = torchrec_lacks(optimiser)
+        if part(self.count, self.company.count - 1, self.company.count) == slice(self.count, self.count):
+            lacking = lacking or f"TorchRec needs a row for each of the {self.company.count} processes"
+        elsewhere = self.company.agreed(bool(lacking))
+        return lacking or ("TorchRec cannot serve in another process" if elsewhere else "")
 
     @staticmethod
     def lacks(model: Model) -> str:

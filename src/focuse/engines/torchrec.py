@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,6 +15,7 @@ from focuse.engines.base import Gradients, OpenOptimiser, TableOptimiser
 from focuse.engines.company import Company
 from focuse.engines.exchange import Exchange
 
+USED = ("fbgemm_gpu.split_embedding_configs", "torchrec.distributed.embedding", "torchrec.sparse.jagged_tensor")
 INSTALL = "pip install 'focuse[distributed]' && pip install --no-deps torchrec==1.9.2"
 
 
@@ -22,6 +25,18 @@ def lacks(optimiser: TableOptimiser | None) -> str:
         return f"TorchRec is not installed ({INSTALL})"
     if optimiser is not None and not (isinstance(optimiser, OpenOptimiser) and optimiser.rule.method == "adagrad"):
         return "its fused optimisers for CPUs hold none like ours but row-adagrad"
+    return "" if optimiser is None else _broken()
+
+
+@cache
+def _broken() -> str:
+    """Why TorchRec cannot be imported, '' if it can; of another version, or without its GPU, it may raise anything."""
+    try:
+        for name in USED:
+            import_module(name)
+    except Exception as error:
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return f"TorchRec cannot be imported: {said} ({INSTALL})"
     return ""
 
 
