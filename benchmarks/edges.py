@@ -2,18 +2,20 @@
 
     python benchmarks/edges.py                                  # two processes, 5 and 10 million edges
     python benchmarks/edges.py --options "--filter-negatives"
+    python benchmarks/edges.py --prepare 20e6,40e6,80e6         # what the first process of a machine does before
 
 Graphs of two sizes with the same entities are generated and trained by torchrun. RssAnon and RssFile of every process
 are looked at several times a second from outside; what differs between the sizes, divided by the edges that differ, is
 an edge's share, and what Python, torch and tables take falls out. "training" is what a process mostly holds once the
 run's folder is there and "highest" the most from then on; "most" is that of any time, reading and splitting included;
-"mapped" are pages of files, which processes share. `--source` measures another checkout.
+"mapped" are pages of files, which processes share. The first process prepares the graph for the others, so it is told
+apart from them; `--prepare` measures that by itself, in this process, on edges that come in blocks. `--source` measures
+another checkout.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shlex
@@ -21,7 +23,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +36,13 @@ import pyarrow.csv as arrow_csv
 
 RELATIONS = 20
 KEYS = ("training", "highest", "most", "mapped")
+Figures = dict[str, dict[str, float]]
+# What is freed goes back to the system at once, or what reading took would still be counted while a process trains.
+GIVEN_BACK = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+}
 EVERY = 0.1  # seconds between looks
 NAME = "an-entity-with-a-long-name-{}"  # text of more than 256 MB is encoded on disk, as that of large graphs is
 Samples = dict[int, list[tuple[bool, float, float]]]
@@ -61,15 +73,15 @@ def _ids(random: np.random.Generator, start: int, size: int, entities: int) -> n
     return ids
 
 
-def measure(graph: Path, folder: Path, processes: int, options: list[str], source: Path) -> dict[str, float]:
-    """Bytes of the process that holds most, by KEYS; and seconds."""
+def measure(graph: Path, folder: Path, processes: int, options: list[str], source: Path) -> Figures:
+    """Bytes of the first process and of the one of the others that holds most, by KEYS."""
     out = folder / f"run-{graph.stem}"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command += ["-m", "focuse", "train", str(graph), "--out", str(out), "--engine", "sharded:plain", *options]
     environment = {**os.environ, "FOCUSE_CACHE": str(folder), "FOCUSE_GRAPH_CACHE": "off", "PYTHONPATH": str(source)}
+    environment |= GIVEN_BACK
     environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
     found: Samples = {}
-    started = time.monotonic()
     with (folder / "said.txt").open("w", encoding="utf-8") as said:
         process = subprocess.Popen(command, env=environment, stdout=said, stderr=said)
         while process.poll() is None:
@@ -80,14 +92,71 @@ def measure(graph: Path, folder: Path, processes: int, options: list[str], sourc
             time.sleep(EVERY)
     if process.returncode:
         raise SystemExit((folder / "said.txt").read_text(encoding="utf-8"))
-    training = {child: [row[1:] for row in rows if row[0]] for child, rows in found.items()}
+    first, *others = (_figures(found[child]) for child in sorted(found))
+    return {"first": first, "others": {key: max(each[key] for each in others or [first]) for key in KEYS}}
+
+
+def _figures(rows: list[tuple[bool, float, float]]) -> dict[str, float]:
+    training = [row for row in rows if row[0]]
     return {
-        "training": max(statistics.median(row[0] for row in rows) for rows in training.values() if rows),
-        "highest": max(row[0] for rows in training.values() for row in rows),
-        "most": max(row[1] for rows in found.values() for row in rows),
-        "mapped": max(statistics.median(row[1] for row in rows) for rows in training.values() if rows),
-        "seconds": time.monotonic() - started,
+        "training": statistics.median(row[1] for row in training),
+        "highest": max(row[1] for row in training),
+        "most": max(row[1] for row in rows),
+        "mapped": statistics.median(row[2] for row in training),
     }
+
+
+def prepare(edges: int, entities: int) -> None:
+    """Encode, split and weigh so many edges, and print the most that each took."""
+    from focuse.graph.cache import scratch_folder
+    from focuse.graph.streaming import stream
+    from focuse.training.preparing import focus_or_off, make_splits, normaliser_of
+    from focuse.training.progress import Silent
+    from focuse.training.settings import Settings
+
+    random = np.random.default_rng(0)
+    names, kinds = (pa.array(list(map(str, range(count)))) for count in (entities, RELATIONS))
+
+    def blocks() -> Iterator[list[pa.Array]]:
+        for start in range(0, edges, 1 << 18):
+            size = min(1 << 18, edges - start)
+            ids = [random.integers(0, len(words), size, np.int32) for words in (names, kinds, names)]
+            named = zip(ids, (names, kinds, names), strict=True)
+            columns = [pa.DictionaryArray.from_arrays(pa.array(part), words) for part, words in named]
+            yield [*columns, pa.array(random.random(size))]
+
+    with highest() as encoded:
+        graph = stream(blocks(), "edges", True, scratch_folder())
+    with highest() as prepared:
+        settings = Settings.of(engine="sharded:plain", sharpness=1.0, device="cpu")
+        splits = make_splits(graph, None, None, 0.1, 0.1, settings, Silent())
+        resolved = settings.resolve(splits.train, "cpu")
+        focus_or_off(resolved, splits, normaliser_of(resolved, splits), Silent())
+    print(
+        f"{edges:,} edges: {encoded[-1] / 1e6:,.0f} MB to encode, {prepared[-1] / 1e6:,.0f} MB to split and weigh",
+        flush=True,
+    )
+
+
+@contextmanager
+def highest() -> Iterator[list[float]]:
+    """The most bytes that this process takes for itself within, beyond what it had."""
+    looked = look(os.getpid())
+    found, over = [0.0], threading.Event()
+    before = looked[0] if looked else 0.0
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            now = look(os.getpid())
+            found[-1] = max(found[-1], now[0] - before if now else 0.0)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
 
 
 def children_of(parent: int) -> list[int]:
@@ -118,7 +187,14 @@ def main() -> None:
     parser.add_argument("--options", default="", help="further options of focuse train")
     parser.add_argument("--source", type=Path, default=Path(__file__).resolve().parents[1] / "src")
     parser.add_argument("--folder", type=Path, help="where graphs and runs are put [default: a temporary one]")
+    parser.add_argument("--prepare", metavar="EDGES,…", help="only what comes before a training, by itself")
     given = parser.parse_args()
+    if given.prepare:
+        if GIVEN_BACK.items() - os.environ.items():  # the system's library looks at it when a program starts
+            os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **GIVEN_BACK})
+        for count in given.prepare.split(","):
+            prepare(int(float(count)), given.entities)
+        return
     few, many = (int(float(word)) for word in given.edges.split(","))
     options = "--dim 4 --epochs 1 --check-every 1 --sharpness 1 --batch-size 65536 --device cpu --quiet"
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
@@ -129,11 +205,13 @@ def main() -> None:
             asked = [*shlex.split(options), *shlex.split(given.options)]
             figures[edges] = measure(path, folder, given.processes, asked, given.source)
             path.unlink()
-            shown = ", ".join(f"{key} {figures[edges][key] / 1e6:,.0f} MB" for key in KEYS)
-            print(f"{edges:,} edges: {shown}, {figures[edges]['seconds']:.0f} s", flush=True)
-    slope = {key: (figures[many][key] - figures[few][key]) / (many - few) for key in KEYS}
-    print(", ".join(f"{key} {value:.1f}" for key, value in slope.items()), "bytes an edge a process")
-    print(json.dumps({"figures": figures, "bytes_an_edge": slope}))
+            print(f"{edges:,} edges", file=sys.stderr, flush=True)
+    print(f"{'':22}" + "".join(f"{key:>10}" for key in KEYS))
+    for who in ("first", "others"):
+        for edges, found in figures.items():
+            print(f"{who:7} MB, {edges:10,}" + "".join(f"{found[who][key] / 1e6:10,.0f}" for key in KEYS))
+        slope = {key: (figures[many][who][key] - figures[few][who][key]) / (many - few) for key in KEYS}
+        print(f"{who:7} bytes an edge  " + "".join(f"{slope[key]:10.1f}" for key in KEYS))
 
 
 if __name__ == "__main__":

@@ -390,6 +390,18 @@ def test_what_was_not_used_for_longest_makes_room(shelf: Shelf) -> None:
     assert len(shelf.names(".graph")) == 2  # too large itself: nothing makes room for it
 
 
+def test_folders_that_others_left_are_swept_unless_one_writes_in_them(shelf: Shelf) -> None:
+    read(shelf.put())
+    long_ago = time.time() - 700
+    for name in ("left.part", "written.part"):
+        (shelf.folder / name).mkdir()
+        (shelf.folder / name / "columns").touch()
+        os.utime(shelf.folder / name, (long_ago, long_ago))
+    os.utime(shelf.folder / "left.part" / "columns", (long_ago, long_ago))
+    read(shelf.put(TEXT * 2, "other.tsv"))
+    assert [path.name for path in shelf.folder.iterdir() if path.suffix == ".part"] == ["written.part"]
+
+
 def test_what_others_left_is_swept(shelf: Shelf) -> None:
     read(shelf.put())
     now = time.time()

@@ -201,6 +201,7 @@ def test_a_path_may_be_text_or_path_and_a_graph_is_itself(tmp_path: Path) -> Non
     graph = read(str(path))
     assert rows(graph) == rows(read(path)) == SMALL
     assert read(graph) is graph
+    assert rows(read(lambda: path)) == SMALL
 
 
 # ---- weights of relations -------------------------------------------------------------------------------------------

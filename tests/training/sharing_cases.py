@@ -22,7 +22,7 @@ from focuse.training.loop import Trainer, label_of
 from focuse.training.preparing import make_splits, normaliser_of
 from focuse.training.progress import Silent
 from focuse.training.settings import Settings
-from focuse.training.sharing import SharedEdges, SharedFacts, data_of, shared_array
+from focuse.training.sharing import SharedEdges, SharedFacts, data_of, prepared_once, shared_array
 
 FOLDER = Path(os.environ["FOCUSE_CACHE"]) / "graphs"
 
@@ -87,6 +87,39 @@ def same_training(company: Company) -> None:
         np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4, err_msg=str(given))
 
 
+def prepared_by_one(company: Company) -> None:
+    """Only the first process of a machine prepares; all have what it made, and its error if it fails."""
+    settings, splits, _ = prepared(edges(), [("e1", "r0", "e1", 1.0)], focus="off", lower_is_better=True)
+    made = settings, splits, normaliser_of(settings, splits)
+    times: list[int] = []
+
+    def prepare() -> Any:
+        times.append(1)
+        return made
+
+    found, parts, normaliser = prepared_once(settings, prepare)
+    assert len(times) == company.first_here
+    assert found == settings
+    pairs = (parts.train, splits.train), (parts.valid.graph, splits.valid.graph), (parts.false, splits.false)
+    for one, other in pairs:
+        assert one is not None
+        assert other is not None
+        for name in ("head", "relation", "tail", "weight"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        assert one.lower_is_better == other.lower_is_better
+        assert one.entities.column.equals(splits.train.entities.column)
+    share = normaliser.transform(parts.train.weight, parts.train.relation)
+    np.testing.assert_array_equal(share, made[2].transform(splits.train.weight, splits.train.relation))
+
+    def refuse() -> Any:
+        raise FocuseError("line 3: not a number")
+
+    with pytest.raises(FocuseError, match="line 3: not a number"):
+        prepared_once(settings, refuse)
+    prepared_once(replace(settings, engine="reference"), prepare)  # by itself, everyone does
+    assert len(times) == company.first_here + 1
+
+
 def no_room(company: Company) -> None:
     """Where the first process cannot write, all say so."""
 
@@ -103,6 +136,7 @@ def work(company: Company) -> None:
     same_rows(company)
     same_facts()
     same_training(company)
+    prepared_by_one(company)
     no_room(company)
     company.wait()
     assert not list(FOLDER.iterdir())

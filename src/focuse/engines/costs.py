@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 
 FLOAT, ID = 4, 8
-# An edge as every process holds it: a batch's columns (28), the graph's (20), sorted keys for filtered ranks (16).
-EDGE = 64
+# An edge in the file that the processes of a machine share: head, relation and tail of 4 bytes, and its weight.
+EDGE = 16
 # Rounds of a step that wait for the network: ids with their counts, rows, gradients, who counts a row, sums, wishes.
 ROUNDS = 10
 
@@ -47,7 +47,10 @@ class Machines:
 
 @dataclass(frozen=True)
 class Costs:
-    """Of one process: bytes it holds (`table`, `edges`), rows it asks for and bytes it sends a step, seconds a step."""
+    """Of one process: bytes of its `table`, rows it asks for and bytes it sends a step, seconds a step and an epoch.
+
+    `edges` are bytes of a file of which all processes of a machine map the same pages; none holds them for itself.
+    """
 
     table: float
     edges: float
@@ -62,7 +65,7 @@ def costs(job: Job, machines: Machines) -> Costs:
 
     >>> found = costs(Job(entities=100_000_000, width=200, edges=300_000_000, batch=65536), Machines(16))
     >>> f"{found.table / 1e9:.0f} GB of rows, {found.edges / 1e9:.0f} GB of edges, {found.sent / 1e6:.0f} MB a step"
-    '15 GB of rows, 19 GB of edges, 14 MB a step'
+    '15 GB of rows, 5 GB of edges, 14 MB a step'
     """
     share = job.batch / machines.processes
     drawn = 2 * share + job.pool + job.own * share
@@ -75,6 +78,15 @@ def costs(job: Job, machines: Machines) -> Costs:
     waiting = ROUNDS * machines.latency if machines.processes > 1 else 0.0
     seconds = share / machines.rate + sent / machines.bandwidth + waiting
     return Costs(table, job.edges * EDGE, rows, sent, seconds, job.edges / job.batch * seconds)
+
+
+def refused(job: Job) -> bool:
+    """Whether a graph has too many entities and relations: a triple is one number of 63 bits wherever it is looked up.
+
+    >>> refused(Job(10**8, 200, 10**9, relations=900)), refused(Job(10**9, 200, 10**9, relations=10))
+    (False, True)
+    """
+    return job.entities**2 * job.relations >= 2**63
 
 
 def expected_distinct(drawn: float, among: int) -> float:
