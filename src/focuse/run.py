@@ -30,6 +30,7 @@ from focuse.reports.report import write_report
 from focuse.training.callbacks import CallbackFailed, Followers, make_callbacks
 from focuse.training.checkpoints import Checkpoint, Store
 from focuse.training.extending import read_extended, write_extended
+from focuse.training.files import UnwrittenError
 from focuse.training.loop import Trainer, model_in
 from focuse.training.machine import choose_device, enough_memory
 from focuse.training.numbers import check_numbers, with_numbers
@@ -301,6 +302,8 @@ def resume(
             store.mend(checkpoint)
             return load(folder, model=model)
         store.rewind(checkpoint.history if checkpoint else [])
+        place = f"going on after {checkpoint.progress}" if checkpoint else "no checkpoint yet, so it begins anew"
+        reporter.note(f"{folder}: {place}")
         if track is None and leads():
             following += stored_trackers(store.folder, following, reporter.note)
         followers = Followers(reporter, following, splits, store.folder)
@@ -315,9 +318,8 @@ def _going_on(store: Store, settings: Settings, checkpoint: Checkpoint | None, e
     if epochs is not None:
         done = at.epoch if at else 0
         if epochs <= done or epochs < settings.epochs:
-            raise FocuseError(
-                f"{store.folder}: has {max(done, settings.epochs)} epochs already; --epochs can only raise them"
-            )
+            have = counted(max(done, settings.epochs), "epochs")
+            raise FocuseError(f"{store.folder}: has {have} already; --epochs can only raise them")
         settings = replace(settings, epochs=epochs)
         if at is not None:
             if at.finished == "stopped early":  # who asks for more epochs has new patience
@@ -351,10 +353,10 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
 
 @contextmanager
 def _nothing_left(trainer: Trainer) -> Iterator[None]:
-    """Whatever fails in a training's first step leaves no run behind."""
+    """Whatever fails in a training's first step leaves no run behind, but for a lack of room: that run can go on."""
     try:
         yield
-    except Stopped:
+    except (Stopped, UnwrittenError):
         raise
     except Exception:
         at = trainer.progress

@@ -628,3 +628,28 @@ def test_checkpoints_by_the_clock_come_within_an_epoch_too(small, tmp_path, monk
     run = train(small, tmp_path / "run", checkpoint_every="4s", epochs=2)
     batches = -(-len(run.graph) // 64)
     assert saved[:-1] == [divmod(second, batches) for second in range(4, 2 * batches, 4)]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no modes there")
+def test_all_files_are_as_readable_as_the_umask_says(small, tmp_path):
+    before = os.umask(0o027)
+    try:
+        numbers = [(name, "size", place) for place, name in enumerate(small.entities.column.to_pylist())]
+        run = train(small, tmp_path / "run", epochs=1, model="literale-distmult", numbers=numbers, sharpness=1)
+        run.predict(head="e1", relation="r1", top=1)
+        parted = {"engine": "partitioned", "partitions": "4:2", "sharpness": 1.0}
+        focuse.train(small, out=tmp_path / "parted", dim=4, epochs=1, progress=False, **parted)
+    finally:
+        os.umask(before)
+    found = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("**/*") if path.is_file()}
+    assert {"numbers.safetensors", "calibration.safetensors", "manifest.json", "edges.safetensors"} <= found.keys()
+    assert set(found.values()) == {0o640}
+
+
+def test_a_resumed_training_says_where_it_goes_on(small, tmp_path, listen):
+    listen(interrupt_at(9, signal.SIGINT))
+    with pytest.raises(Stopped, match="stopped after 1 epoch and 1 batch, saved"):
+        train(small, tmp_path / "run")
+    recorder = listen()
+    focuse.resume(tmp_path / "run")
+    assert recorder.notes[0] == f"{tmp_path / 'run'}: going on after 1 epoch and 1 batch"

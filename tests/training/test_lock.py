@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from focuse.errors import FocuseError
+from focuse.training.checkpoints import Store
 from focuse.training.lock import FILE, Lock, UnwritableError, is_locked
 
 
@@ -23,6 +25,24 @@ def test_the_second_is_told_who_has_it(tmp_path: Path) -> None:
     assert not is_locked(tmp_path)
     assert list(tmp_path.iterdir()) == []
     Lock.take(tmp_path).release()
+
+
+def test_whoever_wants_the_folder_for_a_new_run_is_told_too(tmp_path: Path) -> None:
+    lock = Lock.take(tmp_path)
+    with pytest.raises(FocuseError, match=rf"another training .*process {os.getpid()} on .*; choose another --out"):
+        Store.free(tmp_path)
+    lock.release()
+    (tmp_path / "run.toml").touch()
+    with pytest.raises(FocuseError, match="exists and is not empty"):
+        Store.free(tmp_path)
+
+
+def test_who_only_asks_is_in_nobodys_way(tmp_path: Path) -> None:
+    asking = Lock.take(tmp_path)
+    let_go = threading.Timer(0.01, asking.release)
+    let_go.start()
+    Lock.take(tmp_path).release()
+    let_go.join()
 
 
 def test_a_file_that_was_left_is_no_lock(tmp_path: Path) -> None:

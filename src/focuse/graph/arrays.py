@@ -169,11 +169,16 @@ def write_through(path: Path, arrays: Mapping[str, Array], sync: bool = True) ->
             for piece in pieces(array):
                 _whole(file, piece)
                 total = zlib.crc32(piece, total)
-        file.seek(first.index(FIELD) + len(FIELD))
-        _whole(file, f"{total:08x}".encode())
+        put_checksum(file, total, first)
         if sync:
             synced(file)
             forgotten(file)
+
+
+def put_checksum(file: BinaryIO | Any, total: int, first: bytes) -> None:
+    """Fill in the sum of all of a file's bytes, taken with zeros in its place; `first` are those up to the numbers."""
+    file.seek(first.index(FIELD) + len(FIELD))
+    _whole(file, f"{total:08x}".encode())
 
 
 def _whole(file: Any, data: bytes | memoryview) -> None:

@@ -20,6 +20,7 @@ from focuse.graph.graph import Graph
 from focuse.graph.graphml import NOT_XML, graphml_lines
 from focuse.graph.iris import BASE
 from focuse.graph.rdf_writing import SUFFIXES, Triples, lines_of
+from focuse.graph.signals import undisturbed
 from focuse.graph.spreadsheets import headings, text_table
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
@@ -148,7 +149,7 @@ def replacing(path: Path, durable: bool = False) -> Iterator[Path]:
             raise
         raise NoRoomError(path, os.strerror(error.errno)) from None
     finally:
-        with suppress(OSError):
+        with undisturbed(), suppress(OSError):
             temporary.unlink()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from focuse.errors import counted
 from focuse.reports.charts import curve
 from focuse.reports.gathered import Gathered, Reported
 from focuse.reports.page import figure, heading, paragraph, table
@@ -28,7 +29,7 @@ def training(run: Reported, figures: Gathered) -> str:
     seconds = sum(row.get("seconds", 0.0) for row in run.history)
     text = (
         f"Model {settings.model}, dimension {settings.dim}, focus {settings.focus}, loss {settings.loss}: "
-        f"{len(run.history)} of {settings.epochs} epochs in {seconds:.1f} s."
+        f"{len(run.history)} of {counted(settings.epochs, 'epochs')} in {seconds:.1f} s."
     )
     best = best_look(run.history)
     if best is not None:

@@ -31,20 +31,21 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, counted
 from focuse.graph.checksums import check_row, seal_row
+from focuse.graph.signals import undisturbed
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
 from focuse.graph.writing import flush, replacing
 from focuse.training.files import DamagedError, Tables, has_checksums, read_tensors, reading, write_tensors, writing
 from focuse.training.fixed import FORMAT, amend, read_fixed, write_fixed
-from focuse.training.lock import Lock, UnwritableError, is_locked
+from focuse.training.lock import Lock, UnwritableError, is_locked, who_is_in
 from focuse.training.settings import Settings
 
 __all__ = ["FORMAT", "Checkpoint", "Progress", "Store", "Tables"]
 
 NEWEST, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
-MODEL, HISTORY = "model.safetensors", "history.jsonl"
+MODEL, HISTORY, MANIFEST = "model.safetensors", "history.jsonl", "partitions/manifest.json"
 
 
 @dataclass
@@ -58,6 +59,10 @@ class Progress:
     best_epoch: int = 0
     checks_since_best: int = 0
     finished: str = ""
+
+    def __str__(self) -> str:
+        """'3 epochs and 1 batch'."""
+        return f"{counted(self.epoch, 'epochs')} and {counted(self.batch, 'batches')}"
 
 
 @dataclass
@@ -92,6 +97,8 @@ class Store:
         if folder.is_symlink():
             folder = folder.resolve()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            if holder := who_is_in(folder):
+                raise FocuseError(f"{folder}: {holder}; choose another --out, or wait for it")
             raise FocuseError(f"{folder}: exists and is not empty; choose another --out, or continue with --resume")
         if not folder.name:
             raise FocuseError(f"{folder}: choose a folder with a name of its own")
@@ -110,7 +117,7 @@ class Store:
         folder = cls.free(folder)
         sweep(folder)
         temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-        store = cls(temporary)
+        store, made = cls(temporary), False
         try:  # from before it is made: an interrupt that waits is heard just after
             try:
                 temporary.mkdir(parents=True)
@@ -120,14 +127,14 @@ class Store:
                 write_fixed(temporary, settings, splits, normaliser)
                 fill(store)
                 store._appear(folder)
+            made = True
         except FocuseError as error:
-            store.release()
             raise FocuseError(str(error).replace(str(temporary), str(folder))) from None
-        except BaseException:
-            store.release()
-            raise
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            with undisturbed():  # a second Ctrl-C would leave what the first one has ended
+                if not made:
+                    store.release()
+                shutil.rmtree(temporary, ignore_errors=True)
         return store
 
     def _appear(self, folder: Path) -> None:
@@ -333,10 +340,14 @@ class Store:
         write_tensors(path, tensors, metadata, keep)
 
     def _finished(self) -> int:
-        """The last epoch of a finished run, by the head of its checkpoint; 0 where that does not say it."""
+        """The last epoch of a finished run, by what its checkpoint or manifest says of it; 0 where none does."""
+        newest, manifest = self.folder / NEWEST, self.folder / MANIFEST
         with suppress(OSError, SafetensorError, KeyError, TypeError, ValueError):
-            with safe_open(self.folder / NEWEST, framework="pt") as file:
-                at = Progress(**json.loads(file.metadata()["progress"]))
+            if newest.exists() or not manifest.exists():
+                with safe_open(newest, framework="pt") as file:
+                    at = Progress(**json.loads(file.metadata()["progress"]))
+            else:
+                at = Progress(**json.loads(manifest.read_text(encoding="utf-8"))["progress"])
             return int(at.epoch) if at.finished else 0
         return 0
 

@@ -27,6 +27,10 @@ class DamagedError(FocuseError):
     """A file of a run that is not what was written; the line names it."""
 
 
+class UnwrittenError(FocuseError):
+    """A file of a run that could not be written; what was there before is still whole, and the line says what to do."""
+
+
 @contextmanager
 def reading(path: Path, advice: str = "") -> Iterator[Path]:
     """Whatever is wrong with a file of the run is one line that names it, and says what to do."""
@@ -50,7 +54,7 @@ def writing(path: Path) -> Iterator[Path]:
         told = " ".join(str(error).split()).rpartition("I/O error: ")[2]  # the writer of tensors says more
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or told
         advice = "make it writable" if getattr(error, "errno", None) in FORBIDDEN else "make room"
-        raise FocuseError(
+        raise UnwrittenError(
             f"{path}: cannot be written: {reason}; {advice}, then try again or go on with --resume"
         ) from None
 

@@ -130,7 +130,8 @@ def write_fixed(folder: Path, settings: Settings, splits: Splits, normaliser: No
         arrays["columns"] = splits.merger.arrays()
     if splits.numbers is not None:
         config["numbers"] = splits.numbers.source
-        splits.numbers.write(folder / "numbers.safetensors")
+        with replacing(folder / "numbers.safetensors") as temporary:
+            splits.numbers.write(temporary)
     splits.train.entities.write(folder / "entities.parquet")
     splits.train.relations.write(folder / "relations.parquet")
     columns = {f"{name}/{column}": getattr(graph, column) for name, graph in parts.items() for column in COLUMNS}

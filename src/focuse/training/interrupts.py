@@ -6,17 +6,8 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-HANGUP = getattr(signal, "SIGHUP", None)  # a closed terminal; Windows knows none
-
-
-def wishes() -> dict[signal.Signals, Any]:
-    """The signals that ask for an end, each with who hears it now; not one that `nohup` has it ignore."""
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if HANGUP is not None and signal.getsignal(HANGUP) is not signal.SIG_IGN:
-        numbers.append(HANGUP)
-    return {number: signal.getsignal(number) for number in numbers}
+from focuse.graph.signals import wishes
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import errno
 import os
 import socket
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from focuse.errors import FocuseError
 from focuse.graph.writing import FULL
 
 FILE = "training.lock"
+ASKING = 0.05  # seconds after which somebody who only asked whether it is held has let go
 UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # by some file systems of networks
 
 
@@ -39,14 +41,14 @@ class Lock:
         path = folder / FILE
         while True:
             try:
-                handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+                handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # less the umask
             except OSError as error:
                 reason = error.strerror or error
                 raise UnwritableError(f"{folder}: cannot be written: {reason}; {_advice(error)}") from None
-            if not _held(handle):
-                holder = _holder(handle)
+            if not _held(handle) and not _held_after(handle):
+                told = _told(handle)
                 os.close(handle)
-                raise FocuseError(f"{folder}: another training is at work in it{holder}; wait for it, or stop it first")
+                raise FocuseError(f"{folder}: {told}; wait for it, or stop it first")
             # Its last holder may have removed it between our opening and our locking: then it is nobody's file.
             with suppress(OSError):
                 if os.path.samestat(os.fstat(handle), os.stat(path)):
@@ -71,14 +73,25 @@ class Lock:
 
 def is_locked(folder: Path) -> bool:
     """Whether somebody is at work in a folder."""
+    return bool(who_is_in(folder))
+
+
+def who_is_in(folder: Path) -> str:
+    """'another training is at work in it (process 4711 on host)', or nothing where nobody is."""
     try:
         handle = os.open(folder / FILE, os.O_RDWR)
     except OSError:
-        return False
+        return ""
     try:
-        return not _held(handle)
+        return "" if _held(handle) else _told(handle)
     finally:
         os.close(handle)
+
+
+def _held_after(handle: int) -> bool:
+    """As `_held`, a little later."""
+    time.sleep(ASKING)
+    return _held(handle)
 
 
 def _held(handle: int) -> bool:
@@ -91,13 +104,14 @@ def _held(handle: int) -> bool:
         return True
 
 
-def _holder(handle: int) -> str:
-    """' (process 4711 on host)', where it can be read."""
+def _told(handle: int) -> str:
+    """Who has it, where that can be read."""
+    told = "another training is at work in it"
     try:
         process, host = os.read(handle, 300).decode().split()
     except (OSError, ValueError):  # Windows lets nobody read what is locked
-        return ""
-    return f" (process {process} on {host})"
+        return told
+    return f"{told} (process {process} on {host})"
 
 
 if sys.platform == "win32":

@@ -303,7 +303,7 @@ class Trainer:
         self.store.save(self.checkpoint())
         at, folder = self.progress, self.store.folder
         raise Stopped(
-            f"stopped after {counted(at.epoch, 'epochs')} and {counted(at.batch, 'batches')}, saved; continue with: "
+            f"stopped after {at}, saved; continue with: "
             f"{self.engine.command}{trusting(self.settings.model)} train --resume {shlex.quote(str(folder))}"
         )
 

@@ -1,5 +1,6 @@
 """Training by partitions: the same as in memory where that can be, and the same bits after any death."""
 
+import errno
 import json
 import os
 import signal
@@ -15,7 +16,9 @@ import torch
 
 import focuse
 from focuse.errors import FocuseError
+from focuse.graph.checksums import check_tensors
 from focuse.graph.graph import Graph
+from focuse.training.partitions import starting
 from focuse.training.partitions.buffer import Buffer
 from focuse.training.partitions.edges import StageEdges
 from focuse.training.partitions.files import PartitionFiles
@@ -233,6 +236,41 @@ def test_an_altered_file_is_named(tmp_path: Path, pattern: str) -> None:
         path.write_bytes(data)
     with pytest.raises(FocuseError, match=pattern.replace("*", ".*damaged")):
         focuse.resume(tmp_path / "run", epochs=3, progress=False)
+
+
+def test_first_partitions_have_checksums_too(tmp_path: Path) -> None:
+    with pytest.raises(FocuseError, match="stopped"):
+        trained(tmp_path / "run", deadline=0.0)
+    path = next((tmp_path / "run" / "partitions").glob("part-*.0.safetensors"))
+    check_tensors(path, required=True)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FocuseError, match=rf"{path.name}: damaged file: altered"):
+        focuse.resume(tmp_path / "run", progress=False)
+
+
+def test_history_cut_short_is_told(tmp_path: Path) -> None:
+    trained(tmp_path / "run")
+    path = tmp_path / "run" / "history.jsonl"
+    path.write_bytes(path.read_bytes().split(b"\n")[0] + b"\n")
+    for asked in (focuse.load, lambda folder: focuse.resume(folder, epochs=4, progress=False)):
+        with pytest.raises(FocuseError, match=r"history.jsonl: damaged file: cut short before epoch 3"):
+            asked(tmp_path / "run")
+
+
+def test_without_room_for_the_first_partitions_it_can_go_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    whole = trained(tmp_path / "whole")
+    monkeypatch.setattr(starting, "put_checksum", full)
+    with pytest.raises(FocuseError, match=r"part-0.0.safetensors: cannot be written: No space.*--resume"):
+        trained(tmp_path / "run")
+    monkeypatch.undo()
+    assert losses(focuse.resume(tmp_path / "run", progress=False)) == losses(whole)
 
 
 def test_stages_without_edges_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

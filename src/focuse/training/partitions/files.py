@@ -75,7 +75,10 @@ class PartitionFiles:
                 raise ValueError(f"format {found.format}, this focuse reads {FORMAT}")
         missing = sorted(name for name in found.named() if not (self.folder / name).is_file())
         if missing:
-            raise FocuseError(f"{self.folder / missing[0]}: missing; the run cannot go on without it")
+            raise FocuseError(f"{self.folder / missing[0]}: missing; {BACKUP}")
+        for name in sorted(found.named()):  # all of them now, rather than some of them after hours
+            with reading(self.folder / name) as path:
+                check_tensors(path, required=True)
         self.manifest, self.current = found, list(found.versions)
         self.best = list(found.best_versions), found.best_shared
         self.last = max([found.shared, found.best_shared, *found.versions, *found.best_versions])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from focuse.errors import FocuseError
-from focuse.graph.arrays import Array, Shape, chunks, forgotten, header_of, pieces, shape_of, synced
+from focuse.graph.arrays import Array, Shape, chunks, forgotten, header_of, pieces, put_checksum, shape_of, synced
 from focuse.graph.checksums import KEY, UNKNOWN, seal_tensors
 from focuse.models import Model
 from focuse.training.files import writing
@@ -29,9 +30,11 @@ def write_first(
 ) -> dict[str, torch.Tensor]:
     """First versions of all partitions, the numbers that a training in memory begins with; and the other tables."""
     width, entities = model.entity_width(settings.dim), len(dealt.part)
-    for part, size in enumerate(dealt.sizes.tolist()):
+    firsts = [header_of({"entity": Shape(FLOAT, (size, width))}, {KEY: UNKNOWN})[0] for size in dealt.sizes.tolist()]
+    sums = [zlib.crc32(first) for first in firsts]  # of what each file holds so far
+    for part, first in enumerate(firsts):
         with writing(files.path(part, 0)) as path:
-            path.write_bytes(header_of({"entity": Shape(FLOAT, (size, width))})[0])
+            path.write_bytes(first)
     random = generator(settings.seed, 0, INITIAL)
     spread = settings.spread or model.spread or (2.0 / (entities + width)) ** 0.5
     for piece in _row_pieces(entities):
@@ -39,9 +42,12 @@ def write_first(
         rows = model.table_start("entity", values).numpy()
         for part, places in _by_part(dealt.part[piece]):
             with writing(files.path(part, 0)) as path, path.open("ab") as file:
-                file.write(np.ascontiguousarray(rows[places]).data)
-    for part in range(dealt.partitions):
+                some = np.ascontiguousarray(rows[places]).data
+                file.write(some)
+            sums[part] = zlib.crc32(some, sums[part])
+    for part, total in enumerate(sums):
         with writing(files.path(part, 0)) as path, path.open("r+b") as file:
+            put_checksum(file, total, firsts[part])
             synced(file)
             forgotten(file)
     # The generator stands where it would after a whole table of entities: none are left to draw here.

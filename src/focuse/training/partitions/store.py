@@ -62,7 +62,7 @@ class PartitionedStore(Store):
             for key, values in self.files.read_shared().items():
                 part, _, name = key.partition("/")
                 parts[part][name] = torch.from_numpy(values)
-        history = [row for row in self.history() if row["epoch"] <= progress.epoch]
+        history = [row for row in self.history(progress.epoch) if row["epoch"] <= progress.epoch]
         return Checkpoint(progress, parts["table"], parts["optimiser"], None, history)
 
     def finish(self, checkpoint: Checkpoint) -> None:

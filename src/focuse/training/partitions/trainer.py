@@ -148,11 +148,11 @@ class PartitionedTrainer(Trainer):
             with interruptible(True) as interrupted:
                 while not self.progress.finished:
                     self._epoch(interrupted)
+                checkpoint = self.checkpoint()
+                self.store.finish(checkpoint)  # a wish to stop that comes now is one to be done with it
         finally:
             self.reporter.stop()
             self.buffer.close()
-        checkpoint = self.checkpoint()
-        self.store.finish(checkpoint)
         files = self.store.files
         self.reporter.note(
             f"partitions were loaded {counted(files.loads, 'times')}: {told_size(files.read_bytes)} read, "
