@@ -7,7 +7,9 @@ to a file; they end with the command's own exit code, or by a signal.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import resource
 import signal
 import sys
@@ -26,12 +28,12 @@ OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmo
 @dataclass(frozen=True)
 class Moment:
     """When a child is killed: `seconds` after its start, before its file operation number `operation`, or when it has
-    written `byte` bytes of the file that replaces `name` for the `time`th time. `signal` may be another than kill -9's,
+    written `byte` bytes of a `file` of that kind, the `time`th that it makes. `signal` may be another than kill -9's,
     and come `twice`, before the next operation, too."""
 
     seconds: float | None = None
     operation: int | None = None
-    name: str | None = None
+    file: str | None = None
     time: int = 1
     byte: int = 0
     signal: int = signal.SIGKILL
@@ -96,6 +98,9 @@ class Child:
             code = 99  # nothing should come so far
         sys.stdout.flush()
         sys.stderr.flush()
+        from focuse.engines.company import leave
+
+        leave()  # as at the interpreter's exit
         return code
 
     def is_running(self) -> bool:
@@ -105,10 +110,10 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process, number)
 
-    def wait(self) -> Ended:
+    def wait(self, patience: float = PATIENCE) -> Ended:
         """Wait for its end; one that hangs is a fault, too."""
         while self.is_running():
-            if time.monotonic() - self.started > PATIENCE:
+            if time.monotonic() - self.started > patience:
                 self.signal(signal.SIGKILL)
                 os.waitpid(self.process, 0)
                 return Ended(98, "it hung")
@@ -127,7 +132,7 @@ def command(*arguments: object, moment: Moment | None = None, near: Path | None 
         return Child(words).wait()
     if moment.seconds is None:
         watched = str(near)
-        return Child(words, lambda: _watch(moment, watched)).wait()
+        return Child(words, lambda: watch(moment, watched)).wait()
     child = Child(words)
     wait_until(lambda: not child.is_running() or time.monotonic() - child.started >= moment.seconds)
     child.signal(signal.SIGKILL)
@@ -163,7 +168,7 @@ def hear(near: str, each: Callable[[str, bool], None]) -> None:
     sys.addaudithook(heard)
 
 
-def _watch(moment: Moment, near: str) -> None:
+def watch(moment: Moment, near: str) -> None:
     """In a child: end it as kill -9 does, at a moment of its own work."""
     seen = {"operations": 0, "times": 0}
 
@@ -172,7 +177,7 @@ def _watch(moment: Moment, near: str) -> None:
         last = None if moment.operation is None else moment.operation + moment.twice
         if seen["operations"] in (moment.operation, last):
             os.kill(os.getpid(), moment.signal)
-        if made and os.path.basename(path) == f".{moment.name}.{os.getpid()}":
+        if made and kind_of(path) == moment.file:
             seen["times"] += 1
             if seen["times"] == moment.time:
                 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
@@ -181,20 +186,48 @@ def _watch(moment: Moment, near: str) -> None:
     hear(near, each)
 
 
-def operations(*arguments: object, near: Path) -> int:
-    """How many file operations a command makes near a folder when nothing disturbs it."""
-    with tempfile.TemporaryFile() as counted:
+def kind_of(path: str) -> str:
+    """What a file is, whoever writes it half and whichever version it is: 'part-*.safetensors', 'manifest.json'."""
+    name = re.sub(r"^\.(.+)\.\d+$", r"\1", os.path.basename(path))
+    return re.sub(r"-\d+(\.\d+)?\.safetensors$", "-*.safetensors", name)
 
-        def prepare() -> None:
-            count = 0
 
-            def each(path: str, made: bool) -> None:
-                nonlocal count
-                count += 1
-                os.pwrite(counted.fileno(), b"%d" % count, 0)
+@dataclass(frozen=True)
+class Operations:
+    """How many file operations a command makes near a folder, and how many of them make a file of each kind."""
 
-            hear(str(near), each)
+    count: int
+    made: dict[str, int]
 
-        Child([str(word) for word in arguments], prepare).wait()
-        counted.seek(0)
-        return int(counted.read() or b"0")
+
+class Counting:
+    """Counts the file operations of a child near a folder."""
+
+    def __init__(self, near: Path) -> None:
+        self.near, self.file = str(near), tempfile.TemporaryFile()  # noqa: SIM115 - closed by found
+
+    def prepare(self) -> None:
+        """In the child."""
+        seen: dict[str, int] = {"": 0}
+
+        def each(path: str, made: bool) -> None:
+            seen[""] += 1
+            if made:
+                seen[kind_of(path)] = seen.get(kind_of(path), 0) + 1
+            os.pwrite(self.file.fileno(), json.dumps(seen).encode(), 0)  # never shorter than before
+
+        hear(self.near, each)
+
+    def found(self) -> Operations:
+        """When the child has ended."""
+        with self.file:
+            self.file.seek(0)
+            seen = json.loads(self.file.read() or b'{"": 0}')
+        return Operations(seen.pop(""), seen)
+
+
+def operations(*arguments: object, near: Path) -> Operations:
+    """What a command does near a folder when nothing disturbs it."""
+    counting = Counting(near)
+    Child([str(word) for word in arguments], counting.prepare).wait()
+    return counting.found()

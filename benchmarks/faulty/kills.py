@@ -13,12 +13,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from children import Moment, command, operations
-from subject import EPOCHS, Subject, differences, progress
+from children import Moment, Operations, command, kind_of, operations
+from safetensors import SafetensorError, safe_open
+from subject import CHECKPOINT, EPOCHS, MANIFEST, MODEL, Subject, differences, progress
 
 EVERY = ("1", "3", "0.0000001s")  # epochs, or at every batch
 AGAIN = 0.5  # chance that a resumed training is killed, too
 MOST = 6  # kills of one training
+IN_MEMORY = (CHECKPOINT, CHECKPOINT, CHECKPOINT, MODEL)  # files at a byte of which one is killed, each as likely
+IN_PARTITIONS = (
+    "part-*.safetensors",
+    "part-*.safetensors",
+    "shared-*.safetensors",
+    "manifest.json",
+    "edges.safetensors",
+    MODEL,
+)
 
 
 @dataclass
@@ -43,13 +53,18 @@ def phase(folder: Path) -> str:
     if not folder.exists():
         made = any(folder.parent.glob(f".{folder.name}.*"))
         return "while its folder was made" if made else "before its folder was made"
-    newest = folder / "checkpoint.safetensors"
-    at, model = progress(newest), (folder / "model.safetensors").exists()
+    parted = (folder / "partitions").is_dir()
+    newest = folder / (MANIFEST if parted else CHECKPOINT)
+    at, model = progress(newest), (folder / MODEL).exists()
     if at is not None and at["finished"]:
         return "after the last checkpoint"
-    halves = {path.name.split(".")[1] for path in folder.glob(".*.*.[0-9]*")}
+    halves = {path.name.split(".")[1] for path in folder.glob("**/.*.*.[0-9]*")}
     if "model" in halves:
         return "while the model was written"
+    if parted and at is None:
+        return "while edges and first partitions were written"
+    if "manifest" in halves:
+        return "while the last manifest was written" if model else "while a manifest was written"
     if "checkpoint" in halves:
         if not newest.exists() and (folder / "checkpoint.previous.safetensors").exists():
             return "between a checkpoint's two renames"
@@ -62,18 +77,29 @@ def phase(folder: Path) -> str:
         return "while history or settings were written"
     if at is None:
         return "before the first checkpoint"
+    if parted and not all(map(_whole, (folder / "partitions").glob("*-*.safetensors"))):
+        return "while a partition was written"
     lines = (folder / "history.jsonl").read_bytes().count(b"\n") if (folder / "history.jsonl").exists() else 0
     return "between history and checkpoint" if lines > at["epoch"] else "between two checkpoints"
 
 
+def _whole(path: Path) -> bool:
+    """Whether a file of tensors is as long as its head says."""
+    try:
+        with safe_open(path, framework="np"):
+            return True
+    except (OSError, SafetensorError):
+        return False
+
+
 @dataclass(frozen=True)
 class Undisturbed:
-    """A training that nobody killed: its folder, seconds, file operations, and bytes of a checkpoint."""
+    """A training that nobody killed: its folder, seconds, file operations, and bytes of its files by their kinds."""
 
     folder: Path
     seconds: float
-    operations: int
-    size: int
+    operations: Operations
+    sizes: dict[str, int]
 
     @classmethod
     def train(cls, subject: Subject, every: str) -> Undisturbed:
@@ -85,7 +111,8 @@ class Undisturbed:
             raise SystemExit(f"the undisturbed training failed: {ended.line}")
         count = operations(*subject.train(place / "run", every), near=place)
         shutil.rmtree(place)
-        return cls(folder, seconds, count, (folder / "checkpoint.safetensors").stat().st_size)
+        sizes = {kind_of(str(path)): path.stat().st_size for path in folder.glob("**/*.*")}
+        return cls(folder, seconds, count, sizes)
 
 
 def moment(random: np.random.Generator, of: Undisturbed) -> Moment:
@@ -94,18 +121,20 @@ def moment(random: np.random.Generator, of: Undisturbed) -> Moment:
     if kind == 0:
         return Moment(seconds=float(random.uniform(0, of.seconds)))
     if kind == 3:
-        name = "model.safetensors" if random.integers(4) == 0 else "checkpoint.safetensors"
-        times = 1 if name == "model.safetensors" else int(random.integers(1, EPOCHS))
-        return Moment(name=name, time=times, byte=int(random.integers(1, of.size)))
-    return Moment(operation=int(random.integers(1, of.operations + 1)))
+        files = IN_PARTITIONS if "manifest.json" in of.sizes else IN_MEMORY
+        file = files[int(random.integers(len(files)))]
+        which, byte = (int(random.integers(1, most + 1)) for most in (of.operations.made[file], of.sizes[file] - 1))
+        return Moment(file=file, time=which, byte=byte)
+    return Moment(operation=int(random.integers(1, of.operations.count + 1)))
 
 
 def kill_trainings(subject: Subject, kills: int, random: np.random.Generator, note: Callable[[str], None]) -> Campaign:
     """Kill trainings until there were so many kills; each ends at last and is compared with one that nobody killed."""
     found = Campaign()
     whole: dict[str, Undisturbed] = {}
+    first = int(random.integers(len(EVERY)))
     while found.kills < kills:
-        every = EVERY[found.trainings % len(EVERY)]
+        every = EVERY[(first + found.trainings) % len(EVERY)]
         if every not in whole:
             whole[every] = Undisturbed.train(subject, every)
         with tempfile.TemporaryDirectory(dir=subject.room) as place:
@@ -134,31 +163,25 @@ def kill_trainings(subject: Subject, kills: int, random: np.random.Generator, no
     return found
 
 
-def kill_others(
-    subject: Subject, kills: int, random: np.random.Generator, note: Callable[[str], None]
-) -> dict[str, Campaign]:
-    """The same of whatever else writes: a run extended (frozen, which is how a run is saved, and warm), more epochs."""
+OTHERS = ("extend --freeze (saves a run)", "extend --warm", "train --resume --epochs")
+
+
+def kill_other(subject: Subject, kills: int, random: np.random.Generator, name: str) -> Campaign:
+    """The same of what else writes: a run extended (frozen, which is how a run is saved, and warm), or more epochs."""
     base = subject.room / "base"
     command(*subject.train(base))
-    extend: list[object] = ["extend", base, subject.more, "--quiet", "--out"]
-    jobs: dict[str, tuple[list[object], list[object]]] = {
-        "extend --freeze (saves a run)": (extend, ["--epochs", "5"]),
-        "extend --warm": (extend, ["--warm", "--epochs", "4"]),
-        "train --resume --epochs": (["train", "--quiet", "--epochs", str(EPOCHS + 4), "--resume"], []),
-    }
-    found = {}
-    for name, (words, more) in jobs.items():
-        found[name] = _kill_one([*words], more, base, kills, random, subject.room)
-        note(f"{name}: {found[name].same} of {found[name].trainings} the same")
-    found["a graph that is kept"] = kill_cache(subject, kills, random)
-    return found
+    words: list[object] = ["extend", base, subject.more, "--quiet", "--out"]
+    more: list[object] = ["--warm", "--epochs", "4"] if name == OTHERS[1] else ["--epochs", "5"]
+    if name == OTHERS[2]:
+        words, more = ["train", "--quiet", "--epochs", str(EPOCHS + 4), "--resume"], []
+    return _kill_one(subject, words, more, base, kills, random)
 
 
 def _kill_one(
-    words: list[object], more: list[object], base: Path, kills: int, random: np.random.Generator, room: Path
+    subject: Subject, words: list[object], more: list[object], base: Path, kills: int, random: np.random.Generator
 ) -> Campaign:
     found = Campaign()
-    grows = "--resume" in words
+    grows, room = "--resume" in words, subject.room
 
     def begin(place: Path) -> Path:
         place.mkdir(exist_ok=True)
@@ -175,12 +198,12 @@ def _kill_one(
             place = Path(first) / f"trial-{found.trainings}"
             folder = begin(place)
             ended = command(
-                *words, folder, *more, moment=Moment(operation=int(random.integers(1, count + 1))), near=place
+                *words, folder, *more, moment=Moment(operation=int(random.integers(1, count.count + 1))), near=place
             )
             if ended.killed:
                 found.kills += 1
                 found.phases[phase(folder)] += 1
-                again = not folder.exists() or (grows and "finished" in _standing(folder))
+                again = not folder.exists() or (grows and _untouched(folder, subject.checkpoint))
                 ended = command(*words, folder, *more) if again else command("train", "--resume", folder, "--quiet")
             found.trainings += 1
             wrong = [f"exit code {ended.code}: {ended.line}"] if ended.code else differences(folder, undisturbed)
@@ -224,8 +247,8 @@ def _cache(folder: Path) -> Iterator[None]:
         reading.CACHED_BYTES = least
 
 
-def _standing(folder: Path) -> str:
-    """'finished' where a run was killed before anything of it changed: it is asked for more epochs once more."""
-    at = progress(folder / "checkpoint.safetensors")
+def _untouched(folder: Path, checkpoint: str) -> bool:
+    """Whether a run was killed before anything of it changed: it is asked for more epochs once more."""
+    at = progress(folder / checkpoint)
     text = (folder / "run.toml").read_text(encoding="utf-8")
-    return "finished" if at is not None and at["finished"] and f"epochs = {EPOCHS}\n" in text else ""
+    return at is not None and bool(at["finished"]) and f"epochs = {EPOCHS}\n" in text

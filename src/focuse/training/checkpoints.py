@@ -318,10 +318,11 @@ class Store:
         """The tables to predict with and their history; of an unfinished run, the best so far."""
         path = self.folder / MODEL
         if path.exists():
-            have = (self.folder / NEWEST).exists()
-            advice = (
-                "remove it, the checkpoint has the same tables" if have else "put a copy of it back, or train again"
-            )
+            advice = "put a copy of it back, or train again"
+            if (self.folder / NEWEST).exists():
+                advice = "remove it, the checkpoint has the same tables"
+            elif (self.folder / MANIFEST).exists():
+                advice = "remove it: --resume then writes it anew, from its partitions"
             return self._read_tensors(path, device, advice)[0], self.history(self._finished())
         if (self.folder / "partitions").is_dir():
             again = f"focuse train --resume {shlex.quote(str(self.folder))}"

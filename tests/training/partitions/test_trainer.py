@@ -250,6 +250,29 @@ def test_first_partitions_have_checksums_too(tmp_path: Path) -> None:
         focuse.resume(tmp_path / "run", progress=False)
 
 
+def test_an_altered_model_is_written_anew_from_its_partitions(tmp_path: Path) -> None:
+    trained(tmp_path / "run")
+    path = tmp_path / "run" / "model.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(FocuseError, match=r"model.safetensors: damaged .* remove it: --resume then writes it anew"):
+        focuse.load(tmp_path / "run")
+    path.unlink()
+    focuse.resume(tmp_path / "run", progress=False)
+    assert path.read_bytes() == whole
+
+
+def test_altered_edges_are_told_before_more_epochs_change_anything(tmp_path: Path) -> None:
+    trained(tmp_path / "run")
+    path = tmp_path / "run" / "partitions" / "edges.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    before = {each: each.read_bytes() for each in tmp_path.rglob("*.*") if each.is_file()}
+    with pytest.raises(FocuseError, match=r"edges.safetensors: damaged file: altered"):
+        focuse.resume(tmp_path / "run", epochs=9, progress=False)
+    assert {each: each.read_bytes() for each in tmp_path.rglob("*.*") if each.is_file()} == before
+
+
 def test_history_cut_short_is_told(tmp_path: Path) -> None:
     trained(tmp_path / "run")
     path = tmp_path / "run" / "history.jsonl"

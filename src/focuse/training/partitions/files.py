@@ -27,7 +27,7 @@ from focuse.graph.writing import flush, replacing
 from focuse.training import files
 from focuse.training.files import writing
 
-FOLDER = "partitions"
+FOLDER, EDGES = "partitions", "edges.safetensors"
 BACKUP = "put a copy of it back, or remove the folder 'partitions': --resume then begins again, to the same bits"
 FORMAT = 1
 LARGE = 1 << 26  # bytes
@@ -73,10 +73,11 @@ class PartitionFiles:
             found = Manifest(**check_row(json.loads(path.read_text(encoding="utf-8")), required=True))
             if found.format != FORMAT or not all(isinstance(version, int) for version in found.versions):
                 raise ValueError(f"format {found.format}, this focuse reads {FORMAT}")
-        missing = sorted(name for name in found.named() if not (self.folder / name).is_file())
+        named = found.named() | {EDGES}
+        missing = sorted(name for name in named if not (self.folder / name).is_file())
         if missing:
             raise FocuseError(f"{self.folder / missing[0]}: missing; {BACKUP}")
-        for name in sorted(found.named()):  # all of them now, rather than some of them after hours
+        for name in sorted(named):  # all of them now, rather than some of them after hours
             with reading(self.folder / name) as path:
                 check_tensors(path, required=True)
         self.manifest, self.current = found, list(found.versions)

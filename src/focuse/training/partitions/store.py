@@ -13,7 +13,7 @@ from focuse.graph.writing import flush, replacing
 from focuse.training.checkpoints import HISTORY, MODEL, Checkpoint, Progress, Store, Tables
 from focuse.training.files import writing
 from focuse.training.partitions.edges import EdgeFile
-from focuse.training.partitions.files import FOLDER, PartitionFiles, reading
+from focuse.training.partitions.files import EDGES, FOLDER, PartitionFiles, reading
 from focuse.training.partitions.starting import write_whole
 from focuse.training.settings import Settings
 from focuse.training.together import store_kind
@@ -73,7 +73,7 @@ class PartitionedStore(Store):
         if versions:
             stored = self.files.read_shared(shared)
             others = {name[len("table/") :]: values for name, values in stored.items() if name.startswith("table/")}
-        dealt = EdgeFile.open(self.files.folder / "edges.safetensors").dealt
+        dealt = EdgeFile.open(self.files.folder / EDGES).dealt
         path = self.folder / "model.safetensors"
         with writing(path), replacing(path) as temporary:
             write_whole(temporary, self.files, versions or self.files.current, dealt, others)

@@ -30,6 +30,7 @@ from focuse.training.negatives import Sampler, generator
 from focuse.training.optimisers import make_optimiser
 from focuse.training.partitions.buffer import Buffer
 from focuse.training.partitions.edges import Dealt, EdgeFile, StageEdges, sort_edges
+from focuse.training.partitions.files import EDGES
 from focuse.training.partitions.judging import SampleJudge, sample_judge
 from focuse.training.partitions.memory import told_size
 from focuse.training.partitions.negatives import ActiveSampler
@@ -42,7 +43,6 @@ from focuse.training.settings import Settings
 from focuse.training.specs import parse_partitions
 from focuse.training.stopping import Best
 
-EDGES = "edges.safetensors"
 REPEATED = 0.05  # edges of a batch an entity of a partition that do no harm
 SMALLEST = 32  # batch that is worth a step
 
