@@ -110,7 +110,8 @@ def kill_workers(subject: Subject, kills: int, random: np.random.Generator, note
                 killed += 1
                 found.kills += 1
                 found.phases[phase(folder)] += 1
-                found.kinds[f"{strike.moment.kind}, {strike.victims}"] += 1
+                noticed = ", which the other noticed" if any(LOST in each.line for each in ended) else ""
+                found.kinds[f"{strike.moment.kind}, {strike.victims}{noticed}"] += 1
                 if folder.exists():
                     words = ["train", "--resume", folder, "--quiet"]
             if not killed and not wrong:

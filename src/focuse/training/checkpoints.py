@@ -16,7 +16,6 @@ calibration.safetensors  from scores to weights; made when first asked for
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import shlex
@@ -37,9 +36,18 @@ from focuse.graph.signals import undisturbed
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
 from focuse.graph.writing import flush, replacing
-from focuse.training.files import DamagedError, Tables, has_checksums, read_tensors, reading, write_tensors, writing
+from focuse.training.files import (
+    GO_ON,
+    DamagedError,
+    Tables,
+    has_checksums,
+    read_tensors,
+    reading,
+    write_tensors,
+    writing,
+)
 from focuse.training.fixed import FORMAT, amend, read_fixed, write_fixed
-from focuse.training.lock import Lock, UnwritableError, is_locked, who_is_in
+from focuse.training.lock import Lock, UnwritableError, sweep, who_is_in
 from focuse.training.settings import Settings
 
 __all__ = ["FORMAT", "Checkpoint", "Progress", "Store", "Tables"]
@@ -129,7 +137,7 @@ class Store:
                 store._appear(folder)
             made = True
         except FocuseError as error:
-            raise FocuseError(str(error).replace(str(temporary), str(folder))) from None
+            raise FocuseError(str(error).replace(str(temporary), str(folder)).replace(GO_ON, "")) from None
         finally:
             with undisturbed():  # a second Ctrl-C would leave what the first one has ended
                 if not made:
@@ -374,24 +382,3 @@ def read_history(data: bytes, required: bool) -> list[dict[str, Any]]:
         if isinstance(row.get("epoch"), int) and isinstance(row.get("loss"), int | float):
             rows.append(row)
     return rows
-
-
-def sweep(folder: Path) -> None:
-    """Remove what processes left that were killed while they made this folder."""
-    if sys.platform == "win32":  # there nobody can be asked for without harm
-        return
-    for left in folder.parent.glob(f".{glob.escape(folder.name)}.[0-9]*"):
-        number = left.name.rpartition(".")[2]
-        if number.isdecimal() and left.is_dir() and not is_locked(left) and not is_alive(int(number)):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def is_alive(process: int) -> bool:
-    """Whether there is a process of this number on this machine."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return True

@@ -20,6 +20,7 @@ from focuse.graph.checksums import KEY, UNKNOWN, check_row, check_tensors, seal_
 from focuse.graph.writing import replacing
 
 Tables = dict[str, torch.Tensor]
+AGAIN, GO_ON = "try again", " or go on with --resume"  # the second where there is a run to go on with
 FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -54,9 +55,7 @@ def writing(path: Path) -> Iterator[Path]:
         told = " ".join(str(error).split()).rpartition("I/O error: ")[2]  # the writer of tensors says more
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or told
         advice = "make it writable" if getattr(error, "errno", None) in FORBIDDEN else "make room"
-        raise UnwrittenError(
-            f"{path}: cannot be written: {reason}; {advice}, then try again or go on with --resume"
-        ) from None
+        raise UnwrittenError(f"{path}: cannot be written: {reason}; {advice}, then {AGAIN}{GO_ON}") from None
 
 
 def has_checksums(folder: Path) -> bool:

@@ -6,7 +6,9 @@ Who only reads (evaluate, predict, serve) asks for none: every file is replaced 
 from __future__ import annotations
 
 import errno
+import glob
 import os
+import shutil
 import socket
 import sys
 import time
@@ -112,6 +114,27 @@ def _told(handle: int) -> str:
     except (OSError, ValueError):  # Windows lets nobody read what is locked
         return told
     return f"{told} (process {process} on {host})"
+
+
+def sweep(folder: Path) -> None:
+    """Remove what processes left that were killed while they made this folder."""
+    if sys.platform == "win32":  # there nobody can be asked for without harm
+        return
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}.[0-9]*"):
+        number = left.name.rpartition(".")[2]
+        if number.isdecimal() and left.is_dir() and not is_locked(left) and not is_alive(int(number)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def is_alive(process: int) -> bool:
+    """Whether there is a process of this number on this machine."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 if sys.platform == "win32":
