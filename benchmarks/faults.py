@@ -38,7 +38,7 @@ from subject import CHECKPOINT, Subject
 
 Row = tuple[str, int, int, str]
 PARTITIONS = ("4:2", "5:3:2")
-PIECE = 25  # kills of one piece of work
+PIECE, WORKERS = 25, 5  # kills of one piece of work, of workers
 
 
 def arguments(words: list[str] | None) -> argparse.Namespace:
@@ -57,7 +57,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def preload(several: bool = False) -> None:
+def preload(engines: set[str] | None = None) -> None:
     """Import all that the command needs, so that no child does."""
     import sklearn.ensemble
     import sklearn.isotonic
@@ -67,15 +67,15 @@ def preload(several: bool = False) -> None:
     import focuse.run  # noqa: F401
     from focuse.cli.main import app
 
-    if several:
-        sharded.preload()
+    if engines:
+        sharded.preload(engines)
     with contextlib.redirect_stdout(io.StringIO()):
         app(["train", "--model", "list"], standalone_mode=False)
 
 
 def campaign(options: argparse.Namespace, note: Callable[[str], None]) -> dict[str, Any]:
     """All faults; what came of each."""
-    preload(several=bool(options.sharded or options.torchrun))
+    preload(set(sharded.ENGINES[: len(pieces(options.sharded, WORKERS))]))
     made = Path(tempfile.mkdtemp(dir=options.room))
     try:
         subject = Subject.make(made)
@@ -143,7 +143,7 @@ def several(subject: Subject, options: argparse.Namespace, note: Callable[[str],
     """Trainings of two processes."""
     jobs: dict[str, Job] = {}
     kinds = [subject.with_options("--engine", each) for each in sharded.ENGINES]
-    counts = pieces(options.sharded, 5)
+    counts = pieces(options.sharded, WORKERS)
     if counts:
         jobs["kill -9, sharded"] = [
             _killing_workers(kinds[at % len(kinds)], each, note) for at, each in enumerate(counts)

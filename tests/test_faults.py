@@ -32,11 +32,16 @@ def campaign(*words: str) -> dict[str, Any]:
 
 
 def test_a_few_kills_and_altered_files() -> None:
-    found = campaign("--kills", "3", "--flips", "42", "--steps", "1", "--others", "0", "--seed", "1")
-    assert found["kill -9"]["kills"] == 3
-    assert found["kill -9"]["same"] == found["kill -9"]["trainings"]
-    assert found["a bit turned over"]["told"] == found["a bit turned over"]["tried"] == 42
-    assert found["a file cut short"]["told"] == found["a file cut short"]["tried"] > 19
+    few = ["--kills", "3", "--partitioned", "3", "--sharded", "1", "--torchrun", "0", "--flips", "60", "--steps", "1"]
+    found = campaign(*few, "--others", "0", "--seed", "1")
+    for name, kills in (("kill -9", 3), ("kill -9, partitioned", 3), ("kill -9, sharded", 1)):
+        assert found[name]["kills"] == kills
+        assert found[name]["same"] == found[name]["trainings"] > 0
+    for name, files in (("", 13), (", partitioned", 14)):
+        flips, cuts = found[f"a bit turned over{name}"], found[f"a file cut short{name}"]
+        assert flips["told"] == flips["tried"] == 60
+        assert cuts["told"] == cuts["tried"] > 19
+        assert len(cuts["files"]) == files
 
 
 @pytest.mark.slow
@@ -44,7 +49,10 @@ def test_a_few_kills_and_altered_files() -> None:
 def test_two_hundred_kills_and_all_the_rest() -> None:
     found = campaign("--seed", "2")
     assert found["kill -9"]["kills"] == 200
-    assert len(found["kill -9"]["phases"]) >= 6
+    for name in ("kill -9", "kill -9, partitioned"):
+        assert len(found[name]["phases"]) >= 6
+    assert found["kill -9, sharded"]["same"] == found["kill -9, sharded"]["trainings"] > 9
+    assert found["kill -9, sharded by torchrun"]["kills"] >= 3
 
 
 def test_no_training_asks_for_the_time_of_day() -> None:

@@ -72,7 +72,7 @@ def _stopped(subject: Subject, name: str, epoch: int) -> Path:
     """A run that a signal has stopped in an epoch, counted from 0."""
     folder = subject.room / name
     count = operations(*subject.train(folder, "3"), near=folder).count
-    for operation in range(epoch * count // EPOCHS, count, 5):
+    for operation in range(max(count // 9, epoch * count // EPOCHS), count, 2):  # before, nothing is trained yet
         shutil.rmtree(folder, ignore_errors=True)
         command(*subject.train(folder, "3"), moment=Moment(operation=operation, signal=signal.SIGTERM), near=folder)
         at = progress(folder / MANIFEST)

@@ -31,11 +31,11 @@ LOST = "another process of this training is gone"
 EPOCHS = "40"  # by torchrun, where killing is by the clock: long enough to be hit
 
 
-def preload() -> None:
+def preload(engines: set[str]) -> None:
     """What the workers import."""
     import focuse.engines.sharded  # noqa: F401
 
-    if find_spec("torchrec"):
+    if "sharded:torchrec" in engines:
         import fbgemm_gpu  # noqa: F401
         import torchrec.distributed.embedding
         import torchrec.sparse.jagged_tensor  # noqa: F401
