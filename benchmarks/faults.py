@@ -206,17 +206,19 @@ def _killing_workers(subject: Subject, count: int, note: Callable[[str], None]) 
 
 def rows(found: dict[str, Any]) -> list[Row]:
     """What was done, how often, how often it went well, and what is to say of it."""
+    from focuse.errors import counted
+
     made: list[Row] = []
     for name, each in found.items():
         if "kills" in each:
-            phases = f"{len(each['phases'])} phases, below" if each["phases"] else ""
+            phases = f"{counted(len(each['phases']), 'phase')}, below" if each["phases"] else ""
             made.append((f"{name} ({each['kills']} kills)", each["trainings"], each["same"], phases))
         elif "told" in each:
-            about = f"{len(each['files'] or each['lines'])} kinds of files"
+            about = counted(len(each["files"] or each["lines"]), "kind of file", "kinds of files")
             about += f", {each['harmless']} cuts behind what counts" if each["harmless"] else ""
             made.append((name, each["tried"], each["told"] + each["harmless"], about))
         else:
-            made.append((name, each["tried"], each["good"], f"{len(each['lines'])} different lines"))
+            made.append((name, each["tried"], each["good"], counted(len(each["lines"]), "line") + " told"))
     return made
 
 

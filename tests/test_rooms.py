@@ -10,6 +10,7 @@ import focuse
 SOURCE = Path(focuse.__file__).parent
 ORDER = [
     "errors",
+    "signals",
     "graph",
     "datasets",
     "models",

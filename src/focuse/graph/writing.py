@@ -20,8 +20,8 @@ from focuse.graph.graph import Graph
 from focuse.graph.graphml import NOT_XML, graphml_lines
 from focuse.graph.iris import BASE
 from focuse.graph.rdf_writing import SUFFIXES, Triples, lines_of
-from focuse.graph.signals import undisturbed
 from focuse.graph.spreadsheets import headings, text_table
+from focuse.signals import undisturbed
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 FORMS = (".tsv", ".csv", ".parquet", *SUFFIXES, ".graphml")

@@ -32,10 +32,10 @@ from safetensors import SafetensorError, safe_open
 
 from focuse.errors import FocuseError, counted
 from focuse.graph.checksums import check_row, seal_row
-from focuse.graph.signals import undisturbed
 from focuse.graph.splits import Splits
 from focuse.graph.weights import Normaliser
 from focuse.graph.writing import flush, replacing
+from focuse.signals import undisturbed
 from focuse.training.files import (
     GO_ON,
     DamagedError,

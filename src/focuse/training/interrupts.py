@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from focuse.graph.signals import wishes
+from focuse.signals import wishes
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from focuse.graph.signals import undisturbed
 from focuse.graph.writing import replacing
+from focuse.signals import undisturbed
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
