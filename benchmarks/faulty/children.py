@@ -171,6 +171,7 @@ def hear(near: str, each: Callable[[str, bool], None]) -> None:
 def watch(moment: Moment, near: str) -> None:
     """In a child: end it as kill -9 does, at a moment of its own work."""
     seen = {"operations": 0, "times": 0}
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # here: partitions are written by a thread, which may not
 
     def each(path: str, made: bool) -> None:
         seen["operations"] += 1
@@ -180,7 +181,6 @@ def watch(moment: Moment, near: str) -> None:
         if made and kind_of(path) == moment.file:
             seen["times"] += 1
             if seen["times"] == moment.time:
-                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (moment.byte, resource.RLIM_INFINITY))
 
     hear(near, each)
