@@ -24,7 +24,7 @@ from focuse.training.progress import Silent
 from focuse.training.settings import Settings
 from focuse.training.sharing import SharedEdges, SharedFacts, data_of, prepared_once, shared_array
 
-FOLDER = Path(os.environ["FOCUSE_CACHE"]) / "graphs"
+FOLDER = Path(os.environ.get("FOCUSE_CACHE", "")) / "graphs"  # named by the test that starts these processes
 
 
 def prepared(rows: list[Any], false: Any = None, **given: Any) -> tuple[Settings, Splits, TrainingRows]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from focuse.engines import Batch, Hints, ReferenceEngine, make_engine
-from focuse.errors import FocuseError, Stopped, counted
+from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.asked import facts_about
 from focuse.evaluation.sampled import sample_size
 from focuse.focus import Focus, Label
