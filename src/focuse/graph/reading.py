@@ -70,7 +70,7 @@ def read(
     last part of IRIs, and `base` is what names were minted from.
 
     >>> read([("MLEngineer", "requiresSkill", "Python", 0.98), ("MLEngineer", "requiresSkill", "Perl", 0.13)])
-    Graph(rows: 2 edges, 3 entities, 1 relations)
+    Graph(rows: 2 edges, 3 entities, 1 relation)
     """
     source = source() if callable(source) else source
     if isinstance(source, Graph):
