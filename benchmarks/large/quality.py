@@ -58,7 +58,15 @@ def measured(name: str, way: str, seed: int, given: argparse.Namespace) -> tuple
         if way == "partitioned":
             more = {"engine": way, "partitions": given.partitions, "out": Path(folder) / "run"}
         run = focuse.train(
-            graph, seed=seed, dim=given.dim, epochs=given.epochs, sharpness=2.0, progress=False, **parts, **more
+            graph,
+            seed=seed,
+            dim=given.dim,
+            epochs=given.epochs,
+            sharpness=2.0,
+            device="cpu",
+            progress=False,
+            **parts,
+            **more,
         )
         evaluation = run.evaluate()
     return evaluation.all.mrr, evaluation.delta_mrr

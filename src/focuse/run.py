@@ -235,7 +235,7 @@ def _prepare(
     """Resolved settings, splits and normaliser of what the user gives."""
     splits = make_splits(read_whole(graph, reporter), valid, test, valid_share, test_share, chosen, reporter, false)
     splits = with_numbers(splits, numbers, reporter)
-    resolved = chosen.resolve(splits.train, choose_device(chosen.device))
+    resolved = chosen.resolve(splits.train, choose_device(chosen.device, chosen.engine))
     normaliser = normaliser_of(resolved, splits)
     if kind_of(resolved.model).confident:
         check_confidences(splits, resolved, reporter)

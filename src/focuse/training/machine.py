@@ -11,10 +11,10 @@ from focuse.engines.company import LOST, lost
 from focuse.errors import FocuseError
 
 
-def choose_device(name: str) -> str:
-    """'auto' is the GPU if there is one."""
+def choose_device(name: str, engine: str = "auto") -> str:
+    """'auto' is the GPU if there is one, and the engine is not one for a CPU alone."""
     if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return "cuda" if torch.cuda.is_available() and engine != "partitioned" else "cpu"
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError):
