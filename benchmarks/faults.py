@@ -26,6 +26,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # bits depend on the number of threads, and forks on there being one
 os.environ["FOCUSE_GRAPH_CACHE"] = "off"
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # as the command has it, but torch is imported before it here
 sys.path.insert(0, str(Path(__file__).parent / "faulty"))
 
 import damage
@@ -211,14 +212,14 @@ def rows(found: dict[str, Any]) -> list[Row]:
     made: list[Row] = []
     for name, each in found.items():
         if "kills" in each:
-            phases = f"{counted(len(each['phases']), 'phase')}, below" if each["phases"] else ""
+            phases = f"{counted(len(each['phases']), 'phases')}, below" if each["phases"] else ""
             made.append((f"{name} ({each['kills']} kills)", each["trainings"], each["same"], phases))
         elif "told" in each:
-            about = counted(len(each["files"] or each["lines"]), "kind of file", "kinds of files")
+            about = f"{counted(len(each['files'] or each['lines']), 'kinds')} of files"
             about += f", {each['harmless']} cuts behind what counts" if each["harmless"] else ""
             made.append((name, each["tried"], each["told"] + each["harmless"], about))
         else:
-            made.append((name, each["tried"], each["good"], counted(len(each["lines"]), "line") + " told"))
+            made.append((name, each["tried"], each["good"], f"{counted(len(each['lines']), 'different lines')} told"))
     return made
 
 

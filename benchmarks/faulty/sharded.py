@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from children import PATIENCE, Child, Counting, Ended, Moment, Operations, wait_until, watch
@@ -152,8 +153,12 @@ def _trained(words: list[object], strike: _Strike | None, place: Path) -> tuple[
     if strike is None:
         return Workers(words).wait(), []
     moment, near = strike.moment, str(place)
+    met = [place / f"met-{rank}" for rank in range(COUNT)]
+    for mark in met:
+        mark.unlink(missing_ok=True)
 
     def prepare(rank: int) -> None:
+        _marked(met[rank])
         if rank == strike.rank and moment.seconds is None:
             watch(moment, near)
 
@@ -162,11 +167,11 @@ def _trained(words: list[object], strike: _Strike | None, place: Path) -> tuple[
     end = victim.started + (PATIENCE if moment.seconds is None else moment.seconds)
     wait_until(lambda: not victim.is_running() or time.monotonic() >= end)
     victim.signal(signal.SIGKILL)
-    met = (place / "run").exists()
-    if strike.everyone or not met:  # who has not met the other may wait for it for minutes: torchrun would end it
+    alone = strike.everyone or not all(mark.exists() for mark in met)
+    if alone:  # who has not met the other may wait for it for minutes: torchrun would end it
         workers.end()
     ended = workers.wait()
-    if not met or strike.everyone or not ended[strike.rank].killed:
+    if alone or not ended[strike.rank].killed:
         return ended, []
     left = [each for rank, each in enumerate(ended) if rank != strike.rank]
     return ended, [
@@ -174,6 +179,19 @@ def _trained(words: list[object], strike: _Strike | None, place: Path) -> tuple[
         for each in left
         if not (each.code == 0 or (each.code == 2 and LOST in each.line and len(each.text.strip().splitlines()) == 1))
     ]
+
+
+def _marked(path: Path) -> None:
+    """Have a file appear when this process has met the other."""
+    import torch.distributed as meeting
+
+    meet = meeting.init_process_group
+
+    def met(*given: Any, **more: Any) -> None:
+        meet(*given, **more)
+        path.touch()
+
+    meeting.init_process_group = met
 
 
 def kill_under_torchrun(

@@ -109,6 +109,8 @@ def run() -> None:
     any_letter()
     if completion.ASKED in os.environ:  # a shell, at a tab
         return completion.answer(typer.main.get_command(app))
+    if "RANK" in os.environ:  # one of several processes: torch has pages to say of one that is gone, we have a line
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         with tidily():
             code = app(standalone_mode=False)
@@ -130,6 +132,13 @@ def run() -> None:
     except (KeyboardInterrupt, typer.Abort):
         warn("stopped")
         sys.exit(130)
+    except RuntimeError as error:
+        from focuse.engines.company import LOST, lost
+
+        if not lost(error):
+            raise
+        warn(LOST)
+        sys.exit(2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
