@@ -35,6 +35,12 @@ def test_delimiters_inside_names_do_not_deceive(text: str, delimiter: str) -> No
     assert detect(text, "f").delimiter == delimiter
 
 
+def test_two_columns_by_tab_are_not_cut_at_the_spaces_of_their_names() -> None:
+    with pytest.raises(FocuseError, match=r"f, line 1: found no tab"):
+        detect("Mortgage Broker\trequires skill\nWard Nurse\tneeds it\n", "f")
+    assert detect("Mortgage Broker\trequires skill\n", "f", delimiter=" ").delimiter == " "
+
+
 @pytest.mark.parametrize("odd", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
 def test_letters_that_only_python_takes_for_line_ends_are_part_of_a_name(odd: str) -> None:
     assert detect(f"a{odd}b\tr\tc\t1\n", "f").width == 4

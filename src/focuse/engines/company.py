@@ -19,7 +19,7 @@ from torch import Tensor
 
 from focuse.errors import FocuseError
 
-START = "torchrun --nproc-per-node 2 -m focuse train GRAPH --out RUN --engine sharded"
+START = "torchrun --nproc-per-node 2 -m focuse train … (GRAPH --out RUN --engine sharded, or --resume RUN)"
 
 MEETING, ANSWER = timedelta(minutes=5), timedelta(seconds=3)  # to come together, and for an address to answer
 ASK_AGAIN = 0.05  # seconds

@@ -107,7 +107,8 @@ def weight_names(first: list[str], header: bool, places: Sequence[int]) -> tuple
 def _delimiter(lines: list[str], where: str, roles: Sequence[str] = ROLES) -> str:
     """The separator that cuts most of the first lines into as many fields (3 or more) as the very first."""
     best, most = "", 0
-    for candidate in DELIMITERS:
+    tabs = any("\t" in line for line in lines)  # then a space is part of a name
+    for candidate in (mark for mark in DELIMITERS if mark != " " or not tabs):
         widths = [len(row) for row in csv.reader(lines, delimiter=candidate, quoting=quoting(candidate))]
         agree = widths.count(widths[0])
         if widths[0] >= 3 and agree > most:

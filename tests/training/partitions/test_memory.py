@@ -9,17 +9,18 @@ import focuse
 from focuse.errors import FocuseError
 from focuse.training.partitions import memory
 from focuse.training.partitions.memory import partitions_for
+from focuse.training.progress import Silent
 from focuse.training.specs import parse_memory, parse_partitions
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("6GB", 6 * 10**9), ("512 mb", 512 * 10**6), ("2GiB", 2**31), ("1.5k", 1500), ("77", 77)]
+    ("text", "size"), [("6GB", 6 * 10**9), ("512 mb", 512 * 10**6), ("2GiB", 2**31), ("1.5k", 1500), ("77b", 77)]
 )
 def test_sizes_in_words(text: str, size: int) -> None:
     assert parse_memory(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "many", "-6GB", "6XB", "0GB", "nan"])
+@pytest.mark.parametrize("text", ["", "many", "10", "-6GB", "6XB", "0GB", "nan"])
 def test_sizes_that_are_none(text: str) -> None:
     with pytest.raises(FocuseError, match=r"memory .*give a size"):
         parse_memory(text)
@@ -67,3 +68,33 @@ def test_auto_asks_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_partitions_are_of_one_engine() -> None:
     with pytest.raises(FocuseError, match="partitions are of the engine"):
         focuse.train(graph(), engine="fused", partitions="4:2")
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"engine": "auto", "partitions": "4:3", "memory": "1GB"}, "no partitions are made"),
+        ({"engine": "partitioned", "partitions": "4:2"}, "two partitions in memory"),
+        ({"engine": "partitioned", "partitions": "4:3"}, ""),
+        ({"engine": "partitioned", "partitions": "2:2"}, ""),
+    ],
+)
+def test_what_partitions_do_not_do_is_told(tmp_path: Path, asked: dict[str, Any], told: str) -> None:
+    notes: list[str] = []
+
+    class Listening(Silent):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    focuse.train(graph(), dim=4, epochs=1, sharpness=1, out=tmp_path / "run", progress=Listening(), **asked)
+    found = [note for note in notes if "no partitions are made" in note or "two partitions" in note]
+    assert [told in note for note in found] == ([True] if told else [])
+
+
+def test_a_refusal_is_all_that_is_said_of_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "taken_memory", lambda: 10**9)
+    notes: list[str] = []
+    monkeypatch.setattr(Silent, "note", lambda self, text: notes.append(text))
+    with pytest.raises(FocuseError, match="too little"):
+        focuse.train(graph(), dim=8, epochs=1, sharpness=1, out=tmp_path / "run", progress=Silent(), memory="8kB")
+    assert not [note for note in notes if "kept on disk" in note]

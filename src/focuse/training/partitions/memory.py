@@ -53,17 +53,23 @@ def choose_engine(settings: Settings, splits: Splits, reporter: Reporter, in_fol
     memory = free_memory() if settings.memory is None else max(0, parse_memory(settings.memory) - taken_memory())
     need = Need.of(settings, splits)
     lacking = lacks(settings, splits, in_folder)
+    told = f"embeddings, optimiser state and edges take {told_size(need.all)}, {told_size(memory or 0)} are free"
     if settings.engine == "auto":
         if memory is None or settings.device != "cpu" or need.all <= 0.8 * memory:
+            if settings.partitions is not None:
+                reporter.note("there is memory enough, and no partitions are made; --engine partitioned makes them")
             return settings
-        told = f"embeddings, optimiser state and edges take {told_size(need.all)}, {told_size(memory)} are free"
         if lacking:
             reporter.note(f"{told}, and they cannot be kept on disk: {lacking}")
             return settings
-        reporter.note(f"{told}: they are kept on disk and trained by partitions (engine 'partitioned')")
     elif lacking:
         raise FocuseError(f"engine 'partitioned': {lacking}; use the engine 'auto'")
     resolved = replace(settings, engine=NAMES, partitions=_partitions(settings, splits, memory))
+    if settings.engine == "auto":
+        reporter.note(f"{told}: they are kept on disk and trained by partitions (engine 'partitioned')")
+    partitions, slots, _ = parse_partitions(str(resolved.partitions))
+    if slots == 2 < partitions:
+        reporter.note("two partitions in memory: negatives are of an edge's own ones alone, three or more learn better")
     if resolved.focus == "label" and resolved.sharpness is None:
         reporter.note("sharpness 2 is taken: short trainings to choose it by would take as long; see --sharpness")
         resolved = replace(resolved, sharpness=2.0)
