@@ -51,6 +51,23 @@ def test_over_many_plans_every_partition_is_drawn_alike(sampling: str, one: int,
     assert found / found.sum() == pytest.approx(np.full(6, 1 / 6), rel=0.12)
 
 
+@pytest.mark.parametrize("two", [0, 1])
+def test_where_a_pool_has_less_than_one_of_each_partition_every_batch_has_about_as_many(two: int) -> None:
+    counts, own = [], 0
+    for batch in range(400):
+        stage = next(stage for stage in stages_of(16, 12, batch, 0) if {0, two} <= set(stage.active))
+        found = sampler("shared", stage, 16, negatives=8)(edge(stage, 16, 0, two), (0, 0, batch))[0]
+        assert found.entities is not None
+        assert found.mask is not None
+        parts = np.array(stage.slots)[found.entities[found.mask[0]].numpy() // ROWS]
+        counts.append(len(parts))
+        own += int((parts == 0).sum())
+    assert np.mean(counts) == pytest.approx(8, rel=0.03)
+    assert min(counts) >= 5
+    assert max(counts) <= 11
+    assert own / sum(counts) == pytest.approx(1 / 16, rel=0.2)
+
+
 @pytest.mark.parametrize("sampling", ["shared", "independent"])
 @pytest.mark.parametrize(("partitions", "slots"), [(4, 4), (5, 2)])
 def test_where_nobody_can_stand_for_others_everyone_in_memory_is_drawn_alike(

@@ -102,15 +102,18 @@ class ActiveSampler(Sampler):
     def _counted(self, batch: Batch, size: int, luck: float) -> Tensor:
         """Which of a pool of `size` of each partition count for an edge, bool [B, c · size]: about `count`.
 
-        Of an edge's own partitions only as many as were drawn of them among all. `luck` in [0, 1) says whether what is
-        left over of a whole number counts, so that it does on average.
+        Of an edge's own partitions only as many as were drawn of them among all. `luck` in [0, 1) says where what is
+        left over of a whole number counts, so that it does on average: of some partitions in each batch, for a batch
+        in which all of them had none would have no corruptions at all.
         """
         parts, every = len(self.sizes), self.partitions
         own = self.share * (parts - 2) / (every - 2)
         within = own * (every - 1) / (parts - 1)  # of each other partition, for edges whose ends are of one
-        first = [torch.arange(size) < int(count + luck) for count in (own, self.share, within)]
-        table = torch.stack([each.repeat(parts, parts, 1) for each in first[1:]])  # [2, c, c, size]
-        table[:, torch.arange(parts), torch.arange(parts)] = first[0]
+        places = torch.arange(parts)
+        lucks = (luck + places.double() / parts) % 1  # each is any with the same chance, all together are spread
+        first = [torch.arange(size) < (count + lucks[:, None]).floor() for count in (own, self.share, within)]
+        table = torch.stack([each.repeat(parts, 1, 1) for each in first[1:]])  # [2, c, c, size]
+        table[:, places, places] = first[0]
         table = table.view(2 * parts, parts * size)
         head, tail = self._homes(batch)
         one = parts * (head == tail)
