@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from focuse.engines.base import Batch
-from focuse.engines.company import joined
+from focuse.engines.company import LOST, joined, lost
 from focuse.engines.sharded import SHARDED
 from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import ids_of, known_facts
@@ -55,17 +55,22 @@ def prepared_once(settings: Settings, prepare: Callable[[], Prepared]) -> Prepar
     try:
         if company.first_here:
             try:
+                made = prepare()  # before there is a folder: one that nobody touches for long is taken for abandoned
                 folder = tempfile.mkdtemp(suffix=".part", prefix=".", dir=scratch_folder())
-                write_fixed(Path(folder), *prepare())
+                write_fixed(Path(folder), *made)
             except FocuseError as error:
                 told = str(error)
             except OSError as error:
                 told = _no_room(error)
-        made, said = company.here((folder, told))
+        where, said = company.here((folder, told))
         if company.agreed(bool(said)):
             raise FocuseError(said or "the training cannot be prepared on another machine; it says why")
-        found = read_own(Path(made))
+        found = read_own(Path(where))
         company.wait()
+    except RuntimeError as error:
+        if lost(error):  # whoever waits for a process that is gone hears it here first
+            raise FocuseError(LOST) from None
+        raise
     finally:
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
