@@ -1,7 +1,8 @@
 """Training by partitions: the loop of `Trainer` over tables and edges that are on disk.
 
 An epoch goes through the stages of a plan. In a stage a part of the edges between the partitions in memory is shuffled
-together and trained by an engine to which those partitions are the whole table; negatives are drawn among them. Everything is a pure function of (seed, epoch, stage, batch), so a resumed training ends in the same bits.
+together and trained by an engine to which those partitions are the whole table; negatives are drawn among them.
+Everything is a pure function of (seed, epoch, stage, batch), so a resumed training ends in the same bits.
 """
 
 from __future__ import annotations
