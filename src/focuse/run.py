@@ -290,7 +290,7 @@ def resume(
     store, reporter = Store.open(Path(folder)), make_reporter(progress if leads() else False)
     following = [*make_callbacks(callbacks), *(make_trackers(track) if track is not None else [])] if leads() else []
     settings, splits, normaliser = store.fixed(model)
-    settings = replace(settings, device=choose_device(device or settings.device))
+    settings = replace(settings, device=choose_device(device or settings.device, settings.engine))
     store = store_for(settings)(store.folder)
     with enough_memory(), store.alone():
         checkpoint, rows = store.checkpoint(note=reporter.note), rows_of(store, len(splits.train.entities))

@@ -307,3 +307,11 @@ def test_stages_without_edges_lose_nothing(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Buffer, "enter", lambda self, stage, following: enter(self, stage, None))
     alone = focuse.train(graph, out=tmp_path / "alone", **asked)
     assert torch.equal(ahead.engine.tables["entity"], alone.engine.tables["entity"])
+
+
+def test_on_a_machine_with_a_gpu_a_resumed_training_stays_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained(tmp_path / "run")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert focuse.resume(tmp_path / "run", epochs=4, device="auto", progress=False).settings.device == "cpu"
