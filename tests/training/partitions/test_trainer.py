@@ -18,6 +18,7 @@ import focuse
 from focuse.errors import FocuseError
 from focuse.graph.checksums import check_tensors
 from focuse.graph.graph import Graph
+from focuse.training import shuffling
 from focuse.training.partitions import starting
 from focuse.training.partitions.buffer import Buffer
 from focuse.training.partitions.edges import StageEdges
@@ -315,3 +316,11 @@ def test_on_a_machine_with_a_gpu_a_resumed_training_stays_on_the_cpu(
     trained(tmp_path / "run")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert focuse.resume(tmp_path / "run", epochs=4, device="auto", progress=False).settings.device == "cpu"
+
+
+def test_one_partition_gives_the_bits_of_a_training_in_memory_also_where_the_order_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shuffling, "LARGE", 100)
+    plain, parted = focuse.train(edges(), progress=False, **SETTINGS), trained(tmp_path / "run", "1:1")
+    assert losses(plain) == losses(parted)

@@ -26,7 +26,7 @@ from focuse.graph.weights import Normaliser
 from focuse.training.checkpoints import Checkpoint, Progress, Store
 from focuse.training.interrupts import interruptible
 from focuse.training.loop import SHUFFLE, Trainer, label_of, make_objective, missing_rivals, model_in
-from focuse.training.negatives import Sampler, generator
+from focuse.training.negatives import Sampler, key_of
 from focuse.training.optimisers import make_optimiser
 from focuse.training.partitions.buffer import Buffer
 from focuse.training.partitions.edges import Dealt, EdgeFile, StageEdges, sort_edges
@@ -40,6 +40,7 @@ from focuse.training.partitions.store import PartitionedStore, shared_of
 from focuse.training.progress import Reporter
 from focuse.training.regularisers import make_regulariser
 from focuse.training.settings import Settings
+from focuse.training.shuffling import order_of
 from focuse.training.specs import parse_partitions
 from focuse.training.stopping import Best
 
@@ -208,9 +209,8 @@ class PartitionedTrainer(Trainer):
         self.engine.changed()
         self.data = StageEdges(self.edges.read(stage, self.rows_a_slot), self.label)  # type: ignore[assignment]
         self.sampler = ActiveSampler.of(self.settings, stage, self.edges.dealt.sizes, self.rows_a_slot)
-        return torch.randperm(
-            len(self.data), generator=generator(self.settings.seed, self.progress.epoch, SHUFFLE + number)
-        )
+        key = key_of(self.settings.seed, self.progress.epoch, SHUFFLE + number)
+        return order_of(len(self.data), len(self.data), key).batches[0]
 
     def _steps(self, rows: Sequence[Tensor], beta: float) -> float | Tensor:
         self.buffer.moved()
