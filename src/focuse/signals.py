@@ -32,9 +32,9 @@ def undisturbed() -> Iterator[None]:
     # None: somebody's who is not Python; whoever ignores one goes on doing so.
     before = {number: heard for number, heard in wishes().items() if heard not in (None, signal.SIG_IGN)}
     waiting: list[int] = []
-    for number in before:
-        signal.signal(number, lambda number, frame: waiting.append(number))
     try:
+        for number in before:
+            signal.signal(number, lambda number, frame: waiting.append(number))
         yield
     finally:
         for number, heard in before.items():

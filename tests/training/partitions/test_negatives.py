@@ -100,3 +100,17 @@ def test_one_partition_draws_what_a_training_in_memory_draws() -> None:
     group = sampler("shared", stage, 1)(edge(stage, 1, 0, 0), (0, 0, 7))[0]
     assert group.entities is not None
     assert group.entities.tolist() == draw((0, 0, 7), (40,), ROWS, torch.device("cpu")).tolist()
+
+
+def test_where_all_are_in_memory_every_entity_is_drawn_alike_though_partitions_differ() -> None:
+    sizes = np.array([2, 1, 1])
+    stage = next(iter(stages_of(3, 3, 0, 0)))
+    made = ActiveSampler.of(Settings(sampling="shared", negatives=400), stage, sizes, 2)
+    batch = Batch(*(torch.zeros(1, dtype=torch.int64) for _ in range(3)), torch.ones(1))
+    found = np.zeros(6)
+    for number in range(20):
+        groups = made(batch, (0, 0, number))
+        assert groups[0].entities is not None
+        assert groups[0].entities is groups[1].entities
+        found += np.bincount(groups[0].entities.numpy(), minlength=6)
+    assert found / 8000 == pytest.approx([0.25, 0.25, 0.25, 0, 0.25, 0], abs=0.03)

@@ -9,7 +9,7 @@ among all P, and the others that are in memory stand for all others: they are a 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -47,14 +47,24 @@ class ActiveSampler(Sampler):
         return cls(settings.sampling, settings.negatives or 1, there, None, None, len(sizes), rows, *held)
 
     def __call__(self, batch: Batch, place: Place) -> list[Corruptions]:
-        if self.partitions == 1:
-            return super().__call__(batch, place)
+        if self.fair:
+            return self._evenly(super().__call__(batch, place))
         return self._own(batch, place) if self.kind == "independent" else self._pool(batch, place)
 
     @property
     def fair(self) -> bool:
         """Whether all are there, or, of two, nobody who could stand for the others: then everyone is drawn alike."""
         return len(self.sizes) in (2, self.partitions)
+
+    def _evenly(self, drawn: list[Corruptions]) -> list[Corruptions]:
+        """Numbers drawn below that of all active rows, as those rows; who shares a pool goes on sharing it."""
+        ends = self.sizes.cumsum(0)
+        found: dict[int, Tensor] = {}
+        for group in drawn:
+            if group.entities is not None and id(group.entities) not in found:
+                part = torch.bucketize(group.entities, ends, right=True)
+                found[id(group.entities)] = group.entities + (self.starts - ends + self.sizes)[part]
+        return [replace(group, entities=found.get(id(group.entities))) for group in drawn]
 
     def _homes(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Which active partitions the heads and tails of a batch are of; [B] each."""
@@ -68,29 +78,21 @@ class ActiveSampler(Sampler):
     def _own(self, batch: Batch, place: Place) -> list[Corruptions]:
         """Each positive's own: a coin for the side, a partition, a row of it; [B, N]."""
         coins, which, rows = draw(place, (3, len(batch), self.count), 1 << BITS, batch.head.device).unbind()
-        if self.fair:
-            part = which * len(self.sizes) >> BITS
-        else:
-            head, tail = (home[:, None] for home in self._homes(batch))
-            among, rest = which * self.partitions >> BITS, which * self.partitions & (1 << BITS) - 1
-            low, same = torch.minimum(head, tail), head == tail
-            part = rest * (len(self.sizes) - 2 + same.long()) >> BITS  # of the others, however many there are
-            part = part + (part >= low)
-            part = part + ((part >= torch.maximum(head, tail)) & ~same)
-            part = torch.where(among == 0, head, torch.where((among == 1) & ~same, tail, part))
+        head, tail = (home[:, None] for home in self._homes(batch))
+        among, rest = which * self.partitions >> BITS, which * self.partitions & (1 << BITS) - 1
+        low, same = torch.minimum(head, tail), head == tail
+        part = rest * (len(self.sizes) - 2 + same.long()) >> BITS  # of the others, however many there are
+        part = part + (part >= low)
+        part = part + ((part >= torch.maximum(head, tail)) & ~same)
+        part = torch.where(among == 0, head, torch.where((among == 1) & ~same, tail, part))
         return [Corruptions("both", self._row(part, rows), (coins & 1).bool())]
 
     def _pool(self, batch: Batch, place: Place) -> list[Corruptions]:
         """One pool for all of a batch; which of it do not count for an edge, see `_counted`."""
-        device = batch.head.device
-        if self.fair:
-            which, rows = draw(place, (2, self.count), 1 << BITS, device).unbind()
-            pool, mask = self._row(which * len(self.sizes) >> BITS, rows), None
-        else:
-            size = math.ceil(self.share)
-            bits = draw(place, (len(self.sizes) * size + 1,), 1 << BITS, device)
-            pool = self._row(torch.arange(len(self.sizes)).repeat_interleave(size), bits[:-1])
-            mask = self._counted(batch, size, float(bits[-1]) / (1 << BITS))
+        size = math.ceil(self.share)
+        bits = draw(place, (len(self.sizes) * size + 1,), 1 << BITS, batch.head.device)
+        pool = self._row(torch.arange(len(self.sizes)).repeat_interleave(size), bits[:-1])
+        mask = self._counted(batch, size, float(bits[-1]) / (1 << BITS))
         sides = (("tail", batch.tail), ("head", batch.head))
         return [Corruptions(side, pool, None, mask, target) for side, target in sides]  # type: ignore[arg-type]
 
