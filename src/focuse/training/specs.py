@@ -110,10 +110,10 @@ def parse_memory(text: str) -> int:
     >>> parse_memory("6GB"), parse_memory("1.5 GiB")
     (6000000000, 1610612736)
     """
-    told = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(?=[a-z])([kmgt]?)(i?)b?\s*", text, re.IGNORECASE)
-    size = (
-        0.0 if told is None else float(told[1]) * (1024 if told[3] else 1000) ** " kmgt".index(told[2].lower() or " ")
-    )
+    told = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([kmgt]?)(i?)(b?)\s*", text, re.IGNORECASE)
+    size = 0.0
+    if told is not None and told[2] + told[4]:  # a bare number could be of any unit
+        size = float(told[1]) * (1024 if told[3] else 1000) ** " kmgt".index(told[2].lower() or " ")
     if not 1 <= size < 1 << 63:
         raise FocuseError(f"memory {text!r}: give a size like '6GB' or '512MB'")
     return int(size)
