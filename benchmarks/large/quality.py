@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--batch-size", type=int)
     given = parser.parse_args()
     print(f"| {' | '.join(HEADINGS)} |\n{'| --- ' * len(HEADINGS)}|")
     for name in given.graphs:
@@ -54,9 +55,9 @@ def measured(name: str, way: str, seed: int, given: argparse.Namespace) -> tuple
     """MRR and ΔMRR of one training."""
     with tempfile.TemporaryDirectory() as folder:
         graph, parts = graph_of(name, Path(folder))
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"batch_size": given.batch_size}
         if way == "partitioned":
-            more = {"engine": way, "partitions": given.partitions, "out": Path(folder) / "run"}
+            more |= {"engine": way, "partitions": given.partitions, "out": Path(folder) / "run"}
         run = focuse.train(
             graph,
             seed=seed,

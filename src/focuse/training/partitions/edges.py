@@ -120,10 +120,10 @@ class EdgeFile:
         slot = stage.slot_of(self.dealt.partitions)
         edges = np.empty((self.count(stage), COLUMNS), np.int32)
         starts, stops = self._rows(stage)
-        at = 0
+        active, at = stage.active, 0
         with reading(self.path), self.path.open("rb", buffering=0) as file:
             for one, two, piece in np.argwhere(stops > starts).tolist():
-                head, tail = stage.active[one], stage.active[two]
+                head, tail = active[one], active[two]
                 start, stop = int(starts[one, two, piece]), int(stops[one, two, piece])
                 some = edges[at : at + stop - start]
                 at += len(some)
