@@ -28,6 +28,7 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
@@ -70,4 +71,4 @@ licences: $(VENV)/.ready
 	$(BIN)/python requirements/licences.py $(ARGUMENTS)
 
 clean:
-	rm -rf $(VENV) $(TOOLS) demo site build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TOOLS) demo site build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

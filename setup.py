@@ -1,4 +1,4 @@
-"""Builds the CPU engine's loops, once for each kind of processor; without a compiler focuse goes without them."""
+"""Builds the C++ library once per instruction set; without a compiler, focuse runs without it."""
 
 import copy
 import os
@@ -9,7 +9,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 FLAGS = ["-Wno-psabi", "-O3", "-std=c++20", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
-# As torch.backends.cpu.get_cpu_capability() calls them; what is not listed there runs the default.
+# Named as by torch.backends.cpu.get_cpu_capability(); any other processor runs the default.
 X86 = {
     "avx512": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
     "avx2": ["-march=x86-64-v3"],
@@ -20,17 +20,17 @@ SOURCES = ["src/focuse/engines/native/steps.cpp", "src/focuse/engines/native/ran
 
 
 class Build(build_ext):
-    """A plain shared library needs no symbol that Python could call; the kinds are built side by side."""
+    """Builds plain shared libraries, without the init symbol of a Python module, all in parallel."""
 
     def finalize_options(self) -> None:
         super().finalize_options()
         self.parallel = os.cpu_count() or 1
 
     def build_extension(self, ext: Extension) -> None:
-        """The kinds share their sources: a folder of objects for each, or one kind would link what another compiled."""
-        apart = copy.copy(self)
-        apart.build_temp = os.path.join(self.build_temp, ext.name)
-        build_ext.build_extension(apart, ext)
+        """Compile into a folder per instruction set: the sources are shared, the objects must not be."""
+        separate = copy.copy(self)
+        separate.build_temp = os.path.join(self.build_temp, ext.name)
+        build_ext.build_extension(separate, ext)
 
     def get_export_symbols(self, ext: Extension) -> list[str]:
         return ext.export_symbols

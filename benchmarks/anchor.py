@@ -4,7 +4,7 @@
 
 Trains both libraries on the graphs that PyKEEN ships, ranks test (filtered, both sides, ties at their mean) and prints
 a Markdown table. Both have the same dimension, epochs, batches, loss (the softmax of a positive against its own
-corruptions), number of corruptions without known facts, Adam at the same rate, no regulariser and first embeddings of
+corruptions), number of corruptions without known facts, Adam at the same rate, no regularizer and first embeddings of
 the same deviation; the last epoch counts. What PyKEEN does beside that to some models by default (entities of length 1
 after every step in TransE and DistMult, a penalty in ComplEx and DistMult) is switched off. PyKEEN's sampler replaces
 the head in all corruptions of the first half of a batch's positives and the tail in all of the second; focuse tosses a
@@ -28,9 +28,11 @@ import time
 import warnings
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import smoke
 import torch
 
 import focuse
@@ -51,10 +53,15 @@ def main() -> None:
     parser.add_argument("data", nargs="*", help="graphs that PyKEEN ships")
     parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--sides", choices=("coin", "pykeen"), default="coin", help="how PyKEEN chooses a side")
+    parser.add_argument(
+        "--sides", choices=("corrupt_side", "pykeen"), default="corrupt_side", help="how PyKEEN chooses a side"
+    )
     parser.add_argument("--out", type=Path, help="add a line of JSON for every training")
     parser.add_argument("--show", type=Path, help="print the table of such lines, train nothing")
-    chosen = parser.parse_args()
+    chosen = smoke.parse(parser)
+    if chosen.smoke:
+        print(f"MRR {ours(embedded(), 'complex', seed=0, epochs=1):.3f}")
+        smoke.missing("PyKEEN, which is not trained in a smoke run")
     if chosen.show:
         print(table(chosen.show))
         return
@@ -78,6 +85,14 @@ def main() -> None:
             print(row(name, model, **found), flush=True)
 
 
+def embedded() -> Any:
+    """The embedded graph in the form of PyKEEN's graphs, as far as `ours` looks at them."""
+    data, columns = smoke.load(smoke.GRAPH), ("head", "relation", "tail")
+    parts = {"training": data.train, "validation": data.valid, "testing": data.test}
+    names = {part: [graph.to_arrow()[name].to_pylist() for name in columns] for part, graph in parts.items()}
+    return SimpleNamespace(**{part: SimpleNamespace(triples=np.array(each).T) for part, each in names.items()})
+
+
 def row(data: str, model: str, focuse: list[float], pykeen: list[float]) -> str:
     """Means, their difference, and whether it is noise."""
     ours, theirs = statistics.mean(focuse), statistics.mean(pykeen)
@@ -98,7 +113,14 @@ def table(path: Path) -> str:
 
 
 def write(path: Path, data: str, model: str, library: str, seed: int, mrr: float, seconds: float) -> None:
-    settings = {"dim": DIM, "epochs": EPOCHS, "batch_size": BATCH, "negatives": NEGATIVES, "lr": RATE, "spread": SPREAD}
+    settings = {
+        "dim": DIM,
+        "epochs": EPOCHS,
+        "batch_size": BATCH,
+        "negatives": NEGATIVES,
+        "lr": RATE,
+        "init_std": SPREAD,
+    }
     line = {"data": data, "model": model, "library": library, "seed": seed, "mrr": round(mrr, 5)}
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps({**line, "cpu_seconds": round(seconds, 1), **settings}) + "\n")
@@ -110,7 +132,7 @@ def dataset(name: str) -> Any:
     return get_dataset(dataset=name)
 
 
-def ours(data: Any, model: str, seed: int) -> float:
+def ours(data: Any, model: str, seed: int, epochs: int = EPOCHS) -> float:
     """MRR of focuse."""
     train, valid, test = (part.triples.tolist() for part in (data.training, data.validation, data.testing))
     run = focuse.train(
@@ -119,7 +141,7 @@ def ours(data: Any, model: str, seed: int) -> float:
         test=test,
         model=model,
         dim=DIM,
-        epochs=EPOCHS,
+        epochs=epochs,
         batch_size=BATCH,
         sampling="independent",
         negatives=NEGATIVES,
@@ -130,8 +152,8 @@ def ours(data: Any, model: str, seed: int) -> float:
         regularizer="none",
         optimizer="adam",
         lr=RATE,
-        spread=SPREAD,
-        check_every=EPOCHS,
+        init_std=SPREAD,
+        check_every=epochs,
         seed=seed,
         device="cpu",
         progress=False,
@@ -191,7 +213,7 @@ def sampler(training: Any, sides: str) -> Any:
             found[..., 2] = torch.where(tails, other, found[..., 2])
             return found
 
-    return (Coins if sides == "coin" else BasicNegativeSampler)(
+    return (Coins if sides == "corrupt_side" else BasicNegativeSampler)(
         mapped_triples=training.mapped_triples,
         num_entities=training.num_entities,
         num_relations=training.num_relations,

@@ -8,10 +8,11 @@ of the usual probability (`focuse predict`) and of discovery's: how many links, 
 which share of them are facts.
 """
 
-import sys
+import argparse
 from itertools import pairwise
 
 import numpy as np
+import smoke
 
 import focuse
 from focuse.inference.discovery.scope import Scope
@@ -43,7 +44,10 @@ def links(run: focuse.Run) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarr
 
 
 def main() -> None:
-    run = focuse.load(sys.argv[1], "cpu")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", metavar="RUN", help="a trained run")
+    options = smoke.parse(parser)
+    run = smoke.train() if options.smoke else focuse.load(options.run, "cpu")
     *ids, weight, true = links(run)
     said = {"usual": run.weigher(full=True).probable(*ids), "discovery": run._looking(False).probable(*ids)}
     print("| said | " + " | ".join(f"{name}: links | {name}: said, true" for name in said) + " |")

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import smoke
 
 import focuse
 
@@ -42,10 +43,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", default=["ppi5k", "nl27k", "cn15k"])
     parser.add_argument("--device", default="auto")
-    chosen = parser.parse_args()
+    chosen = smoke.parse(parser, data=[smoke.GRAPH])
+    less = {"dim": 4, "epochs": 1} if chosen.smoke else {}
     print("| data | settings | MRR | top | bottom | ΔMRR |\n| --- | --- | --- | --- | --- | --- |")
     for name in chosen.data:
-        data = focuse.datasets.load(name)
+        data = smoke.load(name)
         for label, settings in ROWS.items():
             train = data.train
             if label == "weights shuffled":
@@ -56,7 +58,7 @@ def main() -> None:
                 test=data.test,
                 progress=False,
                 device=chosen.device,
-                **{"focus": "paper", **settings},
+                **{"focus": "paper", **settings, **less},
             )
             found = run.evaluate()
             figures = (found.all.mrr, found.top.mrr, found.bottom.mrr, found.delta_mrr)

@@ -22,18 +22,18 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+import smoke
 import torch
 
 import focuse
-from focuse.engines import ReferenceEngine
-from focuse.evaluation.evaluate import known_facts
-from focuse.graph import Graph
+from focuse.data.graph import Graph
+from focuse.data.triple_index import build_triple_index
+from focuse.engines.scorer import TableScorer, make_scorer
 from focuse.inference.discovery.likeness import nearest_rows, open_index, search
 from focuse.inference.discovery.scope import Scope
 from focuse.inference.discovery.sweep import SCORES_AT_ONCE, SCORES_IN_CACHE, sweep
 from focuse.inference.discovery.watching import watched
-from focuse.models import make_model
-from focuse.models.reciprocal import Reciprocal
+from focuse.models.registry import make_model
 
 MODELS = ("complex", "complex, reciprocal", "transe")
 KEPT = 2_000
@@ -54,18 +54,20 @@ def best(work: Callable[[], object], device: str, runs: int = RUNS) -> float:
     return min(found)
 
 
-def engine_of(name: str, graph: Graph, dim: int, device: str) -> ReferenceEngine:
+def engine_of(name: str, graph: Graph, dim: int, device: str) -> TableScorer:
     model = make_model(name.split(",")[0])
-    model = Reciprocal(model) if "reciprocal" in name else model
+    inverse = "reciprocal" in name
     draw = torch.Generator().manual_seed(0)
-    entity = torch.randn(len(graph.entities), model.entity_width(dim), generator=draw).to(device)
-    relation = torch.randn(len(graph.relations), model.relation_width(dim), generator=draw).to(device)
-    return ReferenceEngine(model, entity, relation)
+    entity = torch.randn(len(graph.entities), model.widths(dim)[0], generator=draw).to(device)
+    relation = torch.randn(len(graph.relations) * (2 if inverse else 1), model.widths(dim)[1], generator=draw).to(
+        device
+    )
+    return make_scorer(model, entity, relation, inverse_relations=inverse)
 
 
-def blocks(engine: ReferenceEngine, graphs: list[Graph]) -> Callable[[], object]:
+def blocks(engine: TableScorer, graphs: list[Graph]) -> Callable[[], object]:
     train = graphs[0]
-    known = known_facts(graphs, engine.device)
+    known = build_triple_index(graphs, engine.device)
 
     def work() -> object:
         scope = Scope(train, np.arange(len(train.relations)), anywhere=True)
@@ -75,7 +77,7 @@ def blocks(engine: ReferenceEngine, graphs: list[Graph]) -> Callable[[], object]
     return work
 
 
-def one_by_one(engine: ReferenceEngine, graphs: list[Graph], device: str) -> float:
+def one_by_one(engine: TableScorer, graphs: list[Graph], device: str) -> float:
     """Seconds that all queries would take, by a sample of them."""
     train = graphs[0]
     answers: dict[tuple[int, int], list[int]] = {}
@@ -90,7 +92,7 @@ def one_by_one(engine: ReferenceEngine, graphs: list[Graph], device: str) -> flo
         for h, r in asked:
             given, kind = torch.tensor([h], device=device), torch.tensor([r], device=device)
             scores = engine.score_all(given, kind, "tail")[0]
-            if engine.sided:  # the other side's score of each answer
+            if engine.side_dependent:  # the other side's score of each answer
                 every = torch.arange(entities, device=device)
                 scores = engine.score(given.expand(entities), kind.expand(entities), every)
             scores = scores.cpu().numpy()
@@ -100,14 +102,14 @@ def one_by_one(engine: ReferenceEngine, graphs: list[Graph], device: str) -> flo
     return best(work, device) / SAMPLE * entities * relations
 
 
-def floor(engine: ReferenceEngine, graph: Graph, device: str) -> float:
+def floor(engine: TableScorer, graph: Graph, device: str) -> float:
     """Seconds of the arithmetic alone."""
     entities, width = engine.tables["entity"].shape
     rows = max(1, (SCORES_AT_ONCE if device == "cuda" else SCORES_IN_CACHE) // entities)
     table, query = engine.tables["entity"], torch.randn(rows, width, device=device)
     one = best(lambda: [query @ table.T for _ in range(10)], device, 5) / 10
-    times = 2 if engine.sided else 1
-    if engine.model.form == "l1":
+    times = 2 if engine.side_dependent else 1
+    if engine.model.similarity == "l1":
         times *= 2 if device == "cuda" else 3
     return one * times * entities / rows * len(graph.relations)
 
@@ -138,10 +140,10 @@ def main() -> None:
     options.add_argument("--device", default="cpu")
     options.add_argument("--run", help="a trained run of any graph")
     options.add_argument("--neighbours", type=int, help="measure the index among so many entities")
-    asked = options.parse_args()
+    asked = smoke.parse(options, graph=smoke.GRAPH, dim=4)
     if asked.device == "cpu":
         torch.set_num_threads(1)
-    data = focuse.datasets.load(asked.graph)
+    data = smoke.load(asked.graph)
     graphs = [data.train, data.valid.align(data.train).graph, data.test.align(data.train).graph]
     links = len(data.train.entities) ** 2 * len(data.train.relations)
     print(f"{asked.graph}: {links:,} links, dim {asked.dim}, {asked.device}\n", flush=True)
@@ -154,8 +156,8 @@ def main() -> None:
             f"| {name} | {ours:.2f} s | {naive:.0f} s | {naive / ours:.0f} | {least:.2f} s | {ours / least:.1f} |",
             flush=True,
         )
-    if asked.run:
-        run = focuse.load(asked.run, asked.device)
+    if asked.run or asked.smoke:
+        run = focuse.load(asked.run, asked.device) if asked.run else smoke.train()
         run.weigher(full=True)
         for anywhere in (False, True):
             start = time.process_time()

@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
+import smoke
 
 RELATIONS = 20
 KEYS = ("training", "highest", "most", "mapped")
@@ -108,11 +109,11 @@ def _figures(rows: list[tuple[bool, float, float]]) -> dict[str, float]:
 
 def prepare(edges: int, entities: int) -> None:
     """Encode, split and weigh so many edges, and print the most that each took."""
-    from focuse.graph.cache import scratch_folder
-    from focuse.graph.streaming import stream
-    from focuse.training.preparing import focus_or_off, make_splits, normaliser_of
-    from focuse.training.progress import Silent
-    from focuse.training.settings import Settings
+    from focuse.config import Config
+    from focuse.data.graph_cache import scratch_folder
+    from focuse.data.out_of_core import encode_blocks
+    from focuse.training.callbacks import SilentReporter
+    from focuse.training.preparation import focus_or_off, make_splits, normalizer_of
 
     random = np.random.default_rng(0)
     names, kinds = (pa.array(list(map(str, range(count)))) for count in (entities, RELATIONS))
@@ -126,12 +127,12 @@ def prepare(edges: int, entities: int) -> None:
             yield [*columns, pa.array(random.random(size))]
 
     with highest() as encoded:
-        graph = stream(blocks(), "edges", True, scratch_folder())
+        graph = encode_blocks(blocks(), "edges", True, scratch_folder())
     with highest() as prepared:
-        settings = Settings.of(engine="sharded:plain", sharpness=1.0, device="cpu")
-        splits = make_splits(graph, None, None, 0.1, 0.1, settings, Silent())
+        settings = Config.of(engine="sharded:plain", label_exponent=1.0, device="cpu")
+        splits = make_splits(graph, None, None, 0.1, 0.1, settings, SilentReporter())
         resolved = settings.resolve(splits.train, "cpu")
-        focus_or_off(resolved, splits, normaliser_of(resolved, splits), Silent())
+        focus_or_off(resolved, splits, normalizer_of(resolved, splits), SilentReporter())
     print(
         f"{edges:,} edges: {encoded[-1] / 1e6:,.0f} MB to encode, {prepared[-1] / 1e6:,.0f} MB to split and weigh",
         flush=True,
@@ -188,7 +189,12 @@ def main() -> None:
     parser.add_argument("--source", type=Path, default=Path(__file__).resolve().parents[1] / "src")
     parser.add_argument("--folder", type=Path, help="where graphs and runs are put [default: a temporary one]")
     parser.add_argument("--prepare", metavar="EDGES,…", help="only what comes before a training, by itself")
-    given = parser.parse_args()
+    given = smoke.parse(parser, entities=200)
+    if given.smoke:
+        prepare(4000, given.entities)
+        with tempfile.TemporaryDirectory() as name:
+            generate(Path(name) / "edges.tsv", 4000, given.entities)
+        smoke.missing("the processes of torchrun, which a smoke run does not start")
     if given.prepare:
         if GIVEN_BACK.items() - os.environ.items():  # the system's library looks at it when a program starts
             os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **GIVEN_BACK})
@@ -196,7 +202,7 @@ def main() -> None:
             prepare(int(float(count)), given.entities)
         return
     few, many = (int(float(word)) for word in given.edges.split(","))
-    options = "--dim 4 --epochs 1 --check-every 1 --sharpness 1 --batch-size 65536 --device cpu --quiet"
+    options = "--dim 4 --epochs 1 --check-every 1 --label-exponent 1 --batch-size 65536 --device cpu --quiet"
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         folder, figures = Path(name), {}
         for edges in (few, many):

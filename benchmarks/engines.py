@@ -18,24 +18,30 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
+import smoke
 import torch
+
+if smoke.asked() and not torch.cuda.is_available():
+    smoke.missing("a GPU, and Triton for its kernels")
+
 import triton
 import triton.language as tl
 
-import focuse
-from focuse.engines.base import Batch, Corruptions, Hints
-from focuse.engines.gpu import GpuEngine
-from focuse.engines.reference import ReferenceEngine
-from focuse.engines.triton.step import Sources, Task, Tuning, judge, move, sort
-from focuse.focus import Focus, default_nonlinearity
-from focuse.models import make_model
-from focuse.training.losses import Objective, SquaredError, make_loss
-from focuse.training.negatives import Sampler, key_of
-from focuse.training.optimisers import make_optimiser
-from focuse.training.regularisers import Regulariser
+from focuse.engines.autograd import AutogradEngine
+from focuse.engines.base import Step
+from focuse.engines.fused_gpu import FusedGpuEngine
+from focuse.engines.triton.per_triple import differentiate
+from focuse.engines.triton.step import StepBuffers, StepTask, Tuning, sort_entries, update_rows
+from focuse.models.registry import make_model
+from focuse.objective.focuse import FocusELayer, default_nonlinearity
+from focuse.objective.losses import FocusedLoss, Regularizer, SquaredError, make_loss
+from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives, NegativeSampler
+from focuse.objective.randomness import stream_seed
+from focuse.training.optimizers import make_optimizer
 
 DEVICE = torch.device("cuda")
 DIM, NEGATIVES, BATCHES = 400, 30, 64
@@ -126,7 +132,7 @@ class Training:
     def __init__(
         self, name: str, model: str, kind: str = "independent", dim: int = DIM, batches: int = BATCHES
     ) -> None:
-        graph = focuse.datasets.load(name).train
+        graph = smoke.load(name).train
         self.entities, self.relations = len(graph.entities), len(graph.relations)
         columns = (graph.head, graph.relation, graph.tail)
         ids = [torch.from_numpy(np.asarray(column, dtype=np.int64)) for column in columns]
@@ -135,80 +141,83 @@ class Training:
         self.data = Batch(*(part.to(DEVICE) for part in (*ids, (weight - weight.min()) / span)))
         self.model, self.dim, self.kind = make_model(model), dim, kind
         self.size = -(-len(self.data) // batches)
-        self.hints: Hints | None = None
-        self.confident = self.model.confident
-        if self.confident:
-            self.objective: Objective | SquaredError = SquaredError(self.model.trained, 0.2, self.model.curve)
+        self.hints: AuxiliaryTriples | None = None
+        head = self.model.confidence_head
+        if head is not None:
+            unclipped = partial(head.unclipped, parameters=self.model.parameters)
+            self.objective: FocusedLoss | SquaredError = SquaredError(unclipped, 0.2, head.activation)
         else:
-            self.objective = Objective(make_loss("multiclass-nll"), Focus(default_nonlinearity(self.model)))
-        self.penalty = None if self.confident else Regulariser(3, 1e-3)
-        count = {"independent": 20 if self.confident else NEGATIVES, "shared": 512, "all": 1}[kind]
-        self.sampler = Sampler(kind, count, self.entities)
+            self.objective = FocusedLoss(make_loss("multiclass-nll"), FocusELayer(default_nonlinearity(self.model)))
+        self.penalty = None if head is not None else Regularizer(3, 1e-3)
+        count = {"independent": 20 if head is not None else NEGATIVES, "shared": 512, "all": 1}[kind]
+        self.sampler = NegativeSampler(kind, count, self.entities)
 
-    def engine(self, kind: type[ReferenceEngine], tuning: Tuning | None = None) -> ReferenceEngine:
+    def engine(self, kind: type[AutogradEngine], tuning: Tuning | None = None) -> AutogradEngine:
         random = torch.Generator().manual_seed(0)
-        widths = {"entity": self.model.entity_width(self.dim), "relation": self.model.relation_width(self.dim)}
+        widths = {"entity": self.model.widths(self.dim)[0], "relation": self.model.widths(self.dim)[1]}
         sizes = {"entity": self.entities, "relation": self.relations}
         tables = {
             name: (torch.randn(sizes[name], width, generator=random) * (2 / (sizes[name] + width)) ** 0.5).to(DEVICE)
             for name, width in widths.items()
         }
-        dense = {name: value.to(DEVICE) for name, value in self.model.dense_start(1, torch.Generator()).items()}
-        optimiser = make_optimiser("adam", {**tables, **dense}, 1e-4)
-        made = kind(self.model, tables["entity"], tables["relation"], optimiser, dense)
+        dense = {name: value.to(DEVICE) for name, value in self.model.init_parameters(1, torch.Generator()).items()}
+        optimizer = make_optimizer("adam", {**tables, **dense}, 1e-4)
+        made = kind(self.model, tables["entity"], tables["relation"], optimizer, dense)
         if tuning is not None:
             made.tuning = tuning
         return made
 
-    def epochs(self, engine: ReferenceEngine, number: int, steps: int | None = None) -> tuple[float, float]:
+    def epochs(self, engine: AutogradEngine, number: int, steps: int | None = None) -> tuple[float, float]:
         """Milliseconds an epoch (the median after the first) and the last epoch's loss; `steps` cuts epochs short."""
 
         def compute(rows, beta, key):
             batch = self.data.take(rows)
-            return engine.step(batch, self.sampler(batch, key), self.objective, beta, self.penalty, 1.0, self.hints)
+            return engine.step(
+                Step(batch, self.sampler(batch, key), self.objective, beta, self.penalty, 1.0, self.hints)
+            )
 
-        run, times, loss = engine.prepare(compute), [], 0.0
+        run, times, loss = engine.batch_runner(compute), [], 0.0
         whole = -(-len(self.data) // self.size)
         for epoch in range(number):
             order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(epoch)).to(DEVICE)
             torch.cuda.synchronize()  # a training shuffles the next epoch while the GPU works
             begun, total = time.perf_counter(), 0.0
             parts = torch.split(order, self.size)[:steps]
-            for start in range(0, len(parts), engine.together):
-                some = parts[start : start + engine.together]
-                keys = [key_of(0, epoch, start + place) for place in range(len(some))]
+            for start in range(0, len(parts), engine.steps_per_call):
+                some = parts[start : start + engine.steps_per_call]
+                keys = [stream_seed(0, epoch, start + place) for place in range(len(some))]
                 total = total + run(some, 1.0 - 0.1 * epoch, keys)
             loss = float(total)
             times.append((time.perf_counter() - begun) * 1e3 * whole / min(steps or whole, whole))
         return statistics.median(times[1:] or times), loss / len(self.data)
 
     def bytes_a_step(self) -> float:
-        width = self.model.entity_width(self.dim)
+        width = self.model.widths(self.dim)[0]
         rows = self.size * (2 * (self.sampler.count + 3) + 5) + 6 * (self.entities + self.relations)
         return rows * width * 4 + 26 * self.size * self.sampler.count
 
     def operations_a_step(self) -> float:
         others = {"independent": self.sampler.count, "shared": 2 * self.sampler.count, "all": 2 * self.entities}
-        return 6.0 * self.model.entity_width(self.dim) * self.size * (others[self.kind] + 1)
+        return 6.0 * self.model.widths(self.dim)[0] * self.size * (others[self.kind] + 1)
 
 
 def compare(name: str, model: str, kind: str, limits: dict[str, float], **more: int) -> None:
     training = Training(name, model, kind, **more)
-    ours, loss = training.epochs(training.engine(GpuEngine), 6)
-    theirs, other = training.epochs(training.engine(ReferenceEngine), 2, steps=6 if kind == "independent" else 3)
-    _, again = training.epochs(training.engine(GpuEngine), 2, steps=6 if kind == "independent" else 3)
+    ours, loss = training.epochs(training.engine(FusedGpuEngine), 6)
+    theirs, other = training.epochs(training.engine(AutogradEngine), 2, steps=6 if kind == "independent" else 3)
+    _, again = training.epochs(training.engine(FusedGpuEngine), 2, steps=6 if kind == "independent" else 3)
     steps = -(-len(training.data) // training.size)
     flops = training.operations_a_step() * steps / ours * 1e3
     line = f"{name:6} {model:10} {kind:12} gpu {ours:8.2f} reference {theirs:9.1f} ms/epoch, ratio {theirs / ours:6.1f}"
     line += f", loss {loss:.6f}, apart {abs(again / other - 1):.0e}, {flops / 1e12:6.2f} TFLOP/s"
     if kind == "independent":
         moved = training.bytes_a_step() * steps
-        pace = limits["gather" if training.model.entity_width(training.dim) > 400 else "gather of 400"]
+        pace = limits["gather" if training.model.widths(training.dim)[0] > 400 else "gather of 400"]
         floor = moved / pace * 1e3
         line += f" ({flops / limits['fma']:.1%} of fma), {moved / ours / 1e9:5.2f} TB/s, floor {floor:6.2f} ms"
         line += f", {ours / floor:4.2f} x floor"
     else:
-        line += f" ({flops / limits['tf32' if training.model.form == 'dot' else 'fma']:.1%} of its ceiling)"
+        line += f" ({flops / limits['tf32' if training.model.similarity == 'dot' else 'fma']:.1%} of its ceiling)"
     print(line, flush=True)
 
 
@@ -217,13 +226,13 @@ def breakdown(name: str, model: str, kind: str = "independent", **more: int) -> 
     from torch.profiler import ProfilerActivity, profile
 
     training = Training(name, model, kind, **more)
-    engine = training.engine(GpuEngine)
+    engine = training.engine(FusedGpuEngine)
 
     def compute(rows, beta, key):
         batch = training.data.take(rows)
-        return engine.step(batch, training.sampler(batch, key), training.objective, beta, training.penalty)
+        return engine.step(Step(batch, training.sampler(batch, key), training.objective, beta, training.penalty))
 
-    run, many = engine.prepare(compute), engine.together
+    run, many = engine.batch_runner(compute), engine.steps_per_call
 
     def steps(first: int) -> None:
         run([rows] * many, 0.5, list(range(first, first + many)))
@@ -247,37 +256,37 @@ def breakdown(name: str, model: str, kind: str = "independent", **more: int) -> 
 def sweep(name: str, model: str) -> None:
     """Sizes of the programs: the positives' kernel, then the rows'."""
     training = Training(name, model)
-    engine = training.engine(GpuEngine)
+    engine = training.engine(FusedGpuEngine)
     batch = training.data.take(torch.arange(training.size, device=DEVICE) * 7 % len(training.data))
-    group: Corruptions = training.sampler(batch, key_of(0, 0, 0))[0]
+    group: Negatives = training.sampler(batch, stream_seed(0, 0, 0))[0]
     beta = torch.tensor(0.5, dtype=torch.float64, device=DEVICE)
     base = Tuning()
 
-    def task(tuning: Tuning) -> Task:
-        return Task(engine.model, engine.tables, engine.optimiser, tuning, training.objective.recipe, batch, beta,
-                    training.penalty, 1.0, None, 1)  # fmt: skip
+    def task(tuning: Tuning) -> StepTask:
+        return StepTask(engine.model, engine.tables, engine.optimizer, tuning, training.objective.fused, batch, beta,
+                        training.penalty, 1.0, None, 1)  # fmt: skip
 
     found = []
     for columns, warps in [*product((32, 64, 128, 256), (1, 2, 4)), (512, 4)]:
         tuning = replace(base, columns=columns, warps=warps)
-        sources = Sources(task(tuning), count=training.sampler.count)
-        found.append((milliseconds(lambda s=sources: judge(s, group)), tuning))
+        buffers = StepBuffers(task(tuning), count=training.sampler.count)
+        found.append((milliseconds(lambda b=buffers: differentiate(b, group)), tuning))
     report(f"{name} {model}: positives", found, ("columns", "warps"))
-    sources = Sources(task(base), count=training.sampler.count)
-    ids, sides = group.entities, group.tails.view(torch.uint8)
-    print(f"   sorting alone: {milliseconds(lambda: sort(sources, ids, sides, ids)) * 1e3:.1f} µs")
-    judge(sources, group)
-    order, found = sort(sources, ids, sides, ids), []
+    buffers = StepBuffers(task(base), count=training.sampler.count)
+    ids, sides = group.entities, group.replaces_tail.view(torch.uint8)
+    print(f"   sorting alone: {milliseconds(lambda: sort_entries(buffers, ids, sides, ids)) * 1e3:.1f} µs")
+    differentiate(buffers, group)
+    order, found = sort_entries(buffers, ids, sides, ids), []
     for entries, columns, warps in [*product((2, 4), (64, 128, 256, 512), (1, 2, 4))]:
         if columns // (32 * warps) not in (1, 2, 4, 8):
             continue
-        sources.task = task(replace(base, entries=entries, row_columns=columns, row_warps=warps))
-        found.append((milliseconds(lambda: move(sources, order)), sources.task.tuning))
+        buffers.task = task(replace(base, entries=entries, row_columns=columns, row_warps=warps))
+        found.append((milliseconds(lambda: update_rows(buffers, order)), buffers.task.tuning))
     report(f"{name} {model}: rows", found, ("entries", "row_columns", "row_warps"))
-    for aside in (True, False):
-        engine.tuning = replace(base, aside=aside)
-        took = milliseconds(lambda: engine.step(batch, [group], training.objective, beta, training.penalty))
-        print(f"   a step, sorting {'beside' if aside else 'before'} the positives: {took * 1e3:.1f} µs", flush=True)
+    for overlap in (True, False):
+        engine.tuning = replace(base, overlap_sort=overlap)
+        took = milliseconds(lambda: engine.step(Step(batch, [group], training.objective, beta, training.penalty)))
+        print(f"   a step, sorting {'during' if overlap else 'before'} the positives: {took * 1e3:.1f} µs", flush=True)
 
 
 def report(title: str, found: list[tuple[float, Tuning]], names: tuple[str, ...]) -> None:
@@ -287,11 +296,11 @@ def report(title: str, found: list[tuple[float, Tuning]], names: tuple[str, ...]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=["ppi5k", "nl27k"])
     parser.add_argument("--sweep", action="store_true", help="try sizes of the kernels' programs")
     parser.add_argument("--quick", action="store_true", help="own negatives of the first data set only")
-    given = parser.parse_args()
+    given = smoke.parse(parser, names=[smoke.GRAPH])
     limits = ceilings()
     print(
         f"{torch.cuda.get_device_name()}: copy {limits['copy'] / 1e12:.2f} TB/s, gather from L2 "

@@ -13,34 +13,40 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import smoke
 import torch
 
 import focuse
-from focuse.engines import ReferenceEngine
+from focuse.engines.autograd import AutogradEngine
+from focuse.engines.scorer import TableScorer
 from focuse.experiments.demo import careers
+from focuse.inference.explaining.asking import closeness
 from focuse.inference.explaining.influence import Influence
-from focuse.inference.explaining.local import Learnt
-from focuse.inference.explaining.similar import closeness
+from focuse.inference.explaining.local import TrainedObjective
 from focuse.inference.predict import predict
-from focuse.run import make_scorer
-from focuse.training.loop import Trainer, model_in
-from focuse.training.progress import make_reporter
+from focuse.objective.randomness import EpochOrder
+from focuse.training.callbacks import SilentReporter
+from focuse.training.problem import TrainingProblem
+from focuse.training.trainer import InMemory, Trainer, build_engine
 
 REMOVED = 5
 SINGLE = 8  # facts of a question that are removed one by one
-SETTINGS = {"dim": 16, "epochs": 30, "sharpness": 2.0, "check_every": 1000, "progress": False}
+SETTINGS: dict[str, Any] = {"dim": 16, "epochs": 30, "label_exponent": 2.0, "check_every": 1000, "progress": False}
 Ids = Any
 WAYS = ("supporting", "against", "nearest", "heaviest", "same ends", "anywhere")
 
 
 def small(name: str, entities: int = 150) -> focuse.Graph:
     """A third of the careers graph, or what lies around one entity of a benchmark graph."""
+    if name == smoke.GRAPH:
+        return smoke.graph()
     if name == "careers":
         whole = careers()
         return whole.select(np.arange(0, len(whole), 3))
@@ -55,27 +61,29 @@ def small(name: str, entities: int = 150) -> focuse.Graph:
     return focuse.read(graph.select(np.isin(graph.head, chosen) & np.isin(graph.tail, chosen)).to_arrow())
 
 
-class Without(Trainer):
+class Without(InMemory):
     """A training in which some rows of train do not take part; first values, shuffles and corruptions stay."""
 
-    gone: torch.Tensor | None = None
+    def __init__(self, problem: TrainingProblem, engine: AutogradEngine, gone: Ids) -> None:
+        super().__init__(problem, engine)
+        self.kept = torch.ones(len(self.triples), dtype=torch.bool)
+        self.kept[torch.as_tensor(np.asarray(gone, np.int64))] = False
 
-    def _order(self, epoch: int) -> torch.Tensor:
-        order = super()._order(epoch)
-        return order if self.gone is None else order[~self.gone[order]]
+    def _order(self, epoch: int) -> EpochOrder:
+        rows = torch.cat(list(super()._order(epoch).batches))
+        rows = rows[self.kept[rows]]
+        return EpochOrder(torch.split(rows, self.problem.config.batch_size or len(self.triples)), len(rows))
 
 
-def trained(run: focuse.Run, seed: int, gone: Ids = ()) -> ReferenceEngine:
+def trained(run: focuse.Run, seed: int, gone: Ids = ()) -> TableScorer:
     """The run's training again, from another seed and without some rows."""
-    trainer = Without(replace(run.settings, seed=seed), run.splits, run.normaliser, make_reporter(False))
-    trainer.shuffled = None
-    if len(gone):
-        trainer.gone = torch.zeros(len(run.graph), dtype=torch.bool)
-        trainer.gone[torch.as_tensor(np.asarray(gone))] = True
-    return make_scorer(model_in(run.settings, run.splits), trainer.run().final())
+    problem = TrainingProblem.build(replace(run.settings, seed=seed), run.splits, run.normalizer)
+    engine = build_engine(problem, None, SilentReporter())
+    trainer = Trainer(problem, engine, Without(problem, engine, gone), SilentReporter())
+    return TableScorer(problem.model, trainer.run().final())
 
 
-def judged(engine: ReferenceEngine, asked: tuple[int, int, int]) -> tuple[float, float]:
+def judged(engine: TableScorer, asked: tuple[int, int, int]) -> tuple[float, float]:
     """Score and reciprocal rank among all tails."""
     head, relation, tail = (torch.tensor([one]) for one in asked)
     scores = engine.score_all(head, relation, "tail")[0]
@@ -83,7 +91,7 @@ def judged(engine: ReferenceEngine, asked: tuple[int, int, int]) -> tuple[float,
 
 
 def chosen(
-    way: str, run: focuse.Run, engine: ReferenceEngine, asked: tuple[int, int, int], rows: Ids, change: Ids, random: Any
+    way: str, run: focuse.Run, engine: TableScorer, asked: tuple[int, int, int], rows: Ids, change: Ids, random: Any
 ) -> Ids:
     """Five rows of train to remove."""
     graph, (head, relation, tail) = run.graph, asked
@@ -104,12 +112,12 @@ def questions(run: focuse.Run, count: int) -> list[tuple[int, int, int]]:
     """Held-out facts that the run believes in: of the best third by reciprocal rank."""
     test = run.splits.test.graph
     triples = list(zip(test.head.tolist(), test.relation.tolist(), test.tail.tolist(), strict=True))
-    ranked = sorted(triples, key=lambda one: (-judged(run.engine, one)[1], one))
+    ranked = sorted(triples, key=lambda one: (-judged(run.scorer, one)[1], one))
     best = ranked[: max(count, len(ranked) // 3)]
     return [best[place] for place in np.random.default_rng(0).permutation(len(best))[:count]]
 
 
-def measure(name: str, count: int, seeds: int) -> list[dict[str, Any]]:
+def measure(name: str, count: int, seeds: int, single: int = SINGLE) -> list[dict[str, Any]]:
     """One row a way of choosing, and one on single facts."""
     run = focuse.train(small(name), model="complex", seed=0, **SETTINGS)
     falls: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
@@ -119,7 +127,7 @@ def measure(name: str, count: int, seeds: int) -> list[dict[str, Any]]:
     for number, asked in enumerate(questions(run, count)):
         for seed, base in enumerate(bases):
             random = np.random.default_rng([number, seed])
-            learnt = Learnt.of(run.settings, run.splits, run.normaliser, len(run.history), base)
+            learnt = TrainedObjective.build(run.settings, run.splits, run.normalizer, len(run.history), base.device)
             started = time.perf_counter()
             rows, change = Influence(learnt, base, *asked).changes()
             took.append(time.perf_counter() - started)
@@ -127,7 +135,7 @@ def measure(name: str, count: int, seeds: int) -> list[dict[str, Any]]:
             for way in WAYS:
                 after = judged(trained(run, seed, chosen(way, run, base, asked, rows, change, random)), asked)
                 falls[way].append((after[0] - before[0], after[1] - before[1]))
-            for place in random.permutation(len(rows))[:SINGLE]:
+            for place in random.permutation(len(rows))[:single]:
                 after = judged(trained(run, seed, rows[[place]]), asked)
                 pairs.append((float(change[place]), after[0] - before[0], number * seeds + seed))
     told = {"graph": name, "edges": len(run.graph), "entities": len(run.graph.entities), "questions": count}
@@ -198,7 +206,7 @@ def timed(folder: Path, count: int) -> str:
         ids = int(test.head[row]), int(test.relation[row]), int(test.tail[row])
         names = test.entities[ids[0]], test.relations[ids[1]], test.entities[ids[2]]
         started = clock()
-        [asked] = predict(run.engine, [run.graph], *names, 1)
+        [asked] = predict(run.scorer, [run.graph], *names, 1)
         run._explained(asked, ids, 5, logic)
         found.append(clock() - started)
     return f"{run!r}: once a run {once:.2f} s, an explanation {np.median(found):.2f} s (slowest {max(found):.2f})"
@@ -211,13 +219,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--run", type=Path, help="only take the time of this run's explanations")
-    asked = parser.parse_args()
+    asked = smoke.parse(parser, graphs=smoke.GRAPH, questions=1, seeds=2)
+    if asked.smoke:
+        SETTINGS.update(dim=4, epochs=1)
+        with tempfile.TemporaryDirectory() as folder:
+            smoke.train(Path(folder) / "run")
+            print(timed(Path(folder) / "run", 1))
     if asked.run is not None:
         print(timed(asked.run, asked.questions))
         return
     found: list[dict[str, Any]] = []
     for name in asked.graphs.split(","):
-        found += measure(name, asked.questions, asked.seeds)
+        found += measure(name, asked.questions, asked.seeds, 2 if asked.smoke else SINGLE)
         print(shown(found), flush=True)
         if asked.out is not None:
             asked.out.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import smoke
 
 import focuse
-from focuse.graph.graph import from_columns
+from focuse.data.graph import from_columns
 
 SYLLABLES = ["ba", "ken", "lo", "mir", "ta", "ros", "vi", "sha", "gu", "del", "pho", "nar", "qui", "zem", "ot", "ly"]
 
@@ -115,7 +116,7 @@ def measure(folder: Path, entities: int, hub: str, patience: float) -> list[tupl
 
 
 def page_weight() -> str:
-    from focuse.serve.pages import assets
+    from focuse.serve.app import assets
 
     found = assets()
     size = sum(len(asset.content) for one, asset in found.items() if not one.startswith("docs"))
@@ -129,7 +130,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=16)
     parser.add_argument("--patience", type=float, default=3600, help="seconds to wait for the run's weights")
     parser.add_argument("--run", type=Path, help="keep the run here, and take it from here the next time")
-    options = parser.parse_args()
+    options = smoke.parse(parser, entities=200, edges=600, dim=4, patience=0.0)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.run or Path(temporary) / "run"
         made = graph(options.entities, options.edges)

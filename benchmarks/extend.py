@@ -35,15 +35,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pyarrow as pa
+import smoke
 import torch
 
 import focuse
-from focuse.evaluation.evaluate import evaluate, known_facts
-from focuse.evaluation.weighing import join
+from focuse.data.graph import concatenate
+from focuse.data.triple_index import build_triple_index
+from focuse.data.weights import fit_normalizer
+from focuse.engines.scorer import TableScorer
+from focuse.evaluation.evaluate import evaluate
 from focuse.experiments.demo import careers
-from focuse.graph.weights import fit_normaliser
-from focuse.run import make_scorer
-from focuse.training.loop import initial_tables
+from focuse.training.problem import init_tables
 
 SHARE = 0.02  # of the entities are unseen
 FEWEST = 4  # edges that an unseen entity has
@@ -51,7 +53,7 @@ MOST_KNOWN = 1000  # validation edges between known entities that are ranked
 JUDGED = 10  # of its edges at most are ranked
 WAYS = ("frozen", "warm", "mean", "chance", "popularity", "full")
 LEARNT = ("frozen", "warm", "full")
-SETTINGS: dict[str, Any] = {"model": "complex", "dim": 50, "epochs": 30, "sharpness": 1.0, "progress": False}
+SETTINGS: dict[str, Any] = {"model": "complex", "dim": 50, "label_exponent": 1.0, "progress": False}
 
 
 @dataclass(frozen=True)
@@ -72,22 +74,23 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--warm", type=int, nargs="*", default=[1, 5, 20], help="of these, let all rows train on, too")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--model", default="complex")
+    parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--weights", action="store_true", help="errors of weights and coverage of intervals, too")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--bases", type=Path, help="keep the runs to extend in this folder, or take them from there")
     parser.add_argument("--sizes", type=int, nargs="+", help="how long it takes, by the number of entities")
     parser.add_argument("--table", type=Path, help="print what is in such a file as a Markdown table")
     parser.add_argument("--out", type=Path)
-    return parser.parse_args()
+    return smoke.parse(parser, graphs=[smoke.GRAPH], given=[2], full=[2], warm=[2], epochs=1)
 
 
 def whole(name: str) -> focuse.Graph:
     """All edges of a graph."""
-    if name == "careers":
-        return careers()
+    if name in ("careers", smoke.GRAPH):
+        return careers() if name == "careers" else smoke.graph()
     found = focuse.datasets.load(name)
     held = [part.align(found.train).graph for part in (found.valid, found.test)]
-    return join([found.train, *held])
+    return concatenate([found.train, *held])
 
 
 def make_task(graph: focuse.Graph, seed: int) -> Task:
@@ -129,17 +132,17 @@ def figures(run: focuse.Run, task: Task, weights: bool) -> dict[str, Any]:
 
 def by_chance(run: focuse.Run, known: int, seed: int) -> focuse.Run:
     """The extended run with rows that nothing was done for."""
-    table = run.engine.tables["entity"]
-    chance = initial_tables(run.settings, run.engine.model, len(table), len(run.graph.relations))
+    table = run.scorer.tables["entity"]
+    chance = init_tables(run.settings, run.scorer.model, len(table), len(run.graph.relations))
     table[known:] = chance["entity"][known:]
-    run.engine.changed()
+    run.scorer.invalidate()
     return run
 
 
 class Popularity:
-    """Scores an entity by how many edges of the relation it has on that side; enough of an engine to be ranked."""
+    """Scores an entity by how many edges of the relation it has on that side; enough of a scorer to be ranked."""
 
-    device, dear, sided = torch.device("cpu"), False, True
+    device, expensive_to_rank, side_dependent = torch.device("cpu"), False, True
 
     def __init__(self, graph: focuse.Graph) -> None:
         shape = len(graph.relations), len(graph.entities)
@@ -163,13 +166,13 @@ def of_known(run: focuse.Run, task: Task, known: focuse.Graph) -> float:
     """
     graphs = [run.splits.train, run.splits.valid.graph]
     graphs += [part.align(run.graph).graph for part in (task.given, task.judged)]
-    facts = known_facts(graphs, run.engine.device)
-    return evaluate(run.engine, known.align(run.graph), run.graph, facts, "mean").all.mrr
+    facts = build_triple_index(graphs, run.scorer.device)
+    return evaluate(run.scorer, known.align(run.graph), run.graph, facts, "mean").all.mrr
 
 
 def popular(run: focuse.Run, task: Task) -> dict[str, Any]:
     aligned = task.judged.align(run.graph)
-    known = known_facts([run.splits.train, run.splits.valid.graph, run.splits.test.graph, aligned.graph])
+    known = build_triple_index([run.splits.train, run.splits.valid.graph, run.splits.test.graph, aligned.graph])
     found = evaluate(Popularity(run.graph), aligned, run.graph, known, "mean")
     return {"mrr": found.all.mrr, "hits10": found.all.hits[10], "delta_mrr": found.delta_mrr, "rows": found.all.n}
 
@@ -183,7 +186,7 @@ def make_base(task: Task, folder: Path | None, asked: dict[str, Any]) -> focuse.
 
 def rows(name: str, seed: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     task = make_task(whole(name), seed)
-    asked = {**SETTINGS, "model": options.model, "seed": seed}
+    asked = {**SETTINGS, "model": options.model, "epochs": options.epochs, "seed": seed}
     base = make_base(task, options.bases and options.bases / f"base-{name}-{seed}", asked)
     about = {"graph": name, "seed": seed, "model": options.model, "unseen": int((task.turn == 0).sum())}
     about |= {"entities": len(base.graph.entities), "edges": len(base.graph)}
@@ -226,10 +229,13 @@ def timed(entities: int) -> dict[str, Any]:
         pa.table({"head": ends[0], "relation": kinds, "tail": ends[1], "weight": random.random(2 * entities)})
     )
     # What the rows hold makes no difference to the time, so nothing is trained.
-    settings, splits = focuse.Settings.of(dim=16, sharpness=1.0).resolve(graph, "cpu"), focuse.split(graph, 0.001, 0.0)
+    settings, splits = (
+        focuse.Config.of(dim=16, label_exponent=1.0).resolve(graph, "cpu"),
+        focuse.split(graph, 0.001, 0.0),
+    )
     model = settings.make_model()
-    tables = initial_tables(settings, model, len(graph.entities), len(graph.relations))
-    run = focuse.Run(settings, splits, fit_normaliser("relation", splits.train), make_scorer(model, tables), [])
+    tables = init_tables(settings, model, len(graph.entities), len(graph.relations))
+    run = focuse.Run(settings, splits, fit_normalizer("relation", splits.train), TableScorer(model, tables), [])
     tails = run.graph.entities.take(random.integers(entities // 2, size=100)).to_pylist()
     new = [(f"new {place % 20}", "r", tail, 0.5) for place, tail in enumerate(tails)]
     took = []

@@ -3,8 +3,8 @@
 python benchmarks/focus.py --results docs/results/focus.jsonl           # the table of what that file holds
 python benchmarks/focus.py --results more.jsonl --train --workers 8     # trains what it lacks, then the table
 
-Every cell is trained with one focus and seed; the sharpness of labels is chosen on validation by each cell for itself.
-Settings are the defaults (shared pool, or own corruptions) with k = 200, and for every entity as a rival a regulariser
+Every cell is trained with one focus and seed; the label exponent is chosen on validation by each cell for itself.
+Settings are the defaults (shared pool, or own corruptions) with k = 200, and for every entity as a rival a regularizer
 chosen on validation among two.
 """
 
@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import smoke
 
 from focuse.experiments.paper.cells import load_configuration
 
@@ -35,7 +37,7 @@ def settings_of(graph: str, model: str, sampling: str, regularizer: str | None =
     if graph == "cn15k":
         settings["normalize"] = "none"  # as in the paper's experiments
     if sampling == "all":
-        every = {"regularize": "rows", "regularizer": EVERY_ENTITY[graph], "batch_size": 1024, "epochs": 30}
+        every = {"regularizer_scope": "rows", "regularizer": EVERY_ENTITY[graph], "batch_size": 1024, "epochs": 30}
         settings |= every
     else:
         settings["epochs"] = 60 if model == "transe" else 50
@@ -63,15 +65,15 @@ def trained(cell: dict[str, Any]) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     started = time.perf_counter()
-    data = focuse.datasets.load(cell["graph"])
+    data = smoke.load(cell["graph"])
     asked = {**cell["settings"], "focus": cell["focus"], "seed": cell["seed"]}
     run = focuse.train(data.train, valid=data.valid, test=data.test, progress=False, **asked)
     found = run.evaluate()
     order = found.order.to_dict()
     return {
         **cell,
-        "sharpness": run.settings.sharpness,
-        "looks": [[look.sharpness, round(look.top_mrr, 4), round(look.delta_mrr, 4)] for look in run.choice],
+        "label_exponent": run.settings.label_exponent,
+        "looks": [[look.label_exponent, round(look.top_mrr, 4), round(look.delta_mrr, 4)] for look in run.choice],
         "top": round(found.top.mrr, 4),
         "bottom": round(found.bottom.mrr, 4),
         "delta": round(found.delta_mrr, 4),
@@ -86,7 +88,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """One line a graph, model, sampling and regulariser: top-10 % MRR / ΔMRR of each focus, the sharpness chosen."""
+    """One line per graph, model, sampling and regularizer: top-10 % MRR / ΔMRR of each focus, the label exponent."""
     groups: dict[tuple[str, ...], dict[str, list[dict[str, Any]]]] = {}
     for row in rows:
         settings = row["settings"]
@@ -94,13 +96,13 @@ def table(rows: list[dict[str, Any]]) -> str:
         groups.setdefault(key, {}).setdefault(row["focus"], []).append(row)
     published = load_configuration("published")
     lines = [
-        f"| graph | model | sampling, L3 | {' | '.join(NAMES.values())} | published | sharpness | concordance |",
+        f"| graph | model | sampling, L3 | {' | '.join(NAMES.values())} | published | label exponent | concordance |",
         "| --- " * 9 + "|",
     ]
     for key in sorted(groups):
         found = groups[key]
         shown = [_shown(found.get(focus, [])) for focus in FOCUSES]
-        chosen = ", ".join(f"{row['sharpness']:g}" for row in found.get("label", []))
+        chosen = ", ".join(f"{row['label_exponent']:g}" for row in found.get("label", []))
         pairs = [_mean(found.get(focus, []), "concordance")[0] for focus in ("off", "label")]
         paper = published.get(key[0], {}).get(key[1], {}).get("focuse", {})
         told = f"{_short(paper['top'][1], 2)} / {_short(paper['delta'], 2)}" if paper else "–"
@@ -133,7 +135,7 @@ def _mean(rows: list[dict[str, Any]], name: str) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--results", type=Path, required=True, help="file of finished cells, which training adds to")
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=3)
@@ -142,7 +144,12 @@ def main() -> None:
         ("graphs", GRAPHS), ("models", MODELS), ("samplings", SAMPLINGS), ("focuses", FOCUSES),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", nargs="+", default=values, choices=values)
-    options = parser.parse_args()
+    options = smoke.parse(parser)
+    if options.smoke:
+        settings = {"model": "complex", "sampling": "shared", "dim": 4, "epochs": 1}
+        cell = {"graph": smoke.GRAPH, "seed": 0, "settings": settings}
+        print(table([trained({**cell, "focus": focus}) for focus in FOCUSES]))
+        return
     rows = read(options.results)
     if options.train:
         done = [{name: row[name] for name in ("graph", "focus", "seed", "settings")} for row in rows]

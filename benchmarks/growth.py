@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import smoke
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 
@@ -70,7 +71,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--picture", type=Path, help="an SVG of the curves")
     parser.add_argument("--json", type=Path, help="write everything there, too")
     parser.add_argument("--point", help=argparse.SUPPRESS)  # one point's own process
-    return parser.parse_args()
+    return smoke.parse(parser, quick=True, epochs=1)
 
 
 def main() -> None:
@@ -80,6 +81,8 @@ def main() -> None:
         return
     load = machine.busy()
     base, factors = (QUICK_BASE, QUICK_FACTORS) if chosen.quick else (BASE, FACTORS)
+    if chosen.smoke:
+        factors = {"dim": (base.dim,)}
     where = f"device {chosen.device}" + (f", {chosen.threads} threads" if chosen.device == "cpu" else "")
     print(f"{machine.sentence(machine.describe())}; {where}{load}\n")
     print(
@@ -94,7 +97,7 @@ def main() -> None:
         for value in factors[factor]:
             point = replace(base, **{factor: value})
             if point not in known:  # the base belongs to every curve
-                known[point] = apart(point, chosen)
+                known[point] = measure(point, chosen) if chosen.smoke else apart(point, chosen)
             one = {"factor": factor, "value": value, **asdict(point), **known[point]}
             found.append(one)
             print(row(one), flush=True)
@@ -136,7 +139,7 @@ def measure(point: Point, chosen: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     import focuse
-    from focuse.models import make_model
+    from focuse.models.registry import make_model
 
     torch.set_num_threads(chosen.threads)
     graph = generate(point)
@@ -158,7 +161,7 @@ def measure(point: Point, chosen: argparse.Namespace) -> dict[str, Any]:
     pace = statistics.median(seconds[1:] or seconds)
     on_gpu = chosen.device.startswith("cuda")
     model = make_model(chosen.model)
-    numbers = point.entities * model.entity_width(point.dim) + RELATIONS * model.relation_width(point.dim)
+    numbers = point.entities * model.widths(point.dim)[0] + RELATIONS * model.widths(point.dim)[1]
     return {
         "epoch_seconds": seconds,
         "seconds_per_epoch": pace,
@@ -172,8 +175,7 @@ def generate(point: Point, seed: int = 0) -> Any:
     """A graph by chance, encoded at once; a few entities are in many triples, as in life."""
     import pyarrow as pa
 
-    from focuse.graph import Graph
-    from focuse.graph.vocabulary import Vocabulary
+    from focuse.data.graph import Graph, Vocabulary
 
     chance = np.random.default_rng(seed)
     ends = [np.floor(point.entities * chance.random(point.triples) ** 2).astype(np.int32) for _ in range(2)]

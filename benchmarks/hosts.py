@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import smoke
+
 SWITCH = "focuse-switch"
 PORT = 29400
 
@@ -104,13 +106,16 @@ def main() -> None:
     parser.add_argument("--megabits", type=float, default=0.0, help="a host sends a second at most [default: no limit]")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--graph", type=Path, help="[default: the careers graph]")
-    given = parser.parse_args()
-    if not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("ip") is None:
+    given = smoke.parse(parser)
+    if not given.smoke and (not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("ip") is None):
         raise SystemExit("network namespaces need root and the command ip")
-    settings = ["--epochs", str(given.epochs), "--dim", "50", "--sharpness", "1", "--quiet"]
+    settings = ["--epochs", str(given.epochs), "--dim", "50", "--label-exponent", "1", "--quiet"]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         graph = given.graph
+        if given.smoke:
+            print(f"{smoke.write(folder)['train'].stat().st_size:,} bytes of edges written")
+            smoke.missing("network namespaces and torchrun, which a smoke run does not start")
         if graph is None:
             subprocess.run([sys.executable, "-m", "focuse", "demo", "--graph-only", "--out", place], check=True)
             graph = folder / "careers.tsv"

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import smoke
 from load_parts.clients import HOST, Reply, Wire, ask, connect, request
 from load_parts.floor import Empty, bare_prediction, whole_prediction
 from load_parts.rough import ROUGH
@@ -292,7 +293,7 @@ def main() -> None:
     parser.add_argument("--phases", default=",".join(PHASES | ROUGH), help="those to go through; all without it")
     parser.add_argument("--patience", type=float, default=10.0, help="the server's --patience")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    options = parser.parse_args()
+    options = smoke.parse(parser, seconds=0.5, crowd=90, cuts=2, soon=30.0, phases="load,overload,large,cut")
     options.phases = options.phases.split(",")
     if unknown := set(options.phases) - set(PHASES | ROUGH):
         parser.error(f"no phase {', '.join(unknown)}; there are {', '.join(PHASES | ROUGH)}")
@@ -309,7 +310,10 @@ def main() -> None:
             from focuse.experiments.demo import careers
 
             run = Path(folder) / "careers"
-            focuse.train(careers(), dim=100, epochs=30, out=run, progress=False)
+            if options.smoke:
+                smoke.train(run)
+            else:
+                focuse.train(careers(), dim=100, epochs=30, out=run, progress=False)
         options.run = run
         told = asyncio.run(measure(run, options))
     if options.json:

@@ -9,25 +9,31 @@ on to heads, relations and tails. Milliseconds a batch, the best of some, after 
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 from typing import Any
 
+import smoke
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from focuse.engines.base import Batch, Corruptions, recipe_of
-from focuse.engines.cpu import CpuEngine, _Step
-from focuse.focus import Focus
-from focuse.models import make_model
-from focuse.training.losses import Objective, make_loss
-from focuse.training.optimisers import make_optimiser
+from focuse.engines.base import Step, fused_objective
+from focuse.engines.fused_cpu import FusedCpuEngine, _NativeStep
+from focuse.models.registry import make_model
+from focuse.objective.focuse import FocusELayer
+from focuse.objective.losses import FocusedLoss, make_loss
+from focuse.objective.negatives import Batch, Negatives
+from focuse.training.optimizers import make_optimizer
 
 ENTITIES, RELATIONS, ROWS, COUNT, DIM, BETA = 4_999, 7, 3_609, 30, 100, 0.5
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=15)
+    repeats = smoke.parse(parser, repeats=1).repeats
     random = torch.Generator().manual_seed(0)
     model = make_model("complex")
     tables = {
@@ -37,20 +43,21 @@ def main() -> None:
     ids = [torch.randint(rows, (ROWS,), generator=random) for rows in (ENTITIES, RELATIONS, ENTITIES)]
     batch = Batch(*ids, torch.rand(ROWS, generator=random))
     entities = torch.randint(ENTITIES, (ROWS, COUNT), generator=random)
-    group = Corruptions("both", entities, torch.rand(ROWS, COUNT, generator=random) < 0.5)
+    group = Negatives("both", entities, torch.rand(ROWS, COUNT, generator=random) < 0.5)
     head, relation, tail = (
         tables[name][place] for name, place in zip(("entity", "relation", "entity"), ids, strict=True)
     )
     queries = torch.stack([model.query(tail, relation, "head"), model.query(head, relation, "tail")])
     positive = (queries[1] * tail).sum(1)
-    engine = CpuEngine(model, tables["entity"], tables["relation"], make_optimiser("row-adam", tables, 1e-3), {})
-    recipe = recipe_of(Objective(make_loss("multiclass-nll"), Focus("softplus")))
-    assert recipe is not None
+    engine = FusedCpuEngine(model, tables["entity"], tables["relation"], make_optimizer("row-adam", tables, 1e-3), {})
+    objective = FocusedLoss(make_loss("multiclass-nll"), FocusELayer("softplus"))
+    fused = fused_objective(objective)
+    assert fused is not None
 
     def native() -> Tensor:
-        step = _Step(engine, batch, recipe, BETA, None, 1.0, None, 1)
-        step.own(group)
-        return engine.room("slope", ROWS, COUNT)
+        step = _NativeStep(engine, Step(batch, [group], objective, BETA), fused)
+        step.per_triple_negatives(group)
+        return engine.buffer("negative_gradient", ROWS, COUNT)
 
     ways: dict[str, Callable[[], Tensor]] = {
         "torch": lambda: by_torch(tables["entity"], queries, positive, batch.weight, group),
@@ -64,7 +71,7 @@ def main() -> None:
     found = {}
     for name, way in ways.items():
         apart = float((way() - truth).abs().max())
-        found[name] = min(timed(way) for _ in range(15)), apart
+        found[name] = min(timed(way) for _ in range(repeats)), apart
     for name, (seconds, apart) in found.items():
         print(f"| {name} | {seconds * 1e3:.1f} | {seconds / found['C++'][0]:.1f} | {apart:.0e} |")
 
@@ -75,12 +82,12 @@ def timed(way: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def by_torch(entity: Tensor, queries: Tensor, positive: Tensor, weight: Tensor, group: Corruptions) -> Tensor:
+def by_torch(entity: Tensor, queries: Tensor, positive: Tensor, weight: Tensor, group: Negatives) -> Tensor:
     """Array after array, each [B, N, d] or [B, N]; the slopes [B, N]."""
     assert group.entities is not None
-    assert group.tails is not None
+    assert group.replaces_tail is not None
     rows = entity[group.entities]
-    asked = queries[group.tails.long(), torch.arange(len(rows))[:, None]]
+    asked = queries[group.replaces_tail.long(), torch.arange(len(rows))[:, None]]
     scores = (rows * asked).sum(2)
     alpha = (BETA + weight * (1 - BETA))[:, None]
     h = alpha * softplus(scores)
@@ -88,13 +95,13 @@ def by_torch(entity: Tensor, queries: Tensor, positive: Tensor, weight: Tensor, 
     share = torch.softmax(torch.cat([best[:, None], h], 1), 1)[:, 1:]
     slopes = share * alpha * torch.sigmoid(scores)
     pulled = rows * slopes[:, :, None]
-    for side in (group.tails, ~group.tails):
+    for side in (group.replaces_tail, ~group.replaces_tail):
         (pulled * side[:, :, None]).sum(1)
     return slopes
 
 
 def by_numba(
-    entity: Tensor, queries: Tensor, positive: Tensor, weight: Tensor, group: Corruptions
+    entity: Tensor, queries: Tensor, positive: Tensor, weight: Tensor, group: Negatives
 ) -> Callable[[], Tensor] | None:
     """The same in loops that Numba compiles, all threads; None where there is no Numba."""
     try:
@@ -136,8 +143,8 @@ def by_numba(
                     out[side, b, j] += slopes[b, n] * entity[row, j]
 
     assert group.entities is not None
-    assert group.tails is not None
-    ids, tails = group.entities.numpy(), group.tails.long().numpy()
+    assert group.replaces_tail is not None
+    ids, tails = group.entities.numpy(), group.replaces_tail.long().numpy()
     slopes, out = torch.empty(ids.shape), torch.empty_like(queries)
     given = (entity.numpy(), queries.numpy(), positive.numpy(), weight.numpy(), ids, tails, slopes.numpy(), out.numpy())
 

@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import smoke
+
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 
 import environments
@@ -26,7 +28,7 @@ import machine
 from ranker import Ranker, Splits
 from systems import NOTES, OWN, SYSTEMS, System, SystemFailedError, rates, run
 
-from focuse.training.settings import default_batch_size
+from focuse.config import default_batch_size
 
 PEERS = tuple(environments.STEPS)
 
@@ -47,7 +49,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--engine", default="auto", help="focuse's engine")
     parser.add_argument("--environments", type=Path, default=environments.default_folder())
     parser.add_argument("--json", type=Path, help="write everything there, too")
-    return parser.parse_args()
+    smaller = {"dim": 4, "negatives": 2, "epochs": 1, "seeds": 1, "rank": 10, "threads": 1}
+    return smoke.parse(parser, data=smoke.GRAPH, peers="none", **smaller)
 
 
 def say(text: str) -> None:
@@ -67,11 +70,12 @@ def main() -> None:
     pythons: dict[str, Path | str] = {"focuse": sys.executable}
     for peer in peers:
         pythons[peer] = environments.python_of(peer, chosen.environments, say)
-    systems = [system for system in SYSTEMS if system.peer in pythons]
+    systems = [OWN] if chosen.smoke else [system for system in SYSTEMS if system.peer in pythons]
     with tempfile.TemporaryDirectory() as folder:
         found = measure(chosen, systems, pythons, splits, Path(folder))
     width = chosen.dim * (2 if chosen.model == "complex" else 1)
-    speed = rates(len(splits.train.entities), width, chosen.threads)
+    measured = (len(splits.train.entities), width, chosen.threads)
+    speed = floor.measure(*measured, size=64) if chosen.smoke else rates(*measured)
     for row in found:
         row["floor"] = floor_of(row, speed, width)
     result = {

@@ -1,4 +1,4 @@
-"""What a sharded training of many entities needs, by the cost model of focuse.engines.costs.
+"""What a sharded training of many entities needs, by the cost model of sharding_costs.py.
 
     python benchmarks/plan.py --entities 1e9 --edges 3e9 --dim 100 --processes 64 --rate 20000
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import argparse
 
-from focuse.engines.costs import Job, Machines, costs, refused
+import smoke
+from sharding_costs import Job, Machines, costs, refused
 
 
 def main() -> None:
@@ -25,7 +26,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=2e4, help="triples a second of one process")
     parser.add_argument("--gigabits", type=float, default=10.0)
     parser.add_argument("--latency", type=float, default=1e-4, help="seconds a round")
-    given = parser.parse_args()
+    given = smoke.parse(parser)
     print("processes  GB rows  GB edges a machine  rows/step  MB/step  ms/step  of it network  hours/epoch")
     for count in map(int, given.processes.split(",")):
         sizes = {name: int(getattr(given, name)) for name in ("entities", "edges", "pool", "own", "relations")}

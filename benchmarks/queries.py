@@ -1,6 +1,6 @@
 """The CPU engine beside the reference, for models whose queries its loops make and for those that torch makes.
 
-    python benchmarks/queries.py [rounds]
+    python benchmarks/queries.py [ROUNDS]
 
 A graph of PPI5K's size with random edges, batches of 3,609, row-adam, softplus and the multiclass loss: milliseconds a
 step with 30 corruptions a positive of its own and with a pool of 256, both engines by turns in one process, the best of
@@ -10,36 +10,43 @@ RESCAL's relations are matrices, so that most of its step is spent on queries, i
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 
+import smoke
 import torch
 from torch import Tensor
 
-from focuse.engines import Batch, CpuEngine, ReferenceEngine
-from focuse.focus import Focus
-from focuse.models import ComplEx, DistMult, Model, Reciprocal, Rescal, Side
-from focuse.training.losses import Objective, make_loss
-from focuse.training.negatives import Sampler
-from focuse.training.optimisers import make_optimiser
-from focuse.training.regularisers import make_regulariser
+from focuse.engines.autograd import AutogradEngine
+from focuse.engines.base import Step
+from focuse.engines.fused_cpu import FusedCpuEngine
+from focuse.models import Model, Side
+from focuse.models.base import FusedForm
+from focuse.models.bilinear import ComplEx, DistMult, Rescal
+from focuse.objective.focuse import FocusELayer
+from focuse.objective.losses import FocusedLoss, make_loss, make_regularizer
+from focuse.objective.negatives import Batch, NegativeSampler
+from focuse.training.optimizers import make_optimizer
 
-ENTITIES, RELATIONS, ROWS = 4_999, 7, 3_609
+ENTITIES, RELATIONS = 4_999, 7
 SAMPLINGS = (("independent", 30), ("shared", 256))
 
 
 class Given(DistMult):
-    """DistMult, in words that the loops do not know."""
+    """DistMult whose queries torch computes."""
+
+    fused = FusedForm()
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         return known * relation
 
 
+INVERSE = "ComplEx with reciprocal relations, k = 100"
 MODELS: dict[str, tuple[Model, int]] = {
     "DistMult, k = 100": (DistMult(), 100),
     "ComplEx, k = 100": (ComplEx(), 100),
     "DistMult by torch's queries, k = 100": (Given(), 100),
-    "ComplEx with reciprocal relations, k = 100": (Reciprocal(ComplEx()), 100),
+    INVERSE: (ComplEx(), 100),
     "RESCAL, k = 50": (Rescal(), 50),
 }
 
@@ -47,36 +54,51 @@ MODELS: dict[str, tuple[Model, int]] = {
 class Training:
     """One engine over tables of its own, and its steps."""
 
-    def __init__(self, kind: type[ReferenceEngine], model: Model, dim: int, sampler: Sampler) -> None:
+    def __init__(
+        self,
+        kind: type[AutogradEngine],
+        model: Model,
+        dim: int,
+        sampler: NegativeSampler,
+        size: int,
+        inverse: bool = False,
+    ) -> None:
         random = torch.Generator().manual_seed(0)
         tables = {
-            "entity": torch.randn(ENTITIES, model.entity_width(dim), generator=random) * 0.1,
-            "relation": torch.randn(RELATIONS, model.relation_width(dim), generator=random) * 0.1,
+            "entity": torch.randn(ENTITIES, model.widths(dim)[0], generator=random) * 0.1,
+            "relation": torch.randn(RELATIONS * (2 if inverse else 1), model.widths(dim)[1], generator=random) * 0.1,
         }
-        ids = [torch.randint(rows, (ROWS,), generator=random) for rows in (ENTITIES, RELATIONS, ENTITIES)]
-        self.batch, self.sampler = Batch(*ids, torch.rand(ROWS, generator=random)), sampler
-        self.engine = kind(model, *tables.values(), make_optimiser("row-adam", tables, 1e-3))  # type: ignore[arg-type]
-        self.objective = Objective(make_loss("multiclass-nll"), Focus("softplus"))
-        self.penalty = make_regulariser("l3:1e-3", "touched")
+        ids = [torch.randint(rows, (size,), generator=random) for rows in (ENTITIES, RELATIONS, ENTITIES)]
+        self.batch, self.sampler = Batch(*ids, torch.rand(size, generator=random)), sampler
+        optimizer = make_optimizer("row-adam", tables, 1e-3)
+        self.engine = kind(model, *tables.values(), optimizer, inverse_relations=inverse)  # type: ignore[arg-type]
+        self.objective = FocusedLoss(make_loss("multiclass-nll"), FocusELayer("softplus"))
+        self.penalty = make_regularizer("l3:1e-3", "touched")
         self.losses: list[float] = []
 
     def step(self) -> float:
         """Seconds that one took."""
         corruptions = self.sampler(self.batch, (0, 0, len(self.losses)))
         begun = time.process_time()
-        self.losses.append(float(self.engine.step(self.batch, corruptions, self.objective, 0.5, self.penalty)))
+        self.losses.append(float(self.engine.step(Step(self.batch, corruptions, self.objective, 0.5, self.penalty))))
         return time.process_time() - begun
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rounds", metavar="ROUNDS", type=int, nargs="?", default=10)
+    parser.add_argument("--batch-size", type=int, default=3_609)
+    given = smoke.parse(parser, rounds=1, batch_size=50)
     torch.set_num_threads(1)
     print("| model | corruptions | reference, ms a step | fused | ratio | losses apart |\n" + "| --- " * 6 + "|")
     for name, (model, dim) in MODELS.items():
         for sampling, count in SAMPLINGS:
-            sampler = Sampler(sampling, count, ENTITIES)
-            both = [Training(kind, model, dim, sampler) for kind in (ReferenceEngine, CpuEngine)]
-            times = torch.tensor([[training.step() for training in both] for _ in range(rounds)])
+            sampler = NegativeSampler(sampling, count, ENTITIES)
+            both = [
+                Training(kind, model, dim, sampler, given.batch_size, name == INVERSE)
+                for kind in (AutogradEngine, FusedCpuEngine)
+            ]
+            times = torch.tensor([[training.step() for training in both] for _ in range(given.rounds)])
             reference, fused = (times.min(0).values * 1e3).tolist()
             losses = [torch.tensor(training.losses) for training in both]
             apart = float(((losses[1] - losses[0]) / losses[0]).abs().max())

@@ -20,12 +20,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import smoke
 import torch
 
-from focuse.engines import ReferenceEngine
-from focuse.evaluation.known import Known
+from focuse.data.triple_index import TripleIndex
+from focuse.engines.scorer import make_scorer
 from focuse.evaluation.ranking import SCORES_AT_ONCE, SCORES_IN_CACHE, Ranking, rank
-from focuse.models import Model, make_model
+from focuse.models import Model
+from focuse.models.registry import make_model
 
 MODELS = ("complex", "distmult", "transe", "transe-l2")
 INSTRUCTIONS = {("dot", "cpu"): 1, ("dot", "cuda"): 1, ("l1", "cpu"): 3}  # a number; 2 for all others
@@ -36,9 +38,7 @@ ARENA_MAX = -8  # as malloc.h has it
 def triples(name: str) -> list[torch.Tensor]:
     """Train, valid and test as ids, int64 [n, 3] each."""
     try:
-        import focuse
-
-        data = focuse.datasets.load(name)
+        data = smoke.load(name)
         graphs = [data.train, data.valid.align(data.train).graph, data.test.align(data.train).graph]
         parts = [np.stack([graph.head, graph.relation, graph.tail], 1).astype(np.int64) for graph in graphs]
     except ImportError:
@@ -102,28 +102,28 @@ def product(asked: int, rows: torch.Tensor, device: str) -> Callable[[], None]:
 
 
 def measure(
-    model: Model, dim: int, test: list[torch.Tensor], known: Known, asked: int, device: str
+    model: Model, dim: int, test: list[torch.Tensor], known: TripleIndex, asked: int, device: str
 ) -> tuple[float, float, float]:
     """Seconds, the floor of them, and bytes."""
     torch.manual_seed(0)
-    entity = torch.randn(known.entities, model.entity_width(dim), device=device)
-    relation = torch.randn(known.relations, model.relation_width(dim), device=device)
-    engine = ReferenceEngine(model, entity, relation)
+    entity = torch.randn(known.entities, model.widths(dim)[0], device=device)
+    relation = torch.randn(known.relations, model.widths(dim)[1], device=device)
+    engine = make_scorer(model, entity, relation)
 
     def work() -> Ranking:
         return rank(engine, *test, known)
 
-    floor = best(product(asked, entity, device), device) * INSTRUCTIONS.get((model.form, device), 2)
+    floor = best(product(asked, entity, device), device) * INSTRUCTIONS.get((model.similarity, device), 2)
     return best(work, device), floor, peak(work, device)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", default=["ppi5k"])
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    chosen = parser.parse_args()
+    chosen = smoke.parse(parser, data=[smoke.GRAPH], dim=4)
     device = chosen.device
     if device == "cpu":
         ctypes.CDLL(None).mallopt(ARENA_MAX, 1)  # else threads keep what they had, and `peak` does not see it
@@ -132,9 +132,9 @@ def main() -> None:
     for name in chosen.data:
         parts = triples(name)
         entities, relations = (int(max(part[:, at].max() for part in parts)) + 1 for at in ([0, 2], 1))
-        known = Known(*torch.cat(parts).to(device).unbind(1), entities, relations)
+        known = TripleIndex(*torch.cat(parts).to(device).unbind(1), entities, relations)
         test = [column.contiguous() for column in parts[2].to(device).unbind(1)]
-        asked = sum(len(torch.unique(known.query(given, test[1]))) for given in (test[0], test[2]))
+        asked = sum(len(torch.unique(known.query_key(given, test[1]))) for given in (test[0], test[2]))
         for kind in chosen.models:
             taken, floor, memory = measure(make_model(kind), chosen.dim, test, known, asked, device)
             pace = 2 * len(test[0]) * entities / taken

@@ -8,6 +8,7 @@ over the same file. Prints seconds, processor seconds, statements a second and p
 On a busy machine look at processor time.
 """
 
+import argparse
 import json
 import resource
 import subprocess
@@ -17,12 +18,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+import smoke
 
 PROGRAM = """
 import json, resource, sys, time
 import pyoxigraph
 from pathlib import Path
-from focuse.graph import read
+from focuse.data.readers import read
 start, busy = time.perf_counter(), time.process_time()
 {body}
 seconds, busy = time.perf_counter() - start, time.process_time() - busy
@@ -37,7 +39,7 @@ OURS = "graph = read(sys.argv[1], cache=False)"
 
 
 def write_graphs(folder: Path, triples: int, entities: int = 100_000, relations: int = 50) -> None:
-    from focuse.graph import from_columns
+    from focuse.data.graph import from_columns
 
     random = np.random.default_rng(0)
     head, tail = (random.integers(0, entities, triples) for _ in range(2))
@@ -66,7 +68,9 @@ def measure(body: str, path: Path) -> dict[str, float]:
 def main() -> None:
     if sys.argv[1:2] == ["--write"]:
         return write_graphs(Path(sys.argv[2]), int(sys.argv[3]))
-    triples = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("triples", metavar="TRIPLES", type=int, nargs="?", default=1_000_000)
+    triples = smoke.parse(parser, triples=5_000).triples
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         subprocess.run([sys.executable, __file__, "--write", name, str(triples)], check=True)

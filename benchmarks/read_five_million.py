@@ -8,6 +8,7 @@ ratio to Arrow's bare CSV parse of the same file in the same run. Imports are no
 the ratio and at the seconds of processor time.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -19,11 +20,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import smoke
 
 READ = """
 import json, resource, sys, time
 import pyarrow.csv as csv
-from focuse.graph import read
+from focuse.data.readers import read
 start, busy = time.perf_counter(), time.process_time()
 {body}
 seconds, busy = time.perf_counter() - start, time.process_time() - busy
@@ -64,7 +66,9 @@ def measure(body: str, path: Path) -> dict[str, float]:
 def main() -> None:
     if sys.argv[1:2] == ["--write"]:
         return write_graph(Path(sys.argv[2]), int(sys.argv[3]))
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 5_000_000
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", metavar="ROWS", type=int, nargs="?", default=5_000_000)
+    rows = smoke.parse(parser, rows=10_000).rows
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph.tsv"
         # In a process of its own: a child's peak memory starts at its parent's.

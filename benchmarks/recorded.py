@@ -1,6 +1,6 @@
 """Every model on a GPU: the reference's steps as torch launches them, and the same ones recorded and replayed.
 
-    python benchmarks/recorded.py [epochs [model ...]]
+    python benchmarks/recorded.py [EPOCHS [MODEL ...]]
 
 A graph of PPI5K's size with random edges, batches of 2,048, row-adam, softplus and the multiclass loss (models of a
 confidence: the squared error), k = 100 or the next that a model can have: milliseconds a step with 30 corruptions a
@@ -10,19 +10,23 @@ Models that draw in training (ConvE, KBGAT) cannot be recorded and run as the re
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from typing import Any
 
+import smoke
 import torch
 
-from focuse.engines import Batch, ReferenceEngine, make_engine
+from focuse.config import Config
+from focuse.engines.base import Step
+from focuse.engines.factory import make_engine
 from focuse.errors import FocuseError
-from focuse.models import MODELS, Context, Model
-from focuse.training.loop import make_objective
-from focuse.training.negatives import Sampler, key_of
-from focuse.training.optimisers import make_optimiser
-from focuse.training.settings import Settings
+from focuse.models import Context, Model
+from focuse.models.registry import MODELS
+from focuse.objective.negatives import Batch, NegativeSampler
+from focuse.objective.randomness import stream_seed
+from focuse.training.optimizers import make_optimizer
+from focuse.training.problem import make_objective
 
 ENTITIES, RELATIONS, EDGES, ROWS, STEPS = 4_999, 7, 230_929, 2_048, 32
 SAMPLINGS = (("independent", 30), ("shared", 256))
@@ -38,23 +42,25 @@ def graph() -> Batch:
 def in_graph(model: Model, edges: Batch) -> Model:
     """With what it wants to know of the graph."""
     random = torch.Generator().manual_seed(1)
-    numbers = torch.randn(ENTITIES, 4, generator=random).cuda() if "numbers" in model.wants else None
+    numbers = torch.randn(ENTITIES, 4, generator=random).cuda() if "attributes" in model.requires else None
     present = None if numbers is None else torch.ones_like(numbers, dtype=torch.bool)
-    triples = (edges.head, edges.relation, edges.tail) if "edges" in model.wants else None
-    return model.with_context(Context(triples, numbers, present)) if model.wants else model
+    triples = (edges.head, edges.relation, edges.tail) if "edges" in model.requires else None
+    return model.bind(context=Context(triples, numbers, present))
 
 
-def settings_of(name: str, sampling: str, count: int) -> Settings:
+def settings_of(name: str, sampling: str, count: int) -> Config:
     for dim in range(100, 200):
         try:
-            MODELS[name]().check(dim)
+            MODELS[name]().widths(dim)
             break
         except FocuseError:
             continue
-    more: dict[str, Any] = {} if MODELS[name].confident else {"focus": "paper", "nonlinearity": "softplus"}
+    more: dict[str, Any] = (
+        {} if MODELS[name].confidence_head is not None else {"focus": "paper", "nonlinearity": "softplus"}
+    )
     if MODELS[name].defaults.get("focus") == "off":
         more = {}
-    return Settings.of(model=name, dim=dim, sampling=sampling, negatives=count, optimizer="row-adam", **more)
+    return Config.of(model=name, dim=dim, sampling=sampling, negatives=count, optimizer="row-adam", **more)
 
 
 def timed(name: str, engine_name: str, sampling: str, count: int, edges: Batch, epochs: int) -> tuple[float, float]:
@@ -62,28 +68,32 @@ def timed(name: str, engine_name: str, sampling: str, count: int, edges: Batch, 
     settings = settings_of(name, sampling, count)
     model, random = in_graph(settings.make_model(), edges), torch.Generator().manual_seed(2)
     tables = {
-        "entity": torch.randn(ENTITIES, model.entity_width(settings.dim), generator=random) * 0.1,
-        "relation": torch.randn(RELATIONS, model.relation_width(settings.dim), generator=random) * 0.1,
+        "entity": torch.randn(ENTITIES, model.widths(settings.dim)[0], generator=random) * 0.1,
+        "relation": torch.randn(
+            RELATIONS * (2 if settings.reciprocal else 1), model.widths(settings.dim)[1], generator=random
+        )
+        * 0.1,
     }
-    tables = {key: table.cuda() for key, table in {**tables, **model.dense_start(settings.dim, random)}.items()}
-    engine: ReferenceEngine = make_engine(engine_name, model, tables, make_optimiser("row-adam", tables, 1e-3))
-    objective, sampler = make_objective(settings, settings.make_focus()), Sampler(sampling, count, ENTITIES)
+    tables = {key: table.cuda() for key, table in {**tables, **model.init_parameters(settings.dim, random)}.items()}
+    optimizer = make_optimizer("row-adam", tables, 1e-3)
+    engine = make_engine(engine_name, model, tables, optimizer, inverse_relations=settings.reciprocal)
+    objective, sampler = make_objective(settings, settings.make_focus()), NegativeSampler(sampling, count, ENTITIES)
 
     def compute(rows: torch.Tensor, beta: Any, key: Any) -> Any:
         some = edges.take(rows)
         mine = key if isinstance(key, int) else None
-        return engine.step(some, sampler(some, key), objective, beta, None, 1.0, None, mine)
+        return engine.step(Step(some, sampler(some, key), objective, beta, None, 1.0, None, mine))
 
-    steps, best, loss = engine.prepare(compute), float("inf"), 0.0
+    steps, best, loss = engine.batch_runner(compute), float("inf"), 0.0
     for epoch in range(WARM + epochs):
         order = torch.randperm(EDGES, generator=torch.Generator().manual_seed(epoch)).cuda()[: STEPS * ROWS]
         parts = torch.split(order, ROWS)
         torch.cuda.synchronize()
         begun = time.perf_counter()
         total: Any = 0.0
-        for start in range(0, STEPS, engine.together):
-            some = range(start, min(start + engine.together, STEPS))
-            total = total + steps([parts[i] for i in some], 0.5, [key_of(0, epoch, i) for i in some])
+        for start in range(0, STEPS, engine.steps_per_call):
+            some = range(start, min(start + engine.steps_per_call, STEPS))
+            total = total + steps([parts[i] for i in some], 0.5, [stream_seed(0, epoch, i) for i in some])
         loss = float(total)
         torch.cuda.synchronize()
         if epoch >= WARM:
@@ -92,14 +102,21 @@ def timed(name: str, engine_name: str, sampling: str, count: int, edges: Batch, 
 
 
 def main() -> None:
-    epochs = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("epochs", metavar="EPOCHS", type=int, nargs="?", default=3)
+    parser.add_argument("models", metavar="MODEL", nargs="*", default=list(MODELS))
+    options = smoke.parse(parser, epochs=1, models=["complex", "ukge-logi"])
+    if options.smoke and not torch.cuda.is_available():
+        for name in options.models:
+            settings_of(name, *SAMPLINGS[0])
+        smoke.missing("a GPU")
     edges = graph()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}\n")
     print("| model | corruptions | reference, ms a step | by default | ratio | losses apart |\n" + "| --- " * 6 + "|")
-    for name in sys.argv[2:] or MODELS:
+    for name in options.models:
         for sampling, count in SAMPLINGS:
             words = f"{count} of its own" if sampling == "independent" else f"a pool of {count}"
-            both = [timed(name, engine, sampling, count, edges, epochs) for engine in ("reference", "auto")]
+            both = [timed(name, engine, sampling, count, edges, options.epochs) for engine in ("reference", "auto")]
             (slow, loss), (fast, twin) = both
             apart = abs(twin - loss) / abs(loss)
             print(f"| `{name}` | {words} | {slow:.2f} | {fast:.2f} | {slow / fast:.1f} | {apart:.0e} |", flush=True)

@@ -17,8 +17,10 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import smoke
+
 import focuse
-from focuse.datasets import fetch
+from focuse.data.datasets import fetch
 
 
 def train(folder: Path, out: Path, processes: int, engine: str, settings: list[str]) -> dict[str, Any]:
@@ -34,21 +36,33 @@ def train(folder: Path, out: Path, processes: int, engine: str, settings: list[s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", default="ppi5k")
+    parser.add_argument("--dataset", default="ppi5k", help="a data set of focuse.datasets")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--dim", type=int, default=50)
     parser.add_argument("--engine", default="sharded")
     parser.add_argument("--out", type=Path, help="JSON file")
-    given = parser.parse_args()
+    given = smoke.parse(parser, dataset=smoke.GRAPH, processes=0, engine="reference", seeds=1, epochs=1, dim=4)
     rows = []
     print(f"seed  MRR one  MRR {given.processes}    top one  top {given.processes}    ΔMRR one  ΔMRR {given.processes}")
     for seed in range(given.seeds):
-        settings = ["--seed", str(seed), "--epochs", str(given.epochs), "--dim", str(given.dim), "--sharpness", "1"]
+        settings = [
+            "--seed",
+            str(seed),
+            "--epochs",
+            str(given.epochs),
+            "--dim",
+            str(given.dim),
+            "--label-exponent",
+            "1",
+        ]
         settings += ["--check-every", str(given.epochs), "--batch-size", "1024"]
         with tempfile.TemporaryDirectory() as place:
-            folder = fetch(given.dataset)
+            if given.dataset == smoke.GRAPH:
+                smoke.write(folder := Path(place))
+            else:
+                folder = fetch(given.dataset)
             one = train(folder, Path(place) / "one", 0, "reference", settings)
             many = train(folder, Path(place) / "many", given.processes, given.engine, settings)
         rows.append({"seed": seed, "one": one, "many": many})

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import smoke
+
 
 @dataclass(frozen=True)
 class Size:
@@ -43,48 +45,49 @@ def worker(size: Size) -> None:
     """Steps on triples drawn by chance; the first process prints what it has measured."""
     import torch
 
-    from focuse.engines import Batch, make_engine
-    from focuse.engines.company import join
-    from focuse.models import make_model
-    from focuse.training.losses import SoftLabel
-    from focuse.training.negatives import Sampler, draw, key_of
-    from focuse.training.optimisers import make_optimiser
-    from focuse.training.regularisers import make_regulariser
-    from focuse.training.shards import normal_rows
+    from focuse.engines.base import Step
+    from focuse.engines.factory import make_engine
+    from focuse.engines.process_group import init_group
+    from focuse.models.registry import make_model
+    from focuse.objective.losses import SoftLabelLoss, make_regularizer
+    from focuse.objective.negatives import Batch, NegativeSampler
+    from focuse.objective.randomness import draw_integers, stream_seed
+    from focuse.training.optimizers import make_optimizer
+    from focuse.training.problem import normal_rows
 
-    company = join("auto")
+    group = init_group("auto")
     model, relations = make_model("complex"), 100
     random = torch.Generator().manual_seed(0)
-    shape = (size.entities, model.entity_width(size.dim))
+    shape = (size.entities, model.widths(size.dim)[0])
     tables = {
-        "entity": normal_rows(shape, random, company.part(size.entities)).to(company.device) * 0.1,
-        "relation": torch.randn(relations, model.relation_width(size.dim), generator=random).to(company.device) * 0.1,
+        "entity": normal_rows(shape, random, group.shard(size.entities)).to(group.device) * 0.1,
+        "relation": torch.randn(relations, model.widths(size.dim)[1], generator=random).to(group.device) * 0.1,
     }
-    optimiser = make_optimiser("row-adagrad", tables, 0.1)
-    engine = make_engine(size.engine, model, tables, optimiser, size.entities)
-    sampler, penalty = Sampler("shared", size.pool, size.entities), make_regulariser("l3:1e-3", "touched")
-    objective = SoftLabel(5.0)
+    optimizer = make_optimizer("row-adagrad", tables, 0.1)
+    engine = make_engine(size.engine, model, tables, optimizer, size.entities)
+    sampler, penalty = NegativeSampler("shared", size.pool, size.entities), make_regularizer("l3:1e-3", "touched")
+    objective = SoftLabelLoss(5.0)
 
     def step(number: int) -> None:
-        keys = [key_of(1, number, place) for place in range(4)]
+        keys = [stream_seed(1, number, place) for place in range(4)]
         ids = [
-            draw(key, (size.batch,), below, company.device)
+            draw_integers(key, (size.batch,), below, group.device)
             for key, below in zip(keys, (size.entities, relations, size.entities), strict=False)
         ]
-        batch = Batch(*ids, torch.ones(size.batch, device=company.device))
-        engine.step(batch, sampler(batch, keys[3]), objective, 1.0, penalty)
-        engine.agreed(False)  # as the loop asks after each
+        batch = Batch(*ids, torch.ones(size.batch, device=group.device))
+        engine.step(Step(batch, sampler(batch, keys[3]), objective, 1.0, penalty))
+        engine.any_rank(False)  # as the loop asks after each
 
     for number in range(3):
         step(number)
-    company.wait()
+    group.barrier()
     before, start = loopback(), time.perf_counter()
     for number in range(size.steps):
         step(3 + number)
-    company.wait()
+    group.barrier()
     seconds, after = (time.perf_counter() - start) / size.steps, loopback()
-    held = company.sum(torch.tensor([float(peak())], device=company.device)).item() / company.count
-    if company.leads:
+    held = group.sum(torch.tensor([float(peak())], device=group.device)).item() / group.size
+    if group.is_main:
         sent = None if "FOCUSE_ALONE" not in os.environ else (after - before) / size.steps
         print(json.dumps({"seconds": seconds, "bytes": sent, "memory": held, "by": engine.exchange.title}))
 
@@ -107,7 +110,7 @@ def peak() -> int:
 
 def measure(size: Size) -> dict[str, Any]:
     """The figures of one training, and what the cost model says of it."""
-    from focuse.engines.costs import Job, Machines, costs
+    from sharding_costs import Job, Machines, costs
 
     values = [str(value) for value in vars(size).values()]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size.processes)]
@@ -158,10 +161,13 @@ def main() -> None:
     parser.add_argument("--engine", default="sharded")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--worker", nargs=8, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = smoke.parse(parser, entities=1000, batch=64, dim=4, steps=2, engine="sharded:plain")
     if given.worker:
         kind, *numbers, engine = given.worker
         return worker(Size(kind, *map(int, numbers), engine))
+    if given.smoke:  # one process, without torchrun
+        os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+        return worker(Size("weak", 1, given.entities, given.batch, given.dim, given.pool, given.steps, given.engine))
     rows = []
     for kind in ("weak", "strong"):
         for count in map(int, given.processes.split(",")):

@@ -21,6 +21,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import smoke
 
 GRAPHS = ("nl27k", "ppi5k", "cn15k")
 POOL = "pool:start=10,wait=5"
@@ -35,7 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "suke": {"epochs": 30, "lr": 0.01, **OWN},
     "beurre": {"epochs": 200, "lr": 0.003},
 }  # fmt: skip
-OF_GRAPH = {("cn15k", "passleaf-complex"): {"regularizer": "l2:2e-3", "regularize": "rows"}}
+OF_GRAPH = {("cn15k", "passleaf-complex"): {"regularizer": "l2:2e-3", "regularizer_scope": "rows"}}
 RANKED = {"beurre": 1000}
 # (MSE, MAE) on facts and (MSE, MAE) with UKGE's negatives, and the filtered MRR of tails. unKR: its result page
 # ("Filter", no confidence filter); UKGE and BEUrRE: the tables of their papers (BEUrRE's on a test file of its own).
@@ -65,7 +66,7 @@ def trained(graph: str, model: str, seed: int, more: dict[str, Any], leaky: bool
     import focuse
 
     torch.set_num_threads(1)
-    data = focuse.datasets.load(graph)
+    data = smoke.load(graph)
     settings = {
         **SETTINGS.get(model, {}),
         **OF_GRAPH.get((graph, model), {}),
@@ -82,22 +83,24 @@ def trained(graph: str, model: str, seed: int, more: dict[str, Any], leaky: bool
     row |= {"leaky": True} if leaky else {}
     best = max(run.history, key=_better)
     row |= {"best_epoch": best["epoch"], "valid": round(abs(_better(best)), 5)}
-    if run.engine.model.confident:
-        with_negatives = focuse.read(data.folder / "test_with_neg.tsv.gz").align(run.graph).graph
-        row |= {"facts": _errors(run, run.splits.test.graph), "ukge": _errors(run, with_negatives)}
+    if run.scorer.model.confidence_head is not None:
+        row["facts"] = _errors(run, run.splits.test.graph)
+        if graph != smoke.GRAPH:
+            with_negatives = focuse.read(data.folder / "test_with_neg.tsv.gz").align(run.graph).graph
+            row["ukge"] = _errors(run, with_negatives)
     return row | _ranks(run, RANKED.get(model))
 
 
 @contextmanager
 def never_called_false(*held: Any) -> Iterator[None]:
     """As unKR trains: facts of validation and test are left out of the corruptions, too, which gives them away."""
-    from focuse.evaluation.evaluate import known_facts
+    from focuse.data.triple_index import build_triple_index
 
     def every(graphs: list[Any], device: Any = "cpu") -> Any:
         found = graphs if len(graphs) > 1 else [*graphs, *(part.align(graphs[0]).graph for part in held)]
-        return known_facts(found, device)
+        return build_triple_index(found, device)
 
-    with patch("focuse.training.loop.known_facts", every):
+    with patch("focuse.training.problem.build_triple_index", every):
         yield
 
 
@@ -107,11 +110,12 @@ def _better(look: dict[str, Any]) -> float:
 
 def _errors(run: Any, graph: Any) -> tuple[float, float]:
     """MSE and MAE of the model's own confidence."""
-    from focuse.evaluation.confidence import errors
-    from focuse.evaluation.evaluate import ids_of
+    from focuse.data.triple_index import id_tensors
+    from focuse.evaluation.weight_metrics import errors
+    from focuse.models.base import confidence
 
-    ids = (part.to(run.engine.device) for part in ids_of(graph))
-    found = errors(run.engine.model.confidence(run.engine.score(*ids)).double().cpu().numpy(), graph.weight)
+    ids = (part.to(run.scorer.device) for part in id_tensors(graph))
+    found = errors(confidence(run.scorer.model, run.scorer.score(*ids)).double().cpu().numpy(), graph.weight)
     return round(found.mse, 5), round(found.mae, 5)
 
 
@@ -119,16 +123,18 @@ def _ranks(run: Any, count: int | None) -> dict[str, Any]:
     """Filtered MRR: of tails, of both sides, of the heaviest tenth, and ΔMRR."""
     from dataclasses import replace
 
-    from focuse.evaluation.evaluate import evaluate, known_facts, rank_graph
+    from focuse.data.triple_index import build_triple_index
+    from focuse.evaluation.evaluate import evaluate
+    from focuse.evaluation.ranking import rank_graph
 
     splits = run.splits
     learnt = [splits.train, splits.valid.graph, splits.test.graph]
-    known, test = known_facts(learnt, str(run.engine.device)), splits.test
-    if count is not None:
+    known, test = build_triple_index(learnt, str(run.scorer.device)), splits.test
+    if count is not None and count < len(test.graph):
         chosen = np.sort(np.random.default_rng(0).choice(len(test.graph), count, replace=False))
         test = replace(test, graph=test.graph.select(chosen))
-    found = evaluate(run.engine, test, splits.train, known, "worst", "sides", True, splits.valid.graph)
-    tails = 1 / rank_graph(run.engine, test.graph, known).filtered.ranks()[:, 0]
+    found = evaluate(run.scorer, test, splits.train, known, "worst", "sides", True, splits.valid.graph)
+    tails = 1 / rank_graph(run.scorer, test.graph, known).filtered.ranks()[:, 0]
     figures = {"mrr": tails.mean(), "both": found.all.mrr, "top": found.top.mrr, "delta": found.delta_mrr}
     return {"ranked": len(test.graph), **{name: round(float(value), 4) for name, value in figures.items()}}
 
@@ -200,7 +206,11 @@ def main() -> None:
     parser.add_argument("--beside", type=Path, help="results of benchmarks/focus.py, for a second table with these")
     parser.add_argument("--leaky", action="store_true", help="facts of validation and test are never called false")
     parser.add_argument("--with", dest="more", default="{}", help="further settings, as JSON")
-    options = parser.parse_args()
+    options = smoke.parse(parser)
+    if options.smoke:
+        less = {"dim": 4, "epochs": 1, "semi_supervised": "none"}
+        print(table([trained(smoke.GRAPH, model, 0, less, leaky=model == "suke") for model in SETTINGS]))
+        return
     if options.train:
         for graph in options.graphs:
             for model in options.models:

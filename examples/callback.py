@@ -20,4 +20,4 @@ class Patience(focuse.Callback):
         print(f"ended after {len(run.history)} epochs: {run.last.progress.finished}")
 
 
-focuse.train(careers(), dim=20, epochs=20, sharpness=1, callbacks=[Patience(0.05)], progress=False)
+focuse.train(careers(), dim=20, epochs=20, label_exponent=1, callbacks=[Patience(0.05)], progress=False)

@@ -13,7 +13,7 @@ from focuse.experiments.demo import careers
 
 def main() -> None:
     graph, head, relation = sys.argv[1:4] if len(sys.argv) > 3 else (careers(), "Ward Nurse", "requires skill")
-    run = focuse.train(graph, dim=40, epochs=15, sharpness=2.0, progress=False)
+    run = focuse.train(graph, dim=40, epochs=15, label_exponent=2.0, progress=False)
     best = run.predict(head=head, relation=relation, top=1, new_only=True)[0]
     found = run.explain(best.head, best.relation, best.tail, top=3)
     print(found)

@@ -13,7 +13,7 @@ unseen = graph.entities.id("Geneticist")
 mine = (graph.head == unseen) | (graph.tail == unseen)
 edges = graph.select(mine)
 
-run = focuse.train(graph.select(~mine), dim=20, epochs=10, sharpness=1.0, progress=False)
+run = focuse.train(graph.select(~mine), dim=20, epochs=10, label_exponent=1.0, progress=False)
 known, rest = edges.select(np.arange(5)), edges.select(np.arange(5, len(edges)))
 wider = focuse.extend(run, known, progress=False)
 

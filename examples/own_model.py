@@ -6,7 +6,8 @@ import torch
 
 import focuse
 from focuse.experiments.demo import careers
-from focuse.models import TripleModel, check_model
+from focuse.models.base import TripleModel
+from focuse.models.checks import check_model
 
 
 class Stretch(TripleModel):
@@ -15,8 +16,8 @@ class Stretch(TripleModel):
     name = "stretch"
     defaults = {"sampling": "independent", "optimizer": "row-adam"}  # noqa: RUF012
 
-    def relation_width(self, dim: int) -> int:
-        return 2 * dim
+    def widths(self, dim: int) -> tuple[int, int]:
+        return dim, 2 * dim
 
     def triple(self, head: torch.Tensor, relation: torch.Tensor, tail: torch.Tensor) -> torch.Tensor:
         scale, step = relation.chunk(2, -1)
@@ -25,7 +26,7 @@ class Stretch(TripleModel):
 
 def main() -> None:
     check_model(Stretch)  # all its uses agree, and its gradients are right
-    run = focuse.train(careers(), model=Stretch, dim=16, epochs=5, lr=0.02, sharpness=2, progress=False)
+    run = focuse.train(careers(), model=Stretch, dim=16, epochs=5, lr=0.02, label_exponent=2, progress=False)
     print(run.evaluate())
     with tempfile.TemporaryDirectory() as folder:
         run.save(f"{folder}/run")

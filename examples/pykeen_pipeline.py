@@ -7,8 +7,8 @@ import logging
 
 import numpy as np
 
+from focuse.data.splits import split
 from focuse.experiments.demo import careers
-from focuse.graph.splits import split
 
 SETTINGS = {
     "model": "ComplEx",
@@ -31,7 +31,7 @@ def main() -> None:
         from pykeen.pipeline import pipeline
         from pykeen.triples import TriplesFactory
 
-        from focuse.pykeen import EdgeWeights, FocusELoss
+        from focuse.integrations.pykeen import EdgeWeights, FocusELoss
     except ImportError as error:
         print(f"skipped: {error}")
         return
@@ -67,7 +67,7 @@ def names(graph: object) -> np.ndarray:
 
 def tenths(testing: object, graph: object) -> tuple[object, object]:
     """The heaviest and the lightest tenth of test's triples, by PyKEEN's ids."""
-    from focuse.pykeen import EdgeWeights
+    from focuse.integrations.pykeen import EdgeWeights
 
     order = EdgeWeights.of(testing, graph).weight_triples(testing.mapped_triples).argsort()
     size = len(order) // 10

@@ -8,7 +8,9 @@ Without GRAPH a small one about athletes is used.
 import sys
 
 import focuse
-from focuse.ukge import ground, inferred, mine, parse_rules
+from focuse.rules.grammar import parse_rules
+from focuse.rules.grounding import ground, inferred
+from focuse.rules.mining import mine
 
 ATHLETES = [
     ("Kobe", "playsForTeam", "Lakers", 0.95),
@@ -31,13 +33,13 @@ playsForTeam(x, y) & playsSport(x, z) -> teamPlaysSport(y, z) : 0.9
 def main() -> None:
     if len(sys.argv) > 1:
         graph = focuse.read(sys.argv[1])
-        rules = [proposal.rule for proposal in mine(graph).proposals[:5]]
+        rules = [proposal.rule for proposal in mine(graph).rules[:5]]
     else:
         graph, rules = focuse.read(ATHLETES), parse_rules(RULES)
         for proposal in mine(graph, minimum_support=2):
             print(f"mined: {proposal.rule} ({proposal.support} of {proposal.pairs} pairs)")
     for found in ground(graph, rules):
-        print(f"{found.rule}: {found.triples} triples, {found.new} new, hit ratio {found.hit_ratio:.2f}")
+        print(f"{found.rule}: {found.num_triples} triples, {found.num_new} new, hit ratio {found.hit_ratio:.2f}")
     for row in inferred(graph, rules).to_arrow().slice(0, 5).to_pylist():
         print(f"inferred: {row['head']} {row['relation']} {row['tail']}, {row['weight']:.2f}")
 

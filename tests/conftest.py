@@ -21,8 +21,7 @@ import numpy as np
 import pytest
 
 import focuse
-from focuse.graph.columns import Columns
-from focuse.graph.graph import from_columns
+from focuse.data.graph import WeightColumns, from_columns
 
 # No deadline: a busy machine is no fault of the code.
 hypothesis.settings.register_profile("focuse", deadline=None)
@@ -36,7 +35,7 @@ def planted(edges: int = 600, entities: int = 40, seed: int = 0) -> focuse.Graph
     random = np.random.default_rng(seed)
     factors, kinds = random.normal(size=(entities, 4)), random.normal(size=(3, 4))
     fit = np.einsum("hk,rk,tk->hrt", factors, kinds, factors).ravel()
-    plausible = np.argsort(-fit)[: edges * 2]
+    plausible = np.argsort(-fit.round(9), kind="stable")[: edges * 2]
     chosen = random.choice(plausible, edges, replace=False)
     weight = 1 / (1 + np.exp(-(fit[chosen] - np.median(fit[plausible]))))
     head, kind, tail = np.unravel_index(chosen, (entities, 3, entities))
@@ -58,7 +57,7 @@ def with_columns() -> Callable[..., focuse.Graph]:
         values = np.stack([graph.weight, random.random(len(graph)), 50 - 20 * graph.weight], axis=1)
         values[random.random(values.shape) < missing] = np.nan
         values[np.isnan(values).all(axis=1), 1] = 0.5
-        return replace(graph, columns=Columns(("fit", "noise", "distance"), values))
+        return replace(graph, columns=WeightColumns(("fit", "noise", "distance"), values))
 
     return add
 
@@ -117,7 +116,7 @@ def listen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recorder]:
 
     def start(on_step: Callable[[int, int], None] | None = None) -> Recorder:
         recorder = Recorder(on_step)
-        monkeypatch.setattr("focuse.run.make_reporter", lambda progress: recorder)
+        monkeypatch.setattr("focuse.api.make_reporter", lambda progress: recorder)
         return recorder
 
     return start

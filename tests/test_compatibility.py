@@ -11,10 +11,19 @@ from kept_answers import answers, contents, differences
 
 import focuse
 from focuse import FocuseError
-from focuse.training.checkpoints import FORMAT
+from focuse.storage.metadata import FORMAT
 
 KEPT = Path(__file__).parent / "fixtures" / "runs"
 RUNS = sorted(path.parent.relative_to(KEPT).as_posix() for path in KEPT.glob("format-*/*/run.toml"))
+# Settings that a later format gave another name.
+RENAMED = {
+    "sharpness": "label_exponent",
+    "corrupt": "negative_distribution",
+    "coin": "corrupt_side",
+    "spread": "init_std",
+    "judge": "stop_metric",
+    "regularize": "regularizer_scope",
+}
 SCORES = 1e-5  # float32 on another processor
 TRAINED = 1e-3  # the same after some epochs
 
@@ -25,7 +34,12 @@ def kept(tmp_path):
 
     def copy(name):
         shutil.copytree(KEPT / name, tmp_path / "run")
-        return tmp_path / "run", json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8"))
+        before = json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8"))
+        before["settings"] = {
+            RENAMED.get(key, key): "uniform" if (key, value) == ("coin", "fair") else value
+            for key, value in before["settings"].items()
+        }
+        return tmp_path / "run", before
 
     return copy
 
@@ -60,6 +74,13 @@ def test_a_kept_run_takes_more_epochs(name, kept):
     folder, before = kept(name)
     done = before["settings"]["epochs"]
     assert len(focuse.resume(folder, epochs=done + 1, progress=False).history) == done + 1
+
+
+def test_a_kept_run_with_inverse_relations_goes_on_with_its_optimizer_state(kept):
+    folder, _ = kept("format-2/reciprocal")
+    losses = json.loads((KEPT / "format-2" / "reciprocal.losses.json").read_text(encoding="utf-8"))
+    run = focuse.resume(folder, epochs=len(losses), progress=False)
+    assert [row["loss"] for row in run.history] == pytest.approx(losses, rel=TRAINED)
 
 
 def test_a_difference_is_seen():

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focuse.errors import FocuseError, Stopped, choose, nearest
+from focuse.errors import FocuseError, Stopped, nearest
+from focuse.option_strings import choose
 
 
 @given(st.text())

@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.training.progress import Silent
+from focuse.training.callbacks import SilentReporter
 
-ASKED: dict[str, Any] = {"dim": 8, "epochs": 4, "sharpness": 1.0, "progress": False}
+ASKED: dict[str, Any] = {"dim": 8, "epochs": 4, "label_exponent": 1.0, "progress": False}
 NEW = [("n1", "r0", "e1", 0.9), ("n1", "r1", "e2", 0.4), ("e3", "r2", "n2", 0.7), ("n2", "r0", "n1", 0.5)]
 
 
-class Told(Silent):
+class Told(SilentReporter):
     """Keeps the notes."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ def blocks(users: range, seed: int = 0) -> list[tuple[str, str, str, float]]:
 
 
 def test_a_new_entity_is_served_from_a_few_edges_nearly_as_well_as_by_training_anew() -> None:
-    asked: dict[str, Any] = {"dim": 16, "epochs": 30, "sharpness": 0.0, "progress": False, "test_share": 0.0}
+    asked: dict[str, Any] = {"dim": 16, "epochs": 30, "label_exponent": 0.0, "progress": False, "test_share": 0.0}
     known, unseen = blocks(range(60)), blocks(range(100, 108))
     few = [row for place, row in enumerate(unseen) if place % 10 < 4]
     rest = [row for place, row in enumerate(unseen) if place % 10 >= 4]
@@ -63,10 +63,10 @@ def test_a_new_entity_is_served_from_a_few_edges_nearly_as_well_as_by_training_a
     anew = focuse.train([*known, *few], **asked)
     entities = len(made.graph.entities)
     chance = float((1 / np.arange(1, entities)).mean())
-    untrained.engine.tables["entity"][len(run.graph.entities) :] = torch.randn(
+    untrained.scorer.tables["entity"][len(run.graph.entities) :] = torch.randn(
         8, 32, generator=torch.Generator().manual_seed(0)
     )
-    untrained.engine.changed()
+    untrained.scorer.invalidate()
     first, frozen, warmed, full = (one.evaluate(rest).all.mrr for one in (untrained, made, warm, anew))
     assert first < 4 * chance
     assert frozen > 4 * chance
@@ -76,32 +76,32 @@ def test_a_new_entity_is_served_from_a_few_edges_nearly_as_well_as_by_training_a
 
 class TestFrozen:
     def test_old_rows_keep_their_bits_and_new_ones_move(self, base: focuse.Run) -> None:
-        before = {name: table.clone() for name, table in base.engine.tables.items()}
+        before = {name: table.clone() for name, table in base.scorer.tables.items()}
         made = focuse.extend(base, NEW, progress=False)
         still = focuse.extend(base, NEW, epochs=0, progress=False)
         for name, table in before.items():
-            assert torch.equal(made.engine.tables[name][: len(table)], table)
-            assert torch.equal(base.engine.tables[name], table)
+            assert torch.equal(made.scorer.tables[name][: len(table)], table)
+            assert torch.equal(base.scorer.tables[name], table)
         rows = len(before["entity"])
-        assert len(made.engine.tables["entity"]) == rows + 2
-        assert not torch.equal(made.engine.tables["entity"][rows:], still.engine.tables["entity"][rows:])
+        assert len(made.scorer.tables["entity"]) == rows + 2
+        assert not torch.equal(made.scorer.tables["entity"][rows:], still.scorer.tables["entity"][rows:])
 
     def test_names_are_appended_in_order(self, base: focuse.Run) -> None:
         made = focuse.extend(base, [*NEW, ("n3", "new", "e1", 0.5), ("n3", "new", "e2", 0.2)], progress=False)
         assert list(made.graph.entities) == [*base.graph.entities, "n1", "n2", "n3"]
         assert list(made.graph.relations) == [*base.graph.relations, "new"]
-        assert len(made.engine.tables["relation"]) == len(base.graph.relations) + 1
+        assert len(made.scorer.tables["relation"]) == len(base.graph.relations) + 1
         assert len(made.graph) == len(base.graph) + 6
         assert made.predict(head="n3", relation="new", top=3)
 
     def test_the_same_seed_gives_the_same_bits(self, base: focuse.Run) -> None:
-        one, two = (focuse.extend(base, NEW, progress=False).engine.tables["entity"] for _ in range(2))
+        one, two = (focuse.extend(base, NEW, progress=False).scorer.tables["entity"] for _ in range(2))
         assert torch.equal(one, two)
 
     def test_it_is_a_run_like_any_other(self, base: focuse.Run, tmp_path: Path) -> None:
         made = focuse.extend(base.place(), NEW, out=tmp_path / "new", progress=False)
         found = focuse.load(tmp_path / "new")
-        assert torch.equal(found.engine.tables["entity"], made.engine.tables["entity"])
+        assert torch.equal(found.scorer.tables["entity"], made.scorer.tables["entity"])
         assert found.evaluate().to_dict() == made.evaluate().to_dict()
         assert str(found.predict(head="n1", relation="r0")) == str(made.predict(head="n1", relation="r0"))
         said = found.weight("n1", "r0", "e5")
@@ -113,7 +113,7 @@ class TestFrozen:
         assert found.extended[0]["from"] == str(base.place())
         assert (found.extended[0]["added"], found.extended[0]["entities"]) == (4, 2)
         old = load_file(base.place() / "model.safetensors")
-        assert torch.equal(old["entity"], base.engine.tables["entity"].cpu())
+        assert torch.equal(old["entity"], base.scorer.tables["entity"].cpu())
         more = focuse.resume(tmp_path / "new", epochs=made.settings.epochs + 1, progress=False)
         assert len(more.history) == len(base.history) + 1
         assert more.extended == made.extended
@@ -122,7 +122,7 @@ class TestFrozen:
         focuse.extend(base, NEW, out=tmp_path / "one", progress=False)
         two = focuse.extend(tmp_path / "one", [("n9", "r0", "n1", 0.3)], out=tmp_path / "two", progress=False)
         one = focuse.load(tmp_path / "one")
-        assert torch.equal(two.engine.tables["entity"][:-1], one.engine.tables["entity"])
+        assert torch.equal(two.scorer.tables["entity"][:-1], one.scorer.tables["entity"])
         assert list(two.graph.entities)[-3:] == ["n1", "n2", "n9"]
         assert [row["from"] for row in focuse.load(tmp_path / "two").extended] == [
             str(base.place()),
@@ -137,7 +137,7 @@ class TestFrozen:
         edge = next(pair for pair in pairs if pair not in facts | held)
         made, notes = told(base, [(*edge, 0.5)])
         assert "1 edge is between known names" in notes
-        assert torch.equal(made.engine.tables["entity"], base.engine.tables["entity"])
+        assert torch.equal(made.scorer.tables["entity"], base.scorer.tables["entity"])
         fresh = made.predict(*edge[:2], top=40, new_only=True).to_dict()
         assert f"'{edge[2]}'" in str(base.predict(*edge[:2], top=40, new_only=True).to_dict())
         assert f"'{edge[2]}'" not in str(fresh)
@@ -146,9 +146,9 @@ class TestFrozen:
 def test_warm_trains_on_from_where_the_run_stood(base: focuse.Run, tmp_path: Path) -> None:
     made = focuse.extend(base, NEW, frozen=False, epochs=2, out=tmp_path / "warm", progress=False)
     assert [row["epoch"] for row in made.history] == [1, 2, 3, 4, 5, 6]
-    old = base.engine.tables["entity"]
-    assert not torch.equal(made.engine.tables["entity"][: len(old)], old)
-    alike = torch.cosine_similarity(made.engine.tables["entity"][: len(old)], old)
+    old = base.scorer.tables["entity"]
+    assert not torch.equal(made.scorer.tables["entity"][: len(old)], old)
+    alike = torch.cosine_similarity(made.scorer.tables["entity"][: len(old)], old)
     assert float(alike.mean()) > 0.8
     found = focuse.load(tmp_path / "warm")
     assert found.extended[0]["frozen"] is False
@@ -236,13 +236,15 @@ def test_every_kind_of_model(small: focuse.Graph, name: str, tmp_path: Path) -> 
     if more:
         more["numbers"] = [("n1", "size", 3)]
     made = focuse.extend(run, [*NEW, ("n1", "new", "e1", 0.5)], out=tmp_path / "run", epochs=3, progress=False, **more)
-    for key, table in run.engine.tables.items():
-        assert torch.equal(made.engine.tables[key][: len(table)], table), key
+    for key, table in run.scorer.tables.items():
+        halves = 2 if key == "relation" and run.settings.reciprocal else 1  # relations, then their inverses
+        for old, new in zip(table.chunk(halves), made.scorer.tables[key].chunk(halves), strict=True):
+            assert torch.equal(new[: len(old)], old), key
     assert focuse.load(tmp_path / "run").predict(head="n1", relation="new", top=3)
     if more:
-        scale = run.splits.numbers
-        assert made.splits.numbers.values[-2, 0] == pytest.approx((3 - scale.mean[0]) / scale.deviation[0])
-        assert not made.splits.numbers.present[-1].any()
+        scale = run.splits.attributes
+        assert made.splits.attributes.values[-2, 0] == pytest.approx((3 - scale.mean[0]) / scale.deviation[0])
+        assert not made.splits.attributes.present[-1].any()
     warm = focuse.extend(made, [("n7", "r0", "e1", 0.5)], frozen=False, epochs=1, progress=False)
     assert len(warm.history) == 3
 
@@ -253,7 +255,7 @@ def test_several_weight_columns(small: focuse.Graph, with_columns: Any) -> None:
     made = focuse.extend(run, edges, progress=False)
     assert made.graph.columns.names == ("fit", "noise", "distance")
     assert np.allclose(made.graph.columns.values[-4:], edges.columns.values)
-    with pytest.raises(FocuseError, match="one weight an edge"):
+    with pytest.raises(FocuseError, match="a single weight per edge"):
         focuse.extend(run, NEW, progress=False)
 
 

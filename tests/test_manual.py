@@ -139,15 +139,18 @@ def test_settings_fill_their_page() -> None:
 
 def test_links_out_of_the_manual_lead_to_pages_of_code() -> None:
     hooks = tool("hooks")
-    given = "[a](../src/focuse/focus.py) [b](graphs.md#splits) [c](notebooks/proteins.ipynb) [d](https://x.org)"
+    given = (
+        "[a](../src/focuse/objective/focuse.py) [b](graphs.md#splits) [c](notebooks/proteins.ipynb) [d](https://x.org)"
+    )
     made = hooks.redirect(given, DOCS, "concepts.md")
     assert (
-        made == "[a](code/src/focuse/focus.py.md) [b](graphs.md#splits) [c](notebooks/proteins.md) [d](https://x.org)"
+        made
+        == "[a](code/src/focuse/objective/focuse.py.md) [b](graphs.md#splits) [c](notebooks/proteins.md) [d](https://x.org)"
     )
     assert hooks.redirect("[a](../CHANGELOG.md)", DOCS, "reference/x.md") == "[a](../changelog.md)"
-    html = '<a href="code/src/focuse/focus.py.html"><code>Focus.beta</code></a>'
+    html = '<a href="code/src/focuse/objective/focuse.py.html"><code>FocusELayer.beta</code></a>'
     line = int(re.search(r"#__span-0-(\d+)", hooks.on_page_content(html))[1])  # type: ignore[index]
-    assert "def beta" in read(ROOT / "src/focuse/focus.py").splitlines()[line - 1]
+    assert "def beta" in read(ROOT / "src/focuse/objective/focuse.py").splitlines()[line - 1]
 
 
 def test_a_notebook_becomes_a_page() -> None:
@@ -250,13 +253,13 @@ def test_the_site_builds_without_a_warning_and_asks_nobody_else(site: Path) -> N
 @pytest.mark.slow
 def test_the_site_can_be_searched_and_has_the_reference(site: Path) -> None:
     index = json.loads(read(site / "search" / "search_index.json"))
-    assert any("sharpness" in entry["text"] for entry in index["docs"])
+    assert any("label_exponent" in entry["text"] for entry in index["docs"])
     face = read(site / "reference" / "index.html")
-    for name in ("focuse.run.train", "focuse.run.Run.predict", "focuse.graph.reading.read"):
+    for name in ("focuse.api.train", "focuse.api.Run.predict", "focuse.data.readers.read"):
         assert f'id="{name}"' in face
     commands = read(site / "reference" / "commands.html")
     assert 'id="focuse-rules-mine"' in commands
-    assert "--sharpness" in commands
+    assert "--label-exponent" in commands
     assert "data:image/png" in read(site / "notebooks" / "proteins.html")
 
 
@@ -279,7 +282,7 @@ def test_search_works_from_a_folder(site: Path) -> None:
         browser.get((site / "index.html").as_uri())
         field = WebDriverWait(browser, 60).until(element_to_be_clickable(("css selector", ".md-search__input")))
         field.click()
-        field.send_keys("sharpness")
+        field.send_keys("label_exponent")
         WebDriverWait(browser, 60).until(
             lambda page: page.execute_script("return document.querySelectorAll('.md-search-result__item').length") > 2
         )

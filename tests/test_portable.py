@@ -89,9 +89,9 @@ def test_files_of_a_run_are_named_by_us_alone(tmp_path: Path) -> None:
     """Whatever entities and relations are called, no name becomes that of a file."""
     odd = ["CON", "a/b", "..", "nul.txt", "x:y", "end.", "*?", "<>|"]
     rows = [(odd[i % 8], odd[i % 3], odd[(i + 3) % 8], i) for i in range(40)]
-    run = focuse.train(rows, dim=4, epochs=1, sharpness=1, out=tmp_path / "run", progress=False)
+    run = focuse.train(rows, dim=4, epochs=1, label_exponent=1, out=tmp_path / "run", progress=False)
     run.predict(head="CON", relation="a/b")
-    allowed = re.compile(r"[a-z]+\.(toml|parquet|safetensors|jsonl)|run")
+    allowed = re.compile(r"[a-z_]+\.(toml|parquet|safetensors|jsonl)|run")
     assert all(allowed.fullmatch(path.name) for path in tmp_path.rglob("*"))
 
 
@@ -107,7 +107,7 @@ def test_tensors_are_copied_out_of_their_file_on_windows(tmp_path: Path, monkeyp
     import torch
     from safetensors.torch import save_file
 
-    from focuse.training import files
+    from focuse.storage import tensors as files
 
     save_file({"entity": torch.arange(64.0)}, tmp_path / "x.safetensors")
     clones = []

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from focuse.engines import ReferenceEngine
+from focuse.data.graph import Graph
+from focuse.data.splits import split
+from focuse.data.triple_index import TripleIndex
+from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
-from focuse.evaluation.known import Known
 from focuse.evaluation.ranking import rank
 from focuse.experiments.demo import careers
-from focuse.focus import AUTHORS_SHIFT
-from focuse.graph import Graph
-from focuse.graph.splits import split
-from focuse.models import make_model
+from focuse.models.registry import make_model
+from focuse.objective.focuse import AUTHORS_SHIFT
 
 pytest.importorskip("pykeen")
 
@@ -29,7 +29,7 @@ from pykeen.pipeline import pipeline
 from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop
 from pykeen.triples import TriplesFactory
 
-from focuse.pykeen import EdgeWeights, FocusELoss
+from focuse.integrations.pykeen import EdgeWeights, FocusELoss
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -98,7 +98,7 @@ def test_weights_are_looked_up_by_ids_whatever_the_order() -> None:
     assert weights.weight_triples(factory.mapped_triples[:6].view(2, 3, 3)).shape == (2, 3)
 
 
-def test_normalisers_look_at_the_training_triples_alone() -> None:
+def test_normalizers_look_at_the_training_triples_alone() -> None:
     rows = [("a", "r", "b", 1.0), ("b", "r", "a", 3.0), ("a", "r", "a", 1000.0), ("a", "r", "elsewhere", -5.0)]
     factory = factory_of(rows[:2])
     weights = EdgeWeights.of(factory, rows, normalize="relation").weight_triples(factory.mapped_triples)
@@ -122,7 +122,7 @@ def test_faulty_weights_are_one_line() -> None:
         EdgeWeights.of(factory, rows[1:])
     with pytest.raises(FocuseError, match="max, mean or last"):
         EdgeWeights.of(factory, rows, duplicates="keep")
-    with pytest.raises(FocuseError, match="unknown normaliser"):
+    with pytest.raises(FocuseError, match="unknown normalizer"):
         EdgeWeights.of(factory, rows, normalize="nothing")
     with pytest.raises(FocuseError, match=r"lie in \[0, 1\]"):
         EdgeWeights(factory.mapped_triples, torch.full((160,), 2.0), 40, 1)
@@ -296,6 +296,7 @@ def test_what_is_missing_is_said() -> None:
             FocusELoss(**wrong)
 
 
+@pytest.mark.slow
 def test_heavy_facts_gain_in_pykeens_own_pipeline() -> None:
     """ΔMRR by PyKEEN's evaluator: the heaviest tenth of test rises further above the lightest than without weights."""
     graph = careers()
@@ -353,9 +354,9 @@ def test_both_rank_alike(name: str) -> None:
     with torch.no_grad():
         weight = theirs.entity_representations[0]._embeddings.weight
         weight[3] = weight[5]
-    known = Known(*train.mapped_triples.T.contiguous(), 14, 1)
+    known = TripleIndex(*train.mapped_triples.T.contiguous(), 14, 1)
     ids = test.mapped_triples.T.contiguous()
-    ranks = rank(ReferenceEngine(make_model(name), *tables), *ids, known).filtered.ranks("mean", "sides")
+    ranks = rank(make_scorer(make_model(name), *tables), *ids, known).filtered.ranks("mean", "sides")
     found = RankBasedEvaluator().evaluate(
         theirs, test.mapped_triples, additional_filter_triples=train.mapped_triples, use_tqdm=False
     )

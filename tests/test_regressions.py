@@ -9,12 +9,13 @@ import torch
 from older import older
 
 import focuse
-from focuse.engines import ReferenceEngine
+from focuse.data.graph import from_columns
+from focuse.data.triple_index import build_triple_index
+from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
-from focuse.evaluation.evaluate import evaluate, known_facts
-from focuse.graph.graph import from_columns
-from focuse.models import make_model
-from focuse.training.checkpoints import Store
+from focuse.evaluation.evaluate import evaluate
+from focuse.models.registry import make_model
+from focuse.storage.run_folder import RunFolder
 
 QUICK = {"dim": 8, "epochs": 3, "check_every": 1, "burn_in": 0, "lr": 1e-2, "progress": False}
 
@@ -30,12 +31,12 @@ def test_validation_sees_the_tables_of_now(optimizer: str) -> None:
     run = focuse.train(graph, regularizer="none", **settings)
     assert run.last is not None
     tables = {name: table.clone() for name, table in run.last.tables.items()}
-    fresh = ReferenceEngine(make_model("distmult"), tables["entity"], tables["relation"])
+    fresh = make_scorer(make_model("distmult"), tables["entity"], tables["relation"])
     parts = [run.splits.train, run.splits.valid.graph, run.splits.test.graph]
-    valid, known = run.splits.valid, known_facts(parts)
-    from focuse.training.stopping import make_judge
+    valid, known = run.splits.valid, build_triple_index(parts)
+    from focuse.training.validation import rank_validator
 
-    judge = make_judge(valid.graph, run.splits.train, known, run.settings.threshold, run.settings.seed)
+    judge = rank_validator(valid.graph, run.splits.train, known, run.settings.threshold, run.settings.seed)
     assert judge is not None
     assert run.history[-1]["valid_mrr"] == judge(fresh)
     assert evaluate(fresh, valid, run.splits.train, known).all.n == len(valid.graph)
@@ -45,14 +46,14 @@ def test_a_run_being_extended_predicts_with_its_newest_weights(small: focuse.Gra
     """The old model.safetensors stayed in the way, and a kill left a run that called itself finished."""
     folder = tmp_path / "run"
     focuse.train(small, out=folder, checkpoint_every=1, **QUICK)
-    store = Store.open(folder)
-    settings, _, _ = store.fixed()
-    checkpoint = store.checkpoint()
+    store = RunFolder.open(folder)
+    settings, _, _ = store.metadata()
+    checkpoint = store.load_checkpoint()
     assert checkpoint is not None
     checkpoint.progress.finished = ""
     from dataclasses import replace
 
-    store.extend(replace(settings, epochs=5), checkpoint)  # as if killed right after
+    store.reopen(replace(settings, epochs=5), checkpoint)  # as if killed right after
     assert not (folder / "model.safetensors").exists()
     assert len(focuse.load(folder).history) == 3
     assert len(focuse.resume(folder, progress=False).history) == 5
@@ -83,7 +84,7 @@ def test_one_triple_with_very_many_rows_does_not_eat_the_hold_out(seed: int) -> 
 
 
 def test_a_divergence_in_the_very_last_step_is_noticed(small: focuse.Graph, tmp_path: Path) -> None:
-    settings = {**QUICK, "epochs": 1, "lr": 1e38, "batch_size": 5000, "focus": "paper"}
+    settings = {**QUICK, "epochs": 1, "lr": 3e38, "batch_size": 5000, "focus": "paper"}
     with pytest.raises(FocuseError, match="diverged"):
         focuse.train(small, valid_share=0, test_share=0, out=tmp_path / "run", **settings)
     assert not (tmp_path / "run" / "model.safetensors").exists()
@@ -129,4 +130,4 @@ def test_an_empty_valid_graph_means_no_validation(small: focuse.Graph) -> None:
     empty = small.select(np.empty(0, np.int64))
     run = focuse.train(small, valid=empty, **QUICK)
     assert all("valid_mrr" not in row for row in run.history)
-    assert torch.isfinite(run.engine.tables["entity"]).all()
+    assert torch.isfinite(run.scorer.tables["entity"]).all()

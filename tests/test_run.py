@@ -8,13 +8,14 @@ import torch
 
 import focuse
 from focuse import FocuseError
-from focuse.engines import make_scorer
-from focuse.evaluation.evaluate import ids_of
-from focuse.graph.splits import split
-from focuse.models import make_model
-from focuse.training.loop import Trainer
-from focuse.training.machine import choose_device
-from focuse.ukge import inferred, parse_rules
+from focuse.data.splits import split
+from focuse.data.triple_index import id_tensors
+from focuse.engines.factory import choose_device
+from focuse.engines.scorer import TableScorer
+from focuse.models.registry import make_model
+from focuse.rules.grammar import parse_rules
+from focuse.rules.grounding import inferred
+from focuse.training.trainer import Trainer
 
 QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "check_every": 2, "progress": False}
 
@@ -53,7 +54,7 @@ class TestSaveAndLoad:
         assert again.predict(head="e1", relation="r0") == run.predict(head="e1", relation="r0")
         weights, kinds = run.graph.weight, run.graph.relation
         np.testing.assert_array_equal(
-            again.normaliser.transform(weights, kinds), run.normaliser.transform(weights, kinds)
+            again.normalizer.transform(weights, kinds), run.normalizer.transform(weights, kinds)
         )
         for part in ("train", "valid", "test"):
             one, two = (getattr(which.splits, part) for which in (run, again))
@@ -200,7 +201,7 @@ class TestConfidence:
         assert recorder.notes.count("2 inferred triples (soft logic)") == 4
         for run in found:
             assert run.splits.inferred.weight.tolist() == [0.9, 0.5]
-            assert torch.equal(run.engine.tables["entity"], found[0].engine.tables["entity"])
+            assert torch.equal(run.scorer.tables["entity"], found[0].scorer.tables["entity"])
 
     def test_rules_are_a_file_or_rules(self, small, tmp_path, listen):
         (tmp_path / "rules.txt").write_text(self.RULE)
@@ -235,11 +236,11 @@ class TestConfidence:
 
     @pytest.mark.parametrize("given", [{"soft_logic": [("e1", "r0", "e2", 0.9)]}, {"rules": "rules.txt"}])
     def test_other_models_take_neither(self, small, given):
-        says = "train the model ukge-rect or ukge-logi or .*beurre, not 'complex'"
+        says = "train ukge-rect or ukge-logi or .*beurre, not 'complex'"
         with pytest.raises(FocuseError, match=says):
             focuse.train(small, **given, **QUICK)
 
-    def test_weights_outside_the_unit_interval_name_the_normalisers(self, units, tmp_path):
+    def test_weights_outside_the_unit_interval_name_the_normalizers(self, units, tmp_path):
         with pytest.raises(
             FocuseError, match=r"learns weights in \[0, 1\] as they are.*by 'relation', 'global' or 'quantile'"
         ) as error:
@@ -249,12 +250,12 @@ class TestConfidence:
 
     @pytest.mark.parametrize("model", ["ukge-logi", "ukge-rect"])
     @pytest.mark.parametrize("normalize", ["global", "relation"])
-    def test_normalised_weights_come_back_in_the_users_units(self, units, model, normalize):
+    def test_normalized_weights_come_back_in_the_users_units(self, units, model, normalize):
         run = focuse.train(units, model=model, normalize=normalize, rules=parse_rules(self.RULE), **QUICK)
         assert run.splits.inferred.weight.max() <= 1
         train, valid = run.graph, run.splits.valid.graph
         found = run.weigher().own(valid.head, valid.relation, valid.tail)
-        scores = run.engine.score(*ids_of(valid)).double().numpy()
+        scores = run.scorer.score(*id_tensors(valid)).double().numpy()
         share = 1 / (1 + np.exp(-scores)) if model == "ukge-logi" else np.clip(scores, 0, 1)
         for row, kind in enumerate(valid.relation):
             seen = train.weight if normalize == "global" else train.weight[train.relation == kind]
@@ -271,17 +272,17 @@ class TestConfidence:
         run = focuse.train(small, model="ukge-logi", **QUICK)
         lowest = min(row["valid_mse"] for row in run.history if "valid_mse" in row)
         assert f"best validation MSE {lowest:.4f} at epoch" in recorder.notes[-1]
-        ranked = focuse.train(small, model="ukge-logi", judge="mrr", **QUICK)
+        ranked = focuse.train(small, model="ukge-logi", stop_metric="mrr", **QUICK)
         assert "best validation MRR" in recorder.notes[-1]
         assert any("valid_mrr" in row for row in ranked.history)
 
     def test_the_scorer_of_finished_tables_uses_all_of_them(self, small):
-        tables = focuse.train(small, model="ukge-rect", **QUICK).engine.tables
+        tables = focuse.train(small, model="ukge-rect", **QUICK).scorer.tables
         one, two = (
-            make_scorer(make_model("ukge-rect"), {**tables, "scale": torch.tensor(pair)})
+            TableScorer(make_model("ukge-rect"), {**tables, "scale": torch.tensor(pair)})
             for pair in ([1.0, 0.0], [2.0, 3.0])
         )
-        ids = ids_of(small.select(np.arange(5)))
+        ids = id_tensors(small.select(np.arange(5)))
         torch.testing.assert_close(two.score(*ids), 2 * one.score(*ids) + 3)
 
 
@@ -303,7 +304,7 @@ def test_what_fails_in_the_first_step_leaves_no_run_behind(small, tmp_path, monk
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(Trainer, "_compute", fail)
+    monkeypatch.setattr(Trainer, "_train_batch", fail)
     with pytest.raises(FocuseError, match="not enough memory; lower --dim"):
         focuse.train(small, out=tmp_path / "run", **QUICK)
     assert not (tmp_path / "run").exists()

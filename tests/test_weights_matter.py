@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import focuse
+from focuse.data.splits import Splits, split
 from focuse.experiments.demo import SETTINGS
-from focuse.graph.splits import Splits, split
 
 QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "check_every": 2}
 
@@ -34,7 +34,7 @@ def train(splits: Splits, **settings) -> focuse.Run:
 
 
 def same(one: focuse.Run, other: focuse.Run) -> bool:
-    return all(torch.equal(one.engine.tables[name], other.engine.tables[name]) for name in ("entity", "relation"))
+    return all(torch.equal(one.scorer.tables[name], other.scorer.tables[name]) for name in ("entity", "relation"))
 
 
 @SEEDS
@@ -53,12 +53,12 @@ def test_shuffling_the_weights_at_least_halves_the_gain(careers, seeds):
 @SEEDS
 def test_labels_gain_from_the_weights_and_lose_it_with_them(careers, seeds):
     """The default focus: a wider ΔMRR at no lower a top, gone once weights are shuffled."""
-    settings = {"dim": 50, "sharpness": 2.0, "epochs": 20}
+    settings = {"dim": 50, "label_exponent": 2.0, "epochs": 20}
     found: dict[str, list[tuple[float, float]]] = {"plain": [], "true": [], "shuffled": []}
     for seed in seeds:
         splits = split(careers, seed=seed)
         runs = {
-            "plain": train(splits, seed=seed, **{**settings, "focus": "off", "sharpness": None}),
+            "plain": train(splits, seed=seed, **{**settings, "focus": "off", "label_exponent": None}),
             "true": train(splits, seed=seed, **settings),
             "shuffled": train(shuffled(splits, seed), seed=seed, **settings),
         }

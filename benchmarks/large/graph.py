@@ -9,6 +9,8 @@ most edges follow it: those are heavy. The others join any two entities and are 
 from __future__ import annotations
 
 import argparse
+import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import smoke
 
 CHUNK = 1 << 20
 GROUPS = 64
@@ -98,8 +104,14 @@ def main() -> None:
     parser.add_argument("--relations", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
-    Recipe(given.entities, given.edges, given.relations, given.seed).write(given.out)
+    given = smoke.parse(parser, entities=100, edges=1000, relations=5)
+    recipe = Recipe(given.entities, given.edges, given.relations, given.seed)
+    if given.smoke:
+        with tempfile.TemporaryDirectory() as folder:
+            recipe.write(Path(folder) / "graph.tsv")
+            print(f"{(Path(folder) / 'graph.tsv').stat().st_size:,} bytes written")
+    else:
+        recipe.write(given.out)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import smoke
+from graph import Recipe
 
 import focuse
-from graph import Recipe
 
 WAYS = ("memory", "partitioned")
 FIGURES = ("MRR", "ΔMRR")
@@ -38,7 +40,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--batch-size", type=int)
-    given = parser.parse_args()
+    given = smoke.parse(parser, graphs=[smoke.GRAPH], epochs=1, dim=4, seeds=1)
     print(f"| {' | '.join(HEADINGS)} |\n{'| --- ' * len(HEADINGS)}|")
     for name in given.graphs:
         found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
@@ -63,7 +65,7 @@ def measured(name: str, way: str, seed: int, given: argparse.Namespace) -> tuple
             seed=seed,
             dim=given.dim,
             epochs=given.epochs,
-            sharpness=2.0,
+            label_exponent=2.0,
             device="cpu",
             progress=False,
             **parts,
@@ -76,7 +78,7 @@ def measured(name: str, way: str, seed: int, given: argparse.Namespace) -> tuple
 def graph_of(name: str, folder: Path) -> tuple[focuse.Graph, dict[str, Any]]:
     """What to train on, and what is held out of it: a data set has its own."""
     if ":" not in name:
-        data = focuse.datasets.load(name)
+        data = smoke.load(name)
         return data.train, {"valid": data.valid, "test": data.test}
     entities, edges = map(int, name.split(":"))
     Recipe(entities, edges).write(folder / "graph.parquet")

@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -22,14 +23,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import smoke
 from graph import Recipe
 
 FITTING = (500_000, 5_000_000)  # entities and edges of a graph that fits into memory
 DISK = 2 << 30  # bytes written and read to see how fast the disk is
 GROUP = Path("/sys/fs/cgroup")
-SAME = {"dim": 64, "epochs": 1, "sharpness": 2.0, "progress": True}
+SAME = {"dim": 64, "epochs": 1, "label_exponent": 2.0, "progress": True}
 
 
 def main() -> None:
@@ -40,9 +42,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("large"))
     parser.add_argument("--keep", action="store_true", help="leave graph and run in the folder")
     parser.add_argument("--inside", choices=["train", "memory"], help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    parser.add_argument("--fitting", type=int, nargs=2, default=FITTING, help=argparse.SUPPRESS)
+    parser.add_argument("--disk", type=int, default=DISK, help=argparse.SUPPRESS)
+    given = smoke.parse(parser, entities=200, edges=2000, limit="1GB", fitting=(200, 2000), disk=1 << 24)
     if given.inside:
         return inside(given)
+    if given.smoke:
+        given.folder = Path(tempfile.mkdtemp())
     given.folder.mkdir(parents=True, exist_ok=True)
     figures: dict[str, Any] = {"entities": given.entities, "edges": given.edges, "limit": given.limit}
     path = given.folder / f"graph-{given.entities}-{given.edges}.tsv"
@@ -51,7 +57,7 @@ def main() -> None:
         Recipe(given.entities, given.edges).write(path.with_suffix(".part"))
         path.with_suffix(".part").rename(path)
     figures |= {"generate_s": time.perf_counter() - started, "text_GB": path.stat().st_size / 1e9}
-    figures |= disk_speed(given.folder)
+    figures |= disk_speed(given.folder, given.disk)
     shutil.rmtree(given.folder / "run", ignore_errors=True)
     with control_group(given.limit) as group:
         figures |= child(given, "train", group)
@@ -80,6 +86,7 @@ def child(given: argparse.Namespace, what: str, group: Path | None) -> dict[str,
     """One part in a process of its own; its figures, the last line that it prints."""
     command = [sys.executable, __file__, "--inside", what, "--limit", given.limit, "--folder", str(given.folder)]
     command += ["--entities", str(given.entities), "--edges", str(given.edges)]
+    command += ["--fitting", *map(str, given.fitting)]
 
     def join() -> None:
         if group is not None:
@@ -95,7 +102,7 @@ def inside(given: argparse.Namespace) -> None:
 
     if given.inside == "memory":
         fits = given.folder / "fits.parquet"
-        Recipe(*FITTING).write(fits)
+        Recipe(*given.fitting).write(fits)
         run = focuse.train(focuse.read(fits), valid_share=0.0, engine="auto", memory="64GB", **SAME)  # steps alone
         print(json.dumps({"in_memory_edges_a_second": len(run.splits.train) / run.history[0]["seconds"]}))
         return
@@ -147,7 +154,7 @@ def _traffic() -> dict[str, int]:
 @contextmanager
 def control_group(limit: str) -> Iterator[Path | None]:
     """A control group of so much memory, version 1 or 2; None where none can be made."""
-    from focuse.training.specs import parse_memory
+    from focuse.option_strings import parse_memory
 
     old = (GROUP / "memory").is_dir()
     group = (GROUP / "memory" if old else GROUP) / f"focuse-large-{os.getpid()}"
@@ -172,13 +179,13 @@ def peak_of(group: Path) -> int:
     return int((old if old.exists() else group / "memory.peak").read_text())
 
 
-def disk_speed(folder: Path) -> dict[str, float]:
+def disk_speed(folder: Path, size: int) -> dict[str, float]:
     """Gigabytes a second of one long file, written to disk and read back from it."""
     path, piece = folder / "speed", os.urandom(1 << 24)
     try:
         started = time.perf_counter()
         with path.open("wb", buffering=0) as file:
-            for _ in range(DISK >> 24):
+            for _ in range(size >> 24):
                 file.write(piece)
             os.fsync(file.fileno())
             wrote = time.perf_counter() - started
@@ -187,7 +194,7 @@ def disk_speed(folder: Path) -> dict[str, float]:
         with path.open("rb", buffering=0) as file:
             while file.read(1 << 24):
                 pass
-        return {"disk_write_GB_s": DISK / 1e9 / wrote, "disk_read_GB_s": DISK / 1e9 / (time.perf_counter() - started)}
+        return {"disk_write_GB_s": size / 1e9 / wrote, "disk_read_GB_s": size / 1e9 / (time.perf_counter() - started)}
     finally:
         path.unlink(missing_ok=True)
 

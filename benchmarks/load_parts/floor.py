@@ -49,7 +49,7 @@ def bare_prediction(run: Path, times: int = 200) -> float:
     """Milliseconds to score every entity for one question with NumPy and take the best ten: no names, no weights."""
     import focuse
 
-    table = focuse.load(run).engine.tables["entity"].numpy()
+    table = focuse.load(run).scorer.tables["entity"].numpy()
     query = np.ascontiguousarray(table[0])
     began = time.perf_counter()
     for _ in range(times):

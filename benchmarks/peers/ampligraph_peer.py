@@ -25,7 +25,7 @@ def main() -> None:
     import tensorflow as tf
     from ampligraph.evaluation import mrr_score
     from ampligraph.latent_features import ScoringBasedEmbeddingModel
-    from ampligraph.latent_features.regularizers import get as regulariser
+    from ampligraph.latent_features.regularizers import get as regularizer
 
     os.chdir(here)
     tf.config.threading.set_intra_op_parallelism_threads(chosen.threads)
@@ -52,7 +52,7 @@ def main() -> None:
     model.compile(
         optimizer=tf.keras.optimizers.legacy.Adam(learning_rate=chosen.lr),
         loss="multiclass_nll",
-        entity_relation_regularizer=regulariser("LP", {"p": 3, "lambda": PENALTY}),
+        entity_relation_regularizer=regularizer("LP", {"p": 3, "lambda": PENALTY}),
     )
     focused = chosen.focus == "on"
     size = data.batch_size(chosen)
@@ -66,7 +66,7 @@ def main() -> None:
         # A β that decays is frozen at its first value when the step is traced, and weights then have no effect.
         focusE_params={"non_linearity": "softplus", "stop_epoch": 0, "structural_wt": 0.001},
     )
-    more = {"settings": {"batch_size": size, "loss": "multiclass_nll", "regulariser": f"l3:{PENALTY:g}"}}
+    more = {"settings": {"batch_size": size, "loss": "multiclass_nll", "regularizer": f"l3:{PENALTY:g}"}}
     if chosen.rank:
         filters = {name: common.triples(getattr(data, name)) for name in ("train", "valid", "test")}
         asked = weighed(data.ranked) if focused else common.triples(data.ranked)  # it wants what it was trained on
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def weighed(part: object) -> object:
-    """Names and weights [n, 4]; AmpliGraph does not normalise weights, so they are made min-max by relation here."""
+    """Names and weights [n, 4]; AmpliGraph does not normalize weights, so they are made min-max by relation here."""
     import numpy as np
 
     groups = part.groupby("relation")["weight"]

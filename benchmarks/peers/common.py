@@ -9,9 +9,15 @@ import argparse
 import json
 import os
 import statistics
+import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import smoke
 
 MODELS = ("complex", "distmult", "transe")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -39,7 +45,12 @@ def arguments(description: str, **changed: Any) -> argparse.Namespace:
     parser.add_argument("--save", type=Path, help="folder for the embeddings")
     parser.add_argument("--save-at", type=_epochs, default=(), help="epochs to save after, as 1,2,5, beside the last")
     parser.set_defaults(**changed)
-    chosen = parser.parse_args()
+    chosen = smoke.parse(parser)
+    if chosen.smoke:
+        with tempfile.TemporaryDirectory() as folder:
+            vars(chosen).update(smoke.write(Path(folder)))
+            read = len(Data(chosen).train)
+        smoke.missing(f"{read:,} training triples were read; benchmarks/peers.py trains on such files")
     if not chosen.defaults:
         chosen.epochs = chosen.epochs or 3
     for name in THREAD_VARIABLES:  # before NumPy or a peer is imported: they look only then

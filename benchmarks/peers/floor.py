@@ -6,7 +6,7 @@ measures the rates alone. With each positive's own η negatives an epoch of n tr
 relation, tail and the negatives; each is read once for the scores and once for the gradients. It multiplies 6 · d
 numbers a negative: scores, the queries' gradient, the negatives' gradient, a product and a sum each. With a pool of P
 negatives that a batch shares, it multiplies 6 · d · P on each of the two sides, and reads the pool once a batch and
-use. Optimiser, random numbers and everything else count nothing, so no program reaches the floor.
+use. Optimizer, random numbers and everything else count nothing, so no program reaches the floor.
 """
 
 from __future__ import annotations
@@ -14,22 +14,28 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import smoke
 
 REPETITIONS = 7
 ROUNDS = 4  # calls a repetition, so that a repetition is long enough to time
 
 
-def measure(entities: int, width: int, threads: int) -> dict[str, float]:
+def measure(entities: int, width: int, threads: int, size: int = 2048) -> dict[str, float]:
     """The best of some repetitions: fp32 multiply-adds in a matrix product, and bytes a second of random rows."""
     import torch
 
     torch.set_num_threads(threads)
     chance = torch.Generator().manual_seed(0)
-    left, right = (torch.randn(2048, 2048, generator=chance) for _ in range(2))
-    product = torch.empty(2048, 2048)
-    flops = 2.0 * 2048**3 / _best(lambda: torch.mm(left, right, out=product))
+    left, right = (torch.randn(size, size, generator=chance) for _ in range(2))
+    product = torch.empty(size, size)
+    flops = 2.0 * size**3 / _best(lambda: torch.mm(left, right, out=product))
     table = torch.randn(entities, width, generator=chance)
     places = torch.randint(entities, (4096, 32), generator=chance)
     # Sums of rows: every row is read, hardly anything is written.
@@ -76,9 +82,10 @@ def main() -> None:
     parser.add_argument("--entities", type=int, required=True)
     parser.add_argument("--width", type=int, required=True, help="numbers a row: twice the dimension for ComplEx")
     parser.add_argument("--threads", type=int, default=2)
-    chosen = parser.parse_args()
+    chosen = smoke.parse(parser, entities=100, width=8, threads=1)
     os.environ["OMP_NUM_THREADS"] = str(chosen.threads)
-    print(json.dumps(measure(chosen.entities, chosen.width, chosen.threads)))
+    size = 64 if chosen.smoke else 2048
+    print(json.dumps(measure(chosen.entities, chosen.width, chosen.threads, size)))
 
 
 if __name__ == "__main__":

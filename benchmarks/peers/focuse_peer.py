@@ -22,7 +22,7 @@ def main() -> None:
     from ranker import Splits
 
     import focuse
-    from focuse.training.settings import Settings
+    from focuse.config import Config
 
     torch.set_num_threads(chosen.threads)
     splits = Splits.read(chosen.train, chosen.valid, chosen.test)
@@ -32,7 +32,7 @@ def main() -> None:
     data = SimpleNamespace(ranked=ranked, **dict(zip(("entities", "relations"), names, strict=True)))
     settings = settings_of(chosen)
     if chosen.defaults:
-        chosen.epochs = chosen.epochs or Settings.of(**settings).epochs
+        chosen.epochs = chosen.epochs or Config.of(**settings).epochs
     clock = common.Clock(chosen)
     nothing = splits.valid.select(np.empty(0, np.int64))  # so that no look at validation falls into the epochs
     with tempfile.TemporaryDirectory() as folder:
@@ -46,7 +46,7 @@ def main() -> None:
             **settings,
         )
         if chosen.epochs in clock.at:
-            clock.save(*(run.engine.tables[name].cpu() for name in ("entity", "relation")), data)
+            clock.save(*(run.scorer.tables[name].cpu() for name in ("entity", "relation")), data)
     resolved = run.settings.to_dict()
     more: dict[str, Any] = {"settings": resolved}
     if chosen.rank:
@@ -62,7 +62,7 @@ def settings_of(chosen: argparse.Namespace) -> dict[str, Any]:
     settings["focus"] = "off" if chosen.focus == "off" else "paper"  # the peers' layer, if they have one
     if chosen.defaults:
         return settings | ({"epochs": chosen.epochs} if chosen.epochs else {})
-    # The peers' optimiser is Adam; a pool has a size of its own.
+    # The peers' optimizer is Adam; a pool has a size of its own.
     settings |= {"dim": chosen.dim, "epochs": chosen.epochs, "sampling": chosen.sampling, "optimizer": "row-adam"}
     settings |= {"lr": chosen.lr} if chosen.lr else {}
     settings["negatives"] = POOL if chosen.sampling == "shared" else chosen.negatives
@@ -100,12 +100,13 @@ class Follower:
 
 def rank(run: Any, splits: Any, ranked: Any) -> dict[str, float]:
     """Seconds to rank, the building of the filter included as in the peers, and the MRR."""
-    from focuse.evaluation.evaluate import evaluate, known_facts
-    from focuse.graph.graph import Aligned
+    from focuse.data.graph import AlignedGraph
+    from focuse.data.triple_index import build_triple_index
+    from focuse.evaluation.evaluate import evaluate
 
     start = time.perf_counter()
-    known = known_facts([splits.train, splits.valid, splits.test])
-    found = evaluate(run.engine, Aligned(replace(ranked)), splits.train, known)
+    known = build_triple_index([splits.train, splits.valid, splits.test])
+    found = evaluate(run.scorer, AlignedGraph(replace(ranked)), splits.train, known)
     return {"ranking_seconds": round(time.perf_counter() - start, 4), "mrr": found.all.mrr}
 
 

@@ -55,12 +55,12 @@ def main() -> None:
     kind = {"complex": ComplEx, "distmult": DistMult, "transe": TransE}[chosen.model]
     more_of_it = PUBLISHED if published else {}
     model = kind(triples_factory=parts["train"], embedding_dim=chosen.dim, random_seed=chosen.seed, **more_of_it)
-    optimiser = torch.optim.Adagrad if published else torch.optim.Adam
+    optimizer = torch.optim.Adagrad if published else torch.optim.Adam
     chosen.lr = chosen.lr or (0.5 if published else 1e-3)
     loop = SLCWATrainingLoop(
         model=model,
         triples_factory=parts["train"],
-        optimizer=optimiser(model.get_grad_params(), lr=chosen.lr),
+        optimizer=optimizer(model.get_grad_params(), lr=chosen.lr),
         negative_sampler="basic",
         negative_sampler_kwargs={"num_negs_per_pos": chosen.negatives},
     )
@@ -74,7 +74,7 @@ def main() -> None:
         use_tqdm=False,
         use_tqdm_batch=False,
     )
-    more = {"settings": {"batch_size": size, "loss": type(model.loss).__name__, "optimiser": optimiser.__name__}}
+    more = {"settings": {"batch_size": size, "loss": type(model.loss).__name__, "optimizer": optimizer.__name__}}
     if chosen.rank:
         asked = TriplesFactory.from_labeled_triples(common.triples(data.ranked), **places).mapped_triples
         start = time.perf_counter()

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import smoke
 import torch
 
 import focuse
-from focuse.evaluation.evaluate import known_facts, rank_graph
+from focuse.data.graph import Graph
+from focuse.data.splits import split
+from focuse.data.triple_index import build_triple_index
+from focuse.engines.scorer import make_scorer
+from focuse.evaluation.ranking import rank_graph
 from focuse.experiments.demo import careers
-from focuse.graph import Graph
-from focuse.graph.splits import split
-from focuse.run import make_scorer
+from focuse.models.registry import make_model
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Splits:
         if name == "careers":
             parts = split(careers())
             return cls(parts.train, parts.valid.graph, parts.test.graph)
-        data = focuse.datasets.load(name)
+        data = smoke.load(name)
         return cls.of(data.train, data.valid, data.test)
 
     @classmethod
@@ -56,12 +59,12 @@ class Ranker:
 
     def __init__(self, splits: Splits) -> None:
         self.splits = splits
-        self.known = known_facts([splits.train, splits.valid, splits.test])
+        self.known = build_triple_index([splits.train, splits.valid, splits.test])
 
     def mrr(self, model: str, entity: torch.Tensor, relation: torch.Tensor, rows: Any = None) -> float:
         """Of tables in train's ids; `rows` of test, else all of it."""
         test = self.splits.test if rows is None else self.splits.test.select(rows)
-        ranking = rank_graph(make_scorer(model, {"entity": entity, "relation": relation}), test, self.known)
+        ranking = rank_graph(make_scorer(make_model(model), entity, relation), test, self.known)
         return float((1.0 / ranking.filtered.ranks("worst", "sides")).mean())
 
     def saved(self, path: Path, rows: Any = None) -> float:

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from focuse.focus import Focus, Label, make_nonlinearity
-from focuse.training.losses import Objective, SoftLabel, make_loss
+from focuse.objective.focuse import FocusELayer, SoftLabels, make_nonlinearity
+from focuse.objective.losses import FocusedLoss, SoftLabelLoss, make_loss
 
 Floats = npt.NDArray[np.float64]
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 BETAS = (1.0, 0.75, 0.5, 0.25, 0.0)
-SHARPNESSES = (0.0, 0.5, 1.0, 2.0, 4.0, 16.0)
+LABEL_EXPONENTS = (0.0, 0.5, 1.0, 2.0, 4.0, 16.0)
 CORRUPTIONS = 30
 DECAY = 100
 KINDS = ("plain", "paper", "label")
@@ -35,15 +35,15 @@ def softplus(scores: Floats) -> dict[str, Floats]:
 def factors(weight: Floats, beta: float) -> tuple[Floats, Floats]:
     """α⁺ and α⁻ of weights [n]: what the layer makes of scores whose g is 1."""
     one = torch.full((len(weight),), float(np.log(np.e - 1)), dtype=torch.float64)  # softplus of it is 1
-    positive, negative = Focus()(one, one[:, None], torch.from_numpy(weight), beta)
+    positive, negative = FocusELayer()(one, one[:, None], torch.from_numpy(weight), beta)
     return positive.numpy(), negative[:, 0].numpy()
 
 
-def objective(kind: str, sharpness: float = 1.0) -> tuple[Objective | SoftLabel, Label | None]:
-    """What a training of this kind minimises, and how it reads a weight."""
+def objective(kind: str, label_exponent: float = 1.0) -> tuple[FocusedLoss | SoftLabelLoss, SoftLabels | None]:
+    """What a training of this kind minimizes, and how it reads a weight."""
     if kind == "label":
-        return SoftLabel(), Label(sharpness)
-    return Objective(make_loss("multiclass-nll"), Focus(decay=DECAY) if kind == "paper" else None), None
+        return SoftLabelLoss(), SoftLabels(label_exponent)
+    return FocusedLoss(make_loss("multiclass-nll"), FocusELayer(decay=DECAY) if kind == "paper" else None), None
 
 
 def pulls(weights: tuple[float, ...], epochs: int, kind: str = "paper") -> tuple[Floats, Floats]:
@@ -55,7 +55,7 @@ def pulls(weights: tuple[float, ...], epochs: int, kind: str = "paper") -> tuple
     for epoch in range(epochs):
         positive = torch.ones(len(weights), dtype=torch.float64, requires_grad=True)
         negative = rivals().expand(len(weights), -1).clone().requires_grad_()
-        made(positive, negative, given, None, Focus(decay=DECAY).beta(epoch)).sum().backward()
+        made(positive, negative, given, None, FocusELayer(decay=DECAY).beta(epoch)).sum().backward()
         assert positive.grad is not None
         assert negative.grad is not None
         up.append(-positive.grad.numpy())
@@ -77,19 +77,22 @@ def followed(weights: tuple[float, ...], steps: int, kind: str, rate: float = 0.
     for step in range(steps):
         shares.append(torch.sigmoid(positive.detach() - negative.logsumexp(1)).numpy())
         (slope,) = torch.autograd.grad(
-            made(positive, negative, given, None, Focus(decay=DECAY).beta(step)).sum(), positive
+            made(positive, negative, given, None, FocusELayer(decay=DECAY).beta(step)).sum(), positive
         )
         positive = (positive - rate * slope).detach().requires_grad_()
     return np.stack(shares)
 
 
 def labels(weight: Floats) -> dict[float, Floats]:
-    """q of weights [n] for each sharpness."""
-    return {sharpness: Label(sharpness)(torch.from_numpy(weight)).numpy() for sharpness in SHARPNESSES}
+    """q of weights [n] for each label exponent."""
+    return {
+        label_exponent: SoftLabels(label_exponent)(torch.from_numpy(weight)).numpy()
+        for label_exponent in LABEL_EXPONENTS
+    }
 
 
 def slopes(scores: Floats, weights: tuple[float, ...]) -> Floats:
-    """∂L/∂f⁺ of labels with a sharpness of 1, by score and weight; [n, W]."""
+    """∂L/∂f⁺ of labels with a label exponent of 1, by score and weight; [n, W]."""
     made, _ = objective("label")
     columns = []
     for weight in weights:

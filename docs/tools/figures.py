@@ -1,7 +1,7 @@
 """The pictures of the manual: `python docs/tools/figures.py` writes docs/images/concept-*.svg and equation-*.svg.
 
-Those of the layer follow from focuse.focus alone. The others need trainings (a minute), and one the benchmark graphs in
-FOCUSE_DATA; `--quick` draws the first kind only. A last word names another folder to write to.
+Those of the layer follow from focuse.objective.focuse alone. The others need trainings (a minute), and one the
+benchmark graphs in FOCUSE_DATA; `--quick` draws the first kind only. A last word names another folder to write to.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from matplotlib import colormaps
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from focuse.evaluation.evaluate import known_facts, rank_graph
+from focuse.api import Run, train
+from focuse.data import datasets
+from focuse.data.statistics import leakage
+from focuse.data.triple_index import build_triple_index
+from focuse.evaluation.ranking import rank_graph
 from focuse.experiments.demo import MODELS, careers
-from focuse.graph import datasets
-from focuse.graph.audit import leakage
 from focuse.reports.violins import BOTTOM_COLOUR, TOP_COLOUR, svg_of
-from focuse.run import Run, train
 
 IMAGES = Path(__file__).parent.parent / "images"
 GREY, GREEN = "#8a8a8a", "#4c9a6a"
@@ -102,7 +103,7 @@ def pull() -> Figure:
 
 
 def dial() -> Figure:
-    """Labels: where a fact is pulled to, and the sharpness."""
+    """Labels: where a fact is pulled to, and the label exponent."""
     figure, (first, second, third) = panels("slope by score", "q = w^γ: the dial", "share over steps")
     scores = np.linspace(-4, 12, 161)
     for place, weight in enumerate(curves.WEIGHTS):
@@ -113,8 +114,8 @@ def dial() -> Figure:
     first.set(xlabel="score f⁺ of the fact", ylabel="∂L/∂f⁺ = p − q")
     first.legend(fontsize=7.5, frameon=False)
     weight = np.linspace(0, 1, 101)
-    for place, (sharpness, values) in enumerate(curves.labels(weight).items()):
-        second.plot(weight, values, color=colormaps["viridis"](place / 6), label=f"γ = {sharpness:g}")
+    for place, (label_exponent, values) in enumerate(curves.labels(weight).items()):
+        second.plot(weight, values, color=colormaps["viridis"](place / 6), label=f"γ = {label_exponent:g}")
     second.set(xlabel="weight w", ylabel="label q")
     second.legend(fontsize=7, frameon=False, loc=(0.02, 0.5), labelspacing=0.2, handlelength=1.2)
     weights = (0.1, 0.5, 0.9, 1.0)
@@ -146,8 +147,8 @@ def tenths(runs: dict[str, Run]) -> Figure:
 def mrr_by_tenth(run: Run) -> np.ndarray:
     """Filtered MRR of ten equal parts of test, light to heavy, rows tied at a cut as they stand; [10]."""
     test = run.splits.test.graph
-    known = known_facts([run.splits.train, run.splits.valid.graph, test])
-    reciprocal = (1 / rank_graph(run.engine, test, known).filtered.ranks("worst", "sides")).mean(1)
+    known = build_triple_index([run.splits.train, run.splits.valid.graph, test])
+    reciprocal = (1 / rank_graph(run.scorer, test, known).filtered.ranks("worst", "sides")).mean(1)
     order = np.argsort(test.weight, kind="stable")
     return np.array([reciprocal[part].mean() for part in np.array_split(order, 10)])
 
@@ -183,8 +184,8 @@ def numbers(run: Run) -> Figure:
 def filtering(run: Run) -> Figure:
     """A test link, the known facts above it, and what filtered ranks leave out."""
     test = run.splits.test.graph
-    known = known_facts([run.splits.train, run.splits.valid.graph, test])
-    ranking = rank_graph(run.engine, test, known)
+    known = build_triple_index([run.splits.train, run.splits.valid.graph, test])
+    ranking = rank_graph(run.scorer, test, known)
     raw, filtered = (part.ranks("worst", "sides")[:, 0] for part in (ranking.raw, ranking.filtered))
     wanted = np.flatnonzero((raw <= 13) & (filtered >= 3))  # ranks that fit on the picture
     row = int(wanted[np.argmax(raw[wanted] - filtered[wanted])])

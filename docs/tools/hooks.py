@@ -207,11 +207,11 @@ def settings_table() -> str:
     """Every setting with its default, in the words of `focuse train --help`."""
     from dataclasses import fields
 
-    from focuse.training.settings import Settings
+    from focuse.config import Config
 
     words = {option.name: getattr(option, "help", None) or "" for option in commands()["train"].params}
     rows = ["| setting | kind | default | |", "| --- | --- | --- | --- |"]
-    for field in fields(Settings):
+    for field in fields(Config):
         said = words.get(field.name, "").replace("|", "\\|")
         kind = str(field.type).replace("|", "\\|")
         rows.append(f"| `{field.name}` | {kind} | `{field.default!r}` | {said} |")

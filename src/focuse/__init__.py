@@ -19,28 +19,27 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from focuse import datasets
+    from focuse.api import Run, extend, load, resume, train
+    from focuse.config import Config, read_config
+    from focuse.data.graph import Graph
+    from focuse.data.readers import read
+    from focuse.data.splits import split
+    from focuse.data.statistics import describe as inspect
     from focuse.errors import FocuseError
-    from focuse.graph import Graph, read
-    from focuse.graph.audit import audit as inspect
-    from focuse.graph.splits import split
-    from focuse.living import extend
-    from focuse.run import Run, load, resume, train
     from focuse.training.callbacks import Callback
-    from focuse.training.configuration import read_settings
-    from focuse.training.settings import Settings
 
 __all__ = [
     "Callback",
+    "Config",
     "FocuseError",
     "Graph",
     "Run",
-    "Settings",
     "datasets",
     "extend",
     "inspect",
     "load",
     "read",
-    "read_settings",
+    "read_config",
     "resume",
     "split",
     "train",
@@ -50,17 +49,17 @@ __all__ = [
 _HOMES = {
     "Callback": ("focuse.training.callbacks", "Callback"),
     "FocuseError": ("focuse.errors", "FocuseError"),
-    "Graph": ("focuse.graph", "Graph"),
-    "read": ("focuse.graph", "read"),
-    "inspect": ("focuse.graph.audit", "audit"),
-    "split": ("focuse.graph.splits", "split"),
-    "Run": ("focuse.run", "Run"),
-    "extend": ("focuse.living", "extend"),
-    "load": ("focuse.run", "load"),
-    "resume": ("focuse.run", "resume"),
-    "train": ("focuse.run", "train"),
-    "Settings": ("focuse.training.settings", "Settings"),
-    "read_settings": ("focuse.training.configuration", "read_settings"),
+    "Graph": ("focuse.data.graph", "Graph"),
+    "read": ("focuse.data.readers", "read"),
+    "inspect": ("focuse.data.statistics", "describe"),
+    "split": ("focuse.data.splits", "split"),
+    "Run": ("focuse.api", "Run"),
+    "extend": ("focuse.api", "extend"),
+    "load": ("focuse.api", "load"),
+    "resume": ("focuse.api", "resume"),
+    "train": ("focuse.api", "train"),
+    "Config": ("focuse.config", "Config"),
+    "read_config": ("focuse.config", "read_config"),
     "datasets": ("focuse.datasets", ""),
 }
 

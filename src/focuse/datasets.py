@@ -6,6 +6,6 @@
 >>> graphs = focuse.datasets.load("ppi5k")  # doctest: +SKIP
 """
 
-from focuse.graph.datasets import DataSet, fetch, load, names, path
+from focuse.data.datasets import Dataset, fetch, load, names, path
 
-__all__ = ["DataSet", "fetch", "load", "names", "path"]
+__all__ = ["Dataset", "fetch", "load", "names", "path"]

@@ -1,4 +1,4 @@
-"""The one exception that users are meant to read."""
+"""The exception that users read, and helpers to word its messages."""
 
 from __future__ import annotations
 
@@ -6,37 +6,39 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-LONGEST, LAST = 2_000, 400  # letters of a message, and of its end where it is longer
+MAX_CHARACTERS, END_CHARACTERS = 2_000, 400  # of a message, and of the end that is kept of a longer one
 
 
 class FocuseError(Exception):
-    """Something the user can mend: one line that says where, what is wrong and what to do.
+    """An error that the user can fix: one line that says where, what is wrong and what to do.
 
-    The command line prints it as it is and exits with 2.
+    The command line prints it unchanged and exits with 2.
     """
 
     def __str__(self) -> str:
-        """One line that a terminal can show, also where a name that it quotes holds line ends or codes."""
+        """Return one line that is safe to print, even if it quotes a name with line ends or terminal codes."""
         text = printable(" ".join(super().__str__().splitlines()))
-        # A file chooses what a message quotes of it, not how long the message is; what to do stands at the end.
-        return text if len(text) <= LONGEST else f"{text[: LONGEST - LAST]} … {text[-LAST:]}"
+        # A message may quote a file, which must not determine its length. What to do is at the end.
+        if len(text) <= MAX_CHARACTERS:
+            return text
+        return f"{text[: MAX_CHARACTERS - END_CHARACTERS]} … {text[-END_CHARACTERS:]}"
 
 
-# What a terminal obeys, and what turns the direction of the text behind it; line ends and tabs may stand in a text.
-OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# Terminal codes and characters that change the direction of text; line ends and tabs are allowed.
+TERMINAL_CODES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-def harmless(text: str) -> str:
-    """A text of many lines with every code that a terminal would obey shown instead of sent.
+def escape_terminal_codes(text: str) -> str:
+    """Return a text of several lines in which terminal codes are escaped.
 
-    >>> print(harmless("red: " + chr(27) + "[31m"))
+    >>> print(escape_terminal_codes("red: " + chr(27) + "[31m"))
     red: \\x1b[31m
     """
-    return OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
+    return TERMINAL_CODES.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def printable(name: str) -> str:
-    """A name as one line of a table: line ends and terminal codes shown, not sent.
+    """Return a name as one line, in which line ends and terminal codes are escaped.
 
     >>> printable("a\\nb")
     'a\\\\nb'
@@ -45,7 +47,7 @@ def printable(name: str) -> str:
 
 
 def counted(number: int, things: str, do: str = "") -> str:
-    """A number with its word, and with what they do: the words are given for many, and told for one, too.
+    """Return a number with its noun and verb, which are given in the plural and adapted for 1.
 
     >>> counted(2000, "edges"), counted(1, "edges"), counted(1, "entities"), counted(1, "batches")
     ('2,000 edges', '1 edge', '1 entity', '1 batch')
@@ -59,38 +61,30 @@ def counted(number: int, things: str, do: str = "") -> str:
 
 
 def nearest(word: str, known: Iterable[str], most: int = 3) -> str:
-    """' (did you mean …?)' with the names closest to `word`, or nothing.
+    """Return ' (did you mean …?)' with the names closest to `word`, empty if none is close.
 
     >>> nearest("complx", ["complex", "transe"])
     ' (did you mean complex?)'
     >>> nearest("TRANSE", ["complex", "transe"])
     ' (did you mean transe?)'
     """
-    alike = {name.lower(): name for name in known}  # a capital is no difference
-    close = [alike[each] for each in difflib.get_close_matches(word.lower(), list(alike), n=most, cutoff=0.6)]
+    by_lower = {name.lower(): name for name in known}  # case makes no difference
+    close = [by_lower[name] for name in difflib.get_close_matches(word.lower(), list(by_lower), n=most, cutoff=0.6)]
     return did_you_mean(close)
 
 
 def did_you_mean(close: Sequence[str]) -> str:
-    """' (did you mean …?)', or nothing where nothing is close."""
+    """Return ' (did you mean …?)', empty if there is no name."""
     return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 
-def choose(kind: str, word: str, known: Iterable[str]) -> str:
-    """`word` if it is one of `known`, else an error that lists them."""
-    names = list(known)
-    if word not in names:
-        raise FocuseError(f"unknown {kind} {word!r}{nearest(word, names)}: choose one of {', '.join(names)}")
-    return word
-
-
-class NoRoomError(FocuseError):
-    """A file that does not fit on its disk; `reason` in the system's words."""
+class DiskFullError(FocuseError):
+    """A file does not fit on its disk; `reason` is the system's message."""
 
     def __init__(self, path: object, reason: str) -> None:
-        super().__init__(f"{path}: cannot be written: {reason}; make room, then try again")
+        super().__init__(f"{path}: cannot be written: {reason}; free some space, then try again")
         self.reason = reason
 
 
 class Stopped(FocuseError):  # noqa: N818 - not a fault, but what the user asked for
-    """A training stopped by the user; its checkpoint is saved."""
+    """The user stopped a training; its checkpoint is saved."""

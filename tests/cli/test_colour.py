@@ -100,7 +100,7 @@ def test_errors_are_red_on_a_terminal():
 
 @pytest.mark.slow
 def test_a_dumb_terminal_gets_lines_and_no_codes(graph_file, tmp_path):
-    options = ["--out", str(tmp_path / "run"), "--dim", "4", "--epochs", "2", "--sharpness", "1"]
+    options = ["--out", str(tmp_path / "run"), "--dim", "4", "--epochs", "2", "--label-exponent", "1"]
     shown = in_terminal("train", str(graph_file), *options, TERM="dumb")
     assert "epoch 2/2" in shown
     assert "\x1b" not in shown

@@ -17,11 +17,9 @@ import pytest
 import typer
 
 from focuse.cli import choices, main
-from focuse.cli.completion import candidates
-from focuse.cli.quoting import bash_words, cut, quoted, split_words
-from focuse.cli.shells import SCRIPTS
+from focuse.cli.completion import SCRIPTS, bash_words, candidates, cut, quoted, split_words
+from focuse.data.graph import Vocabulary
 from focuse.errors import FocuseError
-from focuse.graph import Vocabulary
 
 ROOT = typer.main.get_command(main.app)
 ODD = ["Machine Learning", 'Machine\'s "shop"', "concept:city", "a*b $HOME `x`", "Café", "machine tool", "two\nlines"]
@@ -90,33 +88,38 @@ def test_runs_and_files(run, monkeypatch):
 
 
 def test_fixed_choices_are_those_of_the_code():
+    from focuse import config as settings
     from focuse import datasets
-    from focuse.engines import ENGINES
+    from focuse.data.graph import DUPLICATE_POLICIES
+    from focuse.data.weights import NORMALIZERS
+    from focuse.engines.factory import ENGINES
     from focuse.evaluation import ranking
-    from focuse.focus import NONLINEARITIES
-    from focuse.graph.graph import DUPLICATE_POLICIES
-    from focuse.graph.weights import NORMALISERS
-    from focuse.inference.calibrate import METHODS
-    from focuse.models import MODELS
-    from focuse.training import chances, losses, negatives, optimisers, regularisers, settings, tracking
-    from focuse.ukge.mining import SHAPES
+    from focuse.inference.calibration import METHODS
+    from focuse.integrations import trackers as tracking
+    from focuse.models.registry import MODELS
+    from focuse.objective import losses, negatives
+    from focuse.objective import losses as regularizers
+    from focuse.objective import negatives as chances
+    from focuse.objective.focuse import NONLINEARITIES
+    from focuse.rules.mining import SHAPES
+    from focuse.training import optimizers
 
     known = {
         "sampling": negatives.SAMPLINGS,
-        "corrupt": chances.CORRUPTS,
-        "coin": chances.COINS,
+        "negative_distribution": chances.ENTITY_DISTRIBUTIONS,
+        "corrupt_side": chances.SIDE_DISTRIBUTIONS,
         "focus": settings.FOCUSES,
         "nonlinearity": ["auto", *NONLINEARITIES],
         "loss": [*losses.LOSSES, *losses.WEIGHTED, settings.SQUARED_ERROR],
         "reduction": settings.REDUCTIONS,
-        "regularizer": ["none", *(f"{name}:" for name in regularisers.POWERS)],
-        "regularize": regularisers.SCOPES,
-        "optimizer": optimisers.OPTIMISERS,
-        "normalize": NORMALISERS,
+        "regularizer": ["none", *(f"{name}:" for name in regularizers.POWERS)],
+        "regularizer_scope": regularizers.SCOPES,
+        "optimizer": optimizers.OPTIMIZERS,
+        "normalize": NORMALIZERS,
         "duplicates": DUPLICATE_POLICIES,
         "negative_weights": settings.NEGATIVE_WEIGHTS,
         "zero_weights": settings.ZERO_WEIGHTS,
-        "judge": settings.JUDGES,
+        "stop_metric": settings.STOP_METRICS,
         "engine": ENGINES,
         "track": ["tensorboard:", *(name for name in tracking.TRACKERS if name != "tensorboard"), tracking.NONE],
         "ties": ranking.TIES,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from focuse.graph import read
+from focuse.data.readers import read
 
 EDGES = "SELECT * FROM edges"
 
@@ -50,7 +50,7 @@ def test_options_of_rdf(command, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_done(refused, graph_file: Path, tmp_path: Path, base: str) -> None:
-    assert "cannot write .xlsx; use .tsv, .csv or .parquet, .nt, .nq" in refused(
+    assert "cannot write .xlsx; use .tsv, .csv, .parquet, .nt, .nq" in refused(
         "convert", graph_file, tmp_path / "x.xlsx"
     )
     assert "that is the graph itself" in refused("convert", graph_file, graph_file)

@@ -20,12 +20,12 @@ TEXTS = {part: f"a\tr\t{part}\t0.5\n" for part in ("train", "valid", "test")}
 # The command with a data set of its own: the real ones are not to be fetched here.
 PROGRAM = """
 import hashlib, sys
-from focuse.graph import datasets, fetching
+from focuse.data import datasets
 url = sys.argv.pop(1)
 texts = {part: f"a\\tr\\t{part}\\t0.5\\n" for part in datasets.PARTS}
-files = {part: datasets.File(1, hashlib.md5(text.encode()).hexdigest()) for part, text in texts.items()}
-datasets.CATALOGUE["made"] = datasets.Entry("made", "MADE", files, "made here", "free", url=url)
-fetching.PATIENCE = fetching.Patience(wait=0.0, timeout=5.0)
+files = {part: datasets.CatalogFile(1, hashlib.md5(text.encode()).hexdigest()) for part, text in texts.items()}
+datasets.CATALOG["made"] = datasets.CatalogEntry("made", "MADE", files, "made here", "free", url=url)
+datasets.RETRY_POLICY = datasets.RetryPolicy(wait=0.0, timeout=5.0)
 from focuse.cli.main import run
 run()
 """

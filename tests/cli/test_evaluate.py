@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from focuse.api import load
 from focuse.cli.main import app
 from focuse.errors import FocuseError
-from focuse.run import load
 
 FIGURES = {"mr", "mrr", "hits@1", "hits@3", "hits@10", "n"}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from focuse.graph import read
-from focuse.run import load
+from focuse.api import load
+from focuse.data.readers import read
 
 
 def test_export(command, trained, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import focuse
 from focuse.cli.main import app
-from focuse.errors import OBEYED, FocuseError
+from focuse.errors import TERMINAL_CODES, FocuseError
 
 NAMES = ["red \x1b[31m", "title \x1b]0;owned\x07", "eight bits \x9b2J", "back\x08space", "\u202eturned", "two\nlines"]
 NAMES += ["nul\x00", "return\rover", "\u2067isolated", "del\x7f", "[bold]markup[/bold]", "{{braces}}", "%s %d {0}"]
@@ -54,7 +54,7 @@ def test_no_code_reaches_the_terminal(run: Path, command: list[str], as_json: bo
     elif answer.exception is not None:
         raise answer.exception
     assert shown.strip()
-    assert not OBEYED.search(shown.replace("\n", "")), OBEYED.findall(shown)
+    assert not TERMINAL_CODES.search(shown.replace("\n", "")), TERMINAL_CODES.findall(shown)
     if as_json and answer.exception is None:
         text = json.dumps(json.loads(answer.stdout))
         if command[0] in ("predict", "discover"):

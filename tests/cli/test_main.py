@@ -14,8 +14,8 @@ COMMANDS = {
     "tune": "--out --valid --test --model --focus --search --set --space --sampler --trials --budget --storage --json",
     "reproduce": "--out --data --model --kind --seeds --part --change --quick --budget --device --workers --json",
     "train": "--valid --test --model --dim --epochs --batch-size --negatives --sampling --focus --decay --loss --lr "
-    "--regularizer --normalize --soft-logic --rules --soft-logic-weight --soft-logic-size --judge --seed --device "
-    "--checkpoint-every --out --resume --json",
+    "--regularizer --normalize --soft-logic --rules --soft-logic-weight --soft-logic-size --stop-metric --seed "
+    "--device --checkpoint-every --out --resume --json",
     "evaluate": "--ties --protocol --raw --weights --negatives --queries --threshold --device --json",
     "predict": "--head --relation --tail --top --json",
     "calibrate": "--method --device --json",
@@ -90,7 +90,8 @@ def test_starting_loads_nothing_heavy():
 
 def test_defaults_of_rules_are_those_of_the_library():
     from focuse.cli import rules
-    from focuse.ukge import grounding, mining
+    from focuse.rules import grounding, mining
 
-    assert (rules.MINIMUM, rules.MOST_GROUNDINGS) == (grounding.MINIMUM, grounding.LIMIT)
-    assert (rules.SUPPORT, rules.CONFIDENCE, rules.MOST_PATHS) == (mining.SUPPORT, mining.CONFIDENCE, mining.LIMIT)
+    assert (rules.MINIMUM, rules.MOST_GROUNDINGS) == (grounding.DEFAULT_MINIMUM, grounding.DEFAULT_LIMIT)
+    found = mining.DEFAULT_SUPPORT, mining.DEFAULT_CONFIDENCE, mining.DEFAULT_LIMIT
+    assert found == (rules.SUPPORT, rules.CONFIDENCE, rules.MOST_PATHS)

@@ -37,7 +37,7 @@ def test_a_part_of_a_run_is_not_written_over(refused, trained, words, name):
 
 
 def test_every_table_of_a_run_is_a_part_of_it(trained):
-    from focuse.graph.writing import RUN_FILES
+    from focuse.storage.atomic import RUN_FILES
 
     found = {path.name for path in trained.folder.iterdir() if path.suffix in (".parquet", ".safetensors")}
     assert {"model.safetensors", "entities.parquet"} <= found <= set(RUN_FILES)

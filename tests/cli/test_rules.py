@@ -6,9 +6,10 @@ import re
 import pytest
 
 from focuse.cli.rules import app
+from focuse.data.readers import read
 from focuse.errors import FocuseError
-from focuse.graph import read
-from focuse.ukge import inferred, read_rules
+from focuse.rules.grammar import read_rules
+from focuse.rules.grounding import inferred
 
 ROWS = [
     ("kobe", "playsFor", "lakers", 0.9),

@@ -29,7 +29,7 @@ def odd(tmp_path_factory) -> Path:
     (folder / "two.tsv").write_text("\n".join(two), encoding="utf-8")
     (folder / "asked.tsv").write_text(f"{rows[0][0]}\t{rows[0][1]}\t?\n?\t@likes\t{rows[1][2]}\n", encoding="utf-8")
     (folder / "back.rules").write_text('"=knows"(x, y) -> "=knows"(y, x) : 0.9\n', encoding="utf-8")
-    focuse.train(rows, dim=4, epochs=2, sharpness=1, progress=False, out=folder / "run")
+    focuse.train(rows, dim=4, epochs=2, label_exponent=1, progress=False, out=folder / "run")
     return folder
 
 
@@ -71,6 +71,7 @@ def runs(cell: str) -> bool:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+@pytest.mark.slow
 def test_no_command_writes_a_formula(inside, odd, suffix, tmp_path, monkeypatch):
     for name, words in asked(odd).items():
         found = []

@@ -12,8 +12,8 @@ from dataclasses import asdict
 
 import pytest
 
-from focuse import Settings
-from focuse.models import MODELS
+from focuse import Config
+from focuse.models.registry import MODELS
 
 QUICK = ["--dim", "4", "--epochs", "2"]
 
@@ -166,8 +166,11 @@ class TestRefused:
             ("g.tsv --out run --model complx", "unknown model 'complx' (did you mean complex?)"),
             ("g.tsv --out run --device banana", "device 'banana' is not available"),
             ("g.tsv --out run --valid missing.tsv", "missing.tsv: No such file"),
-            ("g.tsv --out run --corrupt type", "corrupt 'type' is by relation, and the pool of sampling 'shared'"),
-            ("g.tsv --out run --sampling all --coin bernoulli", "use sampling 'independent'"),
+            (
+                "g.tsv --out run --negative-distribution type",
+                "negative_distribution 'type' is by relation, and the pool of sampling 'shared'",
+            ),
+            ("g.tsv --out run --sampling all --corrupt-side bernoulli", "use sampling 'independent'"),
             ("g.tsv --out taken", "taken: exists and is not empty; choose another --out"),
             ("g.tsv", "focuse train GRAPH --out RUN"),
             ("--out run", "focuse train GRAPH --out RUN"),
@@ -202,7 +205,7 @@ def test_help_states_the_real_defaults(command, small):
         found = re.search(r"\[default: ([^\]]*)\]", " ".join(text.split()).replace("- ", "-"))  # a line may break there
         if found:
             stated[flag.replace("-", "_")] = found[1]
-    settings = asdict(Settings())
+    settings = asdict(Config())
     described = {
         "batch_size": ("by the graph's size", 38),
         "epochs": ("50; UKGE: 100", 50),
@@ -212,14 +215,14 @@ def test_help_states_the_real_defaults(command, small):
         "lr": ("0.1 for adagrad, 0.01 for sgd, else 0.001; some models: their own", 0.1),
         "decay": ("all epochs", settings["epochs"]),
         "burn_in": ("0; of the paper's focus half of decay", 0),
-        "sharpness": ("chosen on validation", None),
+        "label_exponent": ("chosen on validation", None),
         "focus": ("label; paper where one of its settings is given", "label"),
         "nonlinearity": ("auto, by the model", "softplus"),
         "regularizer": ("l3:1e-3; some models: their own", "l3:1e-3"),
-        "regularize": ("by the optimizer", "touched"),
+        "regularizer_scope": ("by the optimizer", "touched"),
         "normalize": ("relation", "relation"),
-        "judge": ("auto, by the model", "mrr"),
-        "spread": ("Xavier's", None),
+        "stop_metric": ("auto, by the model", "mrr"),
+        "init_std": ("Xavier's", None),
         "importance": ("learned from the graph", None),
         "decays": ("decay", None),
         "start": ("random ones", None),
@@ -229,7 +232,7 @@ def test_help_states_the_real_defaults(command, small):
         "semi_supervised": ("none; PASSLEAF: pool", "none"),
         "loss": ("multiclass-nll; GTransE: confidence-margin", "multiclass-nll"),
     }
-    resolved = asdict(Settings().resolve(small, "cpu"))
+    resolved = asdict(Config().resolve(small, "cpu"))
     for name, (words, value) in described.items():
         assert stated.pop(name) == words
         assert resolved[name] == value
@@ -246,11 +249,19 @@ def test_help_states_the_real_defaults(command, small):
 
 
 def test_reciprocal_relations_and_corruptions_reach_the_training(command, graph_file, tmp_path):
-    asked = ["--reciprocal", "--sampling", "independent", "--corrupt", "type", "--coin", "bernoulli"]
+    asked = [
+        "--reciprocal",
+        "--sampling",
+        "independent",
+        "--negative-distribution",
+        "type",
+        "--corrupt-side",
+        "bernoulli",
+    ]
     asked += ["--regularizer", "n3:1e-2"]
     told = command("train", graph_file, "--out", tmp_path / "run", *QUICK, *asked, "--json", check=True).stdout
     settings = json.loads(told)["settings"]
-    names = ("reciprocal", "corrupt", "coin", "regularizer")
+    names = ("reciprocal", "negative_distribution", "corrupt_side", "regularizer")
     assert [settings[name] for name in names] == [True, "type", "bernoulli", "n3:1e-2"]
     figures = json.loads(command("evaluate", tmp_path / "run", "--json", check=True).stdout)
     assert 0 < figures["all"]["mrr"] <= 1
@@ -285,7 +296,7 @@ def test_a_callback_and_a_tracker_by_name(command, graph_file, tmp_path):
         "4",
         "--epochs",
         "4",
-        "--sharpness",
+        "--label-exponent",
         "1",
         "--callback",
         "mine:Enough",

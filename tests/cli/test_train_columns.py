@@ -43,7 +43,7 @@ def test_columns_their_importance_and_decays(command, many, tmp_path):
 def test_given_importance_is_noted(command, many, tmp_path):
     options = ["--weight-columns", "fit,noise,distance", "--importance", "fit=3,noise=1", "--dim", "6", "--epochs", "1"]
     done = command("train", many, *options, "--out", tmp_path / "run", check=True)
-    assert "weight columns by importance: fit 0.75, noise 0.25, distance 0.00" in done.stderr
+    assert "importance of weight columns: fit 0.75, noise 0.25, distance 0.00" in done.stderr
 
 
 def test_lower_is_better(command, graph_file, tmp_path):
@@ -63,7 +63,7 @@ def test_false_triples(command, signed, tmp_path):
     data = json.loads(command(*arguments, "--out", tmp_path / "run", check=True).stdout)
     assert data["false_rows"] == 82
     assert data["columns"] is None
-    false = focuse.load(tmp_path / "run").splits.false
+    false = focuse.load(tmp_path / "run").splits.known_negatives
     assert sorted(false.weight.tolist())[:2] == [0.25, 1.0]
 
 

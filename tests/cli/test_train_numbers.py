@@ -37,7 +37,7 @@ def train_here(small, graph_file, tmp_path, monkeypatch, capsys):
 
 def test_a_run_with_numbers_works_without_their_file(train_here, tmp_path):
     given = "--model transea --numbers numbers.tsv --attribute-share 0.4 --json --out run"
-    code, shown, _ = train_here(*given.split(), *TRAINING.split(), "--sharpness", 1)
+    code, shown, _ = train_here(*given.split(), *TRAINING.split(), "--label-exponent", 1)
     data = json.loads(shown)
     assert code == 0
     assert data["numbers"] == ["age"]
@@ -45,7 +45,7 @@ def test_a_run_with_numbers_works_without_their_file(train_here, tmp_path):
     (tmp_path / "numbers.tsv").unlink()
     run = focuse.load("run")
     assert run.evaluate().all.mrr > 0
-    assert int(run.splits.numbers.present.sum()) == 26
+    assert int(run.splits.attributes.present.sum()) == 26
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_makes_no_sense_is_one_line_and_writes_nothing(train_here, tmp_path
 
 def test_settings_of_such_a_run_ask_for_numbers_again(train_here):
     given = "--model literale-distmult --numbers numbers.tsv --out run"
-    assert train_here(*given.split(), *TRAINING.split(), "--sharpness", 1)[0] == 0
+    assert train_here(*given.split(), *TRAINING.split(), "--label-exponent", 1)[0] == 0
     again = ["--config", "run/run.toml", "--out", "again"]
     assert "needs numbers of entities" in train_here(*again)[2]
     assert train_here(*again, "--numbers", "numbers.tsv")[0] == 0

@@ -9,11 +9,12 @@ import pytest
 
 import focuse
 from focuse.cli.main import run as run_command
-from focuse.ukge import inferred, read_rules
+from focuse.rules.grammar import read_rules
+from focuse.rules.grounding import inferred
 
 TRAINING = "--dim 4 --epochs 2 --batch-size 64 --negatives 4 --check-every 1 --burn-in 0 --device cpu"
 OPTIONS = f"{TRAINING} --lr 0.01".split()
-RULES = "# one more\nr0(x, y) -> r1(y, x) : 0.9\nr0(x, y) & r0(y, z) -> r0(x, z)\n"
+RULES = "# one more\nr0(x, y) -> r1(y, x) : 0.9\nr1(x, y) & r1(y, z) -> r1(x, z)\n"
 SOFT = [("e1", "r0", "e2", 0.9), ("e3", "r1", "e4", 0.75)]
 
 
@@ -56,7 +57,7 @@ def test_a_process_trains_with_both(command, files, graph_file):
     assert data["valid_mrr"] is None
     assert 0 < data["valid_mse"] < 1
     assert (data["settings"]["model"], data["settings"]["loss"]) == ("ukge-logi", "squared-error")
-    assert (data["settings"]["judge"], data["settings"]["soft_logic_weight"]) == ("mse", 0.2)
+    assert (data["settings"]["stop_metric"], data["settings"]["soft_logic_weight"]) == ("mse", 0.2)
     assert "inferred triples (soft logic)" in done.stderr
     assert f"best validation MSE {data['valid_mse']:.4f} at epoch {data['best_epoch']}, those" in done.stderr
     assert "valid MSE 0." in done.stderr
@@ -99,7 +100,7 @@ def test_without_either_it_is_ukge_minus(train_here):
     assert focuse.load("run").splits.inferred is None
 
 
-def test_weights_in_another_unit_need_a_normaliser(train_here, files, small):
+def test_weights_in_another_unit_need_a_normalizer(train_here, files, small):
     graph_file = files / "scaled.tsv"
     focuse.read([(*row[:3], 10 + 50 * row[3]) for row in triples(small)]).write(graph_file)
     code, _, errors = train_here("--model", "ukge-logi", "--rules", "rules.txt", graph=graph_file)
@@ -137,8 +138,8 @@ class TestRefused:
         [
             ("e1\tr0\te2\t0.9\ne1\tr0\tstranger\t0.8\n", "bad.tsv, line 2: 1 of 2 rows name 1 entity ('stranger')"),
             ("e1\tunheard\te2\t0.9\n", "bad.tsv, line 1: 1 of 1 rows name 1 relation ('unheard')"),
-            ("e1\tr0\te2\t0.9\ne1\tr0\te3\t1.7\n", "bad.tsv, line 2: the confidence 1.7 lies outside of [0, 1]"),
-            ("e1\tr0\te2\t-0.1\n", "bad.tsv, line 1: the confidence -0.1 lies outside of [0, 1]"),
+            ("e1\tr0\te2\t0.9\ne1\tr0\te3\t1.7\n", "bad.tsv, line 2: the confidence 1.7 is outside of [0, 1]"),
+            ("e1\tr0\te2\t-0.1\n", "bad.tsv, line 1: the confidence -0.1 is outside of [0, 1]"),
             ("e1\tr0\te2\n", "bad.tsv: no confidences; give a fourth column"),
             (None, "bad.tsv: No such file or directory"),
         ],
@@ -161,8 +162,8 @@ class TestRefused:
         ("rules", "says"),
         [
             ("r0(x, y) -> r9(x, y)\n", "bad.txt, line 1: r0(x, y) -> r9(x, y) : 1.0: the graph has no relation 'r9'"),
-            ("r0(x, y) & r1(y, x) & r2(x, x) & r0(y, y) & r1(y, y) & r2(y, y) -> r2(x, y)", "grounds to nothing"),
-            ("# nothing but words\n", "bad.txt: no rules; write one a line"),
+            ("r0(x, y) & r1(y, x) & r2(x, x) & r0(y, y) & r1(y, y) & r2(y, y) -> r2(x, y)", "has no grounding"),
+            ("# nothing but words\n", "bad.txt: no rules; write one per line"),
             (None, "bad.txt: No such file or directory"),
         ],
     )
@@ -178,13 +179,13 @@ class TestRefused:
         [
             (
                 "--model complex --soft-logic soft.tsv",
-                "soft logic and rules bear on confidences; train the model ukge-rect or ukge-logi or passleaf",
+                "soft logic and rules need a model of confidences; train ukge-rect or ukge-logi or passleaf",
             ),
-            ("--rules rules.txt", "train the model ukge-rect or ukge-logi or passleaf"),
+            ("--rules rules.txt", "train ukge-rect or ukge-logi or passleaf"),
             ("--model ukge-logi --focus paper", "its focus is 'off'"),
             ("--model ukge-logi --loss nll", "by the loss 'squared-error', not 'nll'"),
             ("--model distmult --loss squared-error", "needs a model whose score is a confidence"),
-            ("--model complex --judge mse", "judge 'mse' needs a model whose score is a confidence"),
+            ("--model complex --stop-metric mse", "stop_metric 'mse' needs a model whose score is a confidence"),
             ("--model ukge-logi --soft-logic-weight -1", "soft_logic_weight -1: give a number of at least 0"),
             ("--model ukge-logi --soft-logic-size 0", "soft_logic_size 0: give a whole number of at least 1"),
         ],

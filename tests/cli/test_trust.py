@@ -20,7 +20,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     for name in ("mine_here", "also_here"):
         text = f"""
-            from focuse.models import DistMult
+            from focuse.models.bilinear import DistMult
 
             class Mine(DistMult):
                 \"\"\"As DistMult, by another name.\"\"\"

@@ -1,4 +1,4 @@
-"""Several processes against the reference: the same steps, the same ranks."""
+"""Several processes take the reference's steps and find its ranks."""
 
 import os
 from importlib.util import find_spec
@@ -12,9 +12,9 @@ CASES = Path(__file__).with_name("sharded_cases.py")
 
 
 def test_two_and_four_processes_train_and_rank_as_one() -> None:
-    told = several(CASES, 2, 4)
-    assert ("by TorchRec" in told) == (find_spec("torchrec") is not None)
-    assert "by torch.distributed" in told
+    output = several(CASES, 2, 4)
+    assert ("by TorchRec" in output) == (find_spec("torchrec") is not None)
+    assert "by torch.distributed" in output
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The GPU's ranking against torch's: on a GPU where there is one, else in Triton's interpreter."""
+"""Ranking on a GPU gives the counts of torch: on a GPU if there is one, else in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from focuse.engines import ReferenceEngine
-from focuse.engines import ranking as engines_ranking
-from focuse.engines.ranking import _by_torch
-from focuse.evaluation.known import Known
+from focuse.data.triple_index import TripleIndex
+from focuse.engines import scorer as engines_ranking
+from focuse.engines.scorer import make_scorer, torch_count_competitors
 from focuse.evaluation.ranking import Ranking, rank
-from focuse.models import make_model
+from focuse.models.registry import make_model
 
 PLAIN = ("complex", "distmult", "transe", "transe-l2", "ukge-logi", "ukge-rect")
 
@@ -23,7 +22,7 @@ TRITON = find_spec("triton") is not None
 if TRITON:
     if not GPU:
         os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are first imported
-    from focuse.engines.triton.ranking import count_rivals, distances
+    from focuse.engines.triton.count_kernels import count_competitors, distances
 pytestmark = pytest.mark.skipif(not TRITON, reason="needs triton: pip install -e '.[kernels]'")
 SHAPES = [(1, 1, 1), (3, 15, 3), (17, 17, 7), (35, 600, 21), (2, 5, 200), (0, 4, 2), (3, 5, 0)]
 
@@ -32,29 +31,29 @@ def table(rows: int, width: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
-@pytest.mark.parametrize("form", ["l1", "l2"])
+@pytest.mark.parametrize("similarity", ["l1", "l2"])
 @pytest.mark.parametrize(("queries", "rows", "width"), SHAPES)
-def test_distances_are_those_in_double(form: str, queries: int, rows: int, width: int) -> None:
+def test_distances_are_those_in_float64(similarity: str, queries: int, rows: int, width: int) -> None:
     asked, others = table(queries, width), table(rows, width, 1)
     apart = (asked.double()[:, None] - others.double()).abs()
-    expected = apart.sum(-1) if form == "l1" else apart.square().sum(-1).sqrt()
-    torch.testing.assert_close(distances(asked, others, form), expected.float(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(distances(asked, others, form, -1.0), -expected.float(), rtol=1e-5, atol=1e-6)
+    expected = apart.sum(-1) if similarity == "l1" else apart.square().sum(-1).sqrt()
+    torch.testing.assert_close(distances(asked, others, similarity), expected.float(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(distances(asked, others, similarity, -1.0), -expected.float(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", ["l1", "l2"])
+@pytest.mark.parametrize("similarity", ["l1", "l2"])
 @pytest.mark.parametrize("rows", [2, 37, 1001])
-def test_equal_rows_are_equally_far(form: str, rows: int) -> None:
-    kind = torch.randint(0, 3, (rows,), generator=torch.Generator().manual_seed(rows)).to(DEVICE)
-    found = distances(table(18, 30), table(3, 30, 1)[kind], form)
+def test_equal_rows_are_equally_far(similarity: str, rows: int) -> None:
+    copy = torch.randint(0, 3, (rows,), generator=torch.Generator().manual_seed(rows)).to(DEVICE)
+    found = distances(table(18, 30), table(3, 30, 1)[copy], similarity)
     for one in range(3):
-        equal = found[:, kind == one]
+        equal = found[:, copy == one]
         assert bool((equal == equal[:, :1]).all())
 
 
 @pytest.mark.parametrize("entities", [1, 15, 17, 1024, 1030])
 @pytest.mark.parametrize("bad", [None, torch.nan, torch.inf, -torch.inf])
-def test_rivals_are_counted_as_by_torch(entities: int, bad: float | None) -> None:
+def test_competitors_are_counted_as_by_torch(entities: int, bad: float | None) -> None:
     """Scores with many ties; queries with several targets or none; more known answers than fit one look."""
     draw = torch.Generator().manual_seed(entities)
     queries = 6
@@ -67,15 +66,15 @@ def test_rivals_are_counted_as_by_torch(entities: int, bad: float | None) -> Non
     facts = torch.unique(torch.cat([facts, torch.arange(5 * entities, 6 * entities)]))
     start, stop = (torch.searchsorted(facts, (torch.arange(queries) + 2 + step) * entities) for step in (0, 1))
     asked = [part.to(DEVICE) for part in (scores, first, target, start, stop, facts)]
-    found = count_rivals(*asked)
-    assert found.tolist() == _by_torch(*asked).tolist()
+    found = count_competitors(*asked)
+    assert found.tolist() == torch_count_competitors(*asked).tolist()
     assert (found < 0).all(1).tolist() == [bad is not None and 4 <= i < 6 for i in range(10)]
     assert found.device.type == DEVICE
 
 
 def test_no_targets_no_counts() -> None:
     none = torch.zeros(2, dtype=torch.int64, device=DEVICE)
-    assert count_rivals(table(2, 3), torch.zeros_like(none), none[:0], none, none, none[:0]).shape == (0, 4)
+    assert count_competitors(table(2, 3), torch.zeros_like(none), none[:0], none, none, none[:0]).shape == (0, 4)
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -83,13 +82,13 @@ def test_whole_rankings_are_those_of_a_cpu(name: str, monkeypatch: pytest.Monkey
     """Entities with equal rows included; whole numbers, so that no rounding decides."""
     draw = torch.Generator().manual_seed(0)
     model = make_model(name)
-    entity = torch.randint(-2, 3, (20, model.entity_width(3)), generator=draw).float()[torch.arange(24) % 20]
-    relation = torch.randint(-1, 2, (2, model.relation_width(3)), generator=draw).float()
+    entity = torch.randint(-2, 3, (20, model.widths(3)[0]), generator=draw).float()[torch.arange(24) % 20]
+    relation = torch.randint(-1, 2, (2, model.widths(3)[1]), generator=draw).float()
     facts = torch.stack([torch.randint(0, most, (60,), generator=draw) for most in (24, 2, 24)])
 
     def ranking(device: str) -> Ranking:
-        engine = ReferenceEngine(model, entity.to(device), relation.to(device))
-        known = Known(*facts.to(device), 24, 2)
+        engine = make_scorer(model, entity.to(device), relation.to(device))
+        known = TripleIndex(*facts.to(device), 24, 2)
         return rank(engine, *facts[:, :30], known, at_once=7 * 24)
 
     expected = ranking("cpu")

@@ -3,18 +3,31 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focuse.evaluation.baselines import Means, fit_doubting, fit_trivial
-from focuse.evaluation.confidence import errors
-from focuse.graph.datasets import load
-from focuse.graph.graph import Graph
-from focuse.graph.vocabulary import Vocabulary
+import focuse
+from focuse.data.datasets import load
+from focuse.data.graph import Graph, Vocabulary, from_columns
+from focuse.data.splits import split
+from focuse.evaluation.baselines import (
+    FREQUENCY,
+    LINKED,
+    FrequencyScorer,
+    KeyedMeans,
+    LinkedScorer,
+    WeightBaselineScorer,
+    fit_weight_baselines,
+    fit_zero_baseline,
+)
+from focuse.evaluation.evaluate import evaluate_baselines
+from focuse.evaluation.weight_metrics import errors
 
 REAL = os.environ.get("FOCUSE_DATA", "")
 NAMES = ["global mean", "relation mean", "inverse copy"]
@@ -48,9 +61,9 @@ def brute(train: list[Edge], head: int, kind: int, tail: int) -> list[Fraction]:
 
 
 @given(train=edges, asked=st.lists(st.tuples(entity, relation, entity), max_size=10))
-def test_against_loops(train: list[Edge], asked: list[tuple[int, int, int]]) -> None:
+def test_weight_baselines_match_loops_over_train(train: list[Edge], asked: list[tuple[int, int, int]]) -> None:
     head, kind, tail = np.array(asked, np.int64).reshape(-1, 3).T
-    rows = fit_trivial(graph_of(train))
+    rows = fit_weight_baselines(graph_of(train))
     assert list(rows) == NAMES
     expected = np.array([[float(value) for value in brute(train, *one)] for one in asked]).reshape(-1, 3)
     for name, column in zip(NAMES, expected.T, strict=True):
@@ -60,30 +73,30 @@ def test_against_loops(train: list[Edge], asked: list[tuple[int, int, int]]) -> 
 
 
 @given(train=edges, kind=relation)
-def test_elsewhere_is_what_is_said_of_entities_that_train_does_not_link(train: list[Edge], kind: int) -> None:
+def test_unlinked_is_the_prediction_for_entities_that_train_does_not_link(train: list[Edge], kind: int) -> None:
     linked = {frozenset((h, t)) for h, _, t, _ in train}
     pairs = [(h, t) for h in range(ENTITIES) for t in range(ENTITIES) if frozenset((h, t)) not in linked]
     head, tail = np.array(pairs, np.int64).reshape(-1, 2).T
     kinds = np.full(len(pairs), kind)
-    for row in fit_trivial(graph_of(train)).values():
-        assert row(head, kinds, tail).tolist() == row.elsewhere(kinds).tolist()
+    for row in fit_weight_baselines(graph_of(train)).values():
+        assert row(head, kinds, tail).tolist() == row.unlinked(kinds).tolist()
 
 
-def test_the_order_of_looking_up() -> None:
+def test_inverse_copy_looks_up_the_inverse_then_the_pair_then_the_relation() -> None:
     """The edge back by the same relation first, then any edge of the pair, then the relation."""
     train = graph_of([(1, 0, 0, 8), (1, 0, 0, 4), (0, 1, 1, 2), (2, 2, 3, 6), (0, 2, 2, 0)])
-    copy = fit_trivial(train)["inverse copy"]
+    copy = fit_weight_baselines(train)["inverse copy"]
     asked = np.array([(0, 0, 1), (1, 0, 0), (1, 1, 0), (0, 2, 1), (0, 2, 3), (0, 0, 3)]).T
     pair = (8 + 4 + 2) / 3 / 8
     assert copy(*asked).tolist() == pytest.approx([0.75, pair, 0.25, pair, 3 / 8, 0.75])
 
 
-def test_numbers_near_the_end_of_the_scale_do_not_overflow() -> None:
+def test_means_of_huge_weights_do_not_overflow() -> None:
     edge = graph_of([(0, 0, 1, 8)])
     train = Graph(
         *(np.repeat(c, 4) for c in (edge.head, edge.relation, edge.tail)), np.full(4, 1.5e308), *vocabularies()
     )
-    for row in fit_trivial(train).values():
+    for row in fit_weight_baselines(train).values():
         assert row(edge.tail, edge.relation, edge.head).tolist() == [1.5e308]
 
 
@@ -92,14 +105,15 @@ def vocabularies() -> tuple[Vocabulary, Vocabulary]:
     return graph.entities, graph.relations
 
 
-def test_no_keys_no_means() -> None:
-    none = Means.of(np.empty(0, np.int64), np.empty(0))
-    assert none.fill(np.array([3, 4]), np.array([0.5, 0.25])).tolist() == [0.5, 0.25]
+def test_means_without_keys_return_the_default() -> None:
+    none = KeyedMeans.fit(np.empty(0, np.int64), np.empty(0))
+    assert none.lookup(np.array([3, 4]), np.array([0.5, 0.25])).tolist() == [0.5, 0.25]
 
 
-def test_torch_is_not_loaded() -> None:
+def test_weight_baselines_and_metrics_do_not_load_torch() -> None:
     code = (
-        "import sys, focuse.evaluation.baselines, focuse.evaluation.confidence, focuse.evaluation.weighing; "
+        "import sys, focuse.evaluation.baselines, focuse.evaluation.weight_metrics; "
+        "import focuse.evaluation.weight_evaluation; "
         "print('torch' in sys.modules, 'sklearn' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
@@ -120,16 +134,97 @@ def test_torch_is_not_loaded() -> None:
 def test_known_errors_on_the_real_graphs(name: str, known: list[tuple[float, float]]) -> None:
     data = load(name)
     test = data.test.align(data.train).graph
-    for row, (mse, mae) in zip(fit_trivial(data.train).values(), known, strict=True):
+    for row, (mse, mae) in zip(fit_weight_baselines(data.train).values(), known, strict=True):
         found = errors(row(test.head, test.relation, test.tail), test.weight)
         assert found.mse == pytest.approx(mse, abs=0.51e-4)
         assert found.mae == pytest.approx(mae, abs=0.51e-4 if mae in (0.0544, 0.0220) else 0.51e-3)
 
 
-def test_the_doubting_row_knows_what_train_links() -> None:
+def test_zero_baseline_predicts_zero_for_unlinked_entities() -> None:
     train = graph_of([(0, 0, 1, 4), (1, 1, 0, 6), (2, 0, 0, 2)])  # eighths
-    (row,) = fit_doubting(train).values()
+    (row,) = fit_zero_baseline(train).values()
     asked = np.array([(1, 0, 0), (0, 1, 1), (1, 0, 2), (0, 0, 2)])
     # The edge back by the relation; that by the other relation; nothing between 1 and 2; the edge back again.
     assert row(*asked.T).tolist() == [0.5, 0.75, 0.0, 0.25]
-    assert row.elsewhere(np.array([0, 1])).tolist() == [0.0, 0.0]
+    assert row.unlinked(np.array([0, 1])).tolist() == [0.0, 0.0]
+
+
+# ---- Rankings without a model, each against a count by hand ----
+
+
+def positives_of(graph: focuse.Graph) -> list[tuple[int, int, int]]:
+    return list(zip(graph.head.tolist(), graph.relation.tolist(), graph.tail.tolist(), strict=True))
+
+
+def test_frequency_counts_the_side_of_the_relation(small: focuse.Graph) -> None:
+    facts, size = positives_of(small), len(small.entities)
+    degree = Counter(h for h, _, _ in facts) + Counter(t for _, _, t in facts)
+    scorer = FrequencyScorer(small)
+    given, relation = torch.arange(size), torch.arange(size) % len(small.relations)
+    for side, place in (("tail", 2), ("head", 0)):
+        found = scorer.score_all(given, relation, side).numpy()  # type: ignore[arg-type]
+        count = Counter((fact[1], fact[place]) for fact in facts)
+        for row, kind in enumerate(relation.tolist()):
+            expected = [count[kind, e] + degree[e] / (max(degree.values()) + 1) for e in range(size)]
+            assert np.allclose(found[row], expected)
+
+
+def test_linked_scorer_ranks_inverse_edges_then_any_edge_then_frequency(small: focuse.Graph) -> None:
+    facts = set(positives_of(small))
+    pairs = {(h, t) for h, _, t in facts} | {(t, h) for h, _, t in facts}
+    scorer = LinkedScorer(small)
+    size = len(small.entities)
+    given, relation = torch.arange(size), torch.arange(size) % len(small.relations)
+    for side in ("tail", "head"):
+        found = scorer.score_all(given, relation, side)  # type: ignore[arg-type]
+        for row, kind in enumerate(relation.tolist()):
+            for entity in range(size):
+                back = (entity, kind, row) if side == "tail" else (row, kind, entity)
+                level = ((row, entity) in pairs) + (back in facts)
+                assert level <= float(found[row, entity]) < level + 1
+    head, tail = given, given.flip(0)
+    both = torch.stack([
+        scorer.score_all(head, relation, "tail").gather(1, tail[:, None])[:, 0],
+        scorer.score_all(tail, relation, "head").gather(1, head[:, None])[:, 0],
+    ])  # fmt: skip
+    assert torch.allclose(scorer.score(head, relation, tail).floor(), both.mean(0).floor())
+    assert torch.allclose(scorer.score(head, relation, tail), both.mean(0), atol=1e-6)
+
+
+@given(train=edges, unlinked=st.sampled_from([None, 0.0, -3.0]))
+def test_weight_baseline_scorer_scores_what_the_baseline_predicts(train: list[Edge], unlinked: float | None) -> None:
+    graph = graph_of(train)
+    linked = {frozenset((h, t)) for h, _, t, _ in train}
+    ids = np.array([(a, r, b) for a in range(ENTITIES) for r in range(RELATIONS) for b in range(ENTITIES)]).T
+    for baseline in fit_weight_baselines(graph).values():
+        scorer = WeightBaselineScorer(baseline, graph, unlinked)
+        expected = baseline(*ids)
+        if unlinked is not None:
+            far = [frozenset((int(a), int(b))) not in linked for a, _, b in ids.T]
+            expected = np.where(far, unlinked, expected)
+        assert scorer.score(*torch.from_numpy(ids)).tolist() == expected.tolist()
+        cube = expected.reshape(ENTITIES, RELATIONS, ENTITIES)
+        given_ids, kinds = torch.arange(ENTITIES), torch.ones(ENTITIES, dtype=torch.int64)
+        np.testing.assert_array_equal(scorer.score_all(given_ids, kinds, "tail").numpy(), cube[:, 1, :])
+        np.testing.assert_array_equal(scorer.score_all(given_ids, kinds, "head").numpy(), cube[:, 1, :].T)
+
+
+def test_baseline_ranks_of_a_small_graph() -> None:
+    # b stands at the tail of r three times, c once; all questions of test ask for tails and heads by r.
+    train = from_columns(["a", "d", "e", "a"], ["r"] * 4, ["b", "b", "b", "c"], [1.0, 0.5, 0.2, 0.1])
+    test = from_columns(["d", "e"], ["r", "r"], ["c", "c"], [0.9, 0.1]).align(train)
+    nothing = train.select(np.empty(0, np.int64))
+    found = evaluate_baselines(train, nothing, test, [train])
+    assert list(found) == [FREQUENCY, LINKED]
+    # b is known for both heads, so c is the first tail; a is known to have c, so d and e are next but for each other.
+    assert found[FREQUENCY].ranks[:, 0].tolist() == [1.0, 1.0]
+    assert found[FREQUENCY].ranks[:, 1].tolist() == [1.0, 1.0]
+    assert found[FREQUENCY].notes == ()
+
+
+def test_linked_scorer_beats_frequency_on_a_symmetric_graph() -> None:
+    rows = [(f"e{i}", "r", f"e{(i * 7 + 3) % 50}", 0.5) for i in range(50)]
+    parts = split(focuse.read([(t, r, h, w) for h, r, t, w in rows] + rows), valid=0.0, test=0.2, seed=1)
+    nothing = parts.train.select(np.empty(0, np.int64))
+    found = evaluate_baselines(parts.train, nothing, parts.test, [parts.train])
+    assert found[LINKED].all.mrr > 2 * found[FREQUENCY].all.mrr

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from focuse.engines import ReferenceEngine
+from focuse.data.graph import AlignedGraph, Graph, from_columns
+from focuse.data.triple_index import build_triple_index
+from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
-from focuse.evaluation.evaluate import Evaluation, evaluate, known_facts
-from focuse.graph import Aligned, Graph, from_columns
-from focuse.models import MODELS
+from focuse.evaluation.evaluate import Evaluation, evaluate
+from focuse.models.registry import MODELS
 
 ENTITIES, RELATIONS = 13, 2
 Row = tuple[str, str, str, float]
@@ -43,12 +44,12 @@ class Case:
         self.test = graph_of(self.test_rows, "test.tsv").align(self.train)
         draw = torch.Generator().manual_seed(seed)
         self.model = MODELS[model]()
-        shapes = ((ENTITIES, self.model.entity_width(3)), (RELATIONS, self.model.relation_width(3)))
+        shapes = ((ENTITIES, self.model.widths(3)[0]), (RELATIONS, self.model.widths(3)[1]))
         entity, relation = (torch.randint(-2, 3, shape, generator=draw).float() for shape in shapes)
-        self.engine = ReferenceEngine(self.model, entity, relation)
+        self.engine = make_scorer(self.model, entity, relation)
 
     def evaluate(self, **options: object) -> Evaluation:
-        known = known_facts([self.train, self.test.graph])
+        known = build_triple_index([self.train, self.test.graph])
         return evaluate(self.engine, self.test, self.train, known, **options)  # type: ignore[arg-type]
 
     def score(self, h: str, r: str, t: str) -> float:
@@ -102,7 +103,7 @@ def median_of(values: list[float], share: list[float]) -> float:
 @pytest.mark.parametrize("ties", ["worst", "mean", "best"])
 @pytest.mark.parametrize("protocol", ["sides", "joint"])
 @pytest.mark.parametrize("filtered", [True, False])
-def test_against_loops(model: str, ties: str, protocol: str, filtered: bool) -> None:
+def test_metrics_match_loops_over_triples_and_entities(model: str, ties: str, protocol: str, filtered: bool) -> None:
     case = Case(model)
     found = case.evaluate(ties=ties, protocol=protocol, filtered=filtered)
     ranks = case.ranks({"worst": 1.0, "mean": 0.5, "best": 0.0}[ties], protocol == "joint", filtered)
@@ -121,7 +122,7 @@ def test_against_loops(model: str, ties: str, protocol: str, filtered: bool) -> 
     np.testing.assert_allclose(found.scores, scores)
 
 
-def test_the_difference_of_medians_has_no_sign() -> None:
+def test_delta_median_is_absolute() -> None:
     deltas = []
     for seed in range(12):
         case = Case(seed=seed)
@@ -146,7 +147,7 @@ def test_the_difference_of_medians_has_no_sign() -> None:
         ([0.0, 10.0], [0.0, 0.5, 1.0], [0.0, 0.05, 0.1]),
     ],
 )
-def test_deciles_look_at_comparable_weights(train: list[float], test: list[float], expected: list[float]) -> None:
+def test_deciles_use_unit_weights(train: list[float], test: list[float], expected: list[float]) -> None:
     case = Case()
     weights = np.resize(train, len(case.train))
     names = [row[:3] for row in case.train_rows]
@@ -161,7 +162,7 @@ def test_deciles_look_at_comparable_weights(train: list[float], test: list[float
     assert found.weighted.mrr == pytest.approx(mean_of(case.ranks(), expected, "mrr"))
 
 
-def test_what_it_tells() -> None:
+def test_evaluation_prints_a_table_and_json() -> None:
     found = Case().evaluate()
     told = found.to_dict()
     assert set(told) >= {"all", "top", "bottom", "delta_mrr", "delta_median"}
@@ -182,7 +183,7 @@ def test_what_it_tells() -> None:
     assert "ties worst" in lines[12]
     again = sum(row[:3] in {known[:3] for known in Case().train_rows} for row in Case().test_rows)
     assert again == told["rows_in_train"] > 0
-    assert lines[13:] == [f"test.tsv: {again} of {len(Case().test_rows)} triples stand in train as well"]
+    assert lines[13:] == [f"test.tsv: {again} of {len(Case().test_rows)} triples are in train as well"]
 
 
 def test_unseen_rows_are_reported_and_left_out() -> None:
@@ -209,9 +210,9 @@ def test_nothing_to_rank_is_an_error(rows: list[Row]) -> None:
         case.evaluate()
 
 
-def test_one_triple_has_no_tenths() -> None:
+def test_one_triple_has_no_deciles() -> None:
     case = Case()
-    case.test = Aligned(case.test.graph.select(np.array([0])))
+    case.test = AlignedGraph(case.test.graph.select(np.array([0])))
     case.test_rows = case.test_rows[:1]
     found = case.evaluate()
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
@@ -222,7 +223,7 @@ def test_one_triple_has_no_tenths() -> None:
     assert len(str(found).splitlines()) >= 7
 
 
-def test_equal_weights_do_not_tell_tenths_apart() -> None:
+def test_equal_weights_give_equal_deciles() -> None:
     found = Case(weights=[0.4]).evaluate()
     assert found.delta_mrr == pytest.approx(0)
     assert found.delta_median == 0

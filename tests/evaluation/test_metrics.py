@@ -4,13 +4,25 @@ import itertools
 import json
 import math
 from fractions import Fraction
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from focuse.evaluation.metrics import decile_size, deciles, figures, weighted_median
+from focuse.data.graph import Graph, Vocabulary
+from focuse.evaluation.metrics import (
+    Concordance,
+    WeightOrder,
+    concordance,
+    decile_size,
+    deciles,
+    rank_metrics,
+    sort_rows,
+    weight_order,
+    weighted_median,
+)
 
 RANKS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=30)
 KEYS = {"mr", "mrr", "hits@1", "hits@3", "hits@10", "n"}
@@ -18,14 +30,14 @@ KEYS = {"mr", "mrr", "hits@1", "hits@3", "hits@10", "n"}
 
 @given(ranks=RANKS, data=st.data())
 @settings(max_examples=50, deadline=None)
-def test_figures_are_those_of_a_loop(ranks: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_rank_metrics_match_a_loop(ranks: list[tuple[int, int]], data: st.DataObject) -> None:
     parts = data.draw(st.lists(st.integers(0, 8), min_size=len(ranks), max_size=len(ranks)).filter(any))
     half_steps = data.draw(st.booleans())  # ties by their mean give ranks with halves
     values = [[Fraction(rank) + Fraction(1, 2) * half_steps for rank in row] for row in ranks]
     for share in (None, parts):
         counted = [(rank, 1 if share is None else share[i]) for i, row in enumerate(values) for rank in row]
         total = sum(part for _, part in counted)
-        found = figures(np.array(values, float), None if share is None else np.array(share) / 4)
+        found = rank_metrics(np.array(values, float), None if share is None else np.array(share) / 4)
         assert found.mr == pytest.approx(float(sum(rank * part for rank, part in counted) / total))
         assert found.mrr == pytest.approx(float(sum(part / rank for rank, part in counted) / total))
         for k in (1, 3, 10):
@@ -34,15 +46,15 @@ def test_figures_are_those_of_a_loop(ranks: list[tuple[int, int]], data: st.Data
         assert found.n == len(ranks)
 
 
-def test_figures_of_one_list() -> None:
-    found = figures(np.array([[1.0], [4.0]]))
+def test_rank_metrics_of_one_side() -> None:
+    found = rank_metrics(np.array([[1.0], [4.0]]))
     assert (found.mr, found.mrr, found.hits, found.n) == (2.5, 0.625, {1: 0.5, 3: 0.5, 10: 1.0}, 2)
     assert found.to_dict() == {"mr": 2.5, "mrr": 0.625, "hits@1": 0.5, "hits@3": 0.5, "hits@10": 1.0, "n": 2}
 
 
 @pytest.mark.parametrize("share", [None, np.zeros(3)])
-def test_no_triples_give_nan_and_in_json_null(share: np.ndarray | None) -> None:
-    found = figures(np.ones((0 if share is None else 3, 2)), share)
+def test_no_triples_give_nan_and_null_in_json(share: np.ndarray | None) -> None:
+    found = rank_metrics(np.ones((0 if share is None else 3, 2)), share)
     assert math.isnan(found.mr)
     assert math.isnan(found.mrr)
     assert found.n == 0
@@ -82,7 +94,7 @@ def test_deciles_are_the_mean_over_all_ways_to_break_ties(weight: list[int]) -> 
 
 @given(weight=st.lists(st.integers(0, 4), min_size=20, max_size=59), scale=st.sampled_from([0.1, 1.0, -3.7]))
 @settings(max_examples=50, deadline=None)
-def test_deciles_of_larger_sets(weight: list[int], scale: float) -> None:
+def test_rows_tied_at_the_cut_share_the_remaining_places(weight: list[int], scale: float) -> None:
     """Rows beyond the cut belong, rows tied at it share what places are left, none else counts."""
     values = [scale * w for w in weight]
     k = len(values) // 10
@@ -112,7 +124,7 @@ def test_deciles_are_the_mean_of_many_random_cuts() -> None:
     np.testing.assert_allclose(found[1], top, atol=0.03)
 
 
-def test_equal_weights_belong_alike_to_both_tenths() -> None:
+def test_equal_weights_belong_equally_to_both_deciles() -> None:
     bottom, top = deciles(np.full(40, 0.3))
     np.testing.assert_allclose(bottom, 0.1)
     np.testing.assert_allclose(top, 0.1)
@@ -128,14 +140,14 @@ def test_too_few_rows_have_no_deciles(n: int) -> None:
     values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), share=st.sampled_from([1.0, 0.1, 1 / 3, 0.505, 7.0])
 )
 @settings(max_examples=50, deadline=None)
-def test_median_of_equal_shares(values: list[float], share: float) -> None:
+def test_weighted_median_with_equal_weights_is_the_median(values: list[float], share: float) -> None:
     found = weighted_median(np.array(values), np.full(len(values), share))
     assert found == pytest.approx(np.median(values), rel=1e-12, abs=1e-9)
 
 
 @given(rows=st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 5)), min_size=1, max_size=30))
 @settings(max_examples=80, deadline=None)
-def test_median_of_whole_shares_is_that_of_repeats(rows: list[tuple[int, int]]) -> None:
+def test_weighted_median_with_whole_weights_is_that_of_repeats(rows: list[tuple[int, int]]) -> None:
     values, share = np.array(rows, float).T
     found = weighted_median(values, share)
     if not share.any():
@@ -146,7 +158,7 @@ def test_median_of_whole_shares_is_that_of_repeats(rows: list[tuple[int, int]]) 
 
 @given(rows=st.lists(st.tuples(st.integers(-9, 9), st.integers(1, 20)), min_size=1, max_size=30))
 @settings(max_examples=50, deadline=None)
-def test_median_by_its_definition(rows: list[tuple[int, int]]) -> None:
+def test_weighted_median_matches_its_definition(rows: list[tuple[int, int]]) -> None:
     """No more than half lies below, no more than half above; the midpoint of all values of which that holds."""
     parts = [(value, Fraction(share, 7)) for value, share in rows]
     total = sum(share for _, share in parts)
@@ -160,7 +172,140 @@ def test_median_by_its_definition(rows: list[tuple[int, int]]) -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.505, 0.7])
-def test_median_does_not_drift_with_many_rows(share: float) -> None:
+def test_weighted_median_of_many_rows_is_exact(share: float) -> None:
     """Running sums of 200,000 fractions are no longer exact, the two middle rows must still be found."""
     values = np.random.default_rng(1).normal(size=200_000)
     assert weighted_median(values, np.full(len(values), share)) == np.median(values)
+
+
+# ---- The order of facts by weight, against loops over pairs and queries ----
+
+
+ENTITIES, RELATIONS = 5, 3
+Edge = tuple[int, int, int]
+edge = st.tuples(st.integers(0, ENTITIES - 1), st.integers(0, RELATIONS - 1), st.integers(0, ENTITIES - 1))
+# Few distinct values: ties of scores, of weights and of both abound.
+facts = st.dictionaries(edge, st.tuples(st.integers(0, 4), st.integers(-3, 3), st.integers(-3, 3)), max_size=30)
+columns = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(0, 4)), max_size=60)
+
+
+def graph_of(edges: list[Edge]) -> Graph:
+    head, relation, tail = np.array(edges, np.int32).reshape(-1, 3).T
+    names = [Vocabulary([f"{kind}{i}" for i in range(n)]) for kind, n in (("e", ENTITIES), ("r", RELATIONS))]
+    return Graph(head, relation, tail, np.ones(len(edges)), *names)
+
+
+def found(table: dict[Edge, tuple[int, int, int]]) -> WeightOrder:
+    weight, tail_score, head_score = (
+        np.array([row[i] for row in table.values()], np.float64) / scale for i, scale in enumerate((4, 1, 1))
+    )
+    return weight_order(graph_of(list(table)), weight, tail_score, head_score)
+
+
+def share(pairs: list[tuple[float, float, float, float]]) -> Concordance:
+    """Of pairs (weight, score, other weight, other score)."""
+    counted = [(w - v) * (s - t) for w, s, v, t in pairs if w != v]
+    points = sum(1.0 if agree > 0 else 0.5 if agree == 0 else 0.0 for agree in counted)
+    return Concordance(points / len(counted) if counted else math.nan, len(counted))
+
+
+def same(left: Concordance, right: Concordance) -> None:
+    assert left.pairs == right.pairs
+    assert left.share == pytest.approx(right.share, nan_ok=True, abs=1e-12)
+
+
+@given(rows=columns)
+def test_concordance_matches_a_loop_over_pairs(rows: list[tuple[int, int, int]]) -> None:
+    group, weight, score = np.array(rows, np.float64).reshape(-1, 3).T
+    every = [(a[1], a[2], b[1], b[2]) for a, b in combinations(rows, 2)]
+    same(concordance(score, weight), share(every))
+    within = [(a[1], a[2], b[1], b[2]) for a, b in combinations(rows, 2) if a[0] == b[0]]
+    same(concordance(score, weight, group.astype(np.int64)), share(within))
+
+
+def test_concordance_without_ties_is_kendalls_tau() -> None:
+    from scipy.stats import kendalltau
+
+    random = np.random.default_rng(0)
+    score, weight = random.normal(size=(2, 1_001))
+    score += weight
+    assert 2 * concordance(score, weight).share - 1 == pytest.approx(kendalltau(score, weight).statistic)
+    assert concordance(score, weight).pairs == 1_001 * 500
+
+
+@given(table=facts)
+def test_weight_order_compares_pairs_of_graph_relation_and_query(table: dict[Edge, tuple[int, int, int]]) -> None:
+    every, relation, query = [], [], []
+    for ((h, r, t), (w, s, u)), ((g, q, e), (v, x, y)) in combinations(table.items(), 2):
+        every.append((w, s, v, x))
+        relation += [(w, s, v, x)] * (r == q)
+        query += [(w, s, v, x)] * ((h, r) == (g, q)) + [(w, u, v, y)] * ((r, t) == (q, e))
+    order = found(table)
+    for part, pairs in ((order.every, every), (order.relation, relation), (order.query, query)):
+        same(part, share(pairs))
+
+
+def dcg(gains: list[float], ranks: list[int]) -> float:
+    return sum(gain / math.log2(rank + 1) for gain, rank in zip(gains, ranks, strict=True))
+
+
+@given(table=facts)
+def test_ndcg_among_triples_matches_loops(table: dict[Edge, tuple[int, int, int]]) -> None:
+    queries: dict[tuple[object, ...], list[tuple[float, int]]] = {}
+    for (h, r, t), (w, s, u) in table.items():
+        queries.setdefault((h, r, "?"), []).append((w / 4, s))
+        queries.setdefault(("?", r, t), []).append((w / 4, u))
+    asked = [rows for rows in queries.values() if len({w for w, _ in rows}) > 1]
+    order = found(table)
+    assert order.ndcg.queries == order.chance.queries == len(asked)
+    for kind, gain in (("linear", lambda w: w), ("exponential", lambda w: 2**w - 1)):
+        reached, chance = [], []
+        for rows in asked:
+            gains = [gain(w) for w, _ in rows]
+            best = dcg(sorted(gains, reverse=True), list(range(1, len(rows) + 1)))
+            worst = [gain(w) for w, _ in sorted(rows, key=lambda row: (-row[1], row[0]))]
+            reached.append(dcg(worst, list(range(1, len(rows) + 1))) / best)
+            if len(rows) <= 4:
+                orders = [dcg(list(some), list(range(1, len(rows) + 1))) / best for some in permutations(gains)]
+                chance.append(float(np.mean(orders)))
+        assert getattr(order.ndcg, kind) == pytest.approx(np.mean(reached) if reached else math.nan, nan_ok=True)
+        if len(chance) == len(asked):
+            assert getattr(order.chance, kind) == pytest.approx(np.mean(chance) if chance else math.nan, nan_ok=True)
+
+
+@given(table=facts)
+def test_perfect_reversed_and_constant_scores(table: dict[Edge, tuple[int, int, int]]) -> None:
+    for sign, expected in ((1, 1.0), (-1, 0.0), (0, 0.5)):
+        order = found({key: (w, sign * w, sign * w) for key, (w, *_) in table.items()})
+        for part in (order.every, order.relation, order.query):
+            assert part.share == expected if part.pairs else math.isnan(part.share)
+        if order.ndcg.queries and sign == 1:
+            assert (order.ndcg.linear, order.ndcg.exponential) == (pytest.approx(1), pytest.approx(1))
+        elif order.ndcg.queries:
+            assert order.ndcg.linear < order.chance.linear < 1
+            assert order.ndcg.exponential < order.chance.exponential < 1
+
+
+def test_nothing_to_compare_is_null_in_json() -> None:
+    for table in ({}, {(0, 0, 1): (2, 1, 1)}, {(0, 0, 1): (2, 1, 1), (0, 0, 2): (2, 3, 3)}):
+        told = found(table).to_dict()
+        assert told["concordance"] == {key: {"share": None, "pairs": 0} for key in ("relation", "query", "all")}
+        assert told["ndcg"] == {"queries": 0, "linear": None, "exponential": None, "ties": "worst"}
+        assert told["chance"] == {"linear": None, "exponential": None}
+        assert "–" in str(found(table))
+        assert "nan" not in str(found(table))
+
+
+def test_weight_order_prints_its_numbers() -> None:
+    order = found({(0, 0, 1): (4, 3, 3), (0, 0, 2): (2, 1, 1), (0, 0, 3): (0, 2, 2), (1, 1, 1): (1, 9, 9)})
+    text = str(order)
+    assert "in a relation 0.667 (3 pairs), in a query 0.667 (3 pairs), in a graph 0.500 (6 pairs)" in text
+    assert f"gain w {order.ndcg.linear:.3f} (chance {order.chance.linear:.3f})" in text
+    assert "1 queries" in text
+
+
+def test_rows_with_keys_beyond_64_bits_are_sorted() -> None:
+    random = np.random.default_rng(1)
+    columns = [random.integers(0, 3, 50) * 2**40, random.integers(0, 3, 50) * 2**40]
+    rows = sort_rows(*columns)
+    assert [(column[rows]).tolist() for column in columns] == [list(one) for one in zip(*sorted(zip(*columns)))]  # noqa: B905

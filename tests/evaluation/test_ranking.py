@@ -11,13 +11,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from focuse.engines import ReferenceEngine
-from focuse.engines.native import ranking as native
+from focuse.data.triple_index import TripleIndex
+from focuse.engines import scorer as native
+from focuse.engines.autograd import AutogradEngine
+from focuse.engines.base import Scorer
+from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
-from focuse.evaluation.known import Known
-from focuse.evaluation.metrics import figures
+from focuse.evaluation.metrics import rank_metrics
 from focuse.evaluation.ranking import Ranking, rank
-from focuse.models import MODELS, Side
+from focuse.models import Side
+from focuse.models.registry import MODELS
 
 PLAIN = ("complex", "distmult", "transe", "transe-l2", "ukge-logi", "ukge-rect")
 
@@ -60,9 +63,9 @@ class World:
     test: list[Triple]
     facts: list[Triple]
 
-    def engine(self, model: str) -> ReferenceEngine:
+    def engine(self, model: str) -> AutogradEngine:
         tables = (torch.tensor(rows, dtype=torch.float32) for rows in (self.entity, self.relation))
-        return ReferenceEngine(MODELS[model](), *tables)
+        return make_scorer(MODELS[model](), *tables)
 
     def ranking(self, model: str, at_once: int = 1 << 25) -> Ranking:
         known = known_of(self.facts, len(self.entity), len(self.relation))
@@ -89,8 +92,8 @@ def columns(triples: list[Triple]) -> tuple[torch.Tensor, torch.Tensor, torch.Te
     return head, relation, tail
 
 
-def known_of(facts: list[Triple], entities: int, relations: int = 1) -> Known:
-    return Known(*columns(facts), entities, relations)
+def known_of(facts: list[Triple], entities: int, relations: int = 1) -> TripleIndex:
+    return TripleIndex(*columns(facts), entities, relations)
 
 
 def brute_counts(world: World, model: str, filtered: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -114,7 +117,7 @@ def brute_counts(world: World, model: str, filtered: bool) -> tuple[np.ndarray, 
 @pytest.mark.parametrize("model", PLAIN)
 @given(world=worlds())
 @settings(max_examples=40, deadline=None)
-def test_ranks_are_those_of_a_double_loop(model: str, world: World) -> None:
+def test_ranks_match_a_double_loop(model: str, world: World) -> None:
     ranking = world.ranking(model)
     for rivals, filtered in ((ranking.raw, False), (ranking.filtered, True)):
         higher, same = brute_counts(world, model, filtered)
@@ -128,7 +131,7 @@ def test_ranks_are_those_of_a_double_loop(model: str, world: World) -> None:
 @pytest.mark.parametrize("model", PLAIN)
 @given(world=worlds())
 @settings(max_examples=20, deadline=None)
-def test_scores_are_the_triples_own(model: str, world: World) -> None:
+def test_scores_are_those_of_the_model(model: str, world: World) -> None:
     expected = [FORMULAS[model](world.entity[h], world.relation[r], world.entity[t]) for h, r, t in world.test]
     if model == "transe-l2":
         expected = [-math.sqrt(-square) for square in expected]
@@ -137,21 +140,21 @@ def test_scores_are_the_triples_own(model: str, world: World) -> None:
 
 @given(world=worlds(), at_once=st.integers(1, 40), model=st.sampled_from(PLAIN))
 @settings(max_examples=40, deadline=None)
-def test_batches_change_nothing(world: World, at_once: int, model: str) -> None:
+def test_block_size_changes_no_count(world: World, at_once: int, model: str) -> None:
     whole, pieces = world.ranking(model), world.ranking(model, at_once)
     for one, other in ((whole.raw, pieces.raw), (whole.filtered, pieces.filtered)):
         np.testing.assert_array_equal(one.higher, other.higher)
-        np.testing.assert_array_equal(one.same, other.same)
+        np.testing.assert_array_equal(one.equal, other.equal)
 
 
-def twins(model: str, entities: int, kinds: int, dim: int = 200) -> tuple[ReferenceEngine, np.ndarray]:
+def twins(model: str, entities: int, kinds: int, dim: int = 200) -> tuple[AutogradEngine, np.ndarray]:
     """An engine whose entities have one of `kinds` random float32 rows, and which entity has which."""
     draw = torch.Generator().manual_seed(entities)
     chosen = MODELS[model]()
-    rows = torch.randn(kinds, chosen.entity_width(dim), generator=draw)
+    rows = torch.randn(kinds, chosen.widths(dim)[0], generator=draw)
     kind = torch.randint(0, kinds, (entities,), generator=draw)
-    relation = torch.randn(2, chosen.relation_width(dim), generator=draw)
-    return ReferenceEngine(chosen, rows[kind], relation), kind.numpy()
+    relation = torch.randn(2, chosen.widths(dim)[1], generator=draw)
+    return make_scorer(chosen, rows[kind], relation), kind.numpy()
 
 
 @pytest.mark.parametrize("model", PLAIN)
@@ -176,7 +179,7 @@ def test_equal_rows_tie_exactly(model: str, entities: int, batch: int) -> None:
 
 @pytest.mark.parametrize("model", ["distmult", "complex", "transe"])
 @pytest.mark.parametrize("entities", [101, 1001])
-def test_batches_change_nothing_among_equal_rows(model: str, entities: int) -> None:
+def test_block_size_changes_no_tie_among_equal_rows(model: str, entities: int) -> None:
     """Five distinct rows at dimension 200: ranks follow from five scores in float64 and the sizes of the groups."""
     engine, kind = twins(model, entities, kinds=5)
     rng = np.random.default_rng(0)
@@ -185,7 +188,7 @@ def test_batches_change_nothing_among_equal_rows(model: str, entities: int) -> N
     test += [(entities - 1, 0, 0), (0, 1, entities - 1), (entities - 1, 1, entities - 1)]
     facts = [(int(h), int(r), int(t)) for h, r, t in rng.integers(0, (entities, 2, entities), (400, 3))]
     facts += [(h, r, e) for h, r, _ in test for e in range(0, entities, 7)]
-    exact = ReferenceEngine(engine.model, engine.tables["entity"].double(), engine.tables["relation"].double())
+    exact = make_scorer(engine.model, engine.tables["entity"].double(), engine.tables["relation"].double())
     first = [int(np.flatnonzero(kind == k)[0]) for k in range(5)]
 
     def brute(h: int, r: int, t: int, side: str) -> tuple[int, int, int]:
@@ -204,15 +207,15 @@ def test_batches_change_nothing_among_equal_rows(model: str, entities: int) -> N
     expected = np.array([[brute(h, r, t, side) for side in ("tail", "head")] for h, r, t in test])
     for at_once in (1, 7 * entities, 1 << 40):
         ranking = rank(engine, *columns(test), known_of(facts, entities, 2), at_once)
-        np.testing.assert_array_equal(ranking.raw.same, expected[..., 0])
+        np.testing.assert_array_equal(ranking.raw.equal, expected[..., 0])
         np.testing.assert_array_equal(ranking.filtered.higher, expected[..., 1])
-        np.testing.assert_array_equal(ranking.filtered.same, expected[..., 2])
+        np.testing.assert_array_equal(ranking.filtered.equal, expected[..., 2])
 
 
-def test_rows_of_equal_sums_are_no_twins() -> None:
+def test_permuted_rows_are_not_taken_for_duplicates() -> None:
     """Rows that hold the same numbers in another order only look alike."""
     rows = torch.tensor([[1.0, 2.0], [2.0, 1.0], [1.0, 2.0], [2.0, 1.0], [3.0, 0.0]])
-    engine = ReferenceEngine(MODELS["distmult"](), rows, torch.tensor([[1.0, 10.0]]))
+    engine = make_scorer(MODELS["distmult"](), rows, torch.tensor([[1.0, 10.0]]))
     assert engine.score_all(torch.tensor([0]), torch.tensor([0]), "tail").tolist() == [[41, 22, 41, 22, 3]]
 
 
@@ -235,7 +238,7 @@ def test_a_constant_model_ranks_last(model: str, entities: int) -> None:
         assert tails.tolist() == [entities - len(facts), entities, entities - len(facts)]
 
 
-class Constant:
+class Constant(Scorer):
     """A model that scores everything alike."""
 
     device = torch.device("cpu")
@@ -251,18 +254,18 @@ class Constant:
 
 
 @pytest.mark.parametrize("entities", [2, 100, 4999])
-def test_what_the_original_rule_gave_a_constant_model(entities: int) -> None:
+def test_constant_model_is_perfect_only_with_ties_ranked_best(entities: int) -> None:
     """Ranks by `score > own` alone (ties first) make a model that knows nothing a perfect one; here it stands last."""
     test = [(0, 0, 1), (1, 0, 0), (entities - 1, 0, 0)]
     ranking = rank(Constant(entities), *columns(test), known_of([], entities))
-    fair, original = figures(ranking.raw.ranks()), figures(ranking.raw.ranks("best"))
+    fair, original = rank_metrics(ranking.raw.ranks()), rank_metrics(ranking.raw.ranks("best"))
     assert (ranking.raw.ranks() == entities).all()
     assert (fair.mr, fair.mrr) == (entities, pytest.approx(1 / entities))
     assert (ranking.raw.ranks("best") == 1).all()
     assert (original.mr, original.mrr, original.hits) == (1.0, 1.0, {1: 1.0, 3: 1.0, 10: 1.0})
 
 
-def test_facts_of_the_test_itself_do_not_count() -> None:
+def test_test_triples_do_not_filter_themselves() -> None:
     """A repeated test triple that is also a fact leaves itself in, and its twin in test takes nothing away."""
     world = World([[0, 0], [1, 0], [2, 0], [3, 0]], [[1, 0]], [(0, 0, 1), (0, 0, 1)], [(0, 0, 1), (0, 0, 1)])
     ranks = world.ranking("transe").filtered.ranks()
@@ -273,7 +276,7 @@ def test_facts_of_the_test_itself_do_not_count() -> None:
     assert more.ranking("transe").filtered.ranks().tolist() == [[2, 4]]
 
 
-class Recorder:
+class Recorder(Scorer):
     """Scores by a table and notes the shapes that it was asked for."""
 
     device = torch.device("cpu")
@@ -310,7 +313,7 @@ def test_memory_is_bounded(n: int, entities: int, at_once: int) -> None:
 
 
 @pytest.mark.parametrize(("entities", "calls"), [(1000, 2), (1 << 20, 4)])
-def test_memory_is_bounded_without_asking(entities: int, calls: int) -> None:
+def test_memory_is_bounded_by_default(entities: int, calls: int) -> None:
     """Two million scores at once: all three questions of a small graph, two of a large one's."""
     scorer = Recorder(entities)
     rank(scorer, *columns([(0, 0, 1), (1, 0, 2), (2, 0, 0)]), known_of([], entities))
@@ -327,7 +330,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("model", ["complex", "transe"])
-def test_several_threads_change_nothing(model: str) -> None:
+def test_threads_change_no_count(model: str) -> None:
     engine, _ = twins(model, entities=101, kinds=30, dim=20)
     draw = np.random.default_rng(0)
     test = [(int(h), int(r), int(t)) for h, r, t in draw.integers(0, (101, 2, 101), (90, 3))]
@@ -336,11 +339,11 @@ def test_several_threads_change_nothing(model: str) -> None:
         shared = rank(engine, *columns(test), known_of(test, 101, 2), at_once=6 * 101)
     for one, other in ((alone.raw, shared.raw), (alone.filtered, shared.filtered)):
         np.testing.assert_array_equal(one.higher, other.higher)
-        np.testing.assert_array_equal(one.same, other.same)
+        np.testing.assert_array_equal(one.equal, other.equal)
     np.testing.assert_array_equal(alone.score, shared.score)
 
 
-def test_threads_share_the_bound_and_their_errors_arrive() -> None:
+def test_threads_share_the_memory_bound_and_raise_errors() -> None:
     scorer = Recorder(10)
     test = [(i, 0, i) for i in range(10)]
     with threads(3):
@@ -352,12 +355,12 @@ def test_threads_share_the_bound_and_their_errors_arrive() -> None:
             rank(Recorder(9), *columns(test), known_of([], 10), at_once=60)
 
 
-def test_triples_in_any_order_keep_their_places() -> None:
-    """Triples are grouped by what they ask; the figures come back in their order."""
+def test_counts_keep_the_order_of_triples() -> None:
+    """Triples are grouped by what they ask; the counts come back in their order."""
     draw = np.random.default_rng(0)
     test = [(int(h), int(r), int(t)) for h, r, t in draw.integers(0, (6, 2, 6), (60, 3))]
     rows = torch.from_numpy(draw.normal(size=(6, 4))).float()
-    engine = ReferenceEngine(MODELS["complex"](), rows, torch.from_numpy(draw.normal(size=(2, 4))).float())
+    engine = make_scorer(MODELS["complex"](), rows, torch.from_numpy(draw.normal(size=(2, 4))).float())
     whole = rank(engine, *columns(test), known_of(test, 6, 2))
     for i, triple in enumerate(test):
         alone = rank(engine, *columns([triple]), known_of(test, 6, 2))
@@ -375,14 +378,14 @@ def test_scores_that_are_not_finite_are_an_error(bad: float) -> None:
         rank(Recorder(5, bad), *columns([(1, 0, 2), (3, 0, 4)]), known_of([], 5))
 
 
-def test_no_triples_no_ranks() -> None:
+def test_no_triples_give_no_ranks() -> None:
     ranking = rank(Recorder(3), *columns([]), known_of([], 3))
     assert ranking.filtered.ranks().shape == (0, 2)
     assert ranking.raw.ranks(protocol="joint").shape == (0, 1)
     assert ranking.score.shape == (0,)
 
 
-def test_unknown_rules_offer_the_known_ones() -> None:
+def test_unknown_tie_rule_and_protocol_are_errors() -> None:
     rivals = rank(Recorder(3), *columns([(0, 0, 1)]), known_of([], 3)).raw
     with pytest.raises(FocuseError, match=r"wurst.*did you mean worst"):
         rivals.ranks("wurst")

@@ -6,14 +6,14 @@ import re
 import numpy as np
 import pytest
 
+from focuse.api import train
+from focuse.config import Config
 from focuse.experiments.demo import SETTINGS, demo, sentences
 from focuse.reports.violins import BOTTOM_COLOUR, TOP_COLOUR
-from focuse.run import train
-from focuse.training.settings import Settings
 
 
 def test_the_settings_are_valid():
-    assert Settings.of(**SETTINGS).focus == "paper"
+    assert Config.of(**SETTINGS).focus == "paper"
 
 
 def test_the_command_shows_that_focus_widens_the_gap(command, tmp_path):
@@ -45,6 +45,7 @@ def test_the_command_shows_that_focus_widens_the_gap(command, tmp_path):
     assert {path.name for path in (tmp_path / "demo").iterdir()} == {"report.html", "violins.svg"}
 
 
+@pytest.mark.slow
 def test_sentences_are_about_links_that_are_not_in_the_graph(careers):
     run = train(careers, dim=8, epochs=1, progress=False)
     words = sentences(run)

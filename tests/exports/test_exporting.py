@@ -15,9 +15,9 @@ import torch
 from safetensors import safe_open
 
 import focuse
+from focuse.api import load
 from focuse.errors import FocuseError
-from focuse.exports.geometric import plain_tensors
-from focuse.run import load
+from focuse.exports.formats import plain_tensors
 
 ODD = ["a b", 'quo"te', "comma,", "100%", "ü", "new\nline", "tab\tbed", "\u2028", "back\\slash", "%20", " lead"]
 
@@ -36,7 +36,7 @@ def plain() -> focuse.Run:
 
 
 def tables(run: focuse.Run) -> dict[str, tuple[list[str], np.ndarray]]:
-    found = run.engine.finished()
+    found = run.scorer.encoded_tables()
     return {
         "entities": (list(run.graph.entities), found["entity"].cpu().numpy()),
         "relations": (list(run.graph.relations), found["relation"].cpu().numpy()),
@@ -96,7 +96,7 @@ READERS = {
 @pytest.mark.parametrize("what", ["entities", "relations"])
 @pytest.mark.parametrize("name", READERS)
 def test_one_table_comes_back_with_every_bit(run, name: str, what: str, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("focuse.exports.tables.CHUNK_NUMBERS", 20)  # three rows at a time
+    monkeypatch.setattr("focuse.exports.formats.CHUNK_NUMBERS", 20)  # three rows at a time
     assert run.export(tmp_path / name, what=what) == [tmp_path / name]
     names, vectors = READERS[name](tmp_path / name)
     expected = tables(run)[what]
@@ -150,10 +150,10 @@ def test_names_that_a_format_cannot_hold(tmp_path: Path, monkeypatch: pytest.Mon
     )
     with pytest.raises(FocuseError, match="zero byte, which NumPy cuts off"):
         run.export(tmp_path / "x.npz")
-    monkeypatch.setattr("focuse.exports.binary.TEXT_BYTES", 10)
+    monkeypatch.setattr("focuse.exports.formats.TEXT_BYTES", 10)
     with pytest.raises(FocuseError, match="GB for names"):
         run.export(tmp_path / "x.npz")
-    monkeypatch.setattr("focuse.exports.binary.HEADER_BYTES", 10)
+    monkeypatch.setattr("focuse.exports.formats.HEADER_BYTES", 10)
     with pytest.raises(FocuseError, match="MB of names are too many for safetensors"):
         run.export(tmp_path / "x.safetensors")
     assert list(tmp_path.iterdir()) == []
@@ -232,7 +232,7 @@ def test_the_object_of_pytorch_geometric(run) -> None:
 
 def test_several_weights_of_edges(small, with_columns) -> None:
     run = focuse.train(with_columns(small, missing=0.2), dim=2, epochs=1, progress=False)
-    data = plain_tensors(run.engine, run.splits)
+    data = plain_tensors(run.scorer, run.splits)
     assert data["weight_names"] == ["fit", "noise", "distance"]
     columns = run.splits.train.columns
     np.testing.assert_array_equal(data["edge_attr"].numpy(), columns.values.astype(np.float32))
@@ -243,8 +243,8 @@ def test_models_that_encode_give_finished_rows(small, tmp_path: Path) -> None:
     run = focuse.train(small, model="kbgat", dim=4, epochs=1, progress=False)
     run.export(tmp_path / "x.npz")
     with np.load(tmp_path / "x.npz") as found:
-        same(found["entities"], run.engine.finished()["entity"].cpu().numpy())
-        raw = run.engine.tables["entity"].cpu().numpy()
+        same(found["entities"], run.scorer.encoded_tables()["entity"].cpu().numpy())
+        raw = run.scorer.tables["entity"].cpu().numpy()
         assert found["entities"].shape != raw.shape or not np.array_equal(found["entities"], raw)
 
 
@@ -253,9 +253,9 @@ def test_complex_rows_are_real_parts_then_imaginary_ones(run, tmp_path: Path) ->
     with np.load(tmp_path / "x.npz") as found:
         rows = {name: np.split(found[name].astype(np.float64), 2, axis=1) for name in ("entities", "relations")}
     entity, relation = (real + 1j * imaginary for real, imaginary in rows.values())
-    ids = [torch.tensor([number], device=run.engine.device) for number in (1, 0, 4)]
+    ids = [torch.tensor([number], device=run.scorer.device) for number in (1, 0, 4)]
     expected = (entity[1] * relation[0] * entity[4].conj()).sum().real
-    assert run.engine.score(*ids).item() == pytest.approx(expected, rel=1e-5)
+    assert run.scorer.score(*ids).item() == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(

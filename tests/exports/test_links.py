@@ -16,7 +16,7 @@ def found(small):
     return run.predict(head="e1", relation="r0", top=5)
 
 
-@pytest.mark.parametrize("suffix", links.SUFFIXES)
+@pytest.mark.parametrize("suffix", links.link_suffixes())
 def test_predictions_are_written(found, suffix: str, tmp_path: Path) -> None:
     if suffix in (".nt", ".nq", ".ttl", ".trig"):
         pytest.importorskip("pyoxigraph")

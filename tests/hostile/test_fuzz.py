@@ -1,9 +1,10 @@
-"""A share of the fuzzed cases (benchmarks/fuzz), and every case that was once a fault."""
+"""A share of the fuzzed cases (tests/shared/fuzzing), and every case that was once a fault."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,9 @@ import pytest
 
 pytest.importorskip("resource")  # limits of memory and time are those of Linux and macOS
 
-from benchmarks.fuzz.guard import Guard, HangError, WrongError
-from benchmarks.fuzz.mutating import Mutator
-from benchmarks.fuzz.targets import TARGETS
+from fuzzing.guard import Guard, HangError, WrongError
+from fuzzing.mutating import Mutator
+from fuzzing.targets import TARGETS
 
 QUICK = {"runs": 12, "duckdb": 2, "graphs": 25, "spaces": 25}
 
@@ -74,12 +75,11 @@ def test_what_was_a_fault_is_none(name: str, case: bytes, tmp_path: Path) -> Non
 def test_the_command_counts_what_each_driver_tries(driver: str, tmp_path: Path) -> None:
     if driver == "atheris" and importlib.util.find_spec("atheris") is None:
         pytest.skip("atheris is not installed")
-    command = [sys.executable, "-m", "benchmarks.fuzz", "--targets", "rules,text", "--drivers", driver]
+    command = [sys.executable, "-m", "fuzzing", "--targets", "rules,text", "--drivers", driver]
     command += ["--cases", "400", "--json", "--out", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for _ in range(2):  # the second call finds all of them done
-        done = subprocess.run(
-            command, capture_output=True, cwd=Path(__file__).parents[2], check=False, encoding="utf-8"
-        )
+        done = subprocess.run(command, capture_output=True, env=environment, check=False, encoding="utf-8")
         found = json.loads(done.stdout)
         assert (done.returncode, found["bad"]) == (0, 0), done.stdout
         assert 400 <= found["cases"] <= 404
@@ -88,7 +88,7 @@ def test_the_command_counts_what_each_driver_tries(driver: str, tmp_path: Path) 
 
 def test_the_guard_sees_what_it_is_there_to_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else no fault would ever be found."""
-    from benchmarks.fuzz import guard as module
+    from fuzzing import guard as module
 
     from focuse.errors import FocuseError
 

@@ -12,7 +12,9 @@ from types import FrameType
 import pytest
 
 import focuse
-from focuse.graph import diagnosis, iris, sql
+from focuse.data import graph as iris
+from focuse.data import sniffer as diagnosis
+from focuse.integrations import sql
 
 CALLS = {"compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer"}
 PIECES = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from focuse.graph import from_columns
+from focuse.data.graph import from_columns
 from focuse.inference.answers import Weighings
 
 GRAPH = from_columns(["a", "b"], ["r", "r"], ["b", "a"], [0.1, 0.9])

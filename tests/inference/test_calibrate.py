@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from sklearn.isotonic import IsotonicRegression
 
 from focuse.errors import FocuseError
-from focuse.inference.calibrate import FILE, LAYOUT, METHODS, Calibration, Curves, fingerprint, fit_curves
+from focuse.inference.calibration import FILE, LAYOUT, METHODS, Calibration, Curves, fingerprint, fit_curves
 
 COUNTS = (60, 12, 5, 4, 0)  # rows of each relation; the last two have no curve of their own
 MEANS = np.array([0.5, 0.7, 0.3, 0.9, 0.6])
@@ -43,7 +43,7 @@ def least_squares(score: np.ndarray, share: np.ndarray) -> np.ndarray:
 
 
 def newton(score: np.ndarray, share: np.ndarray) -> tuple[float, float]:
-    """Slope and shift of least Σ −w log p − (1 − w) log(1 − p) + ½ slope², of standardised scores."""
+    """Slope and shift of least Σ −w log p − (1 − w) log(1 − p) + ½ slope², of standardized scores."""
     middle, spread = score.mean(), score.std()
     design = np.stack([(score - middle) / spread, np.ones(len(score))], 1)
     at, ridge = np.zeros(2), np.diag([1.0, 0.0])
@@ -84,7 +84,7 @@ class TestCurves:
 
     def test_isotonic_has_the_least_squared_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """With full trust in one relation, at its own rows: the curve by its min-max formula."""
-        monkeypatch.setattr("focuse.inference.calibrate.TRUSTED", 0)
+        monkeypatch.setattr("focuse.inference.calibration.TRUSTED", 0)
         score, relation, share = rows()
         score, share = score[relation == 0], share[relation == 0]
         kinds = np.zeros(len(score), np.int32)

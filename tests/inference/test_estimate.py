@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from focuse.graph import Graph, from_columns
-from focuse.graph.splits import Held, hold, split
-from focuse.inference import estimate
-from focuse.inference.estimate import Estimates, Estimator, fit, measuring
+from focuse.data.graph import Graph, from_columns
+from focuse.data.splits import ValidationParts, split, split_validation
+from focuse.inference import weight_estimator as estimate
+from focuse.inference.weight_estimator import Estimates, Estimator, fit, measuring
 
 
 def planted(rows: int = 3000, seed: int = 0) -> Graph:
@@ -29,17 +29,17 @@ def nothing_of(graph: Graph) -> Graph:
 
 
 @pytest.fixture(scope="module")
-def parts() -> tuple[Graph, Held, Graph]:
+def parts() -> tuple[Graph, ValidationParts, Graph]:
     splits = split(planted(6000), valid=0.3, test=0.2, seed=1)
-    return splits.train, hold(splits.valid.graph, 0.5, 1), splits.test.graph
+    return splits.train, split_validation(splits.valid.graph, 0.5, 1), splits.test.graph
 
 
 @pytest.fixture(scope="module")
-def made(parts: tuple[Graph, Held, Graph]) -> Estimator:
+def made(parts: tuple[Graph, ValidationParts, Graph]) -> Estimator:
     return fit(parts[0], parts[1])
 
 
-def test_beats_the_relation_mean_by_far(made: Estimator, parts: tuple[Graph, Held, Graph]) -> None:
+def test_beats_the_relation_mean_by_far(made: Estimator, parts: tuple[Graph, ValidationParts, Graph]) -> None:
     train, _, test = parts
     found = made(test.head, test.relation, test.tail)
     means = np.array([train.weight[train.relation == kind].mean() for kind in range(2)])
@@ -49,7 +49,7 @@ def test_beats_the_relation_mean_by_far(made: Estimator, parts: tuple[Graph, Hel
     assert made.notes == ()
 
 
-def test_spreads_tell_sure_edges_from_others(made: Estimator, parts: tuple[Graph, Held, Graph]) -> None:
+def test_spreads_tell_sure_edges_from_others(made: Estimator, parts: tuple[Graph, ValidationParts, Graph]) -> None:
     test = parts[2]
     found = made(test.head, test.relation, test.tail)
     assert found.spread[test.relation == 0].mean() < 0.6 * found.spread[test.relation == 1].mean()
@@ -57,7 +57,7 @@ def test_spreads_tell_sure_edges_from_others(made: Estimator, parts: tuple[Graph
     assert np.mean((low <= test.weight) & (test.weight <= high)) == pytest.approx(0.9, abs=0.04)
 
 
-def test_the_parts_stay_apart(made: Estimator, parts: tuple[Graph, Held, Graph]) -> None:
+def test_the_parts_stay_apart(made: Estimator, parts: tuple[Graph, ValidationParts, Graph]) -> None:
     """Other weights in the conformal part change no prediction, only the intervals."""
     train, held, test = parts
     odd = replace(held.conformal, weight=1 - held.conformal.weight)
@@ -69,7 +69,7 @@ def test_the_parts_stay_apart(made: Estimator, parts: tuple[Graph, Held, Graph])
 
 
 def test_blocks_change_nothing(
-    made: Estimator, parts: tuple[Graph, Held, Graph], monkeypatch: pytest.MonkeyPatch
+    made: Estimator, parts: tuple[Graph, ValidationParts, Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     test = parts[2].select(np.arange(50))
     whole = made._estimate(test.head, test.relation, test.tail)
@@ -82,7 +82,7 @@ def test_blocks_change_nothing(
 
 
 def test_triples_of_an_earlier_set_are_not_estimated_again(
-    made: Estimator, parts: tuple[Graph, Held, Graph], monkeypatch: pytest.MonkeyPatch
+    made: Estimator, parts: tuple[Graph, ValidationParts, Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     test = parts[2]
     assert len(test) >= 1000
@@ -105,9 +105,9 @@ def test_triples_of_an_earlier_set_are_not_estimated_again(
         assert np.allclose(getattr(found, name), getattr(whole, name), atol=1e-12)
 
 
-def test_a_tiny_graph_falls_back(parts: tuple[Graph, Held, Graph]) -> None:
+def test_a_tiny_graph_falls_back(parts: tuple[Graph, ValidationParts, Graph]) -> None:
     small = planted(400)
-    held = Held(nothing_of(small), small.select(np.arange(50)), small.select(np.arange(50, 100)))
+    held = ValidationParts(nothing_of(small), small.select(np.arange(50)), small.select(np.arange(50, 100)))
     made = fit(small, held, curve=lambda head, relation, tail: np.full(len(head), 0.3))
     assert made.forests == {}
     assert "too few to learn weights" in made.notes[0]
@@ -122,13 +122,13 @@ def test_where_surroundings_say_nothing_the_plain_guess_stays() -> None:
     noise = replace(planted(1500), weight=random.permutation(planted(1500).weight))
     order = random.permutation(1500)
     train = noise.select(order[:1100])
-    held = Held(noise.select(order[1100:1300]), noise.select(order[1300:1400]), noise.select(order[1400:]))
+    held = ValidationParts(noise.select(order[1100:1300]), noise.select(order[1300:1400]), noise.select(order[1400:]))
     made = fit(train, held)
     assert made.forests == {}
     assert "plain guess is used" in made.notes[0]
 
 
-def test_which_rows_measure(made: Estimator, parts: tuple[Graph, Held, Graph]) -> None:
+def test_which_rows_measure(made: Estimator, parts: tuple[Graph, ValidationParts, Graph]) -> None:
     """Rows of the calibration part join where nothing was fitted to them: no correction, no curve, no bounds."""
     held = parts[1]
     few = replace(held, calibration=held.calibration.select(np.arange(20)))
@@ -159,7 +159,7 @@ def test_shares_of_guesses_against_a_grid() -> None:
         assert estimate._shares(guesses, truth, (1,)).tolist() == [0, 1, 0]
 
 
-def test_a_curve_that_knows_more_has_a_say(made: Estimator, parts: tuple[Graph, Held, Graph]) -> None:
+def test_a_curve_that_knows_more_has_a_say(made: Estimator, parts: tuple[Graph, ValidationParts, Graph]) -> None:
     train, held, test = parts
     every = (train, test, held.stopping, held.calibration, held.conformal)
     whole = {key: weight for part in every for key, weight in zip(part.keys, part.weight, strict=True)}
@@ -192,7 +192,9 @@ def test_rows_that_repeat_each_other_are_held_out_together() -> None:
     assert (of_again[2000:] != of_again[:2000:2]).mean() > 0.8
 
 
-def test_a_held_out_weight_from_another_world_spoils_nothing(made: Estimator, parts: tuple[Graph, Held, Graph]) -> None:
+def test_a_held_out_weight_from_another_world_spoils_nothing(
+    made: Estimator, parts: tuple[Graph, ValidationParts, Graph]
+) -> None:
     train, held, test = parts
     far = held.stopping.weight.copy()
     far[0] = 1e5

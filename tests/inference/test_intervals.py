@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from focuse.errors import FocuseError
-from focuse.inference.intervals import FLOOR, OWN, Conformal, check_coverage, conformal_quantile, measure
+from focuse.inference.calibration import FLOOR, OWN, Conformal, check_coverage, conformal_quantile, measure
 
 
 def within(off: np.ndarray, relation: np.ndarray, relations: int) -> Conformal:

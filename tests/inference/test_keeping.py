@@ -8,22 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from focuse.data.graph import from_columns
 from focuse.errors import FocuseError
-from focuse.graph import from_columns
 from focuse.inference import keeping
-from focuse.inference.calibrate import fit_curves
-from focuse.inference.estimate import Estimator
-from focuse.inference.intervals import Conformal
-from focuse.inference.keeping import (
-    ESTIMATOR_FILE,
-    load_estimator,
-    load_probability,
-    save_estimator,
-    save_probability,
-)
-from focuse.inference.probability import Probability
-from focuse.inference.surroundings import FEATURES
+from focuse.inference.calibration import Conformal, Probability, fit_curves
+from focuse.inference.keeping import ESTIMATOR_FILE, load_estimator, load_probability, save_estimator, save_probability
 from focuse.inference.trees import grow
+from focuse.inference.weight_estimator import FEATURES, Estimator
 
 GRAPH = from_columns(["a", "b"], ["r", "s"], ["b", "a"], [0.1, 0.9])
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from focuse.engines import ReferenceEngine
+from focuse.data.graph import AlignedGraph, Graph, from_columns
+from focuse.data.splits import Splits
+from focuse.data.weights import fit_normalizer
+from focuse.engines.autograd import AutogradEngine
+from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
-from focuse.graph import Graph, from_columns
-from focuse.graph.graph import Aligned
-from focuse.graph.splits import Splits
-from focuse.graph.weights import fit_normaliser
 from focuse.inference.predict import Prediction, Predictions, predict
-from focuse.inference.weigh import Weigher
-from focuse.models import MODELS
+from focuse.inference.weight_predictor import Weigher
+from focuse.models.registry import MODELS
 
 PLAIN = ("complex", "distmult", "transe", "transe-l2", "ukge-logi", "ukge-rect")
 
@@ -46,16 +46,16 @@ def graphs() -> list[Graph]:
     return [train, *(other.align(train).graph for other in others)]
 
 
-def engine_of(names: Graph, model: str = "distmult", seed: int = 3) -> ReferenceEngine:
+def engine_of(names: Graph, model: str = "distmult", seed: int = 3) -> AutogradEngine:
     """Whole numbers from a small range: scores tie often and are exact."""
     draw = torch.Generator().manual_seed(seed)
     chosen = MODELS[model]()
-    shapes = ((11, chosen.entity_width(2)), (3, chosen.relation_width(2)))
+    shapes = ((11, chosen.widths(2)[0]), (3, chosen.widths(2)[1]))
     entity, relation = (torch.randint(-2, 3, shape, generator=draw).float() for shape in shapes)
-    return ReferenceEngine(chosen, entity, relation)
+    return make_scorer(chosen, entity, relation)
 
 
-def brute(engine: ReferenceEngine, names: Graph, asked: dict[str, str | None]) -> list[Prediction]:
+def brute(engine: AutogradEngine, names: Graph, asked: dict[str, str | None]) -> list[Prediction]:
     """Every completion, best score first, ties by the order of the vocabulary."""
     entities, relations = list(names.entities), list(names.relations)
     weight: dict[tuple[str, str, str], float] = {}
@@ -107,7 +107,7 @@ def test_a_fact_carries_its_largest_weight() -> None:
     """Of train, valid and test together; the largest may be negative."""
     parts = [from_columns(["a", "b"], ["r", "r"], ["b", "a"], [-3.0, 0.0])]
     parts += [from_columns(["a"], ["r"], ["b"], [w]).align(parts[0]).graph for w in (-1.0, -2.0)]
-    engine = ReferenceEngine(MODELS["distmult"](), torch.ones(2, 3), torch.ones(1, 3))
+    engine = make_scorer(MODELS["distmult"](), torch.ones(2, 3), torch.ones(1, 3))
     found = predict(engine, parts, head="a", relation="r")
     assert [(row.tail, row.known, row.weight) for row in found] == [("a", False, None), ("b", True, -1.0)]
 
@@ -127,8 +127,8 @@ def test_ties_go_by_the_order_of_the_names(model: str) -> None:
     count, draw = 301, torch.Generator().manual_seed(0)
     names = from_columns([f"n{i}" for i in range(count)], ["r"] * count, ["n0"] * count, np.ones(count))
     chosen = MODELS[model]()
-    rows = torch.randn(2, chosen.entity_width(200), generator=draw)[torch.arange(count) % 2]
-    engine = ReferenceEngine(chosen, rows, torch.randn(1, chosen.relation_width(200), generator=draw))
+    rows = torch.randn(2, chosen.widths(200)[0], generator=draw)[torch.arange(count) % 2]
+    engine = make_scorer(chosen, rows, torch.randn(1, chosen.widths(200)[1], generator=draw))
     for asked in ({"head": "n1"}, {"tail": "n1"}):
         found = predict(engine, [names], **asked, relation="r", top=count)
         other = "tail" if "head" in asked else "head"
@@ -144,7 +144,7 @@ def test_equal_relations_tie_by_order() -> None:
     names = from_columns(["a"] * count, [f"r{i}" for i in range(count)], ["b"] * count, np.ones(count))
     draw = torch.Generator().manual_seed(0)
     relation = torch.randn(1, 200, generator=draw).expand(count, 200).contiguous()
-    engine = ReferenceEngine(MODELS["distmult"](), torch.randn(2, 200, generator=draw), relation)
+    engine = make_scorer(MODELS["distmult"](), torch.randn(2, 200, generator=draw), relation)
     found = predict(engine, [names], head="a", tail="b", top=100)
     assert [row.relation for row in found] == [f"r{i}" for i in range(count)]
 
@@ -200,9 +200,9 @@ def ids_of_names(graph: Graph, row: Prediction) -> list[np.ndarray]:
     return [np.array([one]) for one in (graph.entities.id(row.head, "e"), kind, graph.entities.id(row.tail, "e"))]
 
 
-def weigher_of(engine: ReferenceEngine, parts: list[Graph]) -> Weigher:
-    splits = Splits(parts[0], Aligned(parts[1]), Aligned(parts[2]))
-    bare = Weigher("distmult", engine, splits, fit_normaliser("relation", parts[0]))
+def weigher_of(engine: AutogradEngine, parts: list[Graph]) -> Weigher:
+    splits = Splits(parts[0], AlignedGraph(parts[1]), AlignedGraph(parts[2]))
+    bare = Weigher("distmult", engine, splits, fit_normalizer("relation", parts[0]))
     return replace(bare, calibration=bare.fit("isotonic", seed=2))
 
 
@@ -240,7 +240,7 @@ def test_each_completion_has_an_expected_weight_and_a_confidence(asked: dict[str
 
 def test_nothing_left_is_said() -> None:
     names = from_columns(["a", "a"], ["r", "r"], ["a", "b"], [1.0, 1.0])
-    engine = ReferenceEngine(MODELS["distmult"](), torch.ones(2, 2), torch.ones(1, 2))
+    engine = make_scorer(MODELS["distmult"](), torch.ones(2, 2), torch.ones(1, 2))
     found = predict(engine, [names], head="a", relation="r", new_only=True)
     assert found == []
     assert str(found) == str(Predictions()) == "nothing to predict"

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from focuse.data.graph import Graph, from_columns
 from focuse.errors import FocuseError
-from focuse.evaluation.confidence import reliability
-from focuse.graph import Graph, from_columns
-from focuse.inference.probability import Probability, at_base_rate, check_base_rate, fit_probability, plain_probability
+from focuse.evaluation.weight_metrics import reliability
+from focuse.inference.calibration import Probability, at_base_rate, check_base_rate, fit_probability, plain_probability
 
 SIZE = 50
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from focuse.graph import Graph, from_columns
-from focuse.inference import surroundings
-from focuse.inference.surroundings import ABSENT, FEATURES, Echoes, LowRank, Surroundings, Table
+from focuse.data.graph import Graph, from_columns
+from focuse.inference import weight_estimator as surroundings
+from focuse.inference.weight_estimator import ABSENT, FEATURES, Echoes, LowRank, Surroundings, Table
 
 
 def random_graph(rows: int = 300, entities: int = 12, relations: int = 3, seed: int = 0) -> Graph:

@@ -8,7 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
@@ -19,22 +19,15 @@ from older import older
 from torch import Tensor
 
 import focuse
+from focuse.config import Config
 from focuse.errors import FocuseError
 from focuse.experiments.search.space import make_space
-from focuse.models import (
-    MODELS,
-    ComplEx,
-    Model,
-    Reciprocal,
-    TripleModel,
-    UkgeLogi,
-    check_model,
-    kind_of,
-    make_model,
-    name_of,
-    registry,
-)
-from focuse.training.settings import Settings
+from focuse.models import registry
+from focuse.models.base import ConfidenceHead, Model, TripleModel, score_triples
+from focuse.models.bilinear import ComplEx
+from focuse.models.checks import check_model
+from focuse.models.registry import MODELS, make_model, model_class, model_name
+from focuse.models.uncertain import UkgeLogi
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 TRIPLES = [(f"a{i % 6}", "r" if i % 2 else "q", f"b{i % 7}", float(i % 5)) for i in range(60)]
@@ -60,11 +53,11 @@ def local() -> type[Model]:
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> Iterator[None]:
     """Each test begins and ends as a new process does."""
-    before = dict(registry._HANDED), dict(registry._LOADED)
-    registry._HANDED.clear(), registry._LOADED.clear()
+    before = dict(registry._GIVEN), dict(registry._LOADED)
+    registry._GIVEN.clear(), registry._LOADED.clear()
     yield
-    registry._HANDED.clear(), registry._LOADED.clear()
-    registry._HANDED.update(before[0]), registry._LOADED.update(before[1])
+    registry._GIVEN.clear(), registry._LOADED.clear()
+    registry._GIVEN.update(before[0]), registry._LOADED.update(before[1])
 
 
 @pytest.fixture
@@ -85,7 +78,7 @@ def write_plug_in(site: Path, package: str, module: str, text: str, *points: str
 
 
 FAR = """
-    from focuse.models import TripleModel
+    from focuse.models.base import TripleModel
     class Far(TripleModel):
         name = "far-away"
         def triple(self, head, relation, tail):
@@ -97,28 +90,28 @@ FAR = """
 
 
 def test_a_class_is_known_by_its_place() -> None:
-    name = name_of(Nested.Far)
+    name = model_name(Nested.Far)
     assert name == f"{__name__}:Nested.Far"
-    assert kind_of(name) is Nested.Far
-    assert name_of(ComplEx) == "complex"
-    settings = Settings.of(model=Nested.Far)
+    assert model_class(name) is Nested.Far
+    assert model_name(ComplEx) == "complex"
+    settings = Config.of(model=Nested.Far)
     assert settings.model == name
-    assert settings == Settings.of(model=name)
+    assert settings == Config.of(model=name)
     assert pickle.loads(pickle.dumps(settings)) == settings
     assert type(settings.make_model()) is Nested.Far
-    assert make_model(name, reciprocal=True).relation_width(4) == 8
+    assert make_model(name).widths(4) == (4, 4)
 
 
 @pytest.mark.parametrize("focus", ["label", "paper", "off"])
 def test_a_class_trains_like_any_model(focus: str, tmp_path: Path) -> None:
     """One that no import finds trains too; who loads its run hands it over."""
     kind = local()
-    asked = {"sharpness": 1.0} if focus == "label" else {}
+    asked = {"label_exponent": 1.0} if focus == "label" else {}
     run = focuse.train(TRIPLES, model=kind, dim=4, epochs=2, focus=focus, progress=False, **asked)
-    assert type(run.engine.model) is kind
+    assert type(run.scorer.model) is kind
     run.save(tmp_path / "run")
     again = focuse.load(tmp_path / "run")  # the same process still knows it
-    registry._HANDED.clear()
+    registry._GIVEN.clear()
     with pytest.raises(FocuseError, match=r"run\.toml: .*no import finds it.* focuse\.load\(.*model=MyModel\)"):
         focuse.load(tmp_path / "run")
     handed = focuse.load(tmp_path / "run", model=kind)
@@ -131,18 +124,18 @@ def test_a_run_goes_on_with_the_class_to_the_same_bits(tmp_path: Path) -> None:
     focuse.train(
         TRIPLES, model=local(), dim=4, epochs=2, focus="paper", decay=4, burn_in=2, out=tmp_path / "run", progress=False
     )
-    registry._HANDED.clear()
+    registry._GIVEN.clear()
     with pytest.raises(FocuseError, match="model=MyModel"):
         focuse.resume(tmp_path / "run", epochs=4, progress=False)
     run = focuse.resume(tmp_path / "run", epochs=4, model=local(), progress=False)
-    assert torch.equal(run.engine.tables["entity"], whole.engine.tables["entity"])
+    assert torch.equal(run.scorer.tables["entity"], whole.scorer.tables["entity"])
     assert focuse.resume(tmp_path / "run", model=local(), progress=False).settings.epochs == 4  # finished: loads it
 
 
 def test_a_class_of_another_shape_is_told_from_a_damaged_run(tmp_path: Path) -> None:
     class Wide(Nested.Far):
-        def entity_width(self, dim: int) -> int:
-            return 2 * dim
+        def widths(self, dim: int) -> tuple[int, int]:
+            return 2 * dim, dim
 
     focuse.train(TRIPLES, model=Nested.Far, dim=4, epochs=1, focus="off", progress=False).save(tmp_path / "run")
     with pytest.raises(FocuseError, match=r"damaged run, or not of .*Wide: table 'entity' is"):
@@ -155,16 +148,16 @@ def test_a_class_of_another_shape_is_told_from_a_damaged_run(tmp_path: Path) -> 
 
 def test_a_search_takes_classes() -> None:
     space = make_space({"model": ["transe", Nested.Far]}, {"dim": 4, "epochs": 1}, defaults=False)
-    assert space.searched["model"] == ["transe", name_of(Nested.Far)]
+    assert space.searched["model"] == ["transe", model_name(Nested.Far)]
     held = make_space({"dim": [2, 4]}, {"model": Nested.Far, "epochs": 1}, defaults=False)
-    assert held.about()["model"] == name_of(Nested.Far)
+    assert held.about()["model"] == model_name(Nested.Far)
 
 
 def test_of_two_classes_of_one_name_the_last_counts() -> None:
     first, second = local(), local()
-    assert name_of(first) == name_of(second)
-    assert kind_of(name_of(first)) is first
-    assert kind_of(name_of(second)) is second
+    assert model_name(first) == model_name(second)
+    assert model_class(model_name(first)) is first
+    assert model_class(model_name(second)) is second
 
 
 class Nameless(Nested.Far):
@@ -175,8 +168,8 @@ class Clash(Nested.Far):
     name = "complex"
 
 
-class Formless(Model):
-    name = "formless"
+class Dissimilar(Model):
+    name = "dissimilar"
 
     def query(self, known: Tensor, relation: Tensor, side: str) -> Tensor:
         return known
@@ -202,12 +195,15 @@ class Lost(Nested.Far):
     ("wrong", "says"),
     [
         (int, "model int: <class 'int'> is no subclass of focuse.models.Model"),
-        (Nested.Far(), "hand over the class Far, not one made of it"),
-        (3, "model 3: give a word"),
+        (Nested.Far(), "give the class Far, not an instance of it"),
+        (3, "model 3: give the name of a model or a class"),
         (Nameless, "model Nameless: it has no name; write in the class: name = 'nameless'"),
         (Clash, "model Clash: its name 'complex' is that of a built-in model"),
-        (Formless, "model Formless: it has no form; write in the class: form = 'dot' or 'l1' or 'l2' or 'other'"),
-        (Silent, "model Silent: it does not say triple"),
+        (
+            Dissimilar,
+            "model Dissimilar: it has no similarity; write in the class: similarity = 'dot' or 'l1' or 'l2' or",
+        ),
+        (Silent, "model Silent: it lacks the method triple"),
         (Needy, "model Needy: cannot be made without arguments: TypeError"),
         (Lost, "its defaults name no setting: 'optimiser' (did you mean optimizer?)"),
     ],
@@ -242,7 +238,7 @@ def test_a_place_without_a_model_is_refused_in_one_line(site: Path, name: str, s
     (site / "broken_module.py").write_text("import missing_thing\n")
     (site / "ends_at_once.py").write_text("raise SystemExit(1)\n")
     with pytest.raises(FocuseError) as error:
-        kind_of(name)
+        model_class(name)
     assert f"model {name!r}: " in str(error.value)
     assert says in str(error.value)
 
@@ -253,15 +249,15 @@ def test_a_module_in_the_working_folder_is_found(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
     before = list(sys.path)
     with pytest.raises(FocuseError):
-        kind_of("lies_nowhere:Far")
+        model_class("lies_nowhere:Far")
     assert sys.path == before
-    assert kind_of("lies_here:Far").name == "far-away"
+    assert model_class("lies_here:Far").name == "far-away"
     assert sys.path == [*before, str(tmp_path)]  # behind all others, for what it may import later
 
 
 def test_a_run_loaded_with_its_class_starts_another(small: focuse.Graph, tmp_path: Path) -> None:
     """Its file says a name that nothing is found by."""
-    asked = {"dim": 8, "epochs": 1, "sharpness": 1.0, "progress": False}
+    asked = {"dim": 8, "epochs": 1, "label_exponent": 1.0, "progress": False}
     focuse.train(small, model=Cubed, out=tmp_path / "first", **asked)
     path = older(tmp_path / "first") / "run.toml"
     path.write_text(path.read_text().replace(f"{__name__}:Cubed", "gone_module:Cubed"))
@@ -286,9 +282,9 @@ class Cubed(TripleModel):
 
 def test_a_plug_in_is_found_by_its_name(site: Path) -> None:
     write_plug_in(site, "far-package", "far_plug", FAR, "far-away = far_plug:Far")
-    assert kind_of("far-away").__module__ == "far_plug"
+    assert model_class("far-away").__module__ == "far_plug"
     with pytest.raises(FocuseError, match=r"unknown model 'far_away' \(did you mean far-away\?\).*complex.*, far-away"):
-        kind_of("far_away")
+        model_class("far_away")
 
 
 def test_built_in_names_look_at_no_plug_in(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,30 +293,30 @@ def test_built_in_names_look_at_no_plug_in(site: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(registry, "entry_points", forbidden)
     for name in MODELS:
-        assert kind_of(name) is MODELS[name]
-    Settings.of(model="transe")
+        assert model_class(name) is MODELS[name]
+    Config.of(model="transe")
     with pytest.raises(AssertionError, match="looked"):
-        kind_of("far-away")
+        model_class("far-away")
 
 
 def test_a_broken_plug_in_is_named_in_one_line_and_harms_no_other(site: Path) -> None:
     write_plug_in(site, "far-package", "far_plug", FAR, "far-away = far_plug:Far")
     write_plug_in(site, "bad-package", "bad_plug", "import missing_thing\n", "bad = bad_plug:Bad")
     write_plug_in(site, "odd-package", "odd_plug", "thing = 3\n", "odd = odd_plug:thing")
-    assert kind_of("far-away").name == "far-away"
+    assert model_class("far-away").name == "far-away"
     says = r"model 'bad': the plug-in bad-package \(bad_plug:Bad\) does not load: ModuleNotFoundError: .*missing_thing"
     for _ in range(2):  # a second time too
         with pytest.raises(FocuseError, match=says):
-            kind_of("bad")
+            model_class("bad")
     with pytest.raises(FocuseError, match=r"model 'odd' of the plug-in odd-package: 3 is no subclass"):
-        kind_of("odd")
+        model_class("odd")
 
 
 def test_a_name_that_two_plug_ins_offer_must_be_said_in_full(site: Path) -> None:
     write_plug_in(site, "far-package", "far_plug", FAR, "far-away = far_plug:Far")
     write_plug_in(site, "other-package", "other_plug", FAR, "far-away = other_plug:Far")
-    with pytest.raises(FocuseError, match="several plug-ins offer it; say which one: far_plug:Far or other_plug:Far"):
-        kind_of("far-away")
+    with pytest.raises(FocuseError, match="several plug-ins offer it; choose one of far_plug:Far or other_plug:Far"):
+        model_class("far-away")
 
 
 # ---- names that stand in files ---------------------------------------------------------------------------------------
@@ -348,7 +344,7 @@ def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         focuse.load,
         lambda folder: focuse.resume(folder, epochs=3, progress=False),
         lambda folder: focuse.extend(folder, [("a", "r", "b", 1.0)], progress=False),
-        lambda folder: focuse.read_settings(folder / "run.toml"),
+        lambda folder: focuse.read_config(folder / "run.toml"),
         lambda folder: focuse.train(TRIPLES, start=folder, dim=4, epochs=1, focus="off", progress=False),
     ],
     ids=["load", "resume", "extend", "config", "start"],
@@ -394,7 +390,7 @@ def test_a_class_that_is_handed_over_leaves_the_named_module_alone(strangers: Pa
 
 def test_who_has_imported_the_module_has_asked_for_it(strangers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(strangers.parent))
-    kind_of("outside.theirs:Far")
+    model_class("outside.theirs:Far")
     assert focuse.load(strangers).evaluate().all.n
 
 
@@ -433,7 +429,7 @@ def run(arguments: list[str], folder: Path, *places: Path) -> subprocess.Complet
     )
 
 
-SHORT = ["--dim", "4", "--epochs", "2", "--sharpness", "1", "--quiet"]
+SHORT = ["--dim", "4", "--epochs", "2", "--label-exponent", "1", "--quiet"]
 
 
 def test_the_example_package_works_by_name_in_another_process(installed: Path, tmp_path: Path) -> None:
@@ -445,7 +441,7 @@ def test_the_example_package_works_by_name_in_another_process(installed: Path, t
     assert 'model = "stretch"' in (tmp_path / "named" / "run.toml").read_text()
     both = """
         import focuse
-        asked = {**focuse.read_settings("named/run.toml"), "model": "stretch_model:Stretch"}
+        asked = {**focuse.read_config("named/run.toml"), "model": "stretch_model:Stretch"}
         focuse.train("graph.tsv", **asked, out="placed", progress=False)
         print(*(focuse.load(folder).evaluate().all.mrr for folder in ("named", "placed")))
     """
@@ -478,31 +474,30 @@ def test_the_example_and_its_package_score_alike(installed: Path, site: Path, mo
     """Two ways to write one model: as a triple, and as query and candidates."""
     monkeypatch.syspath_prepend(str(installed))
     shutil.copy(EXAMPLES / "own_model.py", site / "own_model_example.py")
-    short, fast = kind_of("own_model_example:Stretch"), kind_of("stretch")
-    for kind in (short, fast):
-        check_model(kind)
+    short, fast = model_class("own_model_example:Stretch"), model_class("stretch")
+    for model in (short, fast):
+        check_model(model)
     draw = torch.Generator().manual_seed(1)
     head, relation, tail = (torch.randn(5, width, generator=draw) for width in (6, 12, 6))
     scale, step = relation.numpy()[:, :6], relation.numpy()[:, 6:]
     expected = -abs((1 + scale) * (head.numpy() + step - tail.numpy())).sum(1)
-    for kind in (short, fast):
-        torch.testing.assert_close(kind().score(head, relation, tail), torch.from_numpy(expected))
-    assert replace(Settings.of(model=fast), model="") == replace(Settings.of(model=short), model="")
+    for made in (short(), fast()):
+        torch.testing.assert_close(score_triples(made, head, relation, tail), torch.from_numpy(expected))
+    assert replace(Config.of(model=fast), model="") == replace(Config.of(model=short), model="")
 
 
-class Cauchit(UkgeLogi):
-    """A curve of its own, which no loop knows."""
+class CauchitHead(ConfidenceHead):
+    """An activation that no kernel knows."""
 
-    name = "cauchit"
-
-    def trained(self, score: Tensor) -> Tensor:
+    def unclipped(self, score: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         return 0.5 + torch.atan(score) / math.pi
 
 
-def test_an_own_curve_of_confidence_is_trained_by_itself(small: focuse.Graph) -> None:
-    """Loops know curves by name, and a class that says its own has none."""
-    assert (UkgeLogi().known_curve(), Cauchit().known_curve()) == ("sigmoid", "other")
-    assert (Reciprocal(UkgeLogi()).known_curve(), Reciprocal(Cauchit()).known_curve()) == ("sigmoid", "other")
+class Cauchit(UkgeLogi):
+    name, confidence_head = "cauchit", CauchitHead("cauchit")
+
+
+def test_an_activation_that_kernels_do_not_know_is_trained_by_autograd(small: focuse.Graph) -> None:
     asked = {"model": Cauchit, "dim": 8, "epochs": 3, "progress": False}
     found, expected = (focuse.train(small, engine=engine, **asked) for engine in ("auto", "reference"))
     assert [row["loss"] for row in found.history] == pytest.approx([row["loss"] for row in expected.history], rel=1e-6)

@@ -89,5 +89,5 @@ def test_the_section(small: focuse.Graph, read_page: Any) -> None:
     assert names <= set(read.texts)  # each dot has a title
     assert "principal components" in text
     assert atlas(run, Gathered(None, None, None, {}, [], drawn_by="none")) == ""
-    run.engine.tables["entity"].fill_(float("nan"))
+    run.scorer.tables["entity"].fill_(float("nan"))
     assert atlas(run, figures) == ""

@@ -3,7 +3,7 @@
 from typing import Any
 
 import focuse
-from focuse.graph.audit import audit
+from focuse.data.statistics import describe
 from focuse.reports.data import data, findings
 from focuse.reports.gathered import Gathered, gather
 
@@ -13,7 +13,7 @@ def test_faults_are_told_in_words(read_page: Any) -> None:
     rows += [("e1", "r", "e0", 0.5), ("e3", "s", "e3", 0.1)]
     graph = focuse.read(rows)
     test = focuse.read([("e0", "r", "e1", 0.0), ("e2", "r", "e1", 0.3), ("e5", "s", "e9", 0.3)])
-    found = " ".join(findings(audit(graph, {"test": test.align(graph).graph}), graph))
+    found = " ".join(findings(describe(graph, {"test": test.align(graph).graph}), graph))
     assert "40 of 62 (64.5\u00a0%) rows of train repeat a triple, 20 triples with different weights" in found
     assert "4 of 62 (6.5\u00a0%) rows of train have an edge back from tail to head, 4 of them by the same" in found
     assert "1 edge leads from an entity to itself" in found
@@ -23,18 +23,18 @@ def test_faults_are_told_in_words(read_page: Any) -> None:
 
 
 def test_a_clean_graph_and_one_without_weights(small: focuse.Graph) -> None:
-    found = " ".join(findings(audit(small), small))
+    found = " ".join(findings(describe(small), small))
     assert "No triple of train is repeated." in found
     plain = focuse.read([("a", "r", "b"), ("b", "r", "c")])
-    told = " ".join(findings(audit(plain), plain))
+    told = " ".join(findings(describe(plain), plain))
     assert "There are no weights" in told
     assert "No edge of train has one back." in told
     same = focuse.read([("a", "r", "b", 2.0), ("b", "r", "c", 2.0)])
-    assert "All weights are 2" in " ".join(findings(audit(same), same))
+    assert "All weights are 2" in " ".join(findings(describe(same), same))
 
 
 def test_the_section_has_parts_histogram_and_leakage(small: focuse.Graph, read_page: Any) -> None:
-    run = focuse.train(small, dim=4, epochs=1, sharpness=1.0, progress=False)
+    run = focuse.train(small, dim=4, epochs=1, label_exponent=1.0, progress=False)
     read = read_page(data(run, gather(run)))
     assert "Weights of train" in read.texts
     assert f"{len(run.graph):,}" in read.texts

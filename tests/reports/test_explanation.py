@@ -14,12 +14,12 @@ ROWS = [("<b>a</b>", "r&s", f"t{number}", number / 10) for number in range(1, 9)
 
 
 @pytest.fixture(scope="module")
-def found() -> focuse.inference.explaining.Explanation:
-    run = focuse.train(ROWS, dim=4, epochs=2, valid_share=0.0, test_share=0.0, sharpness=1.0, progress=False)
+def found() -> focuse.inference.explaining.explanation.Explanation:
+    run = focuse.train(ROWS, dim=4, epochs=2, valid_share=0.0, test_share=0.0, label_exponent=1.0, progress=False)
     return run.explain("<b>a</b>", "r&s", "t3")
 
 
-def test_a_page_holds_words_picture_and_tables(found: focuse.inference.explaining.Explanation) -> None:
+def test_a_page_holds_words_picture_and_tables(found: focuse.inference.explaining.explanation.Explanation) -> None:
     page = explanation_page(found)
     assert "<b>a</b>" not in page
     assert "&lt;b&gt;a&lt;/b&gt; r&amp;s t3" in page
@@ -30,7 +30,7 @@ def test_a_page_holds_words_picture_and_tables(found: focuse.inference.explainin
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_forms_and_places(found: focuse.inference.explaining.Explanation, tmp_path: Path) -> None:
+def test_forms_and_places(found: focuse.inference.explaining.explanation.Explanation, tmp_path: Path) -> None:
     assert write_explanation(found, tmp_path / "a.svg").read_text(encoding="utf-8").startswith("<svg")
     assert write_explanation(found, tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     with pytest.raises(FocuseError, match=r"cannot write .png; use .html or .svg"):

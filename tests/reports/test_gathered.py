@@ -36,7 +36,7 @@ def test_a_graph_with_too_many_links_is_asked_for_its_popular_entities(small: fo
 
 def test_what_diverged_is_noted_once(small: focuse.Graph) -> None:
     run = focuse.train(small, dim=6, epochs=2, progress=False)
-    run.engine.tables["entity"].fill_(math.nan)
+    run.scorer.tables["entity"].fill_(math.nan)
     run.history.append({"epoch": 3, "loss": math.nan})
     found = gather(run)
     assert (found.evaluation, found.weights, found.links) == (None, None, [])

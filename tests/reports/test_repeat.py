@@ -17,7 +17,7 @@ TRAINING = ["--dim", "6", "--epochs", "3", "--device", "cpu", "--quiet"]
 
 
 def same_tables(one: focuse.Run, other: focuse.Run) -> bool:
-    pairs = zip(one.engine.tables.items(), other.engine.tables.items(), strict=True)
+    pairs = zip(one.scorer.tables.items(), other.scorer.tables.items(), strict=True)
     return all(a == b and torch.equal(x, y) for (a, x), (b, y) in pairs)
 
 
@@ -60,7 +60,7 @@ def test_the_printed_python_repeats_it_bit_for_bit(small: focuse.Graph, tmp_path
 
 
 def test_several_columns_too(small: focuse.Graph, with_columns: Any) -> None:
-    run = focuse.train(with_columns(small), dim=4, epochs=2, sharpness=1.0, device="cpu", progress=False)
+    run = focuse.train(with_columns(small), dim=4, epochs=2, label_exponent=1.0, device="cpu", progress=False)
     again = focuse.train(
         run.graph, valid=run.splits.valid.graph or None, test=run.splits.test.graph or None,
         valid_share=0, test_share=0, progress=False, **run.settings.to_dict(),
@@ -76,7 +76,7 @@ def test_shares_hold_out_as_many_rows(total: int, share: float) -> None:
 
 
 def test_fingerprints_see_every_change(small: focuse.Graph) -> None:
-    run = focuse.train(small, dim=4, epochs=1, sharpness=1.0, progress=False)
+    run = focuse.train(small, dim=4, epochs=1, label_exponent=1.0, progress=False)
     before = fingerprints(run)
     run.splits.train.weight[0] += 1e-12
     after = fingerprints(run)

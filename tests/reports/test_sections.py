@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 import focuse
-from focuse.evaluation.order import number
+from focuse.evaluation.metrics import format_number
 from focuse.inference.predict import Prediction
 from focuse.reports.gathered import Gathered, gather
-from focuse.reports.links import links
 from focuse.reports.ranking import order, ranking, scores, suggestions
+from focuse.reports.relations import links
 from focuse.reports.weights import columns, intervals, probabilities, promises, weights
 
 
@@ -36,14 +36,14 @@ def test_order_and_suggestions(run: focuse.Run, figures: Gathered, read_page: An
     assert evaluation.suggestions is not None
     told = rows(read_page(order(run, figures)), 3)
     for name, one in (("one relation", evaluation.order.relation), ("one query", evaluation.order.query)):
-        assert [name, number(one.share), f"{one.pairs:,}"] in told
-    assert ["w", number(evaluation.order.ndcg.linear), number(evaluation.order.chance.linear)] in told
+        assert [name, format_number(one.share), f"{one.pairs:,}"] in told
+    assert ["w", format_number(evaluation.order.ndcg.linear), format_number(evaluation.order.chance.linear)] in told
     told = rows(read_page(suggestions(run, figures)), 6)
     for name, one in {"complex": evaluation, **figures.baselines}.items():
         assert one.suggestions is not None
         for found in one.suggestions.first:
             values = (found.weight, found.possible, found.precision, found.mean_weight)
-            assert [name, str(found.n), *map(number, values)] in told
+            assert [name, str(found.n), *map(format_number, values)] in told
 
 
 def test_weights_stand_above_the_trivial_rows(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
@@ -52,7 +52,7 @@ def test_weights_stand_above_the_trivial_rows(run: focuse.Run, figures: Gathered
     table = figures.weights.table
     for protocol in table.protocols:
         cells = table.cells(protocol)
-        below = [name in table.trivial for name in cells]
+        below = [name in table.baselines for name in cells]
         assert below == sorted(below)
         for name, row in cells.items():
             width = 1 + len(row)
@@ -74,11 +74,11 @@ def test_intervals_and_probabilities(run: focuse.Run, figures: Gathered, read_pa
     assert figures.weights.intervals is not None
     told = rows(read_page(intervals(run, figures)), 2)
     for name, row in figures.weights.intervals.rows.items():
-        assert [name, number(row.coverage)] in told
+        assert [name, format_number(row.coverage)] in told
     assert figures.probabilities is not None
     read = read_page(probabilities(run, figures))
     for name, found in figures.probabilities.rows.items():
-        assert [name, number(found.brier), number(found.ece)] in rows(read, 3)
+        assert [name, format_number(found.brier), format_number(found.ece)] in rows(read, 3)
     assert [text for text in read.texts if text in CHARTS] == list(CHARTS)
     (promised, held), *more = promises(run, figures)
     told = run.weigh(coverage=promised).intervals
@@ -103,14 +103,14 @@ def test_which_guess_without_a_model_is_beaten(run: focuse.Run, figures: Gathere
     assert figures.weights is not None
     text = " ".join(read_page(weights(run, figures)).texts)
     rows = figures.weights.table.rows
-    best = min(row["positives"].errors.mae for name, row in rows.items() if name not in figures.weights.table.trivial)
+    best = min(row["positives"].errors.mae for name, row in rows.items() if name not in figures.weights.table.baselines)
     mean = rows["relation mean"]["positives"].errors.mae
     assert f"{'beats' if best < mean else 'does not beat'} the relation mean: off by {best:.4g}" in text
 
 
 def test_every_column_has_its_errors(read_page: Any) -> None:
     edges = [(f"e{i % 12}", f"r{i % 2}", f"e{(i * 5 + i // 12) % 12}", (i % 12) / 12, 50 - i % 9) for i in range(140)]
-    run = focuse.train(edges, model="distmult", dim=4, epochs=2, sharpness=1.0, progress=False)
+    run = focuse.train(edges, model="distmult", dim=4, epochs=2, label_exponent=1.0, progress=False)
     figures = gather(run)
     texts = read_page(columns(run, figures)).texts
     assert "Column w1" in texts

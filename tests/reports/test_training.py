@@ -6,8 +6,8 @@ import pytest
 
 import focuse
 from focuse.reports.gathered import gather
-from focuse.reports.training import columns, curves, sharpness
-from focuse.training.sharpness import Look
+from focuse.reports.training import columns, curves, label_exponent
+from focuse.training.label_exponent import LabelExponentTrial
 
 
 def points(charts: list[str]) -> dict[str, int]:
@@ -40,17 +40,17 @@ def test_a_loss_that_is_not_finite_is_left_out() -> None:
 
 def test_columns_and_looks_have_a_table_where_there_are_any() -> None:
     rows = [(f"e{i % 12}", "r", f"e{(i * 5 + 1) % 12}", (i % 12) / 12, None if i % 4 else 0.5) for i in range(60)]
-    run = focuse.train(rows, model="distmult", dim=4, epochs=2, sharpness=1.0, progress=False)
-    run.choice = [Look(0.0, 0.5, 0.1), Look(1.0, 0.51, 0.4)]
+    run = focuse.train(rows, model="distmult", dim=4, epochs=2, label_exponent=1.0, progress=False)
+    run.choice = [LabelExponentTrial(0.0, 0.5, 0.1), LabelExponentTrial(1.0, 0.51, 0.4)]
     figures = gather(run)
-    text = columns(run, figures) + sharpness(run, figures)
+    text = columns(run, figures) + label_exponent(run, figures)
     assert "75.0%" in text  # of the second column is missing
     assert "0.510" in text
     assert figures.data["columns"]["names"] == ["w1", "w2"]
-    assert len(figures.data["sharpness"]) == 2
+    assert len(figures.data["label_exponent"]) == 2
 
 
 def test_of_one_weight_and_a_given_sharpness_there_is_nothing_to_say(small: focuse.Graph) -> None:
-    run = focuse.train(small, dim=4, epochs=1, sharpness=1.0, progress=False)
+    run = focuse.train(small, dim=4, epochs=1, label_exponent=1.0, progress=False)
     figures = gather(run)
-    assert columns(run, figures) == sharpness(run, figures) == ""
+    assert columns(run, figures) == label_exponent(run, figures) == ""

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from focuse.evaluation.evaluate import Evaluation
-from focuse.evaluation.metrics import Figures
+from focuse.evaluation.metrics import RankMetrics
 from focuse.reports.violins import violin_stats, violins
 
 QUARTERS = [0.25, 0.5, 0.75]
 
 
 def evaluation_of(scores: np.ndarray, top: np.ndarray, bottom: np.ndarray) -> Evaluation:
-    figures = Figures(2.0, 0.5, {1: 0.1, 3: 0.2, 10: 0.3}, len(scores))
+    figures = RankMetrics(2.0, 0.5, {1: 0.1, 3: 0.2, 10: 0.3}, len(scores))
     shares = {"top_share": top, "bottom_share": bottom}
     return Evaluation(figures, figures, figures, figures, 0.25, 1.5, {}, scores=scores.astype(np.float32), **shares)
 

@@ -76,13 +76,13 @@ def test_a_neighbourhood_hangs_together(edges, depth, limit) -> None:
 
 
 def test_a_least_weight_holds(edges) -> None:
-    rows = edges.around(0, 2, 100, least=0.6).rows
+    rows = edges.around(1, 2, 100, least=0.6).rows
     assert len(rows)
     assert (edges.weight[rows] >= 0.6).all()
 
 
 def test_where_lower_is_better_small_weights_are_strong(small) -> None:
-    graph = small.directed(True)
+    graph = small.with_lower_is_better(True)
     edges = Edges([graph])
     rows = edges.of(0)
     assert (np.diff(edges.weight[rows]) >= 0).all()

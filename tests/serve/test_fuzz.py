@@ -1,35 +1,21 @@
-"""A few of the requests that `benchmarks/fuzz/http.py` makes of bytes, and those that once went wrong."""
+"""A few of the requests that `tests/shared/fuzzing/http.py` makes of bytes, and those that once went wrong."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
-from pathlib import Path
-from types import ModuleType
 
 import pytest
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fuzz" / "http.py"
-
-
-@pytest.fixture(scope="module")
-def fuzz() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fuzz_http", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from fuzzing import http as fuzz
 
 
-def test_whatever_is_asked_is_answered(fuzz) -> None:
+def test_whatever_is_asked_is_answered() -> None:
     chance = random.Random(7)
     statuses = {fuzz.one(chance.randbytes(chance.choice([8, 24, 60, 200]))) for _ in range(250)}
     assert {200, 404, 422} <= statuses
 
 
-def test_a_wrong_answer_would_be_seen(fuzz) -> None:
+def test_a_wrong_answer_would_be_seen() -> None:
     """The checks can fail: a 500, bytes that are no JSON, a fact that the graph has not."""
     state = fuzz.explorer()[1]
     scope = {"method": "GET", "path": "/api/facts"}

@@ -7,9 +7,9 @@ import pytest
 
 from focuse.errors import FocuseError
 from focuse.serve import limits
+from focuse.serve.app import assets
 from focuse.serve.guards import Guard, Rates, is_loopback
 from focuse.serve.limits import Limits
-from focuse.serve.pages import assets
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ TITLE = "<img src=x onerror=window.bad=1>"
 
 
 @pytest.fixture(scope="module")
-def run() -> focuse.run.Run:
+def run() -> focuse.api.Run:
     rows = [
         (head, RELATIONS[(i + j) % 3], tail, (i + 3 * j) % 11 / 10)
         for i, head in enumerate(NAMES)

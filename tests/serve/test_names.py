@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focuse.graph.vocabulary import Vocabulary
+from focuse.data.graph import Vocabulary
 from focuse.serve import names as module
 from focuse.serve.names import Search, fold, spelling_errors
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 HEAVY = ("numpy", "pyarrow.csv", "pyarrow.parquet", "torch", "sklearn.linear_model", "sklearn.ensemble")
-OURS = ("focuse.run", "focuse.living", "focuse.cli.main", "focuse.inference.discovery.batch", "focuse.pykeen")
+OURS = ("focuse.api", "focuse.cli.main", "focuse.inference.discovery.batch", "focuse.integrations.pykeen")
 
 
 def run(arguments: list[str], folder: str | Path | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -66,7 +66,7 @@ def _serve() -> None:
     from importlib.util import find_spec
 
     for name in (*HEAVY, *OURS):
-        if name != "focuse.pykeen" or find_spec("pykeen"):
+        if name != "focuse.integrations.pykeen" or find_spec("pykeen"):
             import_module(name)
     told = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:

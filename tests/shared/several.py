@@ -2,7 +2,7 @@
 
     python several.py FILE 2 4
 
-runs `work(company)` of FILE in two processes, then in four; the exit code is 0 if none of them failed.
+runs `work(group)` of FILE in two processes, then in four; the exit code is 0 if none of them failed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-HEAVY = ("focuse.run", "focuse.engines.sharded")
+HEAVY = ("focuse.api", "focuse.engines.sharded.engine")
 TORCHREC = ("torchrec.distributed.embedding", "torchrec.sparse.jagged_tensor", "fbgemm_gpu")
 
 
@@ -41,10 +41,10 @@ def _child(file: str, rank: int, count: int, port: int) -> int:
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank), **meeting})
     try:
-        from focuse.engines.company import join, leave
+        from focuse.engines.process_group import destroy_group, init_group
 
-        runpy.run_path(file)["work"](join("cpu"))
-        leave()
+        runpy.run_path(file)["work"](init_group("cpu"))
+        destroy_group()
     except BaseException:
         print(f"process {rank} of {count}:", file=sys.stderr)
         traceback.print_exc()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import signal
 import sys
@@ -9,10 +10,21 @@ import pytest
 import torch
 
 import focuse
+from focuse.config import Config
 from focuse.errors import FocuseError, Stopped
-from focuse.training.callbacks import Callback, CallbackFailed, make_callbacks
+from focuse.training import callbacks as progress
+from focuse.training.callbacks import (
+    Callback,
+    CallbackFailed,
+    LineReporter,
+    ProgressBarReporter,
+    SilentReporter,
+    format_epoch,
+    make_callbacks,
+    make_reporter,
+)
 
-BASE = {"dim": 4, "batch_size": 100, "sharpness": 1.0, "check_every": 2, "patience": 99}
+BASE = {"dim": 4, "batch_size": 100, "label_exponent": 1.0, "check_every": 2, "patience": 99}
 SMALL = BASE | {"progress": False}
 
 
@@ -63,7 +75,7 @@ class Faulty(Callback):
 
 
 def same(first, second):
-    return all(torch.equal(a, second.engine.tables[name]) for name, a in first.engine.tables.items())
+    return all(torch.equal(a, second.scorer.tables[name]) for name, a in first.scorer.tables.items())
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +109,9 @@ def test_hooks_come_in_order_and_change_no_bit(small, plain, tmp_path):
     assert [row["epoch"] for row in rows if "valid_mrr" in row] == [2, 4, 6]
 
 
-def test_short_trainings_for_the_sharpness_are_nobodys_business(small):
+def test_trials_of_label_exponents_call_no_hooks(small):
     diary = Diary()
-    focuse.train(small, **SMALL | {"sharpness": None, "epochs": 3}, callbacks=[diary])
+    focuse.train(small, **SMALL | {"label_exponent": None, "epochs": 3}, callbacks=[diary])
     assert len(diary.told("started")) == 1
     assert [row["epoch"] for row in diary.told("epoch")] == [1, 2, 3]
 
@@ -162,7 +174,7 @@ def test_a_failure_at_the_start_leaves_nothing_behind(small, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failure_at_the_end_spoils_nothing(small, plain, tmp_path):
+def test_a_failure_in_finished_keeps_the_run(small, plain, tmp_path):
     later = Diary()
     with pytest.raises(CallbackFailed, match="the training itself is complete") as caught:
         focuse.train(small, epochs=6, out=tmp_path / "run", callbacks=[Faulty("finished"), later], **SMALL)
@@ -171,7 +183,7 @@ def test_a_failure_at_the_end_spoils_nothing(small, plain, tmp_path):
     assert same(focuse.load(tmp_path / "run"), plain)
 
 
-def test_every_callback_hears_of_an_interrupt_even_after_one_that_fails_over_it(small, tmp_path, listen):
+def test_every_callback_gets_an_interrupt_even_after_one_that_fails(small, tmp_path, listen):
     recorder = listen(lambda epoch, seen: seen == 4 and signal.raise_signal(signal.SIGINT))
     later = Diary()
     with pytest.raises(Stopped):
@@ -181,7 +193,7 @@ def test_every_callback_hears_of_an_interrupt_even_after_one_that_fails_over_it(
     assert any("callback Faulty failed in failed(): ValueError" in note for note in recorder.notes)
 
 
-def test_callbacks_from_classes_and_places(tmp_path, monkeypatch):
+def test_callbacks_from_classes_and_import_paths(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(
         textwrap.dedent("""
             import focuse
@@ -213,3 +225,97 @@ def test_callbacks_from_classes_and_places(tmp_path, monkeypatch):
 def test_an_unknown_callback_is_an_error_before_the_graph_is_read(tmp_path):
     with pytest.raises(FocuseError, match="no module 'nowhere'"):
         focuse.train(tmp_path / "missing.tsv", callbacks=["nowhere:Mine"])
+
+
+# ---- test_progress ----
+
+
+ROW = {"epoch": 3, "loss": 1.23456, "beta": 0.5, "seconds": 0.1, "valid_mrr": 0.3214}
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        (ROW, "loss 1.235  β 0.50  valid MRR 0.321"),
+        ({"loss": 2.0, "beta": None}, "loss 2"),
+        ({"loss": 2.0, "beta": 0.0}, "loss 2  β 0.00"),
+    ],
+)
+def test_format_epoch(row, text):
+    assert format_epoch(row) == text
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_reporter_is_a_bar_on_a_terminal_and_lines_otherwise(monkeypatch):
+    monkeypatch.setattr("sys.stderr", Terminal())
+    assert type(make_reporter(True)) is ProgressBarReporter
+    assert type(make_reporter(False)) is SilentReporter
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    assert type(make_reporter(True)) is LineReporter
+    assert type(make_reporter(False)) is SilentReporter
+
+
+def test_a_reporter_can_be_given(small):
+    class Mine(SilentReporter):
+        def __init__(self):
+            self.epochs = []
+
+        def epoch(self, row):
+            self.epochs.append(row["epoch"])
+
+    mine = Mine()
+    assert make_reporter(mine) is mine
+    focuse.train(small, dim=4, epochs=2, progress=mine)
+    assert mine.epochs == [1, 2]
+
+
+def test_lines_come_every_ten_seconds_and_at_the_end(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    lines = LineReporter()
+    lines.note("hello")
+    lines.start(Config(epochs=8), 0)
+    for epoch in range(1, 9):
+        lines.epoch({**ROW, "epoch": epoch})
+        now[0] += 4
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    first, *epochs = shown.err.splitlines()
+    assert first == "hello"
+    assert [line.split()[1] for line in epochs] == ["1/8", "4/8", "7/8", "8/8"]
+    assert epochs[0] == "epoch 1/8  loss 1.235  β 0.50  valid MRR 0.321"
+
+
+def test_a_bar_keeps_the_last_validation_mrr(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "150")
+    bar = ProgressBarReporter()
+    bar.start(Config(epochs=10), 0)
+    bar.epoch(ROW)
+    bar.step(3, 0.5)
+    bar.epoch({"epoch": 4, "loss": 1.0, "beta": 0.25, "seconds": 0.1})
+    bar.note("[bold] is not markup")
+    bar.stop()
+    shown = terminal.getvalue()
+    assert "epoch 4/10" in shown
+    assert "loss 1  β 0.25  valid MRR 0.321" in shown
+    assert "[bold] is not markup" in shown
+    assert "left" in shown
+
+
+def test_progress_false_prints_nothing(small, capfd):
+    focuse.train(small, dim=4, epochs=2, progress=False)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_progress_goes_to_stderr(small, capfd):
+    focuse.train(small, dim=4, epochs=2)
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert "epoch 2/2" in shown.err

@@ -10,24 +10,26 @@ import pytest
 import torch
 
 import focuse
+from focuse.config import Config
+from focuse.data.graph import Graph
+from focuse.data.readers import read
+from focuse.data.splits import Splits
+from focuse.data.weights import fit_normalizer
 from focuse.errors import FocuseError
-from focuse.focus import Focus
-from focuse.graph import Graph, read
-from focuse.graph.splits import Splits
-from focuse.graph.weights import fit_normaliser
-from focuse.training.columns import FALSE, ColumnDecays, TrainingRows
-from focuse.training.loop import SHUFFLE, Trainer
-from focuse.training.negatives import generator
-from focuse.training.preparing import make_splits, normaliser_of
-from focuse.training.progress import Silent
-from focuse.training.settings import Settings
+from focuse.objective.focuse import FocusELayer
+from focuse.objective.randomness import generator
+from focuse.random_streams import RandomStream
+from focuse.training.callbacks import SilentReporter
+from focuse.training.preparation import make_splits, normalizer_of
+from focuse.training.problem import FALSE, ColumnDecays, TrainingTriples
+from focuse.training.trainer import make_trainer
 
 
-def prepared(graph: Any, false: Any = None, **given: Any) -> tuple[Settings, Splits, TrainingRows]:
-    chosen = Settings.of(**given)
-    splits = make_splits(read(graph), None, None, 0.1, 0.1, chosen, Silent(), false)
+def prepared(graph: Any, false: Any = None, **given: Any) -> tuple[Config, Splits, TrainingTriples]:
+    chosen = Config.of(**given)
+    splits = make_splits(read(graph), None, None, 0.1, 0.1, chosen, SilentReporter(), false)
     settings = chosen.resolve(splits.train, "cpu")
-    return settings, splits, TrainingRows.of(settings, splits, normaliser_of(settings, splits))
+    return settings, splits, TrainingTriples.of(settings, splits, normalizer_of(settings, splits))
 
 
 def test_one_column_and_nothing_false_is_what_it_always_was(small: Graph) -> None:
@@ -35,14 +37,14 @@ def test_one_column_and_nothing_false_is_what_it_always_was(small: Graph) -> Non
         settings, splits, rows = prepared(small, normalize=normalize)
         train = splits.train
         assert rows.graph is train
-        expected = fit_normaliser(normalize, train).transform(train.weight, train.relation).astype(np.float32)
+        expected = fit_normalizer(normalize, train).transform(train.weight, train.relation).astype(np.float32)
         assert rows.weight.tobytes() == expected.tobytes()
         assert rows.rows_at(3) is None
         assert not rows.moving
-        assert (splits.false, splits.merger) == (None, None)
-        trainer = Trainer(settings, splits, normaliser_of(settings, splits), Silent())
-        shuffled = torch.randperm(len(train), generator=generator(0, 3, SHUFFLE))
-        assert torch.equal(torch.cat(list(trainer._order(3).batches)), shuffled)
+        assert (splits.known_negatives, splits.merger) == (None, None)
+        trainer = make_trainer(settings, splits, normalizer_of(settings, splits), SilentReporter())
+        shuffled = torch.randperm(len(train), generator=generator(0, 3, RandomStream.SHUFFLE))
+        assert torch.equal(torch.cat(list(trainer.placement._order(3).batches)), shuffled)
 
 
 # ---- decays ---------------------------------------------------------------------------------------------------------
@@ -55,7 +57,7 @@ def test_one_weight_and_one_beta_stand_for_a_decay_a_column(epoch: int, floor: f
     random = np.random.default_rng(0)
     shares, pi = random.random((30, 3)), np.array([0.5, 0.2, 0.3])
     decays = (4, 10, 0)
-    rule = ColumnDecays(shares, np.ones((30, 3), bool), pi, tuple(Focus(decay=d, floor=floor) for d in decays))
+    rule = ColumnDecays(shares, np.ones((30, 3), bool), pi, tuple(FocusELayer(decay=d, floor=floor) for d in decays))
     weight, beta = rule.at(epoch)
     falling = [max(1 - epoch / d if d else 0.0, floor) for d in decays]
     negative = sum(pi[c] * (falling[c] + shares[:, c] * (1 - falling[c])) for c in range(3))
@@ -67,7 +69,7 @@ def test_one_weight_and_one_beta_stand_for_a_decay_a_column(epoch: int, floor: f
 def test_an_edge_without_some_columns_has_the_mean_of_the_others() -> None:
     shares, pi = np.array([[0.2, 0.8], [0.2, 0.8], [0.2, 0.8]]), np.array([0.75, 0.25])
     present = np.array([[True, True], [True, False], [False, True]])
-    rule = ColumnDecays(shares, present, pi, (Focus(decay=4), Focus(decay=8)))
+    rule = ColumnDecays(shares, present, pi, (FocusELayer(decay=4), FocusELayer(decay=8)))
     weight, beta = rule.at(2)  # β is 0.5 and 0.75
     assert beta == pytest.approx(0.75 * 0.5 + 0.25 * 0.75)
     counts = [0.75 * 0.5, 0.25 * 0.25]
@@ -86,21 +88,21 @@ def test_the_same_decay_for_all_is_the_plain_layer(small: Graph, with_columns: A
         weight, beta = each.weights_at(epoch)
         np.testing.assert_allclose(weight, plain.weights_at(epoch)[0], rtol=1e-6)
         assert weight.dtype == np.float32
-        assert beta == pytest.approx(Focus(decay=6).beta(epoch))
+        assert beta == pytest.approx(FocusELayer(decay=6).beta(epoch))
 
 
 def test_the_trainer_has_the_weights_of_its_epoch_in_the_same_memory(small: Graph, with_columns: Any) -> None:
     settings, splits, _ = prepared(
         with_columns(small), decays={"fit": 2, "distance": 5}, epochs=4, dim=4, lower_is_better=["distance"]
     )
-    trainer = Trainer(settings, splits, normaliser_of(settings, splits), Silent())
-    place = trainer.data.weight.data_ptr()
+    trainer = make_trainer(settings, splits, normalizer_of(settings, splits), SilentReporter())
+    place = trainer.problem.batch.weight.data_ptr()
     trainer.run()
-    weight, beta = trainer.rows.weights_at(3)
-    assert trainer.data.weight.data_ptr() == place
-    assert torch.equal(trainer.data.weight, torch.from_numpy(weight))
+    weight, beta = trainer.problem.triples.weights_at(3)
+    assert trainer.problem.batch.weight.data_ptr() == place
+    assert torch.equal(trainer.problem.batch.weight, torch.from_numpy(weight))
     assert trainer.history[-1]["beta"] == beta
-    assert beta != Focus(decay=settings.decay or 0).beta(3)
+    assert beta != FocusELayer(decay=settings.decay or 0).beta(3)
 
 
 def test_a_decay_of_its_own_trains_and_resumes_to_the_same_bits(small: Graph, tmp_path: Any, with_columns: Any) -> None:
@@ -123,23 +125,23 @@ def test_false_rows_stand_behind_the_facts_with_a_weight_below_zero(signed: Any)
     settings, splits, rows = prepared(
         signed, false, focus="off", negative_weights="against", zero_weights="negatives", seed=3
     )
-    assert splits.false is not None
-    assert len(splits.false) == 40 + 40 + 2
+    assert splits.known_negatives is not None
+    assert len(splits.known_negatives) == 40 + 40 + 2
     facts = len(splits.train)
     assert len(rows.graph) == len(rows.weight) == facts + 82
     assert (rows.weight[:facts] >= 0).all()
     assert (rows.weight[facts:] == FALSE).all()
-    trainer = Trainer(settings, splits, normaliser_of(settings, splits), Silent())
-    assert trainer.data.weight.tolist() == [1.0] * facts + [FALSE] * 82  # a plain model's labels
-    assert trainer.data.tail[-82:].tolist() == splits.false.tail.tolist()
-    assert not np.isin(splits.false.keys, splits.train.keys).any()
+    trainer = make_trainer(settings, splits, normalizer_of(settings, splits), SilentReporter())
+    assert trainer.problem.batch.weight.tolist() == [1.0] * facts + [FALSE] * 82  # a plain model's labels
+    assert trainer.problem.batch.tail[-82:].tolist() == splits.known_negatives.tail.tolist()
+    assert not np.isin(splits.known_negatives.keys, splits.train.keys).any()
 
 
 def test_how_often_a_false_row_takes_part() -> None:
     false = [(f"h{i % 9}", "r", f"t{(i * 7 + 1) % 200}", 0.25 if i < 30 else 1.0) for i in range(60)]
     _, splits, rows = prepared([(f"h{i % 9}", "r", f"t{i}", i) for i in range(200)], false, focus="off", seed=1)
-    assert splits.false is not None
-    facts, weak = len(splits.train), splits.false.weight < 1
+    assert splits.known_negatives is not None
+    facts, weak = len(splits.train), splits.known_negatives.weight < 1
     taken = np.zeros(len(rows.graph))
     for epoch in range(400):
         found = rows.rows_at(epoch)
@@ -156,14 +158,14 @@ def test_how_often_a_false_row_takes_part() -> None:
 
 def test_the_trainers_order_has_just_those_rows(signed: Any) -> None:
     settings, splits, rows = prepared(signed, focus="off", negative_weights="against", zero_weights="negatives")
-    strong = replace(rows, false=replace(splits.false, weight=np.ones(len(rows.evidence))))  # type: ignore[type-var]
+    strong = replace(rows, false=replace(splits.known_negatives, weight=np.ones(len(rows.evidence))))  # type: ignore[type-var]
     assert strong.rows_at(0) is None
-    weak = replace(splits, false=replace(splits.false, weight=np.full(len(rows.evidence), 0.4)))  # type: ignore[type-var]
-    trainer = Trainer(settings, weak, normaliser_of(settings, splits), Silent())
+    weak = replace(splits, known_negatives=replace(splits.known_negatives, weight=np.full(len(rows.evidence), 0.4)))  # type: ignore[type-var]
+    trainer = make_trainer(settings, weak, normalizer_of(settings, splits), SilentReporter())
     for epoch in range(3):
-        expected = trainer.rows.rows_at(epoch)
+        expected = trainer.problem.triples.rows_at(epoch)
         assert expected is not None
-        assert sorted(torch.cat(list(trainer._order(epoch).batches)).tolist()) == expected.tolist()
+        assert sorted(torch.cat(list(trainer.placement._order(epoch).batches)).tolist()) == expected.tolist()
 
 
 def test_a_confidence_of_what_is_false_is_zero(signed: Any) -> None:
@@ -189,7 +191,7 @@ def test_what_is_false_scores_lower_for_being_said_so(focus: str) -> None:
     scores = {}
     for name, false in (("with", told), ("without", None)):
         run = focuse.train(
-            facts, false=false, focus=focus, sharpness=1.0 if focus == "label" else None, model="complex", dim=16,
+            facts, false=false, focus=focus, label_exponent=1.0 if focus == "label" else None, model="complex", dim=16,
             epochs=40, valid_share=0, test_share=0, progress=False,
         )  # fmt: skip
         scorer = run.weigher()

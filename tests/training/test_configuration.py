@@ -5,26 +5,25 @@ from dataclasses import replace
 import pytest
 
 import focuse
+from focuse.config import Config, merged, read_config
 from focuse.errors import FocuseError
-from focuse.training.configuration import merged, read_settings
-from focuse.training.settings import Settings
 
 
 def test_settings_at_the_top_or_in_their_table(tmp_path):
     file = tmp_path / "one.toml"
     file.write_text('# why\nmodel = "transe"\ndim = 8\nlr = 1e-2\nfilter_negatives = true\ndevice = "cpu"\n')
     expected = {"model": "transe", "dim": 8, "lr": 0.01, "filter_negatives": True, "device": "cpu"}
-    assert read_settings(file) == expected
+    assert read_config(file) == expected
     file.write_text("[settings]\n" + file.read_text() + '\n[notes]\nby = "me"\n')
-    assert read_settings(str(file)) == expected
+    assert read_config(str(file)) == expected
     file.write_text("")
-    assert read_settings(file) == {}
+    assert read_config(file) == {}
 
 
 def test_a_run_is_trained_again_from_its_run_toml(small, tmp_path):
     run = focuse.train(small, dim=4, epochs=2, checkpoint_every=1, progress=False, out=tmp_path / "run")
-    settings = focuse.read_settings(tmp_path / "run" / "run.toml")
-    assert focuse.Settings.of(**settings) == run.settings
+    settings = focuse.read_config(tmp_path / "run" / "run.toml")
+    assert focuse.Config.of(**settings) == run.settings
     again = focuse.train(small, **settings, progress=False)
     seen = [[row["loss"] for row in one.history] for one in (run, again)]
     assert seen[0] == seen[1]
@@ -39,7 +38,7 @@ def test_a_run_is_trained_again_from_its_run_toml(small, tmp_path):
         ("dim = 0\n", r"bad\.toml: dim 0: give a whole number"),
         ("dim = '8'\n", r"bad\.toml: dim '8': give a whole number"),
         ("[settings]\ndimm = 8\n", r"bad\.toml: unknown setting 'dimm'"),
-        ("[model]\nname = 'complex'\n", r"bad\.toml: model \{.*\}: give a word"),
+        ("[model]\nname = 'complex'\n", r"bad\.toml: model \{.*\}: give the name of a model or a class"),
         ("settings = 3\n", r"bad\.toml: settings is not a table"),
         ("lr = 0.1\ndecay = 3\n[settings]\ndim = 8\n", r"bad\.toml: decay, lr stands outside of \[settings\]"),
     ],
@@ -47,16 +46,16 @@ def test_a_run_is_trained_again_from_its_run_toml(small, tmp_path):
 def test_what_is_wrong_is_one_line_with_the_file(tmp_path, text, says):
     (tmp_path / "bad.toml").write_text(text)
     with pytest.raises(FocuseError, match=says) as caught:
-        read_settings(tmp_path / "bad.toml")
+        read_config(tmp_path / "bad.toml")
     assert "\n" not in str(caught.value)
 
 
 def test_no_file_and_no_text(tmp_path):
     with pytest.raises(FocuseError, match=r"none\.toml: No such file or directory; give the path"):
-        read_settings(tmp_path / "none.toml")
+        read_config(tmp_path / "none.toml")
     (tmp_path / "image.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FocuseError, match="not a text in UTF-8"):
-        read_settings(tmp_path / "image.toml")
+        read_config(tmp_path / "image.toml")
 
 
 # Usual defaults, own ones, reciprocal relations, a pool, a loss with weights, a batch size, a share of attributes.
@@ -66,7 +65,7 @@ def test_no_file_and_no_text(tmp_path):
 def test_a_run_s_settings_with_one_changed_are_those_of_a_new_run(small, model):
     """Whatever the model, the optimizer, the sampling or the epochs become."""
     chosen = {"dim": 12, "epochs": 40}
-    run = Settings.of(model=model, **chosen).resolve(small, "cpu").to_dict() | {"batch_size": None}
+    run = Config.of(model=model, **chosen).resolve(small, "cpu").to_dict() | {"batch_size": None}
     for change in (
         {"model": "complex"},
         {"model": "pairre"},
@@ -79,13 +78,13 @@ def test_a_run_s_settings_with_one_changed_are_those_of_a_new_run(small, model):
         {"epochs": 7},
         {"decay": 4},
     ):
-        again = Settings.of(**merged(run, change)).resolve(small, "cpu")
-        fresh = Settings.of(**{"model": model, **chosen, **change}).resolve(small, "cpu")
+        again = Config.of(**merged(run, change)).resolve(small, "cpu")
+        fresh = Config.of(**{"model": model, **chosen, **change}).resolve(small, "cpu")
         assert replace(again, batch_size=None) == replace(fresh, batch_size=None), change
 
 
 def test_what_a_run_resolved_by_a_setting_goes_with_it():
-    run = Settings.of(optimizer="row-adagrad", sampling="shared", negatives=256, lr=0.1, dim=9)
+    run = Config.of(optimizer="row-adagrad", sampling="shared", negatives=256, lr=0.1, dim=9)
     changed = merged(run.to_dict(), {"optimizer": "row-adam", "sampling": "independent"})
     assert {"lr", "negatives"} & changed.keys() == set()
     assert (changed["dim"], changed["optimizer"]) == (9, "row-adam")
@@ -99,5 +98,5 @@ def test_deep_and_long_toml_is_one_line(tmp_path, text):
     path = tmp_path / "settings.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(FocuseError) as caught:
-        read_settings(path)
+        read_config(path)
     assert str(path) in str(caught.value)

@@ -8,21 +8,24 @@ import numpy as np
 import pytest
 
 import focuse
+from focuse.data.weights import NORMALIZERS, fit_normalizer, with_more_relations
 from focuse.errors import FocuseError
-from focuse.graph.weights import NORMALISERS, fit_normaliser, with_more_relations
-from focuse.training.growing import Change, among, hold_out
+from focuse.training.graph_update import RequestedChange, among, hold_out
 
 FIRST = [("a", "r", "b", 0.2), ("a", "r", "c", 0.8), ("b", "s", "c", 0.5), ("b", "s", "a", 0.9)]
 MORE = [("a", "new", "b", 0.1), ("b", "new", "c", 0.4), ("c", "new", "a", 0.3), ("a", "r", "d", 0.5)]
 
 
 @pytest.mark.parametrize("lower", [False, True])
-@pytest.mark.parametrize("name", NORMALISERS)
+@pytest.mark.parametrize("name", NORMALIZERS)
 def test_known_relations_keep_their_map_and_new_ones_get_the_one_they_would_have_had(name: str, lower: bool) -> None:
     """Against a fit on both together, of which new relations are told by their own edges alone."""
-    first, both = focuse.read(FIRST).directed(lower), focuse.read([*FIRST, *MORE]).directed(lower)
-    old = fit_normaliser(name, first)
-    made, whole = with_more_relations(old, both.select(np.arange(4, 8)), 2), fit_normaliser(name, both)
+    first, both = (
+        focuse.read(FIRST).with_lower_is_better(lower),
+        focuse.read([*FIRST, *MORE]).with_lower_is_better(lower),
+    )
+    old = fit_normalizer(name, first)
+    made, whole = with_more_relations(old, both.select(np.arange(4, 8)), 2), fit_normalizer(name, both)
     weight, relation = both.weight[:4], both.relation[:4]
     assert np.array_equal(made.transform(weight, relation), old.transform(weight, relation))
     weight, relation = both.weight[4:7], both.relation[4:7]
@@ -40,7 +43,7 @@ def test_among_is_a_look_up(small: focuse.Graph) -> None:
 
 def test_every_new_name_keeps_an_edge(small: focuse.Graph) -> None:
     """Ids from 30 on are new here, and so is relation 2."""
-    change = Change(valid_share=0.4, test_share=0.4)
+    change = RequestedChange(valid_share=0.4, test_share=0.4)
     held = hold_out(small, change, 30, 2, seed=3)
     parts = held.train, held.valid.graph, held.test.graph
     assert sum(map(len, parts)) == len(small)

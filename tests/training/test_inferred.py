@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 
 import focuse
 from focuse import FocuseError
-from focuse.engines import ReferenceEngine
+from focuse.data.graph import from_columns
+from focuse.engines.autograd import AutogradEngine
 from focuse.errors import Stopped
-from focuse.graph import from_columns
-from focuse.training.loop import Trainer
-from focuse.training.negatives import SAMPLINGS
+from focuse.objective.negatives import SAMPLINGS
+from focuse.training.problem import TrainingProblem
 
 SETTINGS = {"dim": 6, "epochs": 6, "batch_size": 64, "lr": 1e-2, "negatives": 4, "check_every": 2, "burn_in": 0}
 HINTS = [("e1", "r0", "e5", 0.9), ("e3", "r1", "e4", 0.75), ("e5", "r2", "e5", 0.0)]
@@ -73,9 +73,9 @@ class TestStored:
     def test_a_loaded_model_scores_as_the_trained_one(self, small, model, whole):
         again, run = focuse.load(whole(model)), train(small, None, model)
         assert again.settings == run.settings
-        assert again.engine.tables.keys() == {"entity", "relation", "scale"}
-        assert torch.equal(again.engine.tables["scale"], run.engine.tables["scale"])
-        assert not torch.equal(again.engine.tables["scale"], torch.tensor([1.0, 0.0]))
+        assert again.scorer.tables.keys() == {"entity", "relation", "scale"}
+        assert torch.equal(again.scorer.tables["scale"], run.scorer.tables["scale"])
+        assert not torch.equal(again.scorer.tables["scale"], torch.tensor([1.0, 0.0]))
         assert again.evaluate().to_dict() == run.evaluate().to_dict()
         assert again.predict(head="e1", relation="r0") == run.predict(head="e1", relation="r0")
 
@@ -97,7 +97,7 @@ class TestResume:
         with pytest.raises(Stopped):
             train(small, folder, model)
         before = load_file(folder / "checkpoint.safetensors")
-        assert {"table/scale", "optimiser/scale.exp_avg"} <= before.keys()
+        assert {"table/scale", "optimizer/scale.exp_avg"} <= before.keys()
         listen()
         run = focuse.resume(folder)
         assert triples(run.splits.inferred) == HINTS
@@ -146,7 +146,7 @@ class TestDamaged:
         arrays = load_arrays(path)
         arrays["inferred/head"] = np.full_like(arrays["inferred/head"], 40)
         save_arrays(arrays, path)
-        assert "inferred/head names what is not in the vocabulary" in self.refused(damaged, focuse.load)
+        assert "inferred/head has an id that is not in the vocabulary" in self.refused(damaged, focuse.load)
 
     @pytest.mark.parametrize("scale", [None, torch.ones(3)])
     def test_tables_without_their_dense_tensor(self, damaged, scale):
@@ -157,7 +157,7 @@ class TestDamaged:
 
     def test_a_format_of_another_time(self, damaged):
         path = damaged / "run.toml"
-        path.write_text(path.read_text().replace("format = 2", "format = 1"))
+        path.write_text(path.read_text().replace("format = 3", "format = 1"))
         assert "run format 1, this focuse" in self.refused(damaged, focuse.load)
 
 
@@ -197,13 +197,13 @@ def confident(grouped):
 
 def confidence_of(run, graph):
     """φ(w Σ h r t + b) in NumPy, from the run's tables."""
-    entity, relation, scale = (run.engine.tables[name].double().numpy() for name in ("entity", "relation", "scale"))
+    entity, relation, scale = (run.scorer.tables[name].double().numpy() for name in ("entity", "relation", "scale"))
     f = scale[0] * (entity[graph.head] * relation[graph.relation] * entity[graph.tail]).sum(1) + scale[1]
     return 1 / (1 + np.exp(-f)) if run.settings.model == "ukge-logi" else np.clip(f, 0, 1)
 
 
 def same(one, other):
-    return all(torch.equal(one.engine.tables[name], other.engine.tables[name]) for name in one.engine.tables)
+    return all(torch.equal(one.scorer.tables[name], other.scorer.tables[name]) for name in one.scorer.tables)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -216,9 +216,9 @@ class TestConfidence:
 
     def test_dense_tensors_are_trained_and_the_best_kept(self, confident, model):
         run = confident(model)
-        assert np.abs(run.engine.tables["scale"].numpy() - [1.0, 0.0]).min() > 0.01
+        assert np.abs(run.scorer.tables["scale"].numpy() - [1.0, 0.0]).min() > 0.01
         assert not torch.equal(run.last.best["scale"], run.last.tables["scale"])
-        assert torch.equal(run.engine.tables["scale"], run.last.best["scale"])
+        assert torch.equal(run.scorer.tables["scale"], run.last.best["scale"])
 
     def test_the_lowest_error_on_validation_is_the_best(self, confident, model):
         run = confident(model)
@@ -243,7 +243,7 @@ class TestConfidence:
         assert same(first, focuse.train(grouped, model=model, soft_logic=GROUPED_HINTS, **CONFIDENT))
         other = {**CONFIDENT, "epochs": 1, "burn_in": 0}
         one, two = (focuse.train(grouped, model=model, soft_logic=GROUPED_HINTS, seed=seed, **other) for seed in (0, 1))
-        assert not torch.equal(one.engine.tables["scale"], two.engine.tables["scale"])
+        assert not torch.equal(one.scorer.tables["scale"], two.scorer.tables["scale"])
 
     def test_rules_without_weight_change_no_bit(self, grouped, confident, model):
         weightless = focuse.train(grouped, model=model, soft_logic=GROUPED_HINTS, soft_logic_weight=0.0, **CONFIDENT)
@@ -264,14 +264,15 @@ class TestConfidence:
 class TestHints:
     def seen(self, monkeypatch, graph, **settings):
         """The hints that reached each step, as rows (head, tail, confidence)."""
-        steps, step = [], ReferenceEngine.step
+        steps, step = [], AutogradEngine.step
 
-        def spy(self, batch, corruptions, objective, beta, penalty, scale, hints, key):
+        def spy(self, given):
+            hints = given.auxiliary
             columns = () if hints is None else (hints.batch.head, hints.batch.tail, hints.batch.weight)
             steps.append(list(zip(*(column.tolist() for column in columns), strict=True)))
-            return step(self, batch, corruptions, objective, beta, penalty, scale, hints, key)
+            return step(self, given)
 
-        monkeypatch.setattr(ReferenceEngine, "step", spy)
+        monkeypatch.setattr(AutogradEngine, "step", spy)
         return steps, focuse.train(
             graph, **{**CONFIDENT, "model": "ukge-logi", "epochs": 2, "engine": "reference", **settings}
         )
@@ -296,16 +297,14 @@ class TestHints:
         assert not any(self.seen(monkeypatch, grouped)[0])
 
     def test_they_are_drawn_apart_from_negatives(self, grouped, monkeypatch):
-        """The hints' stream is another than the corruptions': no row of the inferred follows from a corruption."""
-        drawn, sample = [], Trainer._hints
+        """Inferred triples have a random stream of their own: none of their rows follows from a negative."""
+        drawn, sample = [], TrainingProblem._auxiliary
 
-        def spy(self, place):
-            batch = self.sampler(self.data, place)[0].entities
-            drawn.append(
-                torch.corrcoef(torch.stack([batch.flatten()[:64], sample(self, place).batch.head]).double())[0, 1]
-            )
-            return sample(self, place)
+        def spy(self, seed):
+            negatives = self.negatives(self.batch, seed)[0].entities.flatten()[:64]
+            drawn.append(torch.corrcoef(torch.stack([negatives, sample(self, seed).batch.head]).double())[0, 1])
+            return sample(self, seed)
 
-        monkeypatch.setattr(Trainer, "_hints", spy)
+        monkeypatch.setattr(TrainingProblem, "_auxiliary", spy)
         focuse.train(grouped, **{**CONFIDENT, "model": "ukge-logi", "epochs": 2}, soft_logic=GROUPED_HINTS)
         assert abs(float(torch.stack(drawn).mean())) < 0.15

@@ -8,12 +8,12 @@ import torch
 
 import focuse
 from focuse import FocuseError
-from focuse.engines import CpuEngine
-from focuse.training.loop import initial_tables, make_objective
-from focuse.training.losses import LOSSES, Objective, SquaredError
-from focuse.training.negatives import SAMPLINGS
-from focuse.training.optimisers import OPTIMISERS
-from focuse.training.settings import Settings
+from focuse.config import Config
+from focuse.engines.fused_cpu import FusedCpuEngine
+from focuse.objective.losses import LOSSES, FocusedLoss, SquaredError
+from focuse.objective.negatives import SAMPLINGS
+from focuse.training.optimizers import OPTIMIZERS
+from focuse.training.problem import init_tables, make_objective
 
 QUICK = {
     "batch_size": 128,
@@ -34,7 +34,7 @@ def train(graph, **settings):
 
 
 def same(one, other):
-    return all(torch.equal(one.engine.tables[name], other.engine.tables[name]) for name in one.engine.tables)
+    return all(torch.equal(one.scorer.tables[name], other.scorer.tables[name]) for name in one.scorer.tables)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ class TestBeta:
     def test_what_history_says_reaches_the_objective(self, small, monkeypatch):
         seen = []
         monkeypatch.setattr(
-            "focuse.focus.Focus.__call__",
+            "focuse.objective.focuse.FocusELayer.__call__",
             lambda self, positive, negative, weight, beta: seen.append(beta) or (positive, negative),
         )
         run = train(small, batch_size=10_000, engine="reference")
@@ -78,7 +78,7 @@ class TestBeta:
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_sharpness_of_0_is_the_plain_model_bit_by_bit(small, sampling):
     asked = {"sampling": sampling, "decay": None, "burn_in": 0, "epochs": 3}
-    assert same(train(small, focus="label", sharpness=0.0, **asked), train(small, focus="off", **asked))
+    assert same(train(small, focus="label", label_exponent=0.0, **asked), train(small, focus="off", **asked))
 
 
 def test_the_loss_falls(small):
@@ -112,7 +112,7 @@ def test_every_loss_trains_every_model(small, loss, model):
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
-@pytest.mark.parametrize("optimizer", OPTIMISERS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_optimizer_trains(small, optimizer, reduction):
     # Only plain descent takes steps in proportion to the loss; the others measure it themselves.
     rate = {"sum": 1e-2, "mean": 1.0}[reduction] if optimizer == "sgd" else 3e-2
@@ -138,14 +138,14 @@ class TestSeeds:
         assert torch.equal(state, torch.get_rng_state())
 
     def test_first_embeddings_are_xavier_normal(self):
-        settings = Settings(model="complex", dim=100, seed=3)
-        tables = initial_tables(settings, settings.make_model(), 3000, 5)
+        settings = Config(model="complex", dim=100, seed=3)
+        tables = init_tables(settings, settings.make_model(), 3000, 5)
         assert {name: tuple(table.shape) for name, table in tables.items()} == {
             "entity": (3000, 200),
             "relation": (5, 200),
         }
         assert tables["entity"].std().item() == pytest.approx((2 / 3200) ** 0.5, rel=0.01)
-        other = initial_tables(replace(settings, seed=4), settings.make_model(), 3000, 5)
+        other = init_tables(replace(settings, seed=4), settings.make_model(), 3000, 5)
         assert not torch.equal(tables["entity"], other["entity"])
 
 
@@ -172,7 +172,7 @@ class TestStopping:
         best = stopped.last.progress.best_epoch
         until_then = train(small, **{**HASTY, "epochs": best, "burn_in": stopped.settings.burn_in})
         assert same(stopped, until_then)
-        assert not torch.equal(stopped.engine.tables["entity"], stopped.last.tables["entity"])
+        assert not torch.equal(stopped.scorer.tables["entity"], stopped.last.tables["entity"])
 
     def test_looks_only_after_burn_in_and_every_so_often(self, small):
         run = train(small, epochs=11, burn_in=5, check_every=2, patience=99)
@@ -186,7 +186,7 @@ class TestStopping:
         run = train(small, valid_share=0.0)
         assert run.last.best is None
         assert not any("valid_mrr" in row for row in run.history)
-        assert torch.equal(run.engine.tables["entity"], run.last.tables["entity"])
+        assert torch.equal(run.scorer.tables["entity"], run.last.tables["entity"])
 
 
 class TestNothingToFocusOn:
@@ -202,7 +202,7 @@ class TestNothingToFocusOn:
         assert {row["beta"] for row in run.history} == {None}
         assert same(run, train(graph, focus="off"))
 
-    def test_one_weight_a_relation_is_normalised_globally_and_the_layer_stays_on(self, small, listen):
+    def test_one_weight_a_relation_is_normalized_globally_and_the_layer_stays_on(self, small, listen):
         weighed = focuse.read(small, relation_weights={"r0": 10.0, "r1": 40.0, "r2": 90.0})
         recorder = listen()
         run = train(weighed)
@@ -210,7 +210,7 @@ class TestNothingToFocusOn:
         assert not any("focus layer is off" in note for note in recorder.notes)
         assert not same(run, train(weighed, focus="off"))
         expected = {10.0: 0.0, 40.0: 0.375, 90.0: 1.0}
-        got = run.normaliser.transform(run.graph.weight, run.graph.relation)
+        got = run.normalizer.transform(run.graph.weight, run.graph.relation)
         np.testing.assert_allclose(got, [expected[weight] for weight in run.graph.weight])
 
     def test_one_weight_a_relation_forced_to_relation_says_what_to_try(self, small, listen):
@@ -248,13 +248,13 @@ def test_repeated_triples_are_counted_and_reported(small, listen, policy, done):
 
 def test_batches_cover_every_row_once_an_epoch(small, monkeypatch):
     seen = []
-    step = CpuEngine.step
+    step = FusedCpuEngine.step
 
-    def spy(self, batch, *rest):
-        seen.append(torch.stack([batch.head, batch.relation, batch.tail], 1))
-        return step(self, batch, *rest)
+    def spy(self, given):
+        seen.append(torch.stack([given.positives.head, given.positives.relation, given.positives.tail], 1))
+        return step(self, given)
 
-    monkeypatch.setattr(CpuEngine, "step", spy)
+    monkeypatch.setattr(FusedCpuEngine, "step", spy)
     run = train(small, epochs=2, batch_size=50, engine="fused")
     per_epoch = -(-len(run.graph) // 50)
     assert len(seen) == 2 * per_epoch
@@ -265,20 +265,20 @@ def test_batches_cover_every_row_once_an_epoch(small, monkeypatch):
 
 
 def test_the_objective_is_the_settings(small):
-    chosen = make_objective(Settings.of(model="ukge-rect", soft_logic_weight=0.7), None)
+    chosen = make_objective(Config.of(model="ukge-rect", soft_logic_weight=0.7), None)
     assert isinstance(chosen, SquaredError)
-    assert chosen.share == 0.7
+    assert chosen.rule_weight == 0.7
     f = torch.linspace(-2, 2, 5)
     assert torch.equal(chosen.phi(f), f)
-    logi = make_objective(Settings.of(model="ukge-logi"), None)
+    logi = make_objective(Config.of(model="ukge-logi"), None)
     assert isinstance(logi, SquaredError)
     assert torch.equal(logi.phi(f), torch.sigmoid(f))
-    assert isinstance(make_objective(Settings.of(), None), Objective)
+    assert isinstance(make_objective(Config.of(), None), FocusedLoss)
 
 
 def test_first_tables_of_ukge():
-    settings = Settings.of(model="ukge-logi", seed=3)
-    tables = initial_tables(settings, settings.make_model(), 3000, 50)
+    settings = Config.of(model="ukge-logi", seed=3)
+    tables = init_tables(settings, settings.make_model(), 3000, 50)
     assert {name: tuple(table.shape) for name, table in tables.items()} == {
         "entity": (3000, 128),
         "relation": (50, 128),
@@ -288,4 +288,4 @@ def test_first_tables_of_ukge():
         assert tables[name].std().item() == pytest.approx(0.3, rel=0.02)
     assert tables["scale"].tolist() == [1.0, 0.0]
     tables["scale"].zero_()
-    assert initial_tables(settings, settings.make_model(), 30, 5)["scale"].tolist() == [1.0, 0.0]
+    assert init_tables(settings, settings.make_model(), 30, 5)["scale"].tolist() == [1.0, 0.0]

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from focuse.engines.factory import choose_device, enough_memory
 from focuse.errors import FocuseError
-from focuse.training.machine import choose_device, enough_memory
 
 
 @pytest.mark.parametrize("gpu", [False, True])

@@ -11,35 +11,35 @@ import pytest
 import torch
 
 import focuse
-from focuse.models import MODELS, kind_of
-from focuse.run import Run
-from focuse.training.settings import Settings
+from focuse.api import Run
+from focuse.config import Config
+from focuse.models.registry import MODELS, model_class
 
 # Each kind of negatives and each focus once: nine trainings a model would tell no more than three.
 PAIRS = [("independent", "paper"), ("shared", "label"), ("all", "off")]
 QUICK: dict[str, Any] = {"dim": 8, "epochs": 3, "batch_size": 64, "check_every": 3, "engine": "reference", "seed": 4}
 # A graph without numbers of entities cannot train a model that is about them.
-NAMES = [name for name, kind in MODELS.items() if "numbers" not in kind.wants]
+NAMES = [name for name, kind in MODELS.items() if "attributes" not in kind.requires]
 
 
 def focused(name: str) -> bool:
     """Whether weights reach it by a focus; another model learns them by a loss of its own."""
-    return bool(kind_of(name).defaults.get("focus") != "off")
+    return bool(model_class(name).defaults.get("focus") != "off")
 
 
 def train(graph: focuse.Graph, name: str, sampling: str, focus: str, **more: Any) -> Run:
     given = {**QUICK, "model": name, "sampling": sampling, **more}
     if focused(name):
         # A slow decay: the objective stays nearly the same, so that losses compare.
-        own: dict[str, dict[str, Any]] = {"off": {}, "label": {"sharpness": 1.0}, "paper": {"decay": 1000}}
+        own: dict[str, dict[str, Any]] = {"off": {}, "label": {"label_exponent": 1.0}, "paper": {"decay": 1000}}
         given |= {"focus": focus, **own[focus], **more}
-    if "adam" in Settings.of(model=name).optimizer:
+    if "adam" in Config.of(model=name).optimizer:
         given["lr"] = 1e-2  # the usual rate is for thousands of steps, here are two dozen
     return focuse.train(graph, progress=False, **given)
 
 
 def same(one: Run, other: Run) -> bool:
-    tables, others = one.engine.tables, other.engine.tables
+    tables, others = one.scorer.tables, other.scorer.tables
     return set(tables) == set(others) and all(torch.equal(tables[name], others[name]) for name in tables)
 
 
@@ -91,7 +91,7 @@ def test_a_part_of_ppi5k_is_learnt_and_weights_matter(name: str) -> None:
     given = {"model": name, "dim": 32, "epochs": 8, "check_every": 4, "valid": parts[1], "test": parts[2]}
     plain, label = (
         focuse.train(parts[0], progress=False, **given, **focus).evaluate().to_dict()
-        for focus in ({"focus": "off"}, {"focus": "label", "sharpness": 2.0})
+        for focus in ({"focus": "off"}, {"focus": "label", "label_exponent": 2.0})
     )
     assert plain["all"]["mrr"] > 0.03
     assert label["delta_mrr"] > plain["delta_mrr"] + 0.02

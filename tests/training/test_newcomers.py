@@ -8,12 +8,11 @@ import numpy as np
 import torch
 
 import focuse
-from focuse.graph.splits import split
-from focuse.graph.weights import fit_normaliser
-from focuse.training.growing import Change, grow
-from focuse.training.newcomers import LIGHT, siblings_mean
-from focuse.training.progress import Silent
-from focuse.training.settling import NewRows
+from focuse.data.splits import split
+from focuse.data.weights import fit_normalizer
+from focuse.training.callbacks import SilentReporter
+from focuse.training.cold_start import LIGHT, NewRows, siblings_mean
+from focuse.training.graph_update import RequestedChange, grow
 
 ROWS = [
     ("a", "r", "x", 1.0), ("b", "r", "x", 0.0), ("c", "r", "y", 0.5), ("x", "s", "a", 0.4), ("y", "s", "b", 0.6),
@@ -25,11 +24,13 @@ NEW = [("n", "r", "x", 0.5), ("n", "r", "y", 1.0), ("y", "s", "n", 0.6), ("lone"
 def test_a_new_entity_stands_among_those_with_the_same_edges() -> None:
     graph = focuse.read(ROWS)
     splits = split(graph, 0.0, 0.0)
-    settings = focuse.Settings.of(dim=2, model="distmult", sharpness=1.0).resolve(splits.train, "cpu")
-    grown = grow(settings, splits, fit_normaliser("relation", splits.train), Change(NEW), Silent().note)
+    settings = focuse.Config.of(dim=2, model="distmult", label_exponent=1.0).resolve(splits.train, "cpu")
+    grown = grow(
+        settings, splits, fit_normalizer("relation", splits.train), RequestedChange(NEW), SilentReporter().note
+    )
     table = torch.arange(12.0).view(6, 2) ** 1.5
     mean, found = siblings_mean(grown, table)
-    names, weight = list(grown.splits.train.entities), grown.normaliser
+    names, weight = list(grown.splits.train.entities), grown.normalizer
     row = {name: table[place].double().numpy() for place, name in enumerate(names[:6])}
     kinds = list(grown.splits.train.relations)
 
@@ -51,13 +52,13 @@ def test_a_new_entity_stands_among_those_with_the_same_edges() -> None:
 
 def test_only_new_rows_move() -> None:
     tables = {"entity": torch.ones(5, 3), "relation": torch.ones(2, 3)}
-    optimiser = NewRows(tables, {"entity": 3, "relation": 2}, steps=2)
+    optimizer = NewRows(tables, {"entity": 3, "relation": 2}, steps=2)
     ids, gradient = torch.tensor([0, 3, 4]), torch.tensor([[1.0] * 3, [1.0] * 3, [-1.0] * 3])
-    optimiser.update({"entity": (ids, gradient), "relation": (torch.tensor([0]), torch.ones(1, 3))})
+    optimizer.update({"entity": (ids, gradient), "relation": (torch.tensor([0]), torch.ones(1, 3))})
     assert torch.equal(tables["entity"][:3], torch.ones(3, 3))
     assert torch.equal(tables["relation"], torch.ones(2, 3))
     assert (tables["entity"][3] < 1).all()
     assert (tables["entity"][4] > 1).all()
     whole = torch.ones(5, 3)
-    optimiser.update({"entity": (None, whole), "relation": (None, torch.ones(2, 3))})
+    optimizer.update({"entity": (None, whole), "relation": (None, torch.ones(2, 3))})
     assert torch.equal(tables["entity"][:3], torch.ones(3, 3))

@@ -9,18 +9,21 @@ import pytest
 import torch
 
 import focuse
-from focuse.engines import Batch, Corruptions, ReferenceEngine
+from focuse.config import Config
+from focuse.data.splits import split
+from focuse.engines.autograd import AutogradEngine
+from focuse.engines.base import Step
 from focuse.errors import FocuseError
-from focuse.graph.splits import split
-from focuse.models import MODELS
-from focuse.training.loop import initial_tables, model_in
-from focuse.training.losses import Objective, make_loss
-from focuse.training.numbers import with_numbers
-from focuse.training.optimisers import make_optimiser
-from focuse.training.progress import Silent
-from focuse.training.settings import Settings
+from focuse.models.literals import regress_attributes
+from focuse.models.registry import MODELS
+from focuse.objective.losses import FocusedLoss, make_loss
+from focuse.objective.negatives import Batch, Negatives
+from focuse.training.callbacks import SilentReporter
+from focuse.training.optimizers import make_optimizer
+from focuse.training.preparation import with_numbers
+from focuse.training.problem import build_model, init_tables
 
-NAMES = [name for name, kind in MODELS.items() if "numbers" in kind.wants]
+NAMES = [name for name, kind in MODELS.items() if "attributes" in kind.requires]
 QUICK = {"dim": 4, "epochs": 2, "check_every": 1, "burn_in": 0, "batch_size": 64, "focus": "off", "progress": False}
 Rows = list[tuple[str, str, float | None]]
 
@@ -38,7 +41,7 @@ def train(graph, name: str, numbers: Rows, **more) -> focuse.Run:
 
 
 def same(one: focuse.Run, other: focuse.Run) -> bool:
-    mine, theirs = one.engine.tables, other.engine.tables
+    mine, theirs = one.scorer.tables, other.scorer.tables
     return set(mine) == set(theirs) and all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
@@ -48,11 +51,17 @@ class TestEveryModel:
         "settings",
         [
             {"focus": "paper", "sampling": "independent", "negatives": 3, "reciprocal": True},
-            {"focus": "paper", "sampling": "shared", "negatives": 8, "regularizer": "n3:1e-2", "regularize": "rows"},
-            {"focus": "label", "sharpness": 1.0, "sampling": "all", "reciprocal": True},
+            {
+                "focus": "paper",
+                "sampling": "shared",
+                "negatives": 8,
+                "regularizer": "n3:1e-2",
+                "regularizer_scope": "rows",
+            },
+            {"focus": "label", "label_exponent": 1.0, "sampling": "all", "reciprocal": True},
             {
                 "focus": "label",
-                "sharpness": 2.0,
+                "label_exponent": 2.0,
                 "sampling": "independent",
                 "negatives": 3,
                 "optimizer": "adam",
@@ -66,9 +75,9 @@ class TestEveryModel:
         assert all(np.isfinite(row["loss"]) for row in run.history)
         if run.settings.focus == "label":  # the paper's loss changes with β
             assert run.history[-1]["loss"] < run.history[0]["loss"]
-        start = initial_tables(run.settings, model_in(run.settings, run.splits), len(small.entities), 3)
-        for table, value in run.engine.tables.items():
-            assert torch.equal(value, start[table]) == (table in MODELS[name].kept), table
+        start = init_tables(run.settings, build_model(run.settings, run.splits), len(small.entities), 3)
+        for table, value in run.scorer.tables.items():
+            assert torch.equal(value, start[table]) == (table in MODELS[name].buffers), table
 
     def test_a_run_holds_all_that_predictions_need(self, small, numbers, name, tmp_path):
         path = tmp_path / "numbers.tsv"
@@ -77,8 +86,8 @@ class TestEveryModel:
         path.unlink()
         loaded = focuse.load(tmp_path / "run", device="cpu")
         assert same(run, loaded)
-        assert loaded.splits.numbers.names == ("x", "y")
-        np.testing.assert_array_equal(loaded.splits.numbers.values, run.splits.numbers.values)
+        assert loaded.splits.attributes.names == ("x", "y")
+        np.testing.assert_array_equal(loaded.splits.attributes.values, run.splits.attributes.values)
         assert loaded.evaluate().all == run.evaluate().all
         if name == "kblrn":
             asked = {"head": small.entities[0], "relation": small.relations[0]}
@@ -119,9 +128,9 @@ def test_notes_tell_what_was_read_and_left_out(small, numbers, listen):
 )
 def test_a_share_is_for_models_with_a_loss_of_their_own(settings, message):
     with pytest.raises(FocuseError, match=message):
-        Settings.of(**settings)
-    assert Settings.of(model="transea").attribute_share == 0.3
-    assert Settings.of(model="transea", attribute_share=0.6).attribute_share == 0.6
+        Config.of(**settings)
+    assert Config.of(model="transea").attribute_share == 0.3
+    assert Config.of(model="transea", attribute_share=0.6).attribute_share == 0.6
 
 
 def test_a_share_bears_on_what_is_learnt(small, numbers):
@@ -133,36 +142,34 @@ def test_a_share_bears_on_what_is_learnt(small, numbers):
 @pytest.mark.parametrize("damage", ["gone", "cut", "other entities"])
 def test_a_damaged_file_of_numbers_is_one_line(small, numbers, tmp_path, damage):
     train(small, "transea", numbers, epochs=1, out=tmp_path / "run")
-    path = tmp_path / "run" / "numbers.safetensors"
+    path = tmp_path / "run" / "node_attributes.safetensors"
     if damage == "gone":
         path.unlink()
     elif damage == "cut":
         path.write_bytes(path.read_bytes()[:-8])
     else:
-        splits = with_numbers(split(focuse.read([("e0", "r", "e1")]), 0, 0), numbers, Silent())
-        splits.numbers.write(path)
-    with pytest.raises(FocuseError, match=r"numbers\.safetensors: damaged file"):
+        splits = with_numbers(split(focuse.read([("e0", "r", "e1")]), 0, 0), numbers, SilentReporter())
+        splits.attributes.write(path)
+    with pytest.raises(FocuseError, match=r"node_attributes\.safetensors: damaged file"):
         focuse.load(tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_of_a_batch_learn_as_the_whole_table_does(small, numbers, name):
     """A step that encodes and joins numbers to the rows it touches gives those the gradient of a step over all."""
-    splits = with_numbers(split(small), numbers, Silent())
-    settings = Settings.of(model=name, dim=4, device="cpu", engine="reference")
-    model = model_in(settings, splits)
+    splits = with_numbers(split(small), numbers, SilentReporter())
+    settings = Config.of(model=name, dim=4, device="cpu", engine="reference")
+    model = build_model(settings, splits)
     draw = torch.Generator().manual_seed(2)
     head, relation, tail = (torch.randint(size, (5,), generator=draw) for size in (40, 3, 40))
     batch = Batch(head, relation, tail, torch.rand(5, generator=draw))
-    corruptions = [
-        Corruptions("both", torch.randint(40, (5, 3), generator=draw), torch.rand(5, 3, generator=draw) > 0.5)
-    ]
+    corruptions = [Negatives("both", torch.randint(40, (5, 3), generator=draw), torch.rand(5, 3, generator=draw) > 0.5)]
     moved = []
     for rule in ("adagrad", "row-adagrad"):
-        tables = initial_tables(settings, model, 40, 3)
+        tables = init_tables(settings, model, 40, 3)
         dense = {key: value for key, value in tables.items() if key not in ("entity", "relation")}
-        engine = ReferenceEngine(model, tables["entity"], tables["relation"], make_optimiser(rule, tables, 0.1), dense)
-        engine.step(batch, corruptions, Objective(make_loss("multiclass-nll"), None), 1.0)
+        engine = AutogradEngine(model, tables["entity"], tables["relation"], make_optimizer(rule, tables, 0.1), dense)
+        engine.step(Step(batch, corruptions, FocusedLoss(make_loss("multiclass-nll"), None), 1.0))
         moved.append(engine.tables)
     for key in moved[0]:
         torch.testing.assert_close(moved[0][key], moved[1][key], rtol=1e-4, atol=1e-5)
@@ -193,7 +200,7 @@ SIGNAL = {
     "dim": 16, "epochs": 12, "check_every": 6, "burn_in": 0, "sampling": "all", "batch_size": 64, "threshold": 0.0,
     "regularizer": "l3:1e-1", "valid_share": 0.15, "test_share": 0.2, "progress": False,
 }  # fmt: skip
-FOCUSED: dict[str, Callable[..., dict]] = {"off": dict, "paper": dict, "label": lambda: {"sharpness": 1.0}}
+FOCUSED: dict[str, Callable[..., dict]] = {"off": dict, "paper": dict, "label": lambda: {"label_exponent": 1.0}}
 
 
 @pytest.mark.parametrize(
@@ -228,8 +235,9 @@ def test_transea_tells_numbers_that_it_has_not_seen():
     hidden = {entity for entity, *_ in numbers[::5]}
     shown = [row for row in numbers if row[0] not in hidden]
     run = focuse.train(edges, model="transea", numbers=shown, **{**SIGNAL, "focus": "off", "lr": 0.02, "epochs": 40})
-    names, scale = list(run.graph.entities), run.splits.numbers
-    told = scale.original(run.engine.model.regressed(run.engine.finished()["entity"]).numpy())[:, 0]
+    names, scale = list(run.graph.entities), run.splits.attributes
+    predicted = regress_attributes(run.scorer.model, run.scorer.encoded_tables()["entity"])
+    told = scale.original(predicted.numpy())[:, 0]
     truth = {entity: value for entity, _, value in numbers}
     held = [place for place, entity in enumerate(names) if entity in hidden]
     errors = [(told[place] - truth[names[place]]) ** 2 for place in held]

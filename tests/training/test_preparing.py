@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import focuse
+from focuse.data.graph import Graph
 from focuse.errors import FocuseError
-from focuse.graph import Graph
 
 QUICK: dict[str, Any] = {"dim": 8, "epochs": 2, "seed": 2}
 
@@ -26,7 +26,7 @@ def test_noise_among_the_columns_is_found_out(small: Graph, seed: int, with_colu
     merger = run.splits.merger
     assert merger is not None
     assert merger.importance[1] < 0.05
-    assert any("weight columns by importance: fit 0." in note for note in recorder.notes)
+    assert any("importance of weight columns: fit 0." in note for note in recorder.notes)
     graph = run.graph
     assert graph.columns is not None
     # What is left is the one number that two columns tell, each in its own way.
@@ -64,12 +64,12 @@ def test_there_and_back_through_a_folder(small: Graph, tmp_path: Path, with_colu
     for one, other in zip(parts(run), parts(again), strict=True):
         np.testing.assert_array_equal(one.columns.values, other.columns.values)
         np.testing.assert_array_equal(one.weight, other.weight)
-        assert other.columns.lower == {"distance"}
+        assert other.columns.lower_is_better == {"distance"}
     assert again.splits.merger is not None
     assert again.splits.merger.to_dict() == run.splits.merger.to_dict()  # type: ignore[union-attr]
     assert "importance = [" in (tmp_path / "run" / "run.toml").read_text()
     assert again.evaluate().to_dict() == run.evaluate().to_dict()
-    # A test graph of one's own is normalised and merged as train was.
+    # A test graph of one's own is normalized and merged as train was.
     held = run.splits.test.graph
     own = again.evaluate(held.select(np.arange(len(held))))
     assert own.to_dict() == run.evaluate().to_dict()
@@ -106,19 +106,19 @@ def test_false_triples_are_facts_nowhere(tmp_path: Path, signed: Any, listen: An
     # The second is a fact of the graph, and nobody knows zz.
     false = [("h3", "r", "t1"), ("h1", "r", "t39"), ("h2", "r", "zz"), ("h5", "r", "t3")]
     run = train(signed, false=false, focus="off", negative_weights="against", out=tmp_path / "run")
-    assert run.splits.false is not None
-    assert len(run.splits.false) == 40 + 2
+    assert run.splits.known_negatives is not None
+    assert len(run.splits.known_negatives) == 40 + 2
     assert any("1 false triple stands in rows as facts" in note for note in recorder.notes)
     assert any("'zz'" in note for note in recorder.notes)
     assert any("42 triples known to be false" in note for note in recorder.notes)
     assert sum(len(graph) for graph in parts(run)) == 160
     assert all(graph.weight.min() >= 0 for graph in parts(run))
     assert min(map(len, parts(run))) > 0
-    only = set(run.splits.false.tail) - {tail for graph in parts(run) for tail in graph.tail}
+    only = set(run.splits.known_negatives.tail) - {tail for graph in parts(run) for tail in graph.tail}
     assert len(only) == 8  # named by false triples alone, and still in the vocabulary
-    again = focuse.load(tmp_path / "run").splits.false
+    again = focuse.load(tmp_path / "run").splits.known_negatives
     assert again is not None
-    assert again.to_arrow().equals(run.splits.false.to_arrow())
+    assert again.to_arrow().equals(run.splits.known_negatives.to_arrow())
     found = {row.tail: row.known for row in run.predict(head="h3", relation="r", top=300)}
     assert (found["t1"], found["t3"]) == (False, True)
 
@@ -139,7 +139,7 @@ def test_what_is_said_to_be_false_is_not_evaluated(signed: Any, listen: Any) -> 
     run = train(facts, valid=held, test=held, false=[held[1][:3]], focus="off", negative_weights="against")
     for part in (run.splits.valid, run.splits.test):
         assert len(part.graph) == 2
-        assert not np.isin(part.graph.keys, run.splits.false.keys).any()  # type: ignore[union-attr]
+        assert not np.isin(part.graph.keys, run.splits.known_negatives.keys).any()  # type: ignore[union-attr]
     assert sum("1 row is said to be false, not evaluated" in note for note in recorder.notes) == 2
     assert run.evaluate(held).all.n == 2
 

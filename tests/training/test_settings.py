@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focuse import FocuseError, Settings, read
-from focuse.focus import Focus, Label
-from focuse.models import MODELS
-from focuse.training.losses import LOSSES
-from focuse.training.optimisers import OPTIMISERS
-from focuse.training.settings import checkpoint_interval, default_batch_size
-from focuse.training.toml import to_toml
+from focuse import Config, FocuseError, read
+from focuse.config import checkpoint_interval, default_batch_size
+from focuse.models.base import default_settings
+from focuse.models.registry import MODELS
+from focuse.objective.focuse import FocusELayer, SoftLabels
+from focuse.objective.losses import LOSSES
+from focuse.storage.metadata import to_toml
+from focuse.training.optimizers import OPTIMIZERS
 
 WRONG = [
     ({"model": "complx"}, "did you mean complex"),
@@ -33,7 +34,7 @@ WRONG = [
     ({"regularizer": "l3"}, "l3:1e-3"),
     ({"regularizer": "l3:-1"}, "l3:1e-3"),
     ({"regularizer": "l3:nan"}, "not a number"),
-    ({"regularize": "row"}, "did you mean rows"),
+    ({"regularizer_scope": "row"}, "did you mean rows"),
     ({"negative_weights": "againts"}, "did you mean against"),
     ({"zero_weights": "negative"}, "did you mean negatives"),
     ({"importance": "confidence"}, "like 'confidence=2'"),
@@ -43,8 +44,8 @@ WRONG = [
     ({"decays": "a=1,a=2"}, "a is given twice"),
     ({"decays": "a=1.5"}, "whole number of epochs"),
     ({"decays": "a=1", "beta": 0.5}, "with a falling β"),
-    ({"optimizer": "row-adam", "regularize": "tables"}, "cannot regularize whole tables"),
-    ({"optimizer": "row-adagrad", "regularize": "tables"}, "use regularize 'touched' or 'rows'"),
+    ({"optimizer": "row-adam", "regularizer_scope": "tables"}, "cannot regularize whole tables"),
+    ({"optimizer": "row-adagrad", "regularizer_scope": "tables"}, "use regularizer_scope 'touched' or 'rows'"),
     ({"dim": 0}, "dim 0: give a whole number of at least 1"),
     ({"dim": 2.5}, "dim 2.5: give a whole number"),
     ({"dim": "100"}, "dim '100': give a whole number"),
@@ -67,7 +68,7 @@ WRONG = [
     ({"beta": 1.1}, "β 1.1 is out of range"),
     ({"beta": "1"}, "beta '1': give a number"),
     ({"beta_floor": -0.1}, "β -0.1 is out of range"),
-    ({"model": 3}, "model 3: give a word"),
+    ({"model": 3}, "model 3: give the name of a model or a class"),
     ({"filter_negatives": 1}, "give True or False"),
     ({"checkpoint_every": "often"}, "checkpoint_every 'often'"),
     ({"checkpoint_every": -3}, "checkpoint_every '-3'"),
@@ -75,8 +76,11 @@ WRONG = [
     ({"model": "ukge-logi", "focus": "paper"}, "'ukge-logi' learns the weights themselves; its focus is 'off'"),
     ({"model": "ukge-rect", "loss": "nll"}, "'ukge-rect' learns weights by the loss 'squared-error', not 'nll'"),
     ({"model": "distmult", "loss": "squared-error"}, "loss 'squared-error' needs a model whose score is a confidence"),
-    ({"model": "complex", "judge": "mse"}, "judge 'mse' needs a model whose score is a confidence: ukge-rect or ukge"),
-    ({"judge": "mrs"}, "unknown judge 'mrs' (did you mean mse or mrr?)"),
+    (
+        {"model": "complex", "stop_metric": "mse"},
+        "stop_metric 'mse' needs a model whose score is a confidence: ukge-rect or ukge",
+    ),
+    ({"stop_metric": "mrs"}, "unknown stop_metric 'mrs' (did you mean mse or mrr?)"),
     ({"model": "ukge-logi", "soft_logic_weight": -0.1}, "soft_logic_weight -0.1: give a number of at least 0"),
     ({"model": "ukge-logi", "soft_logic_weight": float("inf")}, "soft_logic_weight inf"),
     ({"model": "ukge-logi", "soft_logic_weight": float("nan")}, "soft_logic_weight nan"),
@@ -90,40 +94,49 @@ WRONG = [
 @pytest.mark.parametrize(("wrong", "says"), WRONG, ids=[str(wrong) for wrong, _ in WRONG])
 def test_a_wrong_setting_is_one_line_that_says_what_to_do(wrong, says):
     with pytest.raises(FocuseError) as error:
-        Settings.of(**wrong)
+        Config.of(**wrong)
     assert says in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_defaults_are_valid_and_every_registered_loss_is_accepted():
-    assert Settings.of() == Settings()
+    assert Config.of() == Config()
     for loss in LOSSES:
-        assert Settings.of(loss=loss).loss == loss
+        assert Config.of(loss=loss).loss == loss
 
 
 def test_numpy_numbers_become_plain_ones_so_that_toml_can_hold_them():
-    settings = Settings.of(lr=np.float64(0.5), dim=np.int64(3), threshold=np.float32(0.5))
+    settings = Config.of(lr=np.float64(0.5), dim=np.int64(3), threshold=np.float32(0.5))
     assert {type(settings.lr), type(settings.dim), type(settings.threshold)} == {float, int}
-    assert type(Settings.of(lr=1).lr) is float
+    assert type(Config.of(lr=1).lr) is float
 
 
 class TestResolve:
     def test_nothing_is_left_open(self, small):
-        resolved = Settings().resolve(small, "cpu")
+        resolved = Config().resolve(small, "cpu")
         left = {f.name for f in fields(resolved) if getattr(resolved, f.name) in (None, "auto")}
         # β follows its schedule, the first embeddings' deviation each table's size; which engine computes a step is
         # the matter of the machine that does, also on a resume. What columns count is learnt, if there are any, and
-        # short trainings choose the sharpness. Few models have a loss of their own to share with, few trainings begin
-        # where another run ended.
+        # short trainings choose the label exponent. Few models have a loss of their own to share with, few trainings
+        # begin where another run ended.
         left -= {"memory", "partitions"}  # of a training whose tables are on disk
-        assert left == {"beta", "engine", "spread", "importance", "decays", "sharpness", "attribute_share", "start"}
+        assert left == {
+            "beta",
+            "engine",
+            "init_std",
+            "importance",
+            "decays",
+            "label_exponent",
+            "attribute_share",
+            "start",
+        }
         assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (50, 0, 38)
-        assert Settings(focus="paper").resolve(small, "cpu").burn_in == 25
+        assert Config(focus="paper").resolve(small, "cpu").burn_in == 25
         assert (resolved.sampling, resolved.negatives, resolved.lr) == ("shared", 256, 0.1)
         assert (resolved.nonlinearity, resolved.normalize, resolved.device) == ("softplus", "relation", "cpu")
 
     def test_what_was_given_stays(self, small):
-        chosen = Settings.of(decay=7, burn_in=0, batch_size=9, nonlinearity="tanh", normalize="global")
+        chosen = Config.of(decay=7, burn_in=0, batch_size=9, nonlinearity="tanh", normalize="global")
         resolved = chosen.resolve(small, "cpu")
         assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (7, 0, 9)
         assert (resolved.nonlinearity, resolved.normalize) == ("tanh", "global")
@@ -133,73 +146,75 @@ class TestResolve:
         [("transe", "shifted-softplus"), ("transe-l2", "shifted-softplus"), ("distmult", "softplus")],
     )
     def test_distance_models_get_the_shifted_softplus(self, small, model, expected):
-        assert Settings(model=model).resolve(small, "cpu").nonlinearity == expected
+        assert Config(model=model).resolve(small, "cpu").nonlinearity == expected
 
-    def test_row_optimisers_regularise_what_they_touch(self, small):
-        assert Settings(optimizer="row-adam").resolve(small, "cpu").regularize == "touched"
-        assert Settings(optimizer="adam").resolve(small, "cpu").regularize == "tables"
-        Settings.of(optimizer="row-adam", regularize="tables", regularizer="none")  # nothing to regularise: no clash
+    def test_row_optimizers_regularize_what_they_touch(self, small):
+        assert Config(optimizer="row-adam").resolve(small, "cpu").regularizer_scope == "touched"
+        assert Config(optimizer="adam").resolve(small, "cpu").regularizer_scope == "tables"
+        Config.of(
+            optimizer="row-adam", regularizer_scope="tables", regularizer="none"
+        )  # nothing to regularize: no clash
 
-    def test_the_learning_rate_follows_the_optimiser(self, small):
-        for optimizer in OPTIMISERS:
+    def test_the_learning_rate_follows_the_optimizer(self, small):
+        for optimizer in OPTIMIZERS:
             rate = 0.1 if optimizer.endswith("adagrad") else 0.01 if optimizer == "sgd" else 0.001
-            assert Settings.of(optimizer=optimizer).resolve(small, "cpu").lr == rate
-            assert Settings.of(optimizer=optimizer, lr=0.7).resolve(small, "cpu").lr == 0.7
+            assert Config.of(optimizer=optimizer).resolve(small, "cpu").lr == rate
+            assert Config.of(optimizer=optimizer, lr=0.7).resolve(small, "cpu").lr == 0.7
 
     def test_ukge_has_as_many_negatives_as_suit_their_kind(self, small):
         for sampling, count in (("independent", 20), ("shared", 256)):
             given = {} if sampling == "independent" else {"sampling": sampling}
-            resolved = Settings.of(model="ukge-logi", **given).resolve(small, "cpu")
+            resolved = Config.of(model="ukge-logi", **given).resolve(small, "cpu")
             assert (resolved.sampling, resolved.negatives, resolved.lr) == (sampling, count, 0.001)
 
     @pytest.mark.parametrize("model", ["transe", "transe-l2"])
     def test_distances_have_their_own_negatives(self, small, model):
-        resolved = Settings.of(model=model).resolve(small, "cpu")
+        resolved = Config.of(model=model).resolve(small, "cpu")
         assert (resolved.sampling, resolved.negatives, resolved.optimizer) == ("independent", 30, "row-adam")
 
-    def test_one_weight_a_relation_is_normalised_globally(self):
+    def test_one_weight_a_relation_is_normalized_globally(self):
         rows = [("a", f"r{i % 3}", f"b{i}") for i in range(12)]
         graph = read(rows, relation_weights={"r0": 1, "r1": 5, "r2": 9})
-        assert Settings().resolve(graph, "cpu").normalize == "global"
+        assert Config().resolve(graph, "cpu").normalize == "global"
 
     def test_resolving_twice_changes_nothing(self, small):
-        once = Settings().resolve(small, "cpu")
+        once = Config().resolve(small, "cpu")
         assert once.resolve(small, "cpu") == once
 
 
 def test_make_focus():
-    assert Settings(focus="off").make_focus() is None
-    assert Settings().make_focus() is None
-    layer = Settings(focus="paper", nonlinearity="tanh", decay=3, beta_floor=0.25, beta=0.5).make_focus()
-    assert layer == Focus("tanh", 3, 0.25, 0.5)
+    assert Config(focus="off").make_focus() is None
+    assert Config().make_focus() is None
+    layer = Config(focus="paper", nonlinearity="tanh", decay=3, beta_floor=0.25, beta=0.5).make_focus()
+    assert layer == FocusELayer("tanh", 3, 0.25, 0.5)
 
 
 def test_make_label():
-    assert Settings(sharpness=3.0).make_label() == Label(3.0)
-    assert Settings(focus="paper").make_label() is None
+    assert Config(label_exponent=3.0).make_label() == SoftLabels(3.0)
+    assert Config(focus="paper").make_label() is None
 
 
 @pytest.mark.parametrize(
     "given", [{"decay": 5}, {"beta": 0.5}, {"beta_floor": 0.1}, {"nonlinearity": "tanh"}, {"loss": "nll"}]
 )
 def test_who_gives_a_setting_of_the_papers_layer_means_that_layer(given):
-    assert Settings.of(**given).focus == "paper"
-    assert Settings.of(**given, focus="off").focus == "off"
-    assert Settings.of(dim=5).focus == "label"
+    assert Config.of(**given).focus == "paper"
+    assert Config.of(**given, focus="off").focus == "off"
+    assert Config.of(dim=5).focus == "label"
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
         ({"focus": "label", "loss": "nll"}, "has a loss of its own"),
-        ({"focus": "paper", "sharpness": 1}, "the dial of focus 'label'"),
-        ({"sharpness": -1}, "out of range"),
+        ({"focus": "paper", "label_exponent": 1}, "belongs to focus 'label'"),
+        ({"label_exponent": -1}, "out of range"),
         ({"stopping_share": 0}, "above 0 and at most 1"),
     ],
 )
 def test_labels_refuse(given, says):
     with pytest.raises(FocuseError, match=says):
-        Settings.of(**given)
+        Config.of(**given)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +232,7 @@ def test_checkpoint_interval_refuses(text):
 
 
 def test_checkpoint_every_takes_a_plain_number():
-    assert Settings.of(checkpoint_every=10).checkpoint_every == "10"
+    assert Config.of(checkpoint_every=10).checkpoint_every == "10"
 
 
 @given(st.integers(1, 10**9))
@@ -238,43 +253,43 @@ def test_with_every_entity_as_a_negative_scores_are_bounded(rows, entities):
 
 @pytest.mark.parametrize(("sampling", "count"), [("independent", 30), ("shared", 256)])
 def test_a_pool_is_larger_than_ones_own_negatives(small, sampling, count):
-    assert Settings.of(sampling=sampling).resolve(small, "cpu").negatives == count
-    assert Settings.of(sampling=sampling, negatives=7).resolve(small, "cpu").negatives == 7
+    assert Config.of(sampling=sampling).resolve(small, "cpu").negatives == count
+    assert Config.of(sampling=sampling, negatives=7).resolve(small, "cpu").negatives == 7
 
 
 class TestModelDefaults:
     @pytest.mark.parametrize("name", MODELS)
     def test_a_models_own_defaults_hold_where_nothing_is_said(self, name):
-        settings = Settings.of(model=name)
-        expected = {**Settings().to_dict(), "model": name, **MODELS[name].defaults}
+        settings = Config.of(model=name)
+        expected = {**Config().to_dict(), "model": name, **default_settings(MODELS[name])}
         assert settings.to_dict() == expected
 
     def test_those_of_ukge_are_the_papers(self, small):
-        for name, regulariser in (("ukge-logi", "none"), ("ukge-rect", "l2:2.5e-4")):
-            found = Settings.of(model=name).resolve(small, "cpu")
+        for name, regularizer in (("ukge-logi", "none"), ("ukge-rect", "l2:2.5e-4")):
+            found = Config.of(model=name).resolve(small, "cpu")
             assert (found.dim, found.batch_size, found.negatives, found.lr) == (128, 38, 20, 1e-3)
             large = replace(
                 small, **{part: np.tile(getattr(small, part), 100) for part in ("head", "relation", "tail", "weight")}
             )
-            assert Settings.of(model=name).resolve(large, "cpu").batch_size == 512
-            assert Settings().resolve(large, "cpu").batch_size == 938
+            assert Config.of(model=name).resolve(large, "cpu").batch_size == 512
+            assert Config().resolve(large, "cpu").batch_size == 938
             assert (found.loss, found.focus, found.normalize) == ("squared-error", "off", "none")
-            assert (found.regularizer, found.judge, found.soft_logic_weight) == (regulariser, "mse", 0.2)
-        assert Settings.of(model="ukge-rect").regularize == "rows"
+            assert (found.regularizer, found.stop_metric, found.soft_logic_weight) == (regularizer, "mse", 0.2)
+        assert Config.of(model="ukge-rect").regularizer_scope == "rows"
 
     def test_what_is_said_comes_before_them(self):
         given = {"dim": 7, "batch_size": 9, "negatives": 3, "regularizer": "l3:0.1", "normalize": "global"}
-        found = Settings.of(model="ukge-rect", judge="mrr", regularize="tables", **given)
+        found = Config.of(model="ukge-rect", stop_metric="mrr", regularizer_scope="tables", **given)
         assert {name: getattr(found, name) for name in given} == given
-        assert (found.judge, found.regularize, found.loss) == ("mrr", "tables", "squared-error")
+        assert (found.stop_metric, found.regularizer_scope, found.loss) == ("mrr", "tables", "squared-error")
 
     @pytest.mark.parametrize(("model", "judge"), [("complex", "mrr"), ("ukge-logi", "mse"), ("ukge-rect", "mse")])
     def test_a_model_chooses_its_judge(self, small, model, judge):
-        assert Settings.of(model=model).resolve(small, "cpu").judge == judge
-        assert Settings.of(model=model, judge="mrr").resolve(small, "cpu").judge == "mrr"
+        assert Config.of(model=model).resolve(small, "cpu").stop_metric == judge
+        assert Config.of(model=model, stop_metric="mrr").resolve(small, "cpu").stop_metric == "mrr"
 
     @pytest.mark.parametrize("name", MODELS)
     def test_resolved_settings_come_back_from_toml_the_same(self, small, name):
-        resolved = Settings.of(model=name, dim=8, regularizer="none").resolve(small, "cpu")
+        resolved = Config.of(model=name, dim=8, regularizer="none").resolve(small, "cpu")
         text = to_toml({"settings": {key: value for key, value in resolved.to_dict().items() if value is not None}})
-        assert Settings.of(**tomllib.loads(text)["settings"]) == resolved
+        assert Config.of(**tomllib.loads(text)["settings"]) == resolved

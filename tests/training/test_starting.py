@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 
 import focuse
 from focuse.cli.main import app
+from focuse.data.splits import split
 from focuse.errors import FocuseError
-from focuse.graph.splits import split
-from focuse.training.loop import Trainer
-from focuse.training.preparing import normaliser_of
-from focuse.training.progress import Silent
+from focuse.training.callbacks import SilentReporter
+from focuse.training.preparation import normalizer_of
+from focuse.training.trainer import make_trainer
 
-ASKED = {"dim": 8, "sharpness": 1.0, "progress": False}
+ASKED = {"dim": 8, "label_exponent": 1.0, "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +31,11 @@ def teacher(small: focuse.Graph, tmp_path_factory: pytest.TempPathFactory) -> fo
 
 def first_tables(run: focuse.Run) -> dict[str, torch.Tensor]:
     """What a training of the run's settings begins with."""
-    normaliser = normaliser_of(run.settings, run.splits)
-    return Trainer(run.settings, run.splits, normaliser, Silent()).engine.tables
+    normalizer = normalizer_of(run.settings, run.splits)
+    return make_trainer(run.settings, run.splits, normalizer, SilentReporter()).engine.tables
 
 
-def named(names: focuse.graph.vocabulary.Vocabulary, table: torch.Tensor) -> dict[str, list[float]]:
+def named(names: focuse.data.graph.Vocabulary, table: torch.Tensor) -> dict[str, list[float]]:
     return dict(zip(names, table.tolist(), strict=True))
 
 
@@ -43,8 +43,8 @@ def test_encoded_tables_pass_on_by_name(small: focuse.Graph, teacher: focuse.Run
     reader = focuse.read([*((h, r, t, w) for h, r, t, w in _rows(small)), ("new", "r0", "e1", 0.5)])
     run = focuse.train(reader, model="convkb", epochs=1, start=teacher, valid_share=0.0, test_share=0.0, **ASKED)
     tables = first_tables(run)
-    made = teacher.engine.finished()
-    assert not torch.equal(made["entity"], teacher.engine.tables["entity"])
+    made = teacher.scorer.encoded_tables()
+    assert not torch.equal(made["entity"], teacher.scorer.tables["entity"])
     for table, mine, theirs in (
         ("entity", run.graph.entities, teacher.graph.entities),
         ("relation", run.graph.relations, teacher.graph.relations),
@@ -69,7 +69,7 @@ def test_tables_of_other_models_pass_on_as_they_are(small: focuse.Graph, tmp_pat
     first = focuse.train(small, model="transe", epochs=1, out=tmp_path / "first", **ASKED)
     second = focuse.train(small, model="distmult", epochs=1, start=tmp_path / "first", **ASKED)
     assert second.settings.start == str(tmp_path / "first")
-    assert torch.equal(first_tables(second)["entity"], first.engine.tables["entity"])
+    assert torch.equal(first_tables(second)["entity"], first.scorer.tables["entity"])
 
 
 def test_resuming_needs_the_other_run_no_longer(small: focuse.Graph, teacher: focuse.Run, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_resuming_needs_the_other_run_no_longer(small: focuse.Graph, teacher: fo
 
     class Killed(BaseException): ...
 
-    class Kill(Silent):
+    class Kill(SilentReporter):
         def step(self, epoch: int, share: float) -> None:
             raise Killed
 
@@ -100,7 +100,7 @@ def test_neural_runs_resume_to_the_same_bits(small: focuse.Graph, name: str, tmp
     focuse.train(small, out=tmp_path / "whole", **asked)
     reached = []
 
-    class Late(Silent):
+    class Late(SilentReporter):
         def step(self, epoch: int, share: float) -> None:
             reached.append((epoch, share))
 
@@ -119,7 +119,7 @@ def test_neural_runs_resume_to_the_same_bits(small: focuse.Graph, name: str, tmp
     assert all(torch.equal(whole[key], part[key]) for key in whole)
 
 
-class Told(Silent):
+class Told(SilentReporter):
     """Keeps the notes."""
 
     def __init__(self) -> None:
@@ -183,9 +183,9 @@ class TestFaults:
 
 def test_the_command_starts_with_a_run(small: focuse.Graph, teacher: focuse.Run, tmp_path: Path, capsys) -> None:
     small.write(tmp_path / "small.tsv")
-    options = f"--model convkb --dim 8 --epochs 1 --sharpness 1 --start {teacher.place()} --quiet --json".split()
+    options = f"--model convkb --dim 8 --epochs 1 --label-exponent 1 --start {teacher.place()} --quiet --json".split()
     app(["train", str(tmp_path / "small.tsv"), "--out", str(tmp_path / "run"), *options], standalone_mode=False)
     told = json.loads(capsys.readouterr().out)
     assert told["settings"]["start"] == str(teacher.place())
     run = focuse.load(tmp_path / "run")
-    assert torch.equal(first_tables(run)["relation"], teacher.engine.finished()["relation"])
+    assert torch.equal(first_tables(run)["relation"], teacher.scorer.encoded_tables()["relation"])

@@ -6,6 +6,7 @@ Commands and options come from the command line itself, names of entities from t
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,12 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from focuse.cli.choices import CHOICES, GRAPHS, NAMES, RUNS
-from focuse.cli.quoting import bash_words, cut, quoted, split_words
-from focuse.cli.shells import SCRIPTS
-from focuse.errors import choose
+from focuse.option_strings import choose
 
-NAME = "completion"
-SHORT = "Print a script that completes words by tab."
 ASKED = "_FOCUSE_COMPLETE"  # the shell that asks, set by its script
 MOST = 200  # names that are offered at once
 
@@ -190,3 +187,143 @@ def files(word: str, runs: bool) -> list[str]:
             ending = "/" if entry.is_dir() and not is_run else ""
             found.append(os.path.join(folder, entry.name) + ending)
     return found
+
+
+# ---- words of a shell's line: taken apart as far as they are typed, and quoted where one replaces the last -----------
+
+SPECIAL = re.compile(r"([\s\"'\\$`!&;|<>()\[\]{}*?#~^])")
+IN_DOUBLE = re.compile(r"([\"\\$`])")
+
+
+def split_words(line: str) -> tuple[list[str], str]:
+    """The words of an unfinished line, without their quotes; and the last as it was typed.
+
+    >>> split_words('predict run --head "machine le')
+    (['predict', 'run', '--head', 'machine le'], '"machine le')
+    >>> split_words("a b ")
+    (['a', 'b', ''], '')
+    """
+    words, word, raw, quote, at, begun = [], "", "", "", 0, False
+    while at < len(line):
+        letter = line[at]
+        if not quote and letter.isspace():
+            if begun:
+                words.append(word)
+            word, raw, begun = "", "", False
+            at += 1
+            continue
+        begun, step = True, 1
+        if letter == "\\" and quote != "'" and at + 1 < len(line):
+            kept = quote == '"' and not IN_DOUBLE.match(line[at + 1])
+            word += f"\\{line[at + 1]}" if kept else line[at + 1]
+            step = 2
+        elif letter == quote:
+            quote = ""
+        elif letter in "\"'" and not quote:
+            quote = letter
+        else:
+            word += letter
+        raw += line[at : at + step]
+        at += step
+    return [*words, word], raw
+
+
+def bash_words(line: str) -> tuple[list[str], str]:
+    """The same without the command's own name."""
+    words, raw = split_words(line)
+    return words[1:] or [""], raw
+
+
+def quoted(value: str, raw: str) -> str:
+    """`value` so that the shell reads it as one word, in the quotes that `raw` begins with."""
+    if raw.startswith("'"):
+        return value.replace("'", "'\\''")
+    if raw.startswith('"'):
+        return IN_DOUBLE.sub(r"\\\1", value)
+    if value.startswith("~/") and raw.startswith("~/"):
+        return "~/" + SPECIAL.sub(r"\\\1", value[2:])
+    return SPECIAL.sub(r"\\\1", value)
+
+
+def cut(value: str, raw: str, breaks: str) -> str:
+    """What bash replaces: it takes for a word only what follows the last of `breaks`, such as a colon.
+
+    >>> cut("concept:city", "concept:c", " :=")
+    'city'
+    """
+    if raw[:1] in ("'", '"'):
+        return value
+    start = max((raw.rfind(each) for each in breaks if each in ":=@"), default=-1) + 1
+    return value[start:]
+
+
+# ---- the scripts: each hands over the words that are typed and offers the lines it gets ------------------------------
+
+# No mapfile: macOS has bash 3.2.
+BASH = r"""
+_focuse_complete() {
+    local line
+    COMPREPLY=()
+    while IFS= read -r line; do
+        COMPREPLY+=("$line")
+    done < <(_FOCUSE_COMPLETE=bash COMP_LINE="$COMP_LINE" COMP_POINT="$COMP_POINT" \
+        COMP_WORDBREAKS="$COMP_WORDBREAKS" "$1" 2>/dev/null)
+    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[/:=] ]]; then
+        compopt -o nospace 2>/dev/null
+    fi
+}
+complete -o nosort -F _focuse_complete focuse 2>/dev/null || complete -F _focuse_complete focuse
+"""
+
+ZSH = r"""
+#compdef focuse
+_focuse() {
+    local -a lines values shown open
+    local line value
+    lines=("${(@f)$(_FOCUSE_COMPLETE=zsh "${words[1]}" "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)}")
+    for line in "${lines[@]}"; do
+        value="${line%%$'\t'*}"
+        [[ -z "$value" ]] && continue
+        if [[ "$value" == *[/:=] ]]; then
+            open+=("$value")
+        elif [[ "$line" == *$'\t'* ]]; then
+            values+=("$value") shown+=("$value  -- ${line#*$'\t'}")
+        else
+            values+=("$value") shown+=("$value")
+        fi
+    done
+    (( ${#open} )) && compadd -M 'm:{[:lower:][:upper:]}={[:upper:][:lower:]}' -S '' -- "${open[@]}"
+    (( ${#values} )) && compadd -M 'm:{[:lower:][:upper:]}={[:upper:][:lower:]}' -l -d shown -- "${values[@]}"
+}
+compdef _focuse focuse
+"""
+
+FISH = r"""
+function __focuse_complete
+    set -l words (commandline -opc)
+    set -l typed (commandline -ct)
+    env _FOCUSE_COMPLETE=fish $words[1] $words[2..-1] "$typed" 2>/dev/null
+end
+complete -c focuse -f -a '(__focuse_complete)'
+"""
+
+POWERSHELL = r"""
+Register-ArgumentCompleter -Native -CommandName focuse -ScriptBlock {
+    param($wordToComplete, $commandAst, $cursorPosition)
+    $words = @($commandAst.CommandElements | Select-Object -Skip 1 |
+        Where-Object { $_.Extent.EndOffset -lt $cursorPosition } |
+        ForEach-Object { if ($_.PSObject.Properties['Value']) { [string]$_.Value } else { $_.Extent.Text } })
+    $typed = $wordToComplete.Trim('"', "'")
+    if ($typed -eq '') { $typed = '""' }
+    $env:_FOCUSE_COMPLETE = 'powershell'
+    try { $lines = @(& focuse @words $typed 2>$null) } finally { Remove-Item Env:_FOCUSE_COMPLETE }
+    foreach ($line in $lines) {
+        $value, $help = $line -split "`t", 2
+        if (-not $help) { $help = $value }
+        $text = if ($value -match "[\s'`"`$;&|()<>{}@#,]") { "'" + $value.Replace("'", "''") + "'" } else { $value }
+        [System.Management.Automation.CompletionResult]::new($text, $value, 'ParameterValue', $help)
+    }
+}
+"""
+
+SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH, "powershell": POWERSHELL}

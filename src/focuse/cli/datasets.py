@@ -10,8 +10,6 @@ import typer
 from focuse.cli.choices import CHOICES
 from focuse.cli.output import Json, emit, table
 
-NAME = "datasets"
-SHORT = "List, find and fetch benchmark graphs."
 PARTS = ("train", "valid", "test")
 
 Name = Annotated[str, typer.Argument(help=f"One of {', '.join(CHOICES['datasets name'])}.", show_default=False)]
@@ -26,7 +24,8 @@ app = typer.Typer(
 def list_(as_json: AsJson = False) -> None:
     """List the data sets: rows, where they were found, source and licence."""
     from focuse import datasets
-    from focuse.graph.datasets import cache_folder, data_folder
+    from focuse.data.datasets import data_folder
+    from focuse.data.graph_cache import cache_folder
 
     rows = [describe(name) for name in datasets.names()]
     data = data_folder()
@@ -59,18 +58,18 @@ def fetch(
 
 def describe(name: str) -> dict[str, Any]:
     """What is known of a data set without reading it."""
-    from focuse.graph.datasets import CATALOGUE, find
+    from focuse.data.datasets import CATALOG, find
 
-    entry, found = CATALOGUE[name], find(name)
+    entry, found = CATALOG[name], find(name)
     return {
         "name": name,
         "title": entry.title,
         "rows": {part: entry.files[part].rows for part in PARTS},
-        "found": None if found is None else str(found.where),
+        "found": None if found is None else str(found.path),
         "missing": [] if found is None else found.missing,
         "url": entry.url or None,
         "source": entry.source,
-        "licence": entry.licence,
+        "licence": entry.license,
         "note": entry.note,
     }
 

@@ -12,9 +12,6 @@ from focuse.cli.output import Json, emit
 from focuse.cli.results import opened
 from focuse.errors import FocuseError
 
-NAME = "evaluate"
-SHORT = "Rank or weigh held-out triples."
-
 
 def command(
     run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],

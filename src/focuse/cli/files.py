@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from focuse.graph import Graph
+    from focuse.data.graph import Graph
 
 Query = Annotated[
     str | None,
@@ -19,9 +19,13 @@ Query = Annotated[
 
 def shown(source: str) -> str:
     """A graph as the user named it, without a password."""
-    from focuse.graph.sql import is_sql, parse
+    from focuse.data.readers import is_url
 
-    return parse(source).shown if is_sql(source) else source
+    if not is_url(source):
+        return source
+    from focuse.integrations.sql import parse_url
+
+    return parse_url(source).shown
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Layout:
     query: str | None = None
 
     def read(self, path: str | Path, relation_weights: Path | None = None) -> Graph:
-        from focuse.graph import read
+        from focuse.data.readers import read
 
         chosen = self.columns.split(",") if self.columns else None
         return read(

@@ -1,69 +1,50 @@
-"""The command `focuse`: one thin module a command."""
+"""The command `focuse`: every command, each thin, with the line that `focuse --help` has for it."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from focuse import __version__
-from focuse.cli import (
-    analogies,
-    calibrate,
-    clusters,
-    completion,
-    convert,
-    datasets,
-    demo,
-    discover,
-    duplicates,
-    evaluate,
-    explain,
-    export,
-    extend,
-    inspect,
-    neighbours,
-    predict,
-    report,
-    reproduce,
-    rules,
-    serve,
-    train,
-    tune,
-    weigh,
-)
+from focuse.cli import completion, datasets, evaluate, experiments, graphs, queries, rules, runs, train, tune
 from focuse.cli.output import alone_to_say, any_letter, speaks, warn
 from focuse.errors import FocuseError, Stopped
-from focuse.training.interrupts import tidily
+from focuse.system import signals_as_interrupts
 
 # What a mistyped option raises. Typer brings its own click or uses the installed one; this is the right class of both.
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 
 # In the order of `focuse --help`.
-COMMANDS = (
-    train,
-    tune,
-    evaluate,
-    report,
-    predict,
-    discover,
-    explain,
-    weigh,
-    neighbours,
-    duplicates,
-    clusters,
-    analogies,
-    extend,
-    serve,
-    export,
-    convert,
-    calibrate,
-    inspect,
-    demo,
-    reproduce,
-    completion,
+COMMANDS: tuple[tuple[str, Callable[..., None], str], ...] = (
+    ("train", train.command, "Learn a graph and write a run."),
+    ("tune", tune.command, "Search the best settings."),
+    ("evaluate", evaluate.command, "Rank or weigh held-out triples."),
+    ("report", runs.report, "One HTML page on a run."),
+    ("predict", queries.predict, "Complete a triple."),
+    ("discover", queries.discover, "The most probable missing links of a graph."),
+    ("explain", queries.explain, "Say what a prediction rests on."),
+    ("weigh", queries.weigh, "Weights, intervals and probabilities of given triples."),
+    ("neighbours", queries.neighbours, "Entities most like given ones."),
+    ("duplicates", queries.duplicates, "Entities that may be one and the same."),
+    ("clusters", queries.clusters, "Groups of entities that are alike."),
+    ("analogies", queries.analogies, "A is to B as C is to what?"),
+    ("extend", runs.extend, "Add edges and new names to a run."),
+    ("serve", runs.serve, "Explore a run in a browser, or by its JSON API."),
+    ("export", runs.export, "Embeddings with their names, for other tools."),
+    ("convert", graphs.convert, "A graph from one form to another."),
+    ("calibrate", queries.calibrate, "Fit the map from scores to weights."),
+    ("inspect", graphs.inspect, "Describe a graph and its leaks."),
+    ("demo", experiments.demo, "Plain and focused, side by side."),
+    ("reproduce", experiments.reproduce, "The paper's tables and figures again."),
+    ("completion", completion.command, "Print a script that completes words by tab."),
+)
+GROUPS = (
+    ("rules", rules.app, "Infer triples by rules, and mine rules."),
+    ("datasets", datasets.app, "List, find and fetch benchmark graphs."),
 )
 
 app = typer.Typer(
@@ -75,10 +56,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for module in COMMANDS:
-    app.command(module.NAME, short_help=module.SHORT)(module.command)
-for group in (rules, datasets):
-    app.add_typer(group.app, name=group.NAME, short_help=group.SHORT)
+for name, function, summary in COMMANDS:
+    app.command(name, short_help=summary)(function)
+for name, group, summary in GROUPS:
+    app.add_typer(group, name=name, short_help=summary)
 
 
 def _version(wanted: bool) -> None:
@@ -112,7 +93,7 @@ def run() -> None:
     if "RANK" in os.environ:  # one of several processes: torch has pages to say of one that is gone, we have a line
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
-        with tidily():
+        with signals_as_interrupts():
             code = app(standalone_mode=False)
         if code == 130:  # typer has swallowed a Ctrl-C
             raise KeyboardInterrupt
@@ -133,11 +114,11 @@ def run() -> None:
         warn("stopped")
         sys.exit(130)
     except RuntimeError as error:
-        from focuse.engines.company import LOST, lost
+        from focuse.engines.process_group import PEER_LOST, is_peer_lost
 
-        if not lost(error):
+        if not is_peer_lost(error):
             raise
-        warn(LOST)
+        warn(PEER_LOST)
         sys.exit(2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

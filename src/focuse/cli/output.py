@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import typer
 
-from focuse.errors import OBEYED, harmless
+from focuse.errors import TERMINAL_CODES, escape_terminal_codes
 
 Json = typer.Option("--json", help="Print one JSON object instead of text.")
 
@@ -26,8 +26,8 @@ def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
         return
     if as_json:
         made = json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False)
-        text = OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", made)
-    typer.echo(harmless(text))
+        text = TERMINAL_CODES.sub(lambda found: f"\\u{ord(found[0]):04x}", made)
+    typer.echo(escape_terminal_codes(text))
 
 
 def next_line(model: str, *words: str) -> str:
@@ -53,15 +53,15 @@ def alone_to_say(text: str) -> bool:
     """Whether this process is to say what several that torchrun has started may all come to."""
     if "WORLD_SIZE" not in os.environ:
         return True
-    from focuse.engines.company import first_to_say
+    from focuse.engines.process_group import first_to_report
 
-    return first_to_say(text)
+    return first_to_report(text)
 
 
 def warn(text: str) -> None:
     """One line on stderr; on a terminal its beginning is red."""
     name = "\x1b[1;31mfocuse:\x1b[0m" if in_colour(sys.stderr) else "focuse:"
-    print(f"{name} {harmless(text)}", file=sys.stderr)
+    print(f"{name} {escape_terminal_codes(text)}", file=sys.stderr)
 
 
 def in_colour(stream: TextIO) -> bool:

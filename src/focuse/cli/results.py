@@ -13,7 +13,7 @@ from focuse.cli.output import emit
 from focuse.errors import counted
 
 if TYPE_CHECKING:
-    from focuse.run import Run
+    from focuse.api import Run
 
 RunFolder = typer.Argument(help="Folder that 'focuse train --out' made.")
 Out = typer.Option(help="Write all rows here (.tsv, .csv or .parquet).")
@@ -27,7 +27,7 @@ FITTING = "fitting what tells weights and probabilities (the first time only)"
 
 def opened(folder: Path, device: str) -> Run:
     """A run that says on stderr when it has to fit something first, which takes minutes on a large graph."""
-    from focuse.run import load
+    from focuse.api import load
 
     run = load(folder, device)
 
@@ -52,11 +52,11 @@ class Result(Protocol):
 def check_out(out: Path | None, links: bool = False, inputs: Sequence[str | Path | None] = ()) -> None:
     """Raise where nothing could be written, or over one of the `inputs`, before any work; `links` can be RDF too."""
     if out is not None:
-        from focuse.graph.links import SUFFIXES
-        from focuse.graph.writing import spare
+        from focuse.data.writers import TABLE_SUFFIXES, link_suffixes
         from focuse.inference.answers import check_target
+        from focuse.storage.atomic import refuse_overwrite
 
-        spare(check_target(out, SUFFIXES if links else SUFFIXES[:3]), *inputs)
+        refuse_overwrite(check_target(out, link_suffixes() if links else TABLE_SUFFIXES), *inputs)
 
 
 def show(found: Result, out: Path | None, as_json: bool, rows: str = "rows", count: int | None = None) -> None:

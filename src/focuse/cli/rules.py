@@ -10,13 +10,11 @@ import typer
 from focuse.cli.choices import CHOICES
 from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit, table
-from focuse.errors import FocuseError, counted, harmless
+from focuse.errors import FocuseError, counted, escape_terminal_codes
 
 if TYPE_CHECKING:
-    from focuse.ukge import grounding, mining
+    from focuse.rules import grounding, mining
 
-NAME = "rules"
-SHORT = "Infer triples by rules, and mine rules."
 # As in ukge/ (a test compares), which would load pyarrow for every command.
 MINIMUM, MOST_GROUNDINGS = 0.5, 1_000_000
 SUPPORT, CONFIDENCE, MOST_PATHS = 10, 0.5, 20_000_000
@@ -53,8 +51,8 @@ def ground(
     as_json: AsJson = False,
 ) -> None:
     """Ground rules over a graph and write the unseen triples that they infer, with their confidences."""
-    from focuse.ukge import grounding
-    from focuse.ukge.rules import read_rules
+    from focuse.rules import grounding
+    from focuse.rules.grammar import read_rules
 
     wanted = read_rules(rules)
     graph = Layout(columns, delimiter, header, query=query).read(file)
@@ -93,7 +91,7 @@ def mine(
     as_json: AsJson = False,
 ) -> None:
     """Propose rules that hold in a graph: symmetric and inverse relations, transitivity, compositions."""
-    from focuse.ukge import mining
+    from focuse.rules import mining
 
     graph = Layout(columns, delimiter, header, query=query).read(file)
     found = mining.mine(
@@ -107,7 +105,7 @@ def mine(
     _note(found.notes)
     if out is not None:
         found.write(out)
-    shown = [_proposal(one) for one in found.proposals[: max(top, 0)]]
+    shown = [_proposal(one) for one in found.rules[: max(top, 0)]]
     written = None if out is None else str(out)
     facts = {"graph": graph.source, "found": len(found), "rules": shown, "notes": found.notes, "out": written}
     emit(facts, _proposals(shown, len(found), written), as_json)
@@ -118,8 +116,8 @@ def _figures(one: grounding.Grounding) -> dict[str, Any]:
         "rule": str(one.rule),
         "line": one.rule.line,
         "groundings": len(one),
-        "triples": one.triples,
-        "new": one.new,
+        "triples": one.num_triples,
+        "new": one.num_new,
         "hit_ratio": one.hit_ratio,
         "mean_confidence": one.mean_confidence,
         "distance": one.distance,
@@ -138,14 +136,14 @@ def _groundings(rows: list[dict[str, Any]], inferred: int, out: str | None) -> s
     return f"{text}\n\n{counted(inferred, 'inferred triples')}{f' written to {out}' if out else ''}"
 
 
-def _proposal(one: mining.Proposal) -> dict[str, Any]:
+def _proposal(one: mining.MinedRule) -> dict[str, Any]:
     return {
         "rule": str(one.rule),
         "shape": one.shape,
         "support": one.support,
         "pairs": one.pairs,
         "confidence": one.confidence,
-        "soft_confidence": one.soft,
+        "soft_confidence": one.soft_confidence,
     }
 
 
@@ -168,4 +166,4 @@ def _proposals(rows: list[dict[str, Any]], found: int, out: str | None) -> str:
 
 def _note(notes: list[str]) -> None:
     for note in notes:
-        typer.echo(harmless(f"note: {note}"), err=True)
+        typer.echo(escape_terminal_codes(f"note: {note}"), err=True)

@@ -12,8 +12,6 @@ from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit, next_line
 from focuse.errors import FocuseError, counted
 
-NAME = "train"
-SHORT = "Learn a graph and write a run."
 NOT_SETTINGS = {"graph", "valid", "test", "valid_share", "test_share", "columns", "delimiter", "header"}
 NOT_SETTINGS |= {"relation_weights", "out", "config", "resume", "as_json", "quiet", "soft_logic", "rules"}
 NOT_SETTINGS |= {"weight_columns", "lower_columns", "lower_is_better", "false", "numbers", "callback", "track", "query"}
@@ -68,8 +66,8 @@ def command(
         ),
     ] = None,
     dim: Annotated[int | None, typer.Option(help="Size k of the embeddings [default: 100].")] = None,
-    spread: Annotated[
-        float | None, typer.Option(help="Deviation of the first embeddings; UKGE's is 0.3 [default: Xavier's].")
+    init_std: Annotated[
+        float | None, typer.Option(help="Standard deviation of initial embeddings; UKGE's is 0.3 [default: Xavier's].")
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Most epochs to train [default: 50; UKGE: 100].")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Triples a batch [default: by the graph's size].")] = None,
@@ -84,18 +82,18 @@ def command(
             "[default: shared; distances and UKGE: independent]."
         ),
     ] = None,
-    corrupt: Annotated[
+    negative_distribution: Annotated[
         str | None,
         typer.Option(
-            help="Entities of negatives: uniform, type (seen on that side of the relation; independent ones only) or "
-            "degree (by edges^¾) [default: uniform]."
+            help="How entities of negatives are drawn: uniform, type (seen on that side of the relation; independent "
+            "negatives only) or degree (by edges^¾) [default: uniform]."
         ),
     ] = None,
-    coin: Annotated[
+    corrupt_side: Annotated[
         str | None,
         typer.Option(
-            help="Side of independent negatives: fair, or bernoulli (of many tails a head rather the head, and vice "
-            "versa) [default: fair]."
+            help="Which side of independent negatives is corrupted: uniform, or bernoulli (Wang et al., 2014) "
+            "[default: uniform]."
         ),
     ] = None,
     filter_negatives: Annotated[
@@ -111,10 +109,11 @@ def command(
             "[default: label; paper where one of its settings is given] (--decay, --beta, --nonlinearity, --loss …)."
         ),
     ] = None,
-    sharpness: Annotated[
+    label_exponent: Annotated[
         float | None,
         typer.Option(
-            help="γ of label: 0 plain, 1 faithful weights, more: a sharper cut [default: chosen on validation]."
+            help="Exponent γ of soft labels w^γ: 0 ignores weights, 1 uses them unchanged, more favors high weights "
+            "[default: chosen on validation]."
         ),
     ] = None,
     decay: Annotated[int | None, typer.Option(help="λ: epochs over which β falls to 0 [default: all epochs].")] = None,
@@ -138,7 +137,7 @@ def command(
             help="none, l1:γ, l2:γ, l3:γ or n3:γ (of complex moduli) [default: l3:1e-3; some models: their own]."
         ),
     ] = None,
-    regularize: Annotated[
+    regularizer_scope: Annotated[
         str | None,
         typer.Option(
             help="touched (rows of the batch), tables (all rows) or rows (of its triples) [default: by the optimizer]."
@@ -214,7 +213,7 @@ def command(
             "estimated confidence, or none [default: none; PASSLEAF: pool]."
         ),
     ] = None,
-    judge: Annotated[
+    stop_metric: Annotated[
         str | None, typer.Option(help="Validation looks at mrr, or for UKGE at mse [default: auto, by the model].")
     ] = None,
     check_every: Annotated[int | None, typer.Option(help="Epochs between looks at validation [default: 5].")] = None,
@@ -285,7 +284,7 @@ def command(
             raise FocuseError(
                 f"--resume takes its settings from the run; leave out {names} (only --epochs and --device may change)"
             )
-        from focuse.run import resume as go_on
+        from focuse.api import resume as go_on
 
         follow: dict[str, Any] = {"progress": not quiet, "callbacks": callback or (), "track": track or None}
         run, folder = go_on(resume, epochs=epochs, device=device, **follow), resume
@@ -297,8 +296,7 @@ def command(
 
 def _models() -> dict[str, str]:
     """Every model with its equation, built in or a plug-in's."""
-    from focuse.models import MODELS
-    from focuse.models.registry import plug_ins
+    from focuse.models.registry import MODELS, plug_ins
 
     found = {name: (kind.__doc__ or "").splitlines()[0] for name, kind in MODELS.items()}
     points = sorted(plug_ins().items())
@@ -307,7 +305,7 @@ def _models() -> dict[str, str]:
 
 
 def _interactions() -> dict[str, str]:
-    from focuse.models.pykeen import interactions
+    from focuse.integrations.pykeen_models import interactions
 
     return {f"pykeen:{name}": (kind.__doc__ or "").strip().splitlines()[0] for name, kind in interactions().items()}
 
@@ -321,13 +319,12 @@ def _typed(context: typer.Context, name: str) -> bool:
 def _train(graph: str | None, out: Path | None, options: dict[str, Any], given: dict[str, Any], quiet: bool) -> Any:
     if graph is None or out is None:
         raise FocuseError("train needs a GRAPH and a folder: focuse train GRAPH --out RUN (or --resume RUN)")
-    from focuse.run import train
-    from focuse.training.configuration import merged, read_settings, read_toml
-    from focuse.training.numbers import check_numbers
-    from focuse.training.settings import Settings
+    from focuse.api import train
+    from focuse.config import Config, merged, read_config, read_toml
+    from focuse.training.preparation import check_numbers
 
     if options["config"] is not None:
-        given = merged(read_settings(options["config"], given.get("model")), given)
+        given = merged(read_config(options["config"], given.get("model")), given)
         again = options["soft_logic"] or options["rules"] or given.get("soft_logic_weight") == 0
         if "inferred" in read_toml(options["config"]).get("sources", {}) and not again:
             raise FocuseError(
@@ -337,7 +334,7 @@ def _train(graph: str | None, out: Path | None, options: dict[str, Any], given: 
         taken = given.get("negative_weights") == "against" or given.get("zero_weights") == "negatives"
         if "false" in read_toml(options["config"]).get("sources", {}) and not (options["false"] or taken):
             raise FocuseError(f"{options['config']}: that run learnt from false triples; give --false again")
-    check_numbers(Settings.of(**given), options["numbers"] is not None)  # before a long file is read
+    check_numbers(Config.of(**given), options["numbers"] is not None)  # before a long file is read
     layout = Layout(*(options[name] for name in ("columns", "delimiter", "header", "weight_columns", "query")))
     weights = options["relation_weights"]
     # Read when it is time: of several processes on a machine the first does it.
@@ -351,9 +348,9 @@ def _train(graph: str | None, out: Path | None, options: dict[str, Any], given: 
 
 
 def _summary(run: Any, folder: Path) -> dict[str, Any]:
-    from focuse.training.stopping import best_look
+    from focuse.training.validation import best_epoch_row
 
-    best = best_look(run.history) or {}
+    best = best_epoch_row(run.history) or {}
     return {
         "run": str(folder),
         "epochs": len(run.history),
@@ -365,8 +362,8 @@ def _summary(run: Any, folder: Path) -> dict[str, Any]:
         "train_rows": len(run.splits.train),
         "valid_rows": len(run.splits.valid.graph),
         "test_rows": len(run.splits.test.graph),
-        "false_rows": 0 if run.splits.false is None else len(run.splits.false),
-        "numbers": None if run.splits.numbers is None else list(run.splits.numbers.names),
+        "false_rows": 0 if run.splits.known_negatives is None else len(run.splits.known_negatives),
+        "numbers": None if run.splits.attributes is None else list(run.splits.attributes.names),
         "columns": None if run.splits.merger is None else run.splits.merger.to_dict(),
         "settings": run.settings.to_dict(),
     }

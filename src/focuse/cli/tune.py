@@ -10,8 +10,6 @@ import typer
 from focuse.cli.files import Layout, Query, shown
 from focuse.cli.output import Json, emit, next_line, table
 
-NAME = "tune"
-SHORT = "Search the best settings."
 SHOWN = 10
 
 
@@ -72,7 +70,7 @@ def command(
     """
     from focuse.experiments.search.space import read_space
     from focuse.experiments.search.tuning import tune
-    from focuse.training.specs import parse_duration
+    from focuse.option_strings import parse_duration
 
     given = {"model": model, "focus": focus, "seed": seed, "device": device}
     options = {name: value for name, value in given.items() if value is not None}

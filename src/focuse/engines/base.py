@@ -1,112 +1,25 @@
-"""What passes between a trainer and an engine."""
+"""What passes between a trainer and an engine, and the kernels that prepare batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from ctypes import c_int64, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from focuse.models import Model, Reciprocal
+from focuse.engines.native import library
+from focuse.models.base import Model, Side
+from focuse.objective.losses import FusedObjective, ObjectiveFunction
+from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives
+from focuse.objective.randomness import register_kernel
 
 Gradients = Mapping[str, tuple[Tensor | None, Tensor]]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Positives: ids int64 [B] and normalised weights float [B]."""
-
-    head: Tensor
-    relation: Tensor
-    tail: Tensor
-    weight: Tensor
-
-    def __len__(self) -> int:
-        return len(self.head)
-
-    def take(self, rows: Tensor) -> Batch:
-        """The rows int64 [B] of it."""
-        columns = (self.head, self.relation, self.tail, self.weight)
-        if has_kernels(rows.device):
-            from focuse.engines.triton.draw import take
-
-            return Batch(*take(columns, rows))
-        return Batch(*(column.index_select(0, rows) for column in columns))
-
-    def weigh(self, weight: Tensor) -> None:
-        """Other weights [B], in place: what was captured once reads from there."""
-        self.weight.copy_(weight)
-
-    def first(self, count: int) -> Batch:
-        """The first rows of it."""
-        return Batch(self.head[:count], self.relation[:count], self.tail[:count], self.weight[:count])
-
-
-@cache
-def has_kernels(device: torch.device) -> bool:
-    """Whether Triton kernels serve this device."""
-    return device.type == "cuda" and find_spec("triton") is not None
-
-
-@dataclass(frozen=True)
-class Corruptions:
-    """What replaces one side of each positive.
-
-    `entities` is int64 [B, N] (each positive's own), [P] (one pool for all) or None (every entity). `side` says
-    which side they replace; for 'both', `tails` is bool [B, N], True where an entity replaces the tail.
-
-    What does not count: where `mask` [B, N] or [B, P] is False; `target` [B], the entity that stands there in truth;
-    `facts`, pairs (row, entity) int64 [m] each, that are known to be true. None: nothing is left out.
-    """
-
-    side: Literal["head", "tail", "both"]
-    entities: Tensor | None
-    tails: Tensor | None = None
-    mask: Tensor | None = None
-    target: Tensor | None = None
-    facts: tuple[Tensor, Tensor] | None = None
-
-    def counted(self, entities: int) -> Tensor | None:
-        """All of it as one mask, True where a corruption counts: [B, N], [B, P] or [B, E]; None for all."""
-        mask = self.mask
-        if self.target is None:
-            return mask
-        pool = torch.arange(entities, device=self.target.device) if self.entities is None else self.entities
-        counted = pool != self.target[:, None]
-        if self.facts is not None:
-            counted[self.facts] = False
-        return counted if mask is None else counted & mask
-
-
-@dataclass(frozen=True)
-class Hints:
-    """Further triples with a term of their own in the loss: scores [S], weights [S] -> [], counted once a positive."""
-
-    batch: Batch
-    loss: Callable[[Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """An objective in words, for engines that compute it in their own loops instead of by autograd.
-
-    h = α·g(f) with g(f) = `nonlinearity`(f + `shift`), then `loss` over h; without focus α is 1 (β = 1 does that).
-    For the loss 'squared-error' g is the map from scores to confidences, and `share` weighs what rules infer. For
-    'soft-label' the weight is the label, and `margin` stands for the rivals that were not drawn; a weight below 0 says
-    that the triple is false, to be held against the mean of its rivals.
-    """
-
-    loss: str
-    nonlinearity: str = "linear"
-    shift: float = 0.0
-    focused: bool = False
-    margin: float = 0.0
-    temperature: float = 0.0
-    share: float = 0.0
 
 
 # Numbers that kernels know losses and non-linearities by.
@@ -121,48 +34,31 @@ LOSS_CODES = {
     "soft-label": 7,
 }
 NONLINEARITY_CODES = {"linear": 0, "softplus": 1, "sigmoid": 2, "tanh": 3}
-FORM_CODES = {"dot": 0, "l1": 1, "l2": 2}
-TURN_CODES = {"product": 0, "complex": 1, "sum": 2}
+SIMILARITY_CODES: dict[str | None, int] = {"dot": 0, "l1": 1, "l2": 2}
+QUERY_CODES = {"hadamard": 0, "complex": 1, "translation": 2}
 
 
-def recipe_of(objective: object) -> Recipe | None:
+def fused_objective(objective: object) -> FusedObjective | None:
     """The objective in words if kernels know it, else None."""
-    recipe = getattr(objective, "recipe", None)
-    if not isinstance(recipe, Recipe) or recipe.loss not in LOSS_CODES:
+    fused = getattr(objective, "fused", None)
+    if not isinstance(fused, FusedObjective) or fused.loss not in LOSS_CODES:
         return None
-    return recipe if recipe.nonlinearity in NONLINEARITY_CODES else None
+    return fused if fused.nonlinearity in NONLINEARITY_CODES else None
 
 
-def unlike(model: Model) -> str:
-    """What a fused engine says of a model that it does not know."""
-    reciprocal = " with reciprocal relations" if isinstance(model, Reciprocal) else ""
-    return f"it cannot compare as {model.name}{reciprocal} does"
+def unsupported_model(model: Model, inverse_relations: bool = False) -> str:
+    """Why a fused engine refuses a model that its kernels cannot compute."""
+    return f"its kernels cannot compute {model.name}{' with inverse relations' if inverse_relations else ''}"
 
 
-# positive [B], negative [B, N], weight [B], mask [B, N] or None, β -> [B]
-ObjectiveFunction = Callable[[Tensor, Tensor, Tensor, Tensor | None, float | Tensor], Tensor]
-# rows of train int64 [B], β, key of the batch's random numbers -> its loss
-Step = Callable[[Tensor, float | Tensor, int | Tensor], float | Tensor]
+# rows of the training triples int64 [B], β, seed of the batch's random numbers -> the loss of the batch
+TrainBatch = Callable[[Tensor, float | Tensor, int | Tensor], float | Tensor]
 # the same for several batches, one after the other -> the sum of their losses
-Steps = Callable[[Sequence[Tensor], float, Sequence[int]], float | Tensor]
-
-
-@runtime_checkable
-class ModelObjective(Protocol):
-    """An objective that looks at what the model makes of a score: a step gives it the model as it sees it."""
-
-    def over(self, model: Model) -> ModelObjective: ...
-
-    def shortfall(self, score: Tensor, bound: Tensor) -> Tensor:
-        """The loss of hints, in place of their own."""
-
-    def __call__(
-        self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Tensor | None, beta: float | Tensor
-    ) -> Tensor: ...
+TrainBatches = Callable[[Sequence[Tensor], float, Sequence[int]], float | Tensor]
 
 
 class Penalty(Protocol):
-    """A regulariser: of whole tables, or of the rows of the batch's triples."""
+    """A regularizer: of whole tables, or of the rows of the batch's triples."""
 
     @property
     def scope(self) -> str: ...
@@ -179,7 +75,7 @@ class Penalty(Protocol):
     def __call__(self, parts: Iterable[Tensor]) -> Tensor | float: ...
 
 
-class TableOptimiser(Protocol):
+class TableOptimizer(Protocol):
     """Changes tables in place. `rows_only` ones need (and get) gradients of the batch's rows alone.
 
     `repeated`, which an engine sets: ids may come more than once, with equal gradients, and count once.
@@ -197,8 +93,8 @@ class TableOptimiser(Protocol):
 
 
 @dataclass(frozen=True)
-class Rule:
-    """The arithmetic of an optimiser, for engines that do it themselves; `whole`: rows without a gradient move too."""
+class OptimizerSpec:
+    """The arithmetic of an optimizer, for engines that do it themselves; `whole`: rows without a gradient move too."""
 
     method: Literal["adam", "adagrad"]
     whole: bool
@@ -208,14 +104,159 @@ class Rule:
 
 
 @runtime_checkable
-class OpenOptimiser(TableOptimiser, Protocol):
-    """An optimiser that lets an engine do its step: by `rule`, on `moments`, after adding 1 to all `counters`."""
+class FusableOptimizer(TableOptimizer, Protocol):
+    """An optimizer that lets an engine do its step: by `rule`, on `moments`, after adding 1 to all `counters`."""
 
     @property
-    def rule(self) -> Rule: ...
+    def rule(self) -> OptimizerSpec: ...
 
     def counters(self) -> list[Tensor]:
         """Counts of steps, floats []."""
 
     def moments(self, table: str) -> tuple[Tensor, Tensor, Tensor]:
         """Of a table: mean and square of its gradient (Adagrad: their sum, twice), and its count of steps."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step: positives, their negatives, and what is minimized.
+
+    The step minimizes `scale` · loss + `regularizer` at the given β. `auxiliary` triples have a loss term of their own.
+    Everything that the model draws at random is a function of `seed`; None means that it must not draw.
+    """
+
+    positives: Batch
+    negatives: list[Negatives]
+    objective: ObjectiveFunction
+    beta: float | Tensor
+    regularizer: Penalty | None = None
+    scale: float = 1.0
+    auxiliary: AuxiliaryTriples | None = None
+    seed: int | None = 0
+
+
+class Scorer(Protocol):
+    """Scores of triples; all that evaluation needs of a model or of a baseline.
+
+    Scores of one `score_all` or `score_some` call are comparable to the last bit: equal rows give equal scores.
+    """
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def expensive_to_rank(self) -> bool:
+        """Whether ranking against every entity takes too long, so that a sample is used by default."""
+        return False
+
+    @property
+    def side_dependent(self) -> bool:
+        """Whether a triple has two scores, one as an answer to (head, relation, ?) and one to (?, relation, tail)."""
+        return False
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Return one score per triple: ids [B] -> [B]."""
+
+    def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Return the scores of every entity on `side`: ids [B] -> [B, E]."""
+
+    def score_some(self, known: Tensor, relation: Tensor, entities: Tensor, side: Side) -> Tensor:
+        """Return the scores of some entities on `side`, given per query: ids [B], [B], [B, N] -> [B, N]."""
+
+
+class ModelScorer(Scorer, Protocol):
+    """A scorer over the embeddings of a model."""
+
+    @property
+    def model(self) -> Model: ...
+
+    @property
+    def entities(self) -> int:
+        """Number of entities."""
+
+
+@runtime_checkable
+class DistributedScorer(Protocol):
+    """What a scorer can do whose entities are spread over processes, where no process has all scores of a query."""
+
+    @property
+    def processes(self) -> int:
+        """Number of processes that the entities are spread over."""
+
+    def count_competitors(
+        self,
+        known: Tensor,
+        relation: Tensor,
+        side: Side,
+        first: Tensor,
+        target: Tensor,
+        start: Tensor,
+        stop: Tensor,
+        answers: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the counts int64 [n, 4] of `ranking_kernels.count_competitors`, and the targets' scores [n]."""
+
+
+class Engine(Protocol):
+    """Owns the embedding tables and trains them."""
+
+    tables: dict[str, Tensor]
+    optimizer: TableOptimizer | None
+    steps_per_call: int
+
+    @property
+    def scorer(self) -> ModelScorer:
+        """A scorer over the tables as they are trained."""
+
+    def step(self, step: Step) -> float | Tensor:
+        """Score, weigh, differentiate and update; the loss without the regularizer."""
+
+    def batch_runner(self, train_batch: TrainBatch) -> TrainBatches:
+        """`train_batch` for several batches at once, in the way that is fastest for this engine."""
+
+
+def address(tensor: torch.Tensor | None) -> int | None:
+    """The address of a contiguous tensor's numbers; None is a null pointer."""
+    if tensor is None:
+        return None
+    if not tensor.is_contiguous() or tensor.device.type != "cpu":
+        raise ValueError(f"a contiguous tensor in main memory is needed, not {tuple(tensor.shape)} on {tensor.device}")
+    return tensor.data_ptr()
+
+
+# ---- kernels for what training does to prepare every batch: draw random numbers and negatives, gather triples --------
+# Importing this module registers them with `focuse.objective.randomness`: C++ on a CPU, Triton on a GPU.
+
+
+def _draw_negatives_on_cpu(
+    seed: int | Tensor, shape: tuple[int, ...], entities: int, device: torch.device
+) -> tuple[Tensor, Tensor] | None:
+    native = library()
+    if native is None or isinstance(seed, Tensor):
+        return None
+    drawn, replaces_tail = torch.empty(shape, dtype=torch.int64), torch.empty(shape, dtype=torch.bool)
+    numbers = (c_uint64(seed), c_int64(drawn.numel()), c_uint64(2 * entities))
+    native.draw_negatives(*numbers, c_void_p(address(drawn)), c_void_p(address(replaces_tail)))
+    return drawn, replaces_tail
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def _by_triton(name: str) -> Callable[..., Any]:
+    """Return a function of `triton.random_kernels` that is imported when it is first called."""
+
+    def kernel(*arguments: Any) -> Any:
+        if not _has_triton():
+            return None
+        return getattr(import_module("focuse.engines.triton.random_kernels"), name)(*arguments)
+
+    return kernel
+
+
+register_kernel("draw_negatives", "cpu", _draw_negatives_on_cpu)
+register_kernel("draw_negatives", "cuda", _by_triton("draw_negatives"))
+register_kernel("draw_integers", "cuda", _by_triton("draw"))
+register_kernel("take", "cuda", _by_triton("take"))

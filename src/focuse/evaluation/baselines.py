@@ -1,6 +1,10 @@
-"""Weights guessed without a model: the rows that a model has to beat in every table of weights.
+"""Baselines without a model, which a trained model has to beat in every table.
 
-They know train's weights alone, so they are means over facts: none of them can tell a fact from a corruption.
+Weight baselines predict the weight of an edge from the weights of train (`fit_weight_baselines`). They are means over
+true triples, so none of them can distinguish a true triple from a negative, except that of `fit_zero_baseline`.
+
+Ranking baselines are scorers: `FrequencyScorer` and `LinkedScorer` score entities by how often and where train has
+them, `WeightBaselineScorer` by the weight that a weight baseline predicts. Weight baselines do not load torch.
 """
 
 from __future__ import annotations
@@ -8,155 +12,340 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from focuse.graph.graph import Graph
+from focuse.data.graph import Graph
+from focuse.evaluation.metrics import FloatArray
 
-Floats = npt.NDArray[np.float64]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from focuse.models.base import Side
+
 AnyIds = npt.NDArray[Any]
+Keys = npt.NDArray[np.int64]
 # Heads, relations and tails (ids [n]) to weights in the user's units [n].
-Predictor = Callable[[AnyIds, AnyIds, AnyIds], Floats]
+Predictor = Callable[[AnyIds, AnyIds, AnyIds], FloatArray]
 
 GLOBAL_MEAN, RELATION_MEAN, INVERSE_COPY = "global mean", "relation mean", "inverse copy"
-COPY_OR_NOTHING = "inverse copy, else 0"
+INVERSE_COPY_OR_ZERO = "inverse copy, else 0"
+FREQUENCY, LINKED = "frequency in train", "edge back, else frequency"
 
 
-class Trivial(ABC):
-    """A predictor that looks weights up: `predictor(head, relation, tail)`, ids [n] to weights [n]."""
+# ---- weights ------------------------------------------------------------------------------------------------------
+
+
+class WeightBaseline(ABC):
+    """A predictor that looks weights up in train: `baseline(head, relation, tail)`, ids [n] to weights [n]."""
 
     @abstractmethod
-    def elsewhere(self, relation: AnyIds) -> Floats:
-        """The weights [n] of edges by `relation` [n] between entities that train does not link at all."""
+    def unlinked(self, relation: AnyIds) -> FloatArray:
+        """Return the weights [n] of edges by `relation` [n] between entities that train does not link at all."""
 
-    def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Floats:
-        return self.elsewhere(relation)
+    def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
+        return self.unlinked(relation)
+
+
+def fit_weight_baselines(train: Graph) -> dict[str, WeightBaseline]:
+    """Fit the three weight baselines, in the user's own units: global mean, relation mean, inverse copy.
+
+    >>> from focuse.data.graph import from_columns
+    >>> train = from_columns(["a", "b", "a"], ["r", "r", "s"], ["b", "c", "b"], [0.2, 0.6, 1.0])
+    >>> edge = np.array([1]), np.array([0]), np.array([0])
+    >>> {name: round(float(baseline(*edge)[0]), 3) for name, baseline in fit_weight_baselines(train).items()}
+    {'global mean': 0.6, 'relation mean': 0.4, 'inverse copy': 0.2}
+    """
+    relation_mean = _fit_relation_mean(train)
+    return {
+        GLOBAL_MEAN: GlobalMean(_overall_mean(train)),
+        RELATION_MEAN: relation_mean,
+        INVERSE_COPY: _fit_inverse_copy(train, relation_mean),
+    }
+
+
+def fit_zero_baseline(train: Graph) -> dict[str, WeightBaseline]:
+    """Fit the weight baseline that takes most triples for false, for protocols with negatives."""
+    return {INVERSE_COPY_OR_ZERO: InverseCopyOrZero(_fit_inverse_copy(train, _fit_relation_mean(train)))}
 
 
 @dataclass(frozen=True)
-class GlobalMean(Trivial):
+class GlobalMean(WeightBaseline):
     """The mean weight of train for every edge."""
 
     value: float
 
-    def elsewhere(self, relation: AnyIds) -> Floats:
+    def unlinked(self, relation: AnyIds) -> FloatArray:
         return np.full(len(relation), self.value)
 
 
 @dataclass(frozen=True, eq=False)
-class RelationMean(Trivial):
+class RelationMean(WeightBaseline):
     """The mean weight of the edge's relation in train, `values` [R]; the global mean where train has none."""
 
-    values: Floats
+    values: FloatArray
 
-    def elsewhere(self, relation: AnyIds) -> Floats:
-        found: Floats = self.values[relation]
+    def unlinked(self, relation: AnyIds) -> FloatArray:
+        found: FloatArray = self.values[relation]
         return found
 
 
 @dataclass(frozen=True, eq=False)
-class Means:
-    """The mean weight of each key: sorted `keys` int64 [k] and `values` [k]."""
+class InverseCopy(WeightBaseline):
+    """The mean weight of the edge back by the same relation, else of the pair of entities, else of the relation.
 
-    keys: npt.NDArray[np.int64]
-    values: Floats
-
-    @classmethod
-    def of(cls, keys: npt.NDArray[np.int64], weight: Floats) -> Means:
-        """From keys [n] with repeats and a weight [n] each."""
-        distinct, group, count = np.unique(keys, return_inverse=True, return_counts=True)
-        return cls(distinct, grouped_mean(group, weight, count))
-
-    def fill(self, keys: npt.NDArray[np.int64], otherwise: Floats) -> Floats:
-        """The means of `keys` [n]; `otherwise` [n] where a key is unknown."""
-        if not len(self.keys):
-            return otherwise
-        place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[place] == keys, self.values[place], otherwise)
-
-
-@dataclass(frozen=True, eq=False)
-class InverseCopy(Trivial):
-    """What train says of the edge back by the same relation, else of the pair, else of the relation.
-
-    Means over repeats. The pair's mean is over every edge between both entities, in both directions; so an edge
-    that stands in train itself is looked up too, and a loop, which is its own inverse, gives its own weight.
+    The pair's mean is over every edge between both entities, in both directions; so an edge that is in train itself is
+    looked up too, and a loop, which is its own inverse, gives its own weight.
     """
 
     train: Graph
-    inverse: Means
-    pair: Means
+    inverse: KeyedMeans
+    pair: KeyedMeans
     relation_mean: RelationMean
 
-    def elsewhere(self, relation: AnyIds) -> Floats:
-        return self.relation_mean.elsewhere(relation)
+    def unlinked(self, relation: AnyIds) -> FloatArray:
+        return self.relation_mean.unlinked(relation)
 
-    def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Floats:
-        pair = self.pair.fill(_pair_keys(self.train, head, tail), self.elsewhere(relation))
-        return self.inverse.fill(self.train.keys_of(tail, relation, head), pair)
+    def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
+        return self.copy_or(self.unlinked(relation), head, relation, tail)
+
+    def copy_or(self, default: FloatArray, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
+        """Return the copied weights of triples [n], `default` [n] where train does not link the entities."""
+        pair = self.pair.lookup(_pair_keys(self.train, head, tail), default)
+        return self.inverse.lookup(self.train.keys_of(tail, relation, head), pair)
 
 
 @dataclass(frozen=True, eq=False)
-class CopyOrNothing(Trivial):
-    """The inverse copy where train links the two entities, else 0: it takes every other triple for false."""
+class InverseCopyOrZero(WeightBaseline):
+    """The inverse copy where train links the two entities, else 0: every other triple is taken for false."""
 
     copy: InverseCopy
 
-    def elsewhere(self, relation: AnyIds) -> Floats:
+    def unlinked(self, relation: AnyIds) -> FloatArray:
         return np.zeros(len(relation))
 
-    def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Floats:
-        copy, nothing = self.copy, self.elsewhere(relation)
-        pair = copy.pair.fill(_pair_keys(copy.train, head, tail), nothing)
-        return copy.inverse.fill(copy.train.keys_of(tail, relation, head), pair)
+    def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
+        return self.copy.copy_or(self.unlinked(relation), head, relation, tail)
 
 
-def fit_doubting(train: Graph) -> dict[str, Trivial]:
-    """The trivial predictor that knows that most triples are false, for the protocols with negatives."""
-    return {COPY_OR_NOTHING: CopyOrNothing(_inverse_copy(train, _relation_mean(train)))}
+@dataclass(frozen=True, eq=False)
+class KeyedMeans:
+    """The mean weight of each key: sorted `keys` int64 [k] and `values` [k]."""
+
+    keys: Keys
+    values: FloatArray
+
+    @classmethod
+    def fit(cls, keys: Keys, weight: FloatArray) -> KeyedMeans:
+        """Average the weights [n] of equal keys [n]."""
+        distinct, group, count = np.unique(keys, return_inverse=True, return_counts=True)
+        return cls(distinct, grouped_mean(group, weight, count))
+
+    def lookup(self, keys: Keys, default: FloatArray) -> FloatArray:
+        """Return the means of `keys` [n]; `default` [n] where a key is unknown."""
+        if not len(self.keys):
+            return default
+        position = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[position] == keys, self.values[position], default)
 
 
-def fit_trivial(train: Graph) -> dict[str, Trivial]:
-    """The three trivial predictors in the user's own units, fitted on train: global mean, relation mean, inverse copy.
-
-    >>> from focuse.graph.graph import from_columns
-    >>> train = from_columns(["a", "b", "a"], ["r", "r", "s"], ["b", "c", "b"], [0.2, 0.6, 1.0])
-    >>> [round(float(row(np.array([1]), np.array([0]), np.array([0]))[0]), 3) for row in fit_trivial(train).values()]
-    [0.6, 0.4, 0.2]
-    """
-    mean = _relation_mean(train)
-    overall = GlobalMean(_overall(train))
-    return {GLOBAL_MEAN: overall, RELATION_MEAN: mean, INVERSE_COPY: _inverse_copy(train, mean)}
-
-
-def _overall(train: Graph) -> float:
-    return float(grouped_mean(np.zeros(len(train), np.int64), train.weight, np.array([len(train)]))[0])
-
-
-def _relation_mean(train: Graph) -> RelationMean:
-    count = np.bincount(train.relation, minlength=len(train.relations))
-    return RelationMean(np.where(count > 0, grouped_mean(train.relation, train.weight, count), _overall(train)))
-
-
-def _inverse_copy(train: Graph, relation_mean: RelationMean) -> InverseCopy:
-    return InverseCopy(
-        train,
-        inverse=Means.of(train.keys, train.weight),
-        pair=Means.of(_pair_keys(train, train.head, train.tail), train.weight),
-        relation_mean=relation_mean,
-    )
-
-
-def grouped_mean(group: AnyIds, weight: Floats, count: AnyIds) -> Floats:
-    """The mean of `weight` [n] in each `group` [n], given how many each has [k]; 0 for one without any."""
-    # Divided before the sum: that of numbers near 1e308 would overflow.
+def grouped_mean(group: AnyIds, weight: FloatArray, count: AnyIds) -> FloatArray:
+    """Return the mean of `weight` [n] in each `group` [n], given the group sizes [k]; 0 for an empty group."""
+    # Divided before the sum, which would overflow for numbers near 1e308.
     shares = np.bincount(group, weights=weight / count[group], minlength=len(count))
     return np.asarray(shares, np.float64)
 
 
-def _pair_keys(train: Graph, head: AnyIds, tail: AnyIds) -> npt.NDArray[np.int64]:
-    """One number for each two entities, whichever stands first; int64 [n]."""
+def _overall_mean(train: Graph) -> float:
+    return float(grouped_mean(np.zeros(len(train), np.int64), train.weight, np.array([len(train)]))[0])
+
+
+def _fit_relation_mean(train: Graph) -> RelationMean:
+    count = np.bincount(train.relation, minlength=len(train.relations))
+    return RelationMean(np.where(count > 0, grouped_mean(train.relation, train.weight, count), _overall_mean(train)))
+
+
+def _fit_inverse_copy(train: Graph, relation_mean: RelationMean) -> InverseCopy:
+    return InverseCopy(
+        train,
+        inverse=KeyedMeans.fit(train.keys, train.weight),
+        pair=KeyedMeans.fit(_pair_keys(train, train.head, train.tail), train.weight),
+        relation_mean=relation_mean,
+    )
+
+
+def _pair_keys(train: Graph, head: AnyIds, tail: AnyIds) -> Keys:
+    """Return one number per pair of entities, whichever is the head; int64 [n]."""
     first, second = np.minimum(head, tail).astype(np.int64), np.maximum(head, tail)
     return first * len(train.entities) + second
+
+
+# ---- ranking ------------------------------------------------------------------------------------------------------
+
+
+class BaselineScorer(ABC):
+    """A baseline as a `focuse.engines.base.Scorer`, with scores on `device`."""
+
+    expensive_to_rank = False
+    side_dependent = False
+
+    def __init__(self, entities: int, device: torch.device | str) -> None:
+        import torch  # late, because predicting weights does not need it
+
+        self.entities, self.device = entities, torch.device(device)
+
+    @abstractmethod
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Return one score per triple: ids int64 [B] -> [B]."""
+
+    @abstractmethod
+    def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Return the scores of every entity on `side`: ids int64 [B] -> [B, E]."""
+
+    def score_some(self, known: Tensor, relation: Tensor, entities: Tensor, side: Side) -> Tensor:
+        """Return the scores of some entities on `side`: ids int64 [B], [B], [B, N] -> [B, N]."""
+        return self.score_all(known, relation, side).gather(1, entities)
+
+    def _tensor(self, values: npt.NDArray[Any]) -> Tensor:
+        import torch
+
+        return torch.from_numpy(values).to(self.device)
+
+    def _members(self, keys: Keys, query: Keys) -> tuple[Keys, Keys, Keys]:
+        """Find the entities that sorted keys (query · E + entity) have for each query [B].
+
+        Returns the row of `query`, the entity, and the position in `keys` of each.
+        """
+        start, end = (np.searchsorted(keys, (query + step) * self.entities) for step in (0, 1))
+        count = end - start
+        row = np.repeat(np.arange(len(query)), count)
+        position = np.arange(len(row)) + np.repeat(start - (np.cumsum(count) - count), count)
+        return row, keys[position] % self.entities, position
+
+
+class FrequencyScorer(BaselineScorer):
+    """Scores an entity by how many edges of train have it on that side of the relation.
+
+    Of entities that are equally frequent, the one with more edges altogether scores higher.
+
+    >>> import torch
+    >>> from focuse.data.graph import from_columns
+    >>> train = from_columns(["a", "b", "b"], ["r", "r", "s"], ["c", "c", "a"], [1.0, 1.0, 1.0])
+    >>> FrequencyScorer(train).score_all(torch.tensor([0]), torch.tensor([0]), "tail").int().tolist()
+    [[0, 0, 2]]
+    """
+
+    side_dependent = True  # a triple has two scores: how frequent its tail is, and how frequent its head
+
+    def __init__(self, train: Graph, device: torch.device | str = "cpu") -> None:
+        super().__init__(len(train.entities), device)
+        degree = np.bincount(np.concatenate([train.head, train.tail]), minlength=self.entities)
+        # Below 1, so that it only decides between equal frequencies.
+        self.degree_share = self._tensor((degree / (degree.max(initial=0) + 1)).astype(np.float32))
+        relation = train.relation.astype(np.int64) * self.entities
+        self.counts = {
+            "tail": np.unique(relation + train.tail, return_counts=True),
+            "head": np.unique(relation + train.head, return_counts=True),
+        }
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Return the mean of the frequencies of both sides: ids int64 [B] -> [B]."""
+        return (self._frequency(relation, tail, "tail") + self._frequency(relation, head, "head")) / 2
+
+    def _frequency(self, relation: Tensor, entity: Tensor, side: Side) -> Tensor:
+        keys, counts = self.counts[side]
+        wanted = relation.cpu().numpy().astype(np.int64) * self.entities + entity.cpu().numpy()
+        position = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        found = np.where(keys[position] == wanted, counts[position], 0).astype(np.float32)
+        return self._tensor(found) + self.degree_share[entity]
+
+    def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        keys, counts = self.counts[side]
+        row, entity, position = self._members(keys, relation.cpu().numpy().astype(np.int64))
+        scores = self.degree_share.repeat(len(relation), 1)
+        scores[self._tensor(row), self._tensor(entity)] += self._tensor(counts[position].astype(np.float32))
+        return scores
+
+
+class LinkedScorer(FrequencyScorer):
+    """Scores highest the entities with an edge back by the same relation in train, then those with any edge.
+
+    Entities of each group, and all others, are ordered by frequency.
+    """
+
+    def __init__(self, train: Graph, device: torch.device | str = "cpu") -> None:
+        super().__init__(train, device)
+        self.relations = len(train.relations)
+        most = max(int(counts.max(initial=0)) for _, counts in self.counts.values())
+        self.scale = 1.0 / (most + 1)  # brings frequencies below 1
+        head, relation, tail = (ids.astype(np.int64) for ids in (train.head, train.relation, train.tail))
+        self.links = _link_keys(train)
+        # The entities with an edge back, for queries (given, relation) of tails and of heads.
+        self.back = {
+            "tail": np.unique((tail * self.relations + relation) * self.entities + head),
+            "head": np.unique((head * self.relations + relation) * self.entities + tail),
+        }
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        heads, relations, tails = (ids.cpu().numpy().astype(np.int64) for ids in (head, relation, tail))
+        linked = np.isin(heads * self.entities + tails, self.links).astype(np.float32)
+        linked += np.isin((tails * self.relations + relations) * self.entities + heads, self.back["head"])
+        return super().score(head, relation, tail) * self.scale + self._tensor(linked)
+
+    def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        scores = super().score_all(known, relation, side) * self.scale
+        given, relations = (ids.cpu().numpy().astype(np.int64) for ids in (known, relation))
+        for keys, query in ((self.links, given), (self.back[side], given * self.relations + relations)):
+            row, entity, _ = self._members(keys, query)
+            scores[self._tensor(row), self._tensor(entity)] += 1.0
+        return scores
+
+
+class WeightBaselineScorer(BaselineScorer):
+    """Scores an entity by the weight that a weight baseline predicts.
+
+    A baseline predicts the same for all entities that train does not link, so only neighbors are looked up.
+
+    Parameters
+    ----------
+    unlinked
+        A score for entities that train does not link to the query's; by default what the baseline predicts, which
+        takes every triple for true.
+    """
+
+    def __init__(
+        self,
+        baseline: WeightBaseline,
+        train: Graph,
+        unlinked: float | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(len(train.entities), device)
+        self.baseline, self.unlinked = baseline, unlinked
+        self.links = _link_keys(train)
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        heads, relations, tails = (ids.cpu().numpy() for ids in (head, relation, tail))
+        linked = np.isin(heads * self.entities + tails, self.links)
+        predicted = self.baseline(heads, relations, tails)
+        return self._tensor(np.where(linked, predicted, self._unlinked_scores(relations)))
+
+    def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        given, relations = known.cpu().numpy(), relation.cpu().numpy()
+        scores = self._tensor(self._unlinked_scores(relations))[:, None].repeat(1, self.entities)
+        row, entity, _ = self._members(self.links, given)
+        head, tail = (given[row], entity) if side == "tail" else (entity, given[row])
+        scores[self._tensor(row), self._tensor(entity)] = self._tensor(self.baseline(head, relations[row], tail))
+        return scores
+
+    def _unlinked_scores(self, relation: Keys) -> FloatArray:
+        return self.baseline.unlinked(relation) if self.unlinked is None else np.full(len(relation), self.unlinked)
+
+
+def _link_keys(train: Graph) -> Keys:
+    """Return head · E + tail of all edges in both directions, sorted."""
+    head, tail, entities = train.head.astype(np.int64), train.tail.astype(np.int64), len(train.entities)
+    return np.unique(np.concatenate([head * entities + tail, tail * entities + head]))

@@ -1,39 +1,60 @@
-"""The paper's evaluation: all of test, its heaviest and its lightest tenth, and what lies between them."""
+"""Evaluation of a model: ranks of a test set, overall and by weight, nDCG, and the same for baselines.
+
+As in the paper, metrics are of all test triples and of their top and bottom decile by weight.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from focuse.data.graph import AlignedGraph, Graph, concatenate
+from focuse.data.triple_index import TripleIndex, build_triple_index, contained_in, id_tensors
+from focuse.data.weights import unit_strength
+from focuse.engines.base import Scorer
 from focuse.errors import FocuseError
-from focuse.evaluation.asked import LARGE, facts_about, stand_in
-from focuse.evaluation.known import Known
-from focuse.evaluation.metrics import HITS, Figures, decile_size, deciles, figures, weighted_median
-from focuse.evaluation.order import Order, order_of
-from focuse.evaluation.ranking import Ranking, Scorer, rank
-from focuse.evaluation.sampled import SomeScorer, rank_sampled, sample_size
-from focuse.evaluation.suggestions import Suggestions, suggestions_of
-from focuse.graph.graph import Aligned, Graph
-from focuse.graph.weights import strength
+from focuse.evaluation.baselines import FREQUENCY, LINKED, FrequencyScorer, LinkedScorer
+from focuse.evaluation.metrics import (
+    HITS,
+    NDCG,
+    FloatArray,
+    RankMetrics,
+    WeightedPrecision,
+    WeightOrder,
+    decile_size,
+    deciles,
+    exponential_gain,
+    mean_ndcg,
+    query_keys,
+    rank_metrics,
+    weight_order,
+    weighted_median,
+    weighted_precision,
+)
+from focuse.evaluation.ranking import TIES, Ranking, rank_graph, rank_tails, sample_size
+from focuse.option_strings import choose
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Figures of a test set; `print` shows a table, `to_dict` is what `--json` prints.
+    """Metrics of a test set; `print` shows a table, `to_dict` is what `--json` prints.
 
-    `weighted` counts every triple by its weight. `order` says how scores order facts by weight, `suggestions` what a
-    short list holds. `scores` and the shares of `top` and `bottom` are kept for drawing distributions, `ranks` of
-    each side [n, 2] (tail, head) for figures of a part.
+    `top` and `bottom` are the deciles of highest and of lowest weight; `weighted` counts every triple by its weight.
+    `order` says how scores order true triples by weight, `suggestions` what short lists of answers contain.
+    `scores` [n] and the decile memberships `top_share` and `bottom_share` [n] are kept for drawing distributions,
+    `ranks` [n, 2] (tail, head) for metrics of a subset.
     """
 
-    all: Figures
-    top: Figures
-    bottom: Figures
-    weighted: Figures
+    all: RankMetrics
+    top: RankMetrics
+    bottom: RankMetrics
+    weighted: RankMetrics
     delta_mrr: float
     delta_median: float
     settings: dict[str, str | int]
@@ -43,8 +64,8 @@ class Evaluation:
     scores: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32), repr=False)
     top_share: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
     bottom_share: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
-    order: Order | None = None
-    suggestions: Suggestions | None = None
+    order: WeightOrder | None = None
+    suggestions: WeightedPrecision | None = None
     ranks: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 2)), repr=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,7 +85,7 @@ class Evaluation:
         lines = [f"{'':14}{'n':>8}{'MR':>10}{'MRR':>8}" + "".join(f"{f'Hits@{k}':>9}" for k in HITS)]
         names = {"all": "all", "top": "top 10 %", "bottom": "bottom 10 %", "weighted": "weighted by w"}
         for key, name in names.items():
-            row: Figures = getattr(self, key)
+            row: RankMetrics = getattr(self, key)
             cells = "".join(f"{row.hits[k]:9.3f}" for k in HITS)
             lines.append(f"{name:14}{row.n:8,}{row.mr:10.1f}{row.mrr:8.3f}{cells}")
         lines.append(f"ΔMRR {self.delta_mrr:.3f}   ΔM {self.delta_median:.3f}")
@@ -75,45 +96,62 @@ class Evaluation:
 
 def evaluate(
     scorer: Scorer,
-    test: Aligned,
+    test: AlignedGraph,
     train: Graph,
-    known: Known,
+    known: TripleIndex,
     ties: str = "worst",
     protocol: str = "sides",
     filtered: bool = True,
     valid: Graph | None = None,
     candidates: int | None = None,
 ) -> Evaluation:
-    """Rank every triple of `test` (in train's ids) and sum up.
+    """Rank every triple of `test` and compute all metrics.
 
-    `known` holds test's own facts and those of train and `valid`. Ranks are filtered by them unless `filtered` is
-    False. Deciles look at the weights as they are if all lie in [0, 1], else at global min–max; where lower is better
-    in train, the top one has the smallest. With `candidates`, and for a dear model without, ranks are among a sample
-    of entities; then nothing is said of suggestions.
+    Parameters
+    ----------
+    test
+        Test triples in train's ids.
+    known
+        The triples of train, `valid` and test; ranks are filtered by them unless `filtered` is False.
+    ties, protocol
+        How equal scores are ranked, and whether both sides are one list; see `CompetitorCounts.ranks`.
+    valid
+        Validation triples; like those of train, they are left out of suggestions.
+    candidates
+        Rank against a sample of so many entities, without suggestions. Scorers that are expensive to rank use a sample
+        by default.
+
+    Deciles use weights as they are if all lie in [0, 1], else by global min–max; where lower is better in train, the
+    top decile has the smallest weights.
     """
     graph = test.graph
     if not len(graph):
         raise FocuseError(f"{graph.source}: no test triple has all its names in train; {str(test) or 'it is empty'}")
     ranking, sample = rank_graph(scorer, graph, known, candidates), sample_size(scorer, candidates, known.entities)
     ranks = (ranking.filtered if filtered else ranking.raw).ranks(ties, protocol)
-    weight = strength(graph, train)
+    weight = unit_strength(graph, train)
     bottom_share, top_share = deciles(weight)
     size = decile_size(len(graph))
-    top, bottom = figures(ranks, top_share, size), figures(ranks, bottom_share, size)
+    top, bottom = rank_metrics(ranks, top_share, size), rank_metrics(ranks, bottom_share, size)
     score = ranking.score.astype(np.float64)
-    in_train = stand_in(graph, train)
-    elsewhere = in_train if valid is None else in_train | stand_in(graph, valid)
-    order, suggestions = _by_weight(graph, weight, ranking, elsewhere)
+    in_train = contained_in(graph, train)
+    known_before = in_train if valid is None else in_train | contained_in(graph, valid)
+    order, suggestions = _metrics_by_weight(graph, weight, ranking, known_before)
     medians = [weighted_median(score, share) for share in (top_share, bottom_share)]
     return Evaluation(
-        all=figures(ranks),
+        all=rank_metrics(ranks),
         top=top,
         bottom=bottom,
-        weighted=figures(ranks, weight),
+        weighted=rank_metrics(ranks, weight),
         delta_mrr=top.mrr - bottom.mrr,
         delta_median=abs(medians[0] - medians[1]),
-        settings={"ranks": "filtered" if filtered else "raw", "ties": ties, "protocol": protocol, **_told(sample)},
-        notes=(*_notes(test, int(in_train.sum())), *_warning(sample, known.entities)),
+        settings={
+            "ranks": "filtered" if filtered else "raw",
+            "ties": ties,
+            "protocol": protocol,
+            **({} if sample is None else {"candidates": sample}),
+        },
+        notes=(*_notes(test, int(in_train.sum())), *_sampling_note(sample, known.entities)),
         unseen_rows=test.unseen.rows,
         rows_in_train=int(in_train.sum()),
         scores=ranking.score,
@@ -125,70 +163,103 @@ def evaluate(
     )
 
 
-def _told(sample: int | None) -> dict[str, int]:
-    return {} if sample is None else {"candidates": sample}
-
-
-def _warning(sample: int | None, entities: int) -> list[str]:
-    """What no reader of sampled figures may miss."""
+def _sampling_note(sample: int | None, entities: int) -> list[str]:
+    """Return a warning about ranks among a sample."""
     if sample is None:
         return []
     return [
-        f"ranked against {sample:,} sampled entities a side, not all {entities:,}: not comparable with full ranks, "
+        f"ranked against {sample:,} sampled entities per side, not all {entities:,}: not comparable with full ranks, "
         "which are larger"
     ]
 
 
-def _by_weight(
-    graph: Graph, weight: npt.NDArray[np.float64], ranking: Ranking, elsewhere: npt.NDArray[np.bool_]
-) -> tuple[Order, Suggestions]:
-    """Both measures that count by weight, of test's distinct facts, each at its heaviest.
+def _metrics_by_weight(
+    graph: Graph, weight: npt.NDArray[np.float64], ranking: Ranking, known_before: npt.NDArray[np.bool_]
+) -> tuple[WeightOrder, WeightedPrecision]:
+    """Return the metrics that depend on weights, of test's distinct triples, each with its highest weight.
 
-    Facts that stand `elsewhere` too, [n], are left out of suggestions: nobody would be told them.
+    Triples that are `known_before` [n] are left out of suggestions, because they would not be suggested.
     """
     rows = np.lexsort((-weight, graph.keys))
     rows = rows[np.diff(graph.keys[rows], prepend=-1) != 0]
     scores = (part[rows] for part in (ranking.tail_score, ranking.head_score, ranking.score))
-    order = order_of(graph.select(rows), weight[rows], *scores)
-    new = rows[~elsewhere[rows]]
-    return order, suggestions_of(graph.select(new), weight[new], ranking.select(new))
+    order = weight_order(graph.select(rows), weight[rows], *scores)
+    new = rows[~known_before[rows]]
+    return order, weighted_precision(graph.select(new), weight[new], ranking.select(new))
 
 
-def _notes(test: Aligned, in_train: int) -> list[str]:
-    """What a reader of the figures should know of the test set, one line each."""
+def _notes(test: AlignedGraph, in_train: int) -> list[str]:
+    """Return what a reader of the metrics should know of the test set, one line each."""
     graph = test.graph
     notes = [str(test)] if test.unseen.rows else []
     if in_train:
-        notes.append(f"{graph.source}: {in_train:,} of {len(graph):,} triples stand in train as well")
+        notes.append(f"{graph.source}: {in_train:,} of {len(graph):,} triples are in train as well")
     if np.ptp(graph.weight) == 0:
         notes.append(f"{graph.source}: all weights are equal, so top and bottom are the same triples")
     return notes
 
 
-def rank_graph(scorer: Scorer, graph: Graph, known: Known, candidates: int | None = None) -> Ranking:
-    """Rank all edges of a graph in train's ids, against all or `candidates` sampled entities (dear models: 500)."""
-    sample = sample_size(scorer, candidates, known.entities)
-    if sample is None:
-        return rank(scorer, *ids_of(graph), known)
-    if not isinstance(scorer, SomeScorer):
-        raise TypeError("ranking against a sample needs a scorer with 'score_some'")
-    return rank_sampled(scorer, *ids_of(graph), known, sample)
+# ---- baselines ----------------------------------------------------------------------------------------------------
 
 
-def ids_of(graph: Graph) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Heads, relations and tails as int64 tensors [n]."""
-    columns = (graph.head, graph.relation, graph.tail)
-    head, relation, tail = (torch.from_numpy(column.astype(np.int64)) for column in columns)
-    return head, relation, tail
+def evaluate_baselines(
+    train: Graph, valid: Graph, test: AlignedGraph, graphs: list[Graph], device: torch.device | str = "cpu"
+) -> dict[str, Evaluation]:
+    """Evaluate rankings without a model on `test` (in train's ids), by name; `graphs` hold the known triples."""
+    known = build_triple_index([*graphs, test.graph], device)
+    scorers = {FREQUENCY: FrequencyScorer(train, device), LINKED: LinkedScorer(train, device)}
+    found = {name: evaluate(scorer, test, train, known, valid=valid) for name, scorer in scorers.items()}
+    return {name: replace(one, notes=()) for name, one in found.items()}  # the model's evaluation has the same notes
 
 
-def facts_for(asked: Graph, graphs: list[Graph], device: torch.device | str = "cpu") -> Known:
-    """What the ranks of `asked` are filtered by: all facts, or of very many those that bear on it."""
-    return facts_about(graphs, asked, device) if sum(map(len, graphs)) >= LARGE else known_facts(graphs, device)
+# ---- nDCG among all entities --------------------------------------------------------------------------------------
 
 
-def known_facts(graphs: list[Graph], device: torch.device | str = "cpu") -> Known:
-    """All triples of some graphs with one vocabulary, ready for look-ups."""
-    parts = zip(*(ids_of(graph) for graph in graphs), strict=True)
-    head, relation, tail = (torch.cat(columns).to(device) for columns in parts)
-    return Known(head, relation, tail, len(graphs[0].entities), len(graphs[0].relations))
+def ndcg_queries(test: Graph, graphs: Iterable[Graph]) -> Graph:
+    """Return queries for `ndcg`: every (head, relation) of `test`, with its tails in `test` and in all `graphs`.
+
+    All graphs have one vocabulary (train's ids). Repeated triples count once, with their highest weight.
+    """
+    everything = concatenate([test, *graphs])
+    wanted = np.isin(query_keys(everything), query_keys(test))
+    return everything.select(wanted).merge_repeated("max")
+
+
+def ndcg(scorer: Scorer, queries: Graph, ties: str = "worst", at_once: int | None = None) -> NDCG:
+    """Compute the mean nDCG of a scorer over queries (head, relation, ?), as UKGE measures it.
+
+    Are the tails of high weight ranked before those of low weight, and both before everything else? Each tail of a
+    query is ranked among all entities, the query's other tails included (nothing is filtered):
+
+        nDCG = Σ gain(w) / log2(rank + 1)  /  Σ gain(w) / log2(i + 1)      i = 1, 2, … by falling weight
+
+    with the gain w (linear) or 2^w − 1 (exponential).
+
+    Parameters
+    ----------
+    queries
+        Edges in train's ids; those of one (head, relation) are a query. Weights outside [0, 1] are brought there by
+        their global min–max. Queries whose weights are all 0 have nothing to gain and are left out.
+    ties
+        How equal scores are ranked. "best" is the rule of UKGE's code, by which a model that scores everything the same
+        has every tail first.
+    at_once
+        Scores in memory at once, see `rank`.
+    """
+    choose("tie rule", ties, TIES)
+    triples = queries.merge_repeated("max")
+    if not len(triples):
+        return NDCG(0, math.nan, math.nan, ties)
+    weight = unit_strength(triples, triples)
+    # By query, the highest weight first: then a triple's position in its query is its ideal rank.
+    order = np.lexsort((-weight, query_keys(triples)))
+    triples, weight = triples.select(order), weight[order]
+    first, count = np.unique(query_keys(triples), return_index=True, return_counts=True)[1:]
+    ideal_ranks: FloatArray = np.arange(1.0, len(triples) + 1) - np.repeat(first, count)
+    empty = torch.empty(0, dtype=torch.int64, device=scorer.device)
+    unfiltered = TripleIndex(empty, empty, empty, len(triples.entities), len(triples.relations))
+    ranks = rank_tails(scorer, *id_tensors(triples), unfiltered, at_once).ranks(ties)
+    linear, exponential = (
+        mean_ndcg(gain, ranks, gain, ideal_ranks, first) for gain in (weight, exponential_gain(weight))
+    )
+    return NDCG(int((np.maximum.reduceat(weight, first) > 0).sum()), linear, exponential, ties)

@@ -1,19 +1,75 @@
-"""Figures from ranks: means over triples that may count by a fraction, deciles by weight, medians."""
+"""Metrics of predicted weights: errors, calibration, classification, intervals and probabilities.
+
+They are pure functions of arrays `predicted` [n] and `truth` [n]; the protocol (weight_evaluation.py) says which
+triples these are. NaN stands for a metric that is not defined, and becomes None in `to_dict`.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from focuse.data.graph import Graph
+from focuse.errors import FocuseError
+
+if TYPE_CHECKING:
+    from focuse.evaluation.ranking import Ranking
+    from focuse.models.base import Side
+
+
+def spearman(predicted: FloatArray, truth: FloatArray) -> float:
+    """Compute Spearman's rank correlation, ties at their average rank; NaN where either side is constant.
+
+    >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.9, 0.2]))
+    0.5
+    """
+    check_same_shape(predicted, truth)
+    first, second = _centered_ranks(predicted), _centered_ranks(truth)
+    spread = math.sqrt(float(first @ first) * float(second @ second))
+    return float(first @ second) / spread if spread > 0 else math.nan
+
+
+def _centered_ranks(values: FloatArray) -> FloatArray:
+    """Return average ranks [n] minus their mean: halves of whole numbers, so sums of them are exact."""
+    _, group, count = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(count)
+    ranks: FloatArray = (last - (count - 1) / 2)[group] - (len(values) + 1) / 2
+    return ranks
+
+
+def check_same_shape(predicted: npt.NDArray[Any], truth: npt.NDArray[Any]) -> None:
+    if predicted.shape != truth.shape or predicted.ndim != 1:
+        raise FocuseError(
+            f"predictions {list(predicted.shape)} and weights {list(truth.shape)} must have one shape, [n]"
+        )
+
+
+FloatArray = npt.NDArray[np.float64]
+Keys = npt.NDArray[np.int64]
 HITS = (1, 3, 10)
+SIDES: tuple[Side, Side] = ("tail", "head")
+
+
+def finite_or_none(value: float) -> float | None:
+    """Return a finite number as it is, else None, which JSON can hold."""
+    return value if math.isfinite(value) else None
+
+
+def format_number(value: float) -> str:
+    """Return three digits, or a dash for a value that is not finite."""
+    return f"{value:.3f}" if math.isfinite(value) else "–"
+
+
+# ---- ranks --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Mean rank, mean reciprocal rank and hits over `n` triples; NaN where there are none."""
+class RankMetrics:
+    """Mean rank, mean reciprocal rank and Hits@k over `n` triples; NaN where there are none."""
 
     mr: float
     mrr: float
@@ -21,27 +77,38 @@ class Figures:
     n: int
 
     def to_dict(self) -> dict[str, float | int | None]:
-        """Keys mr, mrr, hits@1, hits@3, hits@10, n; None instead of NaN."""
+        """Return the keys mr, mrr, hits@1, hits@3, hits@10 and n; None instead of NaN."""
         values: dict[str, float] = {"mr": self.mr, "mrr": self.mrr}
         values |= {f"hits@{k}": share for k, share in self.hits.items()}
         return {**{key: None if np.isnan(value) else value for key, value in values.items()}, "n": self.n}
 
 
-def figures(ranks: Floats, share: Floats | None = None, n: int | None = None) -> Figures:
-    """Figures of ranks [n, sides], each triple counting by its share [n] (None: all alike).
+def rank_metrics(ranks: FloatArray, sample_weight: FloatArray | None = None, n: int | None = None) -> RankMetrics:
+    """Average metrics over ranks [n, sides].
 
-    >>> figures(np.array([[1.0, 2.0], [4.0, 1.0]])).mrr
+    Parameters
+    ----------
+    ranks
+        Ranks from 1, one row per triple and one column per side.
+    sample_weight
+        How much each triple counts, [n]; None if all count the same.
+    n
+        The number of triples to report, if it is not the number of rows.
+
+    Examples
+    --------
+    >>> rank_metrics(np.array([[1.0, 2.0], [4.0, 1.0]])).mrr
     0.6875
     """
-    share = np.ones(len(ranks)) if share is None else share
-    total = share.sum() * ranks.shape[1]
+    sample_weight = np.ones(len(ranks)) if sample_weight is None else sample_weight
+    total = sample_weight.sum() * ranks.shape[1]
     if total <= 0:
-        return Figures(np.nan, np.nan, dict.fromkeys(HITS, np.nan), 0 if n is None else n)
+        return RankMetrics(np.nan, np.nan, dict.fromkeys(HITS, np.nan), 0 if n is None else n)
 
-    def mean(values: Floats) -> float:
-        return float((values * share[:, None]).sum() / total)
+    def mean(values: FloatArray) -> float:
+        return float((values * sample_weight[:, None]).sum() / total)
 
-    return Figures(
+    return RankMetrics(
         mr=mean(ranks),
         mrr=mean(1.0 / ranks),
         hits={k: mean((ranks <= k).astype(np.float64)) for k in HITS},
@@ -49,43 +116,400 @@ def figures(ranks: Floats, share: Floats | None = None, n: int | None = None) ->
     )
 
 
+# ---- deciles by weight --------------------------------------------------------------------------------------------
+
+
 def decile_size(n: int) -> int:
-    """⌊n/10⌋ triples, but one where there are at least two to compare."""
+    """Return the number of triples in a decile: ⌊n/10⌋, but one where there are at least two to compare."""
     return max(n // 10, 1) if n >= 2 else 0
 
 
-def deciles(weight: Floats) -> tuple[Floats, Floats]:
-    """How much each triple belongs to the lightest and the heaviest tenth: [n], [n], each summing to ⌊n/10⌋.
+def deciles(weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return how much each triple belongs to the bottom and to the top decile by weight: [n], [n].
 
-    Rows tied at a cut share the places left, which gives the exact mean over all random ways to break the tie.
+    Each sums to ⌊n/10⌋. Triples with equal weights at a cut share the remaining places, which gives the exact mean over
+    all random ways to break the tie.
 
     >>> deciles(np.array([1.0] * 10 + [2.0] * 10))[1].tolist()[-3:]
     [0.2, 0.2, 0.2]
     """
-    bottom = _lightest(weight)
-    return bottom, _lightest(-weight)
+    return _bottom_decile(weight), _bottom_decile(-weight)
 
 
-def _lightest(weight: Floats) -> Floats:
-    places = decile_size(len(weight))
-    if not places:
+def _bottom_decile(weight: FloatArray) -> FloatArray:
+    size = decile_size(len(weight))
+    if not size:
         return np.zeros(len(weight))
-    cut = np.partition(weight, places - 1)[places - 1]
+    cut = np.partition(weight, size - 1)[size - 1]
     below, tied = weight < cut, weight == cut
-    share: Floats = below + tied * ((places - below.sum()) / tied.sum())
-    return share
+    membership: FloatArray = below + tied * ((size - below.sum()) / tied.sum())
+    return membership
 
 
-def weighted_median(values: Floats, share: Floats) -> float:
-    """The median of `values` [n], each counting by its share [n]; the midpoint where two qualify."""
+def weighted_median(values: FloatArray, sample_weight: FloatArray) -> float:
+    """Return the median of `values` [n], each counting by its weight [n]; the midpoint where two qualify."""
     order = np.argsort(values, kind="stable")
-    values, share = values[order], share[order]
-    values, share = values[share > 0], share[share > 0]
+    values, sample_weight = values[order], sample_weight[order]
+    values, sample_weight = values[sample_weight > 0], sample_weight[sample_weight > 0]
     if not len(values):
         return float("nan")
-    passed = np.cumsum(share)
-    half = passed[-1] / 2
-    # Running sums of a million fractions drift by about 1e-11; no share that matters is as small as 1e-9 of them.
-    lower = int(np.searchsorted(passed, half * (1 - 1e-9)))
-    upper = int(np.searchsorted(passed, half * (1 + 1e-9), side="right"))
+    cumulative = np.cumsum(sample_weight)
+    half = cumulative[-1] / 2
+    # Running sums of a million fractions drift by about 1e-11; no weight that matters is as small as 1e-9 of them.
+    lower = int(np.searchsorted(cumulative, half * (1 - 1e-9)))
+    upper = int(np.searchsorted(cumulative, half * (1 + 1e-9), side="right"))
     return float((values[lower] + values[min(upper, len(values) - 1)]) / 2)
+
+
+# ---- concordance --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Concordance:
+    """The share of `pairs` in which the triple of higher weight scores higher; NaN where there is no pair."""
+
+    share: float
+    pairs: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"share": finite_or_none(self.share), "pairs": self.pairs}
+
+
+def concordance(score: FloatArray, weight: FloatArray, group: npt.NDArray[Any] | None = None) -> Concordance:
+    """Compare the order of scores [n] and weights [n] over the pairs within each group [n] (None: over all pairs).
+
+    Pairs of equal weight are not counted; equal scores count as half. Exact, in O(n log n) time.
+
+    >>> concordance(np.array([3.0, 1.0, 2.0]), np.array([0.9, 0.1, 0.05]))
+    Concordance(share=0.6666666666666666, pairs=3)
+    """
+    group = np.zeros(len(score), np.int64) if group is None else group
+    by_weight, by_score = dense_codes(weight), dense_codes(score)
+    order = sort_rows(group, by_weight, by_score)
+    group, by_weight, by_score = group[order], by_weight[order], by_score[order]
+    pairs = _tied_pairs(group) - _tied_pairs(group, by_weight)
+    if not pairs:
+        return Concordance(math.nan, 0)
+    # Equal scores keep the order of their weights: an inversion is a pair that truly disagrees.
+    order = sort_rows(group, by_score, np.arange(len(by_score)))
+    position = np.empty(len(by_score), np.int32 if len(by_score) < 2**31 else np.int64)
+    position[order] = np.arange(len(by_score))
+    ties = _tied_pairs(group[order], by_score[order]) - _tied_pairs(group, by_weight, by_score)
+    return Concordance((pairs - _inversions(position) - ties / 2) / pairs, pairs)
+
+
+def _tied_pairs(*columns: npt.NDArray[Any]) -> int:
+    """Count the pairs of rows that agree in all columns, where equal rows are next to each other."""
+    if not len(columns[0]):
+        return 0
+    new = np.ones(len(columns[0]), bool)
+    new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    count = np.diff(np.append(np.flatnonzero(new), len(new)))
+    return int((count * (count - 1) // 2).sum())
+
+
+def _inversions(position: npt.NDArray[Any]) -> int:
+    """Count the pairs i < j with position[i] > position[j] in a permutation of 0 … n - 1.
+
+    From the highest bit down: among numbers that agree so far, each 0 counts the 1s before it; then they are split by
+    that bit, each half in its old order.
+    """
+    total = 0
+    for bit in reversed(range(int(len(position) - 1).bit_length())):
+        one = (position >> bit) & 1
+        start = position >> (bit + 1) << (bit + 1)  # where the numbers that agree so far begin
+        ones_before = np.cumsum(one, dtype=position.dtype) - one
+        ones_before -= ones_before[start]
+        total += int(ones_before[one == 0].sum(dtype=np.int64))
+        zeros_before = np.arange(len(position), dtype=position.dtype) - start - ones_before
+        target = np.where(one == 1, start + (1 << bit) + ones_before, start + zeros_before)
+        split = np.empty_like(position)
+        split[target] = position
+        position = split
+    return total
+
+
+def _pool_concordances(parts: list[Concordance]) -> Concordance:
+    """Return the concordance over the pairs of all parts."""
+    pairs = sum(part.pairs for part in parts)
+    agree = sum(part.share * part.pairs for part in parts if part.pairs)
+    return Concordance(agree / pairs if pairs else math.nan, pairs)
+
+
+# ---- nDCG ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NDCG:
+    """Mean nDCG over `queries`, with linear and with exponential gain. `ties` says how equal scores were ranked."""
+
+    queries: int
+    linear: float
+    exponential: float
+    ties: str = "worst"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "queries": self.queries,
+            "linear": finite_or_none(self.linear),
+            "exponential": finite_or_none(self.exponential),
+            "ties": self.ties,
+        }
+
+
+def exponential_gain(weight: FloatArray) -> FloatArray:
+    """Return 2^w − 1 of weights [n]."""
+    gain: FloatArray = np.exp2(weight) - 1.0
+    return gain
+
+
+def mean_ndcg(
+    gain: FloatArray, ranks: FloatArray, ideal_gain: FloatArray, ideal_ranks: FloatArray, first: npt.NDArray[np.intp]
+) -> float:
+    """Average nDCG over queries, whose triples begin at `first` [q].
+
+    Triples [n] gain `gain` at `ranks`, where `ideal_gain` at `ideal_ranks` is possible. Queries with nothing to gain
+    are left out.
+    """
+    reached = np.add.reduceat(gain / np.log2(ranks + 1), first)
+    possible = np.add.reduceat(ideal_gain / np.log2(ideal_ranks + 1), first)
+    counts = possible > 0
+    return float(np.mean(reached[counts] / possible[counts])) if counts.any() else math.nan
+
+
+def query_keys(graph: Graph, side: Side = "tail") -> Keys:
+    """Return one number per query (head, relation, ?), or (?, relation, tail) for the side "head"; int64 [n]."""
+    given = graph.head if side == "tail" else graph.tail
+    return given.astype(np.int64) * max(len(graph.relations), 1) + graph.relation
+
+
+def _keys_of_both_sides(triples: Graph) -> Keys:
+    """Return query keys of tails and then of heads, [2n], such that the two do not overlap."""
+    tail, head = (query_keys(triples, side) for side in SIDES)
+    return np.concatenate([tail, head + tail.max(initial=-1) + 1])
+
+
+# ---- order by weight ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WeightOrder:
+    """How well scores order true triples by weight; `print` shows two lines.
+
+    Concordance over the pairs within a `relation` (scores of different relations need not compare), within a `query`,
+    and over `every` pair; nDCG among the triples of a query, and the nDCG of a random order (`chance`).
+    """
+
+    relation: Concordance
+    query: Concordance
+    every: Concordance
+    ndcg: NDCG
+    chance: NDCG
+
+    def to_dict(self) -> dict[str, Any]:
+        pairs = {"relation": self.relation, "query": self.query, "all": self.every}
+        return {
+            "concordance": {name: one.to_dict() for name, one in pairs.items()},
+            "ndcg": self.ndcg.to_dict(),
+            "chance": {key: self.chance.to_dict()[key] for key in ("linear", "exponential")},
+        }
+
+    def __str__(self) -> str:
+        shares = {"relation": self.relation, "query": self.query, "graph": self.every}
+        first = ", ".join(
+            f"in a {name} {format_number(one.share)} ({one.pairs:,} pairs)" for name, one in shares.items()
+        )
+        gains = (
+            ("w", self.ndcg.linear, self.chance.linear),
+            ("2^w − 1", self.ndcg.exponential, self.chance.exponential),
+        )
+        second = ", ".join(
+            f"gain {name} {format_number(gain)} (chance {format_number(chance)})" for name, gain, chance in gains
+        )
+        return f"higher weight scored higher: {first}\nnDCG among facts: {second}, {self.ndcg.queries:,} queries"
+
+
+def weight_order(
+    triples: Graph, weight: FloatArray, tail_score: FloatArray, head_score: FloatArray, score: FloatArray | None = None
+) -> WeightOrder:
+    """Measure how scores order distinct triples by weight.
+
+    Parameters
+    ----------
+    triples
+        Distinct triples in train's ids.
+    weight
+        Their weights in [0, 1], [n].
+    tail_score, head_score
+        Their scores [n] as answers to (head, relation, ?) and to (?, relation, tail). For most models the two are equal
+        but for rounding; within a query only scores of one side are compared, so that ties are ties.
+    score
+        One score per triple [n] for comparisons across queries; `tail_score` if None.
+    """
+    score = tail_score if score is None else score
+    sides = [(query_keys(triples, "tail"), tail_score), (query_keys(triples, "head"), head_score)]
+    ndcg, chance = _ndcg_among_triples(triples, weight, tail_score, head_score)
+    return WeightOrder(
+        relation=concordance(score, weight, triples.relation),
+        query=_pool_concordances([concordance(side_score, weight, keys) for keys, side_score in sides]),
+        every=concordance(score, weight),
+        ndcg=ndcg,
+        chance=chance,
+    )
+
+
+def _ndcg_among_triples(
+    triples: Graph, weight: FloatArray, tail_score: FloatArray, head_score: FloatArray
+) -> tuple[NDCG, NDCG]:
+    """Return the nDCG of the queries of both sides whose weights differ, and that of a random order."""
+    keys = _keys_of_both_sides(triples)
+    score, weight = np.concatenate([tail_score, head_score]), np.concatenate([weight, weight])
+    rows = sort_rows(keys, dense_codes(-weight))
+    keys, score, weight = keys[rows], score[rows], weight[rows]
+    first, count = np.unique(keys, return_index=True, return_counts=True)[1:]
+    differ = weight[first] > weight[first + count - 1]  # the highest weight of a query is first, the lowest last
+    if not differ.any():
+        return NDCG(0, math.nan, math.nan), NDCG(0, math.nan, math.nan)
+    kept, count = np.repeat(differ, count), count[differ]
+    keys, score, weight = keys[kept], score[kept], weight[kept]
+    first = np.cumsum(count) - count
+    ideal_ranks = np.arange(1.0, len(keys) + 1) - np.repeat(first, count)
+    # Of equal scores the lowest weight comes first.
+    ranks = 1 + position_in_group(keys, dense_codes(-score), dense_codes(weight))
+    model, chance = [], []
+    for gain in (weight, exponential_gain(weight)):
+        model.append(mean_ndcg(gain, ranks, gain, ideal_ranks, first))
+        # In random order every position has the query's mean gain on average.
+        mean = np.repeat(np.add.reduceat(gain, first) / count, count)
+        chance.append(mean_ndcg(mean, ideal_ranks, gain, ideal_ranks, first))
+    return NDCG(len(first), model[0], model[1]), NDCG(len(first), chance[0], chance[1])
+
+
+# ---- weighted precision@n -----------------------------------------------------------------------------------------
+
+LIST_LENGTHS = (1, 3, 10)
+
+
+@dataclass(frozen=True)
+class PrecisionAtN:
+    """What the first `n` suggestions of a query contain, means over queries.
+
+    `weight` is the weight found divided by n, `possible` the weight found divided by the most that n suggestions could
+    find, `precision` the share of triples, and `mean_weight` the mean weight of those found.
+    """
+
+    n: int
+    weight: float
+    possible: float
+    precision: float
+    mean_weight: float
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("weight", "possible", "precision", "mean_weight")
+        return {name: finite_or_none(getattr(self, name)) for name in names}
+
+
+@dataclass(frozen=True)
+class WeightedPrecision:
+    """What the first suggestions to `queries` contain; `print` shows a table. `possible` needs a weight above 0."""
+
+    queries: int
+    first: tuple[PrecisionAtN, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"queries": self.queries, **{f"first@{one.n}": one.to_dict() for one in self.first}}
+
+    def __str__(self) -> str:
+        heads = ("weight / n", "of possible", "precision", "mean weight found")
+        title = f"first suggestions ({self.queries:,} queries)"
+        lines = [title + "".join(f"{head:>{len(head) + 2}}" for head in heads)]
+        for one in self.first:
+            values = (one.weight, one.possible, one.precision, one.mean_weight)
+            cells = (f"{format_number(value):>{len(head) + 2}}" for value, head in zip(values, heads, strict=True))
+            lines.append(f"{f'first {one.n}':{len(title)}}" + "".join(cells))
+        return "\n".join(lines)
+
+
+def weighted_precision(
+    triples: Graph, weight: FloatArray, ranking: Ranking, lengths: tuple[int, ...] = LIST_LENGTHS
+) -> WeightedPrecision:
+    """Measure what lists of suggestions contain of `triples`.
+
+    Parameters
+    ----------
+    triples
+        Distinct triples in train's ids, none of which is known from train or validation.
+    weight
+        Their weights [n].
+    ranking
+        Their ranks among entities, filtered by the triples themselves and by all that are known otherwise: so filtered
+        competitors are not true, and the order of the triples among each other follows from their scores.
+    lengths
+        How many suggestions to look at.
+    """
+    query = np.unique(_keys_of_both_sides(triples), return_inverse=True)[1]
+    queries = int(query.max(initial=-1)) + 1
+    score, weights = np.concatenate([ranking.tail_score, ranking.head_score]), np.concatenate([weight, weight])
+    by_weight = dense_codes(-weights)  # 0 for the highest
+    # Equal scores are ordered worst: the lowest weight first, and after competitors that are not true.
+    among_triples = position_in_group(query, dense_codes(-score), by_weight.max(initial=0) - by_weight)
+    rank = among_triples + ranking.filtered.ranks("worst").T.ravel()
+    ideal_position = position_in_group(query, by_weight)
+
+    def per_query(values: npt.NDArray[Any]) -> FloatArray:
+        return np.asarray(np.bincount(query, weights=values, minlength=queries), np.float64)
+
+    rows = []
+    for n in lengths:
+        found = rank <= n
+        weight_found, most = per_query(weights * found), per_query(weights * (ideal_position < n))
+        counts = most > 0
+        rows.append(
+            PrecisionAtN(
+                n,
+                weight=_mean(weight_found / n),
+                possible=_mean(weight_found[counts] / most[counts]),
+                precision=_mean(per_query(found) / n),
+                mean_weight=_mean(weights[found]),
+            )
+        )
+    return WeightedPrecision(queries, tuple(rows))
+
+
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+# ---- sorting in groups --------------------------------------------------------------------------------------------
+
+
+def dense_codes(values: npt.NDArray[Any]) -> Keys:
+    """Return whole numbers from 0 in the order of the values, equal where the values are; [n]."""
+    return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)
+
+
+def sort_rows(*columns: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """Return the order that sorts rows by columns of whole numbers from 0, the first column first; [n]."""
+    size, key = 1, np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        size *= int(column.max(initial=0)) + 1
+        if size >= 2**63:  # millions of groups, weights and scores: each column is sorted separately
+            return np.lexsort(columns[::-1])
+        key = key * (int(column.max(initial=0)) + 1) + column
+    return np.argsort(key)  # one number per row is sorted ten times as fast as several
+
+
+def position_in_group(keys: Keys, *columns: npt.NDArray[Any]) -> FloatArray:
+    """Return how many rows of the same key precede each when sorted by the columns, the first column first; [n].
+
+    Columns are of whole numbers from 0, as `dense_codes` returns them.
+
+    >>> position_in_group(np.array([7, 7, 8, 7]), np.array([5, 1, 0, 3])).tolist()
+    [2.0, 0.0, 0.0, 1.0]
+    """
+    rows = sort_rows(keys, *columns)
+    start = np.flatnonzero(np.diff(keys[rows], prepend=-1) != 0)
+    count = np.diff(np.append(start, len(rows)))
+    positions = np.empty(len(rows))
+    positions[rows] = np.arange(len(rows)) - np.repeat(start, count)
+    return positions

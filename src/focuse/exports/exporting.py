@@ -13,15 +13,28 @@ import pyarrow as pa
 import torch
 from safetensors import SafetensorError
 
-from focuse.engines import ReferenceEngine
-from focuse.errors import FocuseError, choose, nearest
-from focuse.exports.binary import write_numpy, write_parquet, write_safetensors
-from focuse.exports.geometric import plain_tensors, to_pyg
-from focuse.exports.tables import WHAT, Table, finished_tables
-from focuse.exports.text import check_names, write_delimited, write_projector, write_word2vec
-from focuse.graph.splits import Splits
-from focuse.graph.writing import COMPRESSION, replacing, spare
-from focuse.training.settings import Settings
+from focuse.config import Config
+from focuse.data.splits import Splits
+from focuse.data.writers import COMPRESSION
+from focuse.engines.scorer import TableScorer
+from focuse.errors import FocuseError, nearest
+from focuse.exports.formats import (
+    WHAT,
+    Table,
+    check_names,
+    finished_tables,
+    plain_tensors,
+    to_pyg,
+    write_delimited,
+    write_numpy,
+    write_parquet,
+    write_projector,
+    write_safetensors,
+    write_word2vec,
+)
+from focuse.models.base import components_of
+from focuse.option_strings import choose
+from focuse.storage.atomic import refuse_overwrite, replace_file
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -64,16 +77,16 @@ def check_export(path: Path, form: str | None, what: str) -> str:
         raise FocuseError(f"{path}: exists already; give a new folder")
     if form != "projector" and path.is_dir():
         raise FocuseError(f"{path}: is a folder; give a file")
-    spare(path)
+    refuse_overwrite(path)
     return form
 
 
 class ExportMethods:
     """The part of a `Run` that hands its embeddings to other tools."""
 
-    settings: Settings
+    settings: Config
     splits: Splits
-    engine: ReferenceEngine
+    scorer: TableScorer
 
     def export(self, path: str | Path, format: str | None = None, what: str = "entities") -> list[Path]:
         """Write embeddings with their names, whole or not at all; the files.
@@ -86,16 +99,16 @@ class ExportMethods:
         path = Path(path)
         form = check_export(path, format, what)
         if form == "pyg":
-            with replacing(path) as temporary, _room(path):
-                torch.save(plain_tensors(self.engine, self.splits), temporary)
+            with replace_file(path) as temporary, _room(path):
+                torch.save(plain_tensors(self.scorer, self.splits), temporary)
             return [path]
-        tables = finished_tables(self.engine, self.splits.train, what)
+        tables = finished_tables(self.scorer, self.splits.train, what)
         if form == "projector":
             return _write_folder(tables, path)
-        model = self.engine.model
-        about = {"focuse.model": self.settings.model, "focuse.parts": str(model.parts)}
+        model = self.scorer.model
+        about = {"focuse.model": self.settings.model, "focuse.parts": str(components_of(model)[0])}
         if form not in ONE_TABLE:
-            with replacing(path) as temporary, _room(path):
+            with replace_file(path) as temporary, _room(path):
                 if form == "numpy":
                     write_numpy(tables, temporary, path)
                 else:
@@ -114,7 +127,7 @@ class ExportMethods:
 
         `parts` are those of the splits whose edges it has; edge_part tells them apart.
         """
-        return to_pyg(self.engine, self.splits, parts)
+        return to_pyg(self.scorer, self.splits, parts)
 
 
 @contextmanager
@@ -134,7 +147,7 @@ def _beside(path: Path, kind: str) -> Path:
 
 
 def _write_table(table: Table, target: Path, form: str, about: dict[str, str]) -> None:
-    with replacing(target) as temporary:
+    with replace_file(target) as temporary:
         if form == "parquet":
             write_parquet(table, temporary, about)
             return

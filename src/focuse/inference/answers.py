@@ -6,17 +6,20 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
 
+from focuse.data.graph import Graph
+from focuse.data.writers import TABLE_SUFFIXES, link_suffixes, write_links
 from focuse.errors import FocuseError, printable
-from focuse.evaluation.baselines import AnyIds, Floats
-from focuse.graph.graph import Graph
-from focuse.graph.links import SUFFIXES, write_links
-from focuse.graph.writing import spare
-from focuse.inference.weigh import Weigher
+from focuse.evaluation.baselines import AnyIds
+from focuse.evaluation.metrics import FloatArray
+from focuse.storage.atomic import refuse_overwrite
+
+if TYPE_CHECKING:  # which imports this module
+    from focuse.inference.weight_predictor import Weigher
 
 NUMBERS = ("expected", "typical", "low", "high", "probability")
 
@@ -116,12 +119,12 @@ class Weighings(Rows[Weighed]):
     """
 
     def __init__(
-        self, names: Graph, ids: tuple[AnyIds, AnyIds, AnyIds], columns: dict[str, Floats], coverage: float
+        self, names: Graph, ids: tuple[AnyIds, AnyIds, AnyIds], columns: dict[str, FloatArray], coverage: float
     ) -> None:
         self.names, self.ids, self.columns, self.coverage = names, ids, columns, coverage
-        self.truth: Floats | None = None
+        self.truth: FloatArray | None = None
 
-    def __getattr__(self, name: str) -> Floats:
+    def __getattr__(self, name: str) -> FloatArray:
         if name in (*NUMBERS, "known"):
             return self.__dict__["columns"][name]  # type: ignore[no-any-return]
         raise AttributeError(name)
@@ -173,14 +176,14 @@ def check_target(path: Path, suffixes: tuple[str, ...] = (".tsv", ".csv", ".parq
         raise FocuseError(f"{path}: cannot write {path.suffix or 'a file without suffix'}; use {forms}")
     if not path.absolute().parent.is_dir():
         raise FocuseError(f"{path}: there is no folder {path.parent}; make it first")
-    spare(path)
+    refuse_overwrite(path)
     return path
 
 
 def write_table(table: pa.Table, path: Path) -> None:
     """Write to .tsv, .csv (with a header) or .parquet, links also as RDF; whole or not at all."""
     links = {"head", "relation", "tail"} <= set(table.column_names)
-    write_links(table, check_target(path, SUFFIXES if links else SUFFIXES[:3]))
+    write_links(table, check_target(path, link_suffixes() if links else TABLE_SUFFIXES))
 
 
 def answers(weigher: Weigher, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float) -> Weighings:

@@ -11,20 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
+from focuse.data.graph import Graph
 from focuse.errors import FocuseError
 from focuse.evaluation.baselines import Predictor
-from focuse.graph.checksums import KEY, UNKNOWN, check_tensors, seal_tensors
-from focuse.graph.graph import Graph
-from focuse.graph.writing import replacing
-from focuse.inference.calibrate import PARTS, Curves
-from focuse.inference.estimate import BOUNDS, MORE, STAGE_ONE, STAGE_TWO, Estimator
-from focuse.inference.intervals import Conformal
-from focuse.inference.probability import Probability, check_base_rate
-from focuse.inference.surroundings import FEATURES
+from focuse.inference.calibration import PARTS, Conformal, Curves, Probability, check_base_rate
 from focuse.inference.trees import Forest
-from focuse.training.files import has_checksums
+from focuse.inference.weight_estimator import BOUNDS, FEATURES, MORE, STAGE_ONE, STAGE_TWO, Estimator
+from focuse.storage.atomic import replace_file
+from focuse.storage.tensors import check_tensors, has_checksums, write_arrays
 
 ESTIMATOR_FILE, PROBABILITY_FILE = "weights.safetensors", "probability.safetensors"
 LAYOUT = 2  # of the estimator's file; one of another layout is made anew, or read where it says the same
@@ -134,10 +129,8 @@ def load_probability(folder: Path, tables: str, relations: int) -> Probability |
 
 
 def _write(path: Path, arrays: Arrays, about: Mapping[str, Any]) -> None:
-    with replacing(path) as temporary:
-        parts = {name: np.ascontiguousarray(part) for name, part in arrays.items()}
-        save_file(parts, temporary, {"about": json.dumps(about), KEY: UNKNOWN})
-        seal_tensors(temporary)
+    with replace_file(path) as temporary:
+        write_arrays(temporary, arrays, {"about": json.dumps(about)})
 
 
 def _read(path: Path, tables: str) -> tuple[Arrays, dict[str, Any]] | None:

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from focuse.engines import ReferenceEngine
+from focuse.data.graph import Graph
+from focuse.data.writers import link_suffixes, write_links
+from focuse.engines.base import Scorer
 from focuse.errors import FocuseError, printable
-from focuse.graph.graph import Graph
-from focuse.graph.links import SUFFIXES, write_links
 from focuse.inference.answers import check_target
-from focuse.inference.weigh import Weigher
+from focuse.inference.weight_predictor import Weigher
 
 A_RELATION, AN_ENTITY = "give it with --relation", "give it with --head or --tail"
 
@@ -78,7 +78,7 @@ class Predictions(list[Prediction]):
 
     def write(self, path: str | Path) -> None:
         """Write to .tsv, .csv (with a header), .parquet or RDF (.ttl, .nt, …), whole or not at all."""
-        write_links(self.to_arrow(), check_target(Path(path), SUFFIXES))
+        write_links(self.to_arrow(), check_target(Path(path), link_suffixes()))
 
 
 def question(
@@ -97,7 +97,7 @@ def question(
 
 
 def predict(
-    engine: ReferenceEngine,
+    scorer: Scorer,
     graphs: list[Graph],
     head: str | None = None,
     relation: str | None = None,
@@ -112,7 +112,7 @@ def predict(
     """
     names = graphs[0]
     h, r, t = question(names, head, relation, tail, top, new_only)
-    scores = _scores(engine, h, r, t, len(names.relations))
+    scores = _scores(scorer, h, r, t, len(names.relations))
     if not np.isfinite(scores).all():
         raise FocuseError("the model gives scores that are not finite: training diverged; lower the learning rate")
     every = np.arange(len(scores))
@@ -159,9 +159,9 @@ def told_of(weigher: Weigher, score: Any, head: Any, relation: Any, tail: Any) -
     columns = weigher.tell(head, relation, tail)
     told = {name: columns[name] for name in ("low", "high", "probability")}
     told["expected_weight"] = columns["expected"]
-    if weigher.engine.sided:  # maps from scores were fitted to the mean of both sides', not to the asked one's
+    if weigher.scorer.side_dependent:  # maps from scores were fitted to the mean of both sides', not to the asked one's
         score = weigher.score(head, relation, tail)
-    if weigher.calibration is not None or weigher.engine.model.confident:
+    if weigher.calibration is not None or weigher.scorer.model.confidence_head is not None:
         told["confidence"] = weigher.confidence(score.astype(np.float64), relation)
     return told
 
@@ -170,20 +170,20 @@ def _or_none(column: Any) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in column]
 
 
-def _scores(engine: ReferenceEngine, h: int | None, r: int | None, t: int | None, relations: int) -> Any:
+def _scores(scorer: Scorer, h: int | None, r: int | None, t: int | None, relations: int) -> Any:
     """Scores of every completion; float [E] or [R]."""
 
     def ids(value: int) -> torch.Tensor:
-        return torch.tensor([value], device=engine.device)
+        return torch.tensor([value], device=scorer.device)
 
     if h is not None and r is not None:
-        return engine.score_all(ids(h), ids(r), "tail")[0].cpu().numpy()
+        return scorer.score_all(ids(h), ids(r), "tail")[0].cpu().numpy()
     if r is not None and t is not None:
-        return engine.score_all(ids(t), ids(r), "head")[0].cpu().numpy()
+        return scorer.score_all(ids(t), ids(r), "head")[0].cpu().numpy()
     if h is None or t is None:
         raise FocuseError("predict: give two of head, relation and tail (or all three); the third is ranked")
-    every = torch.arange(relations, device=engine.device)
-    return engine.score(ids(h).expand(relations), every, ids(t).expand(relations)).cpu().numpy()
+    every = torch.arange(relations, device=scorer.device)
+    return scorer.score(ids(h).expand(relations), every, ids(t).expand(relations)).cpu().numpy()
 
 
 def _facts(graphs: list[Graph], triples: dict[str, Any], size: int) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from focuse.evaluation.baselines import Floats
+from focuse.evaluation.metrics import FloatArray
 
 Integers = npt.NDArray[np.int32]
 PARTS = ("base", "roots", "feature", "threshold", "left", "right", "value")
@@ -24,20 +24,20 @@ class Forest:
     to `right` [N]. A leaf points to itself, so that every row can take the same number of steps; `roots` [T].
     """
 
-    base: Floats
+    base: FloatArray
     roots: Integers
     feature: Integers
-    threshold: Floats
+    threshold: FloatArray
     left: Integers
     right: Integers
-    value: Floats
+    value: FloatArray
 
-    def __call__(self, rows: Floats) -> Floats:
+    def __call__(self, rows: FloatArray) -> FloatArray:
         """Rows [n, features] to numbers [n]."""
         parts = [self._down(rows[start : start + AT_ONCE]) for start in range(0, len(rows), AT_ONCE)]
         return np.concatenate(parts) if parts else np.empty(0)
 
-    def _down(self, rows: Floats) -> Floats:
+    def _down(self, rows: FloatArray) -> FloatArray:
         """Few rows go down many trees at once, many down one: a step costs the same call whatever its size."""
         flat, width, trees = np.ascontiguousarray(rows).ravel(), rows.shape[1], max(1, AT_ONCE // len(rows))
         start = np.arange(len(rows), dtype=np.int64) * width
@@ -91,8 +91,8 @@ class Forest:
 
 
 def grow(
-    rows: Floats,
-    truth: Floats,
+    rows: FloatArray,
+    truth: FloatArray,
     *,
     quantile: float | None = None,
     trees: int = 200,
@@ -112,7 +112,7 @@ def grow(
 
 
 def fit_sklearn(
-    rows: Floats, truth: Floats, *, quantile: float | None, trees: int, leaves: int, rate: float, fewest: int
+    rows: FloatArray, truth: FloatArray, *, quantile: float | None, trees: int, leaves: int, rate: float, fewest: int
 ) -> Any:
     """The regressor that `grow` makes arrays of."""
     from sklearn.ensemble import HistGradientBoostingRegressor  # type: ignore[import-untyped, unused-ignore]

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from focuse.errors import FocuseError, choose
-from focuse.graph import Graph
+from focuse.data.graph import Graph
+from focuse.errors import FocuseError
+from focuse.option_strings import choose
 from focuse.reports.charts import legend
 from focuse.reports.gathered import Gathered, Reported
 from focuse.reports.page import figure, heading, isolated, paragraph, percent
@@ -51,7 +52,7 @@ def atlas(run: Reported, figures: Gathered) -> str:
     graph, method = run.graph, figures.drawn_by
     degree = np.bincount(np.concatenate([graph.head, graph.tail]), minlength=len(graph.entities))
     shown = np.argsort(-degree, kind="stable")[:MOST]
-    vectors = run.engine.tables["entity"].detach().float().cpu().numpy()[shown].astype(np.float64)
+    vectors = run.scorer.tables["entity"].detach().float().cpu().numpy()[shown].astype(np.float64)
     if method == "none" or len(shown) < FEWEST or not np.isfinite(vectors).all():
         return ""
     figures.say(f"drawing a map of {len(shown):,} entities by {NAMES[method]}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from focuse.data.graph import Graph
+from focuse.data.statistics import GraphStatistics, Leakage
 from focuse.errors import counted
-from focuse.graph import Graph
-from focuse.graph.audit import Audit, Leakage
 from focuse.reports.charts import bars
 from focuse.reports.gathered import Gathered, Reported
 from focuse.reports.page import bullets, figure, heading, isolated, paragraph, percent, table
@@ -20,7 +20,11 @@ def data(run: Reported, figures: Gathered) -> str:
     graph, splits = run.graph, run.splits
     tested = splits.test.graph if figures.test is None else figures.test.graph
     parts = {"train": graph, "validation": splits.valid.graph, "test": tested}
-    parts |= {name: part for name, part in (("inferred", splits.inferred), ("false", splits.false)) if part is not None}
+    parts |= {
+        name: part
+        for name, part in (("inferred", splits.inferred), ("false", splits.known_negatives))
+        if part is not None
+    }
     rows = [[name, *_numbers(part)] for name, part in parts.items() if len(part)]
     text = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, from {isolated(graph.source)}."
     if not graph.weighted:
@@ -54,7 +58,7 @@ def _histogram(graph: Graph) -> str:
     return figure([bars("Weights of train", counts, low, high)], told)
 
 
-def findings(audit: Audit, graph: Graph) -> list[str]:
+def findings(audit: GraphStatistics, graph: Graph) -> list[str]:
     """What the audit's numbers mean, one sentence each."""
     return [*_about_weights(audit, graph), *_about_rows(audit), *_about_sizes(audit, graph), *_about_leaks(audit)]
 
@@ -64,7 +68,7 @@ def _share(part: int, whole: int) -> str:
     return f"{part:,} of {whole:,} ({percent(part / max(whole, 1), 1)})"
 
 
-def _about_weights(audit: Audit, graph: Graph) -> list[str]:
+def _about_weights(audit: GraphStatistics, graph: Graph) -> list[str]:
     if not audit.weighted:
         return ["There are no weights: training sees every fact alike, and deciles by weight say nothing."]
     if audit.all_weights_equal:
@@ -81,7 +85,7 @@ def _about_weights(audit: Audit, graph: Graph) -> list[str]:
     return lines
 
 
-def _about_rows(audit: Audit) -> list[str]:
+def _about_rows(audit: GraphStatistics) -> list[str]:
     lines = []
     if audit.repeated_rows:
         other = f", {audit.repeated_with_other_weight:,} triples with different weights"
@@ -102,7 +106,7 @@ def _about_rows(audit: Audit) -> list[str]:
     return lines
 
 
-def _about_sizes(audit: Audit, graph: Graph) -> list[str]:
+def _about_sizes(audit: GraphStatistics, graph: Graph) -> list[str]:
     degree = np.bincount(np.concatenate([graph.head, graph.tail]), minlength=audit.entities)
     lines = []
     if audit.relations > 1:
@@ -120,7 +124,7 @@ def _about_sizes(audit: Audit, graph: Graph) -> list[str]:
     return lines
 
 
-def _about_leaks(audit: Audit) -> list[str]:
+def _about_leaks(audit: GraphStatistics) -> list[str]:
     lines = []
     for name, found in audit.leakage.items():
         same, back, total = found.same_triple, found.inverse_edge, found.rows

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from focuse.errors import printable
-from focuse.graph.writing import replacing
 from focuse.inference.answers import check_target
-from focuse.inference.explaining import Explanation
-from focuse.inference.explaining.explanation import Implied, Like, Step, Support
+from focuse.inference.explaining.explanation import Explanation, Implied, Like, Step, Support
 from focuse.reports.page import download, heading, page, paragraph, picture, table
+from focuse.storage.atomic import replace_file
 
 FORMS = (".html", ".svg")
 WIDE = """
@@ -24,7 +23,7 @@ def write_explanation(explanation: Explanation, path: Path) -> Path:
     """Write a page (.html) or a picture (.svg), whole or not at all; its path."""
     check_target(path, FORMS)
     text = explanation.svg() if path.suffix == ".svg" else explanation_page(explanation)
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
 

@@ -8,20 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from focuse.engines import ReferenceEngine
+from focuse.config import Config
+from focuse.data.graph import AlignedGraph, Graph
+from focuse.data.readers import read
+from focuse.data.splits import Splits
+from focuse.data.statistics import GraphStatistics, describe
+from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
-from focuse.evaluation.evaluate import Evaluation
-from focuse.evaluation.frequency import rank_trivially
-from focuse.evaluation.probabilities import ProbabilityTable
-from focuse.graph import Graph, read
-from focuse.graph.audit import Audit, audit
-from focuse.graph.graph import Aligned
-from focuse.graph.splits import Splits
+from focuse.evaluation.evaluate import Evaluation, evaluate_baselines
+from focuse.evaluation.weight_metrics import ProbabilityTable
 from focuse.inference.discovery.discoveries import Discoveries, Discovery
-from focuse.inference.weigh import Weigher, WeightEvaluation
-from focuse.training.preparing import held_out
-from focuse.training.settings import Settings
-from focuse.training.sharpness import Look
+from focuse.inference.weight_predictor import Weigher, WeightEvaluation
+from focuse.training.label_exponent import LabelExponentTrial
+from focuse.training.preparation import held_out
 
 LINKS, PER_HEAD = 20, 3  # new links, and how many of them may have the same head
 LINK = ("head", "relation", "tail", "score", "probability", "expected_weight", "low", "high")
@@ -37,7 +36,7 @@ class Reported(Protocol):
     """What a report needs of a run."""
 
     @property
-    def settings(self) -> Settings: ...
+    def settings(self) -> Config: ...
 
     @property
     def splits(self) -> Splits: ...
@@ -49,10 +48,10 @@ class Reported(Protocol):
     def graph(self) -> Graph: ...
 
     @property
-    def choice(self) -> list[Look]: ...
+    def choice(self) -> list[LabelExponentTrial]: ...
 
     @property
-    def engine(self) -> ReferenceEngine: ...
+    def scorer(self) -> TableScorer: ...
 
     @property
     def folder(self) -> Path | None: ...
@@ -87,9 +86,9 @@ class Gathered:
     links: Sequence[Discovery]
     notes: list[str] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
-    test: Aligned | None = None
+    test: AlignedGraph | None = None
     baselines: dict[str, Evaluation] = field(default_factory=dict)
-    audit: Audit | None = None
+    audit: GraphStatistics | None = None
     drawn_by: str = "tsne"
     say: Say = silent
 
@@ -116,7 +115,7 @@ def gather(run: Reported, test: Any = None, say: Say = silent, drawn_by: str = "
     say("looking for new links")
     links = _or_note(lambda: list(new_links(run)), notes) or []
     held = {"validation": run.splits.valid.graph, "test": aligned.graph}
-    audited = audit(run.graph, {name: part for name, part in held.items() if len(part)})
+    audited = describe(run.graph, {name: part for name, part in held.items() if len(part)})
     data = {
         "settings": run.settings.to_dict(),
         "history": [{key: _json(value) for key, value in row.items()} for row in run.history],
@@ -134,14 +133,14 @@ def gather(run: Reported, test: Any = None, say: Say = silent, drawn_by: str = "
     )
 
 
-def _baselines(run: Reported, test: Aligned, found: Evaluation, notes: list[str]) -> dict[str, Evaluation]:
+def _baselines(run: Reported, test: AlignedGraph, found: Evaluation, notes: list[str]) -> dict[str, Evaluation]:
     """Rankings without a model; none beside ranks among a sample, which do not compare with full ones."""
     if "candidates" in found.settings:
         return {}
     splits = run.splits
     facts = [splits.train, splits.valid.graph, splits.test.graph]
-    device = run.engine.device
-    return _or_note(lambda: rank_trivially(splits.train, splits.valid.graph, test, facts, device), notes) or {}
+    device = run.scorer.device
+    return _or_note(lambda: evaluate_baselines(splits.train, splits.valid.graph, test, facts, device), notes) or {}
 
 
 def _or_note(compute: Callable[[], T], notes: list[str]) -> T | None:

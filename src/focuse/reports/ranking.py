@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from focuse.evaluation.evaluate import Evaluation
-from focuse.evaluation.metrics import HITS
-from focuse.evaluation.order import number
+from focuse.evaluation.metrics import HITS, format_number
 from focuse.reports.charts import violin_chart
 from focuse.reports.gathered import Gathered, Reported
 from focuse.reports.page import bullets, figure, grouped, heading, paragraph, picture, table
@@ -90,7 +89,7 @@ def order(run: Reported, figures: Gathered) -> str:
             paragraph(text),
             table(
                 ["pairs within", "concordance", "pairs"],
-                [[name, number(one.share), f"{one.pairs:,}"] for name, one in pairs.items()],
+                [[name, format_number(one.share), f"{one.pairs:,}"] for name, one in pairs.items()],
                 caption="Concordance of scores and weights",
             ),
             paragraph(listed),
@@ -99,8 +98,8 @@ def order(run: Reported, figures: Gathered) -> str:
                 [
                     [
                         name,
-                        number(getattr(found.ndcg, key)),
-                        number(getattr(found.chance, key)),
+                        format_number(getattr(found.ndcg, key)),
+                        format_number(getattr(found.chance, key)),
                         f"{found.ndcg.queries:,}",
                     ]
                     for name, key in gains.items()
@@ -123,7 +122,11 @@ def suggestions(run: Reported, figures: Gathered) -> str:
     heads = ["", "first n", "weight / n", "of the possible", "precision", "mean weight found"]
     every = {run.settings.model: found, **{name: one.suggestions for name, one in figures.baselines.items()}}
     rows = [
-        [name, str(one.n), *(number(value) for value in (one.weight, one.possible, one.precision, one.mean_weight))]
+        [
+            name,
+            str(one.n),
+            *(format_number(value) for value in (one.weight, one.possible, one.precision, one.mean_weight)),
+        ]
         for name, listed in every.items()
         if listed is not None
         for one in listed.first

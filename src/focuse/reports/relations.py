@@ -1,4 +1,6 @@
-"""Section on single relations: how many facts, how well ranked on either side, how near their weights are."""
+"""Sections on single relations (how many facts, how well ranked on either side, how near their weights are) and on
+links that are not in the graph yet.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from focuse.data.graph import Graph, concatenate
 from focuse.errors import FocuseError
-from focuse.evaluation.baselines import RELATION_MEAN, fit_trivial
-from focuse.evaluation.confidence import finite_or_none
-from focuse.evaluation.weighing import draw_negatives, join
-from focuse.graph import Graph
+from focuse.evaluation.baselines import RELATION_MEAN, fit_weight_baselines
+from focuse.evaluation.metrics import finite_or_none
+from focuse.inference.discovery.discoveries import Discovery
+from focuse.objective.negatives import corrupt_graph
 from focuse.reports.charts import spark
-from focuse.reports.gathered import Gathered, Reported
+from focuse.reports.gathered import PER_HEAD, Gathered, Reported
 from focuse.reports.page import Markup, folded, heading, paragraph, table
 
 SHOWN = 25  # relations, the most frequent first; the rest is folded
@@ -123,7 +126,7 @@ def _measures(run: Reported, figures: Gathered) -> dict[str, Floats]:
     enough = np.where(mean.count >= ENOUGH, 1.0, np.nan)
     if test.weighted and run.graph.weighted and figures.weights is not None:
         told = run.weigher(full=True).guess(test.head, test.relation, test.tail)
-        guess = fit_trivial(run.graph)[RELATION_MEAN](test.head, test.relation, test.tail)
+        guess = fit_weight_baselines(run.graph)[RELATION_MEAN](test.head, test.relation, test.tail)
         found["weight_mae"], found["mean_mae"] = (
             mean(abs(told["expected"] - test.weight)),
             mean(abs(guess - test.weight)),
@@ -153,9 +156,45 @@ def _brier(run: Reported, test: Graph, figures: Gathered) -> Floats:
     weigher = run.weigher(full=True)
     if weigher.probability is None or figures.probabilities is None:
         raise FocuseError("the run has no probabilities")
-    false = draw_negatives(test, weigher.known_keys(), 0)
-    both = join([test, false])
+    false = corrupt_graph(test, weigher.known_keys(), 0)
+    both = concatenate([test, false])
     made = weigher.probability.at(figures.probabilities.base_rate)
     told = weigher.probable(both.head, both.relation, both.tail, made)
     fact = np.repeat([1.0, 0.0], [len(test), len(false)])
     return _Means(both)((told - fact) ** 2)
+
+
+# ---- links that are not in the graph yet -----------------------------------------------------------------------------
+
+
+def links(run: Reported, figures: Gathered) -> str:
+    """Links that the run would add, the probability and the weight of each."""
+    if not figures.links:
+        return ""
+    rows = [
+        [row.head, row.relation, row.tail, f"{row.score:.3f}", _three_digits(row.probability),
+         _three_digits(row.expected_weight), _interval(row)]
+        for row in figures.links
+    ]  # fmt: skip
+    text = (
+        f"The most probable links that the graph lacks, at most {PER_HEAD} of a head (focuse discover finds more). The "
+        "weight is what the link would weigh if it is a fact, with a 90 % interval; the probability that it is one is "
+        "that of a triple of which nothing else is known, where one in two is a fact."
+    )
+    heads = ["head", "relation", "tail", "score", "probability", "weight ≈", "90 % interval"]
+    empty = [place for place in (4, 5, 6) if all(row[place] == "–" for row in rows)]
+    heads, rows = _without(heads, empty), [_without(row, empty) for row in rows]
+    caption = "The best new links"
+    return heading("Links it would add") + paragraph(text) + table(heads, rows, words=3, caption=caption)
+
+
+def _without(row: list[str], places: list[int]) -> list[str]:
+    return [cell for place, cell in enumerate(row) if place not in places]
+
+
+def _three_digits(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
+def _interval(row: Discovery) -> str:
+    return "–" if row.low is None or row.high is None else f"{row.low:.3g} to {row.high:.3g}"

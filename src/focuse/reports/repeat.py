@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from focuse import __version__
-from focuse.graph import Graph
-from focuse.graph.splits import MOST_HELD_OUT
+from focuse.config import read_toml
+from focuse.data.graph import Graph
+from focuse.data.splits import MAX_HELD_OUT
 from focuse.reports.gathered import Gathered, Reported
 from focuse.reports.page import code, heading, paragraph, table
-from focuse.training.configuration import read_toml
-from focuse.training.toml import to_toml
+from focuse.storage.metadata import to_toml
 
 FILE = "settings.toml"
 USUAL_SHARE = 0.1  # of the graph, held out for validation and for test where nothing else is said
@@ -65,8 +65,12 @@ def repeat_command(run: Reported) -> str:
         cut = not given[name] and not (given["valid"] or (name == "test" and given["test"]))
         share = _share(len(graph), total, repeats) if cut else None
         words += [f"--{name}-share", share] if share is not None else []
-    words += ["--false", _name(run.splits.false)] if run.splits.false is not None and _has_false_file(run) else []
-    words += ["--numbers", run.splits.numbers.source] if run.splits.numbers is not None else []
+    words += (
+        ["--false", _name(run.splits.known_negatives)]
+        if run.splits.known_negatives is not None and _has_false_file(run)
+        else []
+    )
+    words += ["--numbers", run.splits.attributes.source] if run.splits.attributes is not None else []
     return shlex.join([*words, "--config", FILE, "--out", "again"])
 
 
@@ -92,7 +96,7 @@ def _share(size: int, total: int, repeats: int) -> str | None:
     >>> _share(30, 300, 1), _share(60, 300, 1), _share(0, 300, 1)
     (None, '0.2', '0')
     """
-    usual = min(int(USUAL_SHARE * total), MOST_HELD_OUT)
+    usual = min(int(USUAL_SHARE * total), MAX_HELD_OUT)
     if 0 <= usual - size < repeats:
         return None
     for digits in range(1, 16):
@@ -109,7 +113,7 @@ def _more(run: Reported) -> list[str]:
     notes = []
     if run.splits.inferred is not None:
         notes.append("The run also learnt from what rules infer: give --rules or --soft-logic again.")
-    if run.splits.false is not None and _has_false_file(run):
+    if run.splits.known_negatives is not None and _has_false_file(run):
         notes.append("The run also learnt from triples known to be false, from the file that --false names.")
     if run.settings.start is not None:
         notes.append(f"It began with the embeddings of another run, {run.settings.start}, which must be there again.")
@@ -129,7 +133,7 @@ def in_python(run: Reported) -> str:
         f"print(run.predict(head={head!r}, relation={relation!r}, top=10))",
     ]
     splits = run.splits
-    if splits.inferred is None and splits.false is None and splits.numbers is None:
+    if splits.inferred is None and splits.known_negatives is None and splits.attributes is None:
         lines += [
             "",
             "again = focuse.train(",

@@ -1,4 +1,4 @@
-"""Sections on the training: the way of loss, validation and β, weight columns, the sharpness of labels."""
+"""Sections on the training: the way of loss, validation and β, weight columns, the label exponent of labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from focuse.errors import counted
 from focuse.reports.charts import curve
 from focuse.reports.gathered import Gathered, Reported
 from focuse.reports.page import figure, heading, paragraph, table
-from focuse.training.stopping import best_look
+from focuse.training.validation import best_epoch_row
 
 # What a history may hold: its name, colour, least value of the axis, and whether each look gets a dot.
 MEASURES: dict[str, tuple[str, str, float | None, bool]] = {
@@ -31,7 +31,7 @@ def training(run: Reported, figures: Gathered) -> str:
         f"Model {settings.model}, dimension {settings.dim}, focus {settings.focus}, loss {settings.loss}: "
         f"{len(run.history)} of {counted(settings.epochs, 'epochs')} in {seconds:.1f} s."
     )
-    best = best_look(run.history)
+    best = best_epoch_row(run.history)
     if best is not None:
         text += f" Kept are the embeddings of epoch {best['epoch']}, the best on validation."
     told = "By epoch, as far as it was measured. Validation is looked at every few epochs, each a dot."
@@ -47,30 +47,30 @@ def columns(run: Reported, figures: Gathered) -> str:
     if merger is None:
         return ""
     figures.data["columns"] = merger.to_dict()
-    values = None if run.graph.columns is None else run.graph.columns.by_name(merger.names)
+    values = None if run.graph.columns is None else run.graph.columns.values_of(merger.names)
     rows = []
     for place, name in enumerate(merger.names):
         missing = "–" if values is None else f"{np.isnan(values[:, place]).mean():.1%}"
         told = merger.explained[place]
-        way = "lower is better" if name in merger.lower else "higher is better"
+        way = "lower is better" if name in merger.lower_is_better else "higher is better"
         rows.append([name, f"{merger.importance[place]:.2f}", "–" if np.isnan(told) else f"{told:.0%}", missing, way])
-    text = "The weight of an edge is the mean of its columns, each normalised by itself, by these importances."
+    text = "The weight of an edge is the mean of its columns, each normalized by itself, by these importances."
     heads = ["column", "importance", "told by structure", "missing in train", "direction"]
     return heading("Weight columns") + paragraph(text) + table(heads, rows, caption="What each column counts")
 
 
-def sharpness(run: Reported, figures: Gathered) -> str:
-    """The short trainings that the sharpness of labels was chosen by."""
+def label_exponent(run: Reported, figures: Gathered) -> str:
+    """The short trainings that the exponent of soft labels was chosen by."""
     if not run.choice:
         return ""
-    figures.data["sharpness"] = [asdict(look) for look in run.choice]
-    rows = [[f"{look.sharpness:g}", f"{look.top_mrr:.3f}", f"{look.delta_mrr:.3f}"] for look in run.choice]
+    figures.data["label_exponent"] = [asdict(look) for look in run.choice]
+    rows = [[f"{look.label_exponent:g}", f"{look.top_mrr:.3f}", f"{look.delta_mrr:.3f}"] for look in run.choice]
     text = (
-        f"Sharpness {run.settings.sharpness:g} was chosen by short trainings, judged on validation; 0 is the plain "
-        "model. Taken is the widest ΔMRR whose top-10 % MRR is within 0.01 of the plain one's."
+        f"Label exponent {run.settings.label_exponent:g} was chosen by short trainings, compared on validation; 0 is "
+        "the model without weights. Taken is the widest ΔMRR whose top-10 % MRR is within 0.01 of the plain one's."
     )
-    told = table(["sharpness", "top 10 % MRR", "ΔMRR"], rows, caption="Short trainings")
-    return heading("Sharpness of the labels") + paragraph(text) + told
+    told = table(["label exponent", "top 10 % MRR", "ΔMRR"], rows, caption="Short trainings")
+    return heading("Exponent of the soft labels") + paragraph(text) + told
 
 
 def curves(history: Sequence[dict[str, Any]]) -> list[str]:

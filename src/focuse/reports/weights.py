@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from focuse.evaluation.coverage import Coverage, cover
-from focuse.evaluation.order import number
-from focuse.evaluation.weighing import PROTOCOLS, WeightTable
-from focuse.inference.weigh import WeightEvaluation
+from focuse.evaluation.metrics import format_number
+from focuse.evaluation.weight_evaluation import PROTOCOLS, WeightTable
+from focuse.evaluation.weight_metrics import Coverage, interval_coverage
+from focuse.inference.weight_predictor import WeightEvaluation
 from focuse.reports.charts import SERIES, bars, legend, promise
 from focuse.reports.gathered import Gathered, Reported
 from focuse.reports.page import bullets, figure, heading, paragraph, percent, table
@@ -36,14 +36,14 @@ def weights(run: Reported, figures: Gathered) -> str:
         heads = [head for head in next(iter(cells.values())) if not (few and head.startswith(("accuracy", "F1")))]
         rows = [[name, *(row.get(head, "–") for head in heads)] for name, row in cells.items()]
         parts.append(table(["", *heads], rows, caption=_sentence(PROTOCOLS[protocol]) + told))
-    gains = [[name, number(gain.linear), number(gain.exponential)] for name, gain in found.gains.items()]
+    gains = [[name, format_number(gain.linear), format_number(gain.exponential)] for name, gain in found.gains.items()]
     parts.append(table(["", "linear", "exponential"], gains, caption="nDCG: every known tail among all entities"))
     return "".join([*parts, *(paragraph(_sentence(note), "note") for note in found.table.notes)])
 
 
 def _strong(found: WeightTable, protocol: str) -> tuple[str, bool]:
     """What counts as a strong fact in a table that tells them apart, and whether too few are for that to say much."""
-    row = found.rows[found.trivial[0]]
+    row = found.rows[found.baselines[0]]
     part = row[protocol].at_threshold
     if part is None or found.threshold is None:
         return "", False
@@ -62,7 +62,7 @@ def best_weights(found: WeightEvaluation) -> tuple[str, float] | None:
     rows = {
         name: row["positives"].errors.mae
         for name, row in found.table.rows.items()
-        if name not in found.table.trivial and "positives" in row
+        if name not in found.table.baselines and "positives" in row
     }
     known = {name: error for name, error in rows.items() if math.isfinite(error)}
     return min(known.items(), key=lambda item: item[1]) if known else None
@@ -71,7 +71,7 @@ def best_weights(found: WeightEvaluation) -> tuple[str, float] | None:
 def verdicts(found: WeightEvaluation) -> list[str]:
     """Whether the model's best guess is nearer than each trivial one, a sentence each."""
     best, lines = best_weights(found), []
-    for name in found.table.trivial:
+    for name in found.table.baselines:
         if best is None or "positives" not in found.table.rows[name]:
             continue
         error = found.table.rows[name]["positives"].errors.mae
@@ -110,13 +110,13 @@ def promises(run: Reported, figures: Gathered) -> list[tuple[float, float]]:
     found = []
     for promised in PROMISED:
         told = weigher.guess(test.head, test.relation, test.tail, promised)
-        held = cover(told["low"], told["high"], test.weight).coverage
+        held = interval_coverage(told["low"], told["high"], test.weight).coverage
         found.append((promised, held))
     return [(promised, held) for promised, held in found if math.isfinite(held)]
 
 
 def _measured(row: Coverage) -> list[str]:
-    return [number(row.coverage), f"{row.width:.4g}", f"{row.median_width:.4g}"]
+    return [format_number(row.coverage), f"{row.width:.4g}", f"{row.median_width:.4g}"]
 
 
 def columns(run: Reported, figures: Gathered) -> str:
@@ -142,7 +142,7 @@ def probabilities(run: Reported, figures: Gathered) -> str:
     found = figures.probabilities
     if found is None:
         return ""
-    rows = [[name, number(row.brier), number(row.ece)] for name, row in found.rows.items()]
+    rows = [[name, format_number(row.brier), format_number(row.ece)] for name, row in found.rows.items()]
     text = (
         f"Judged on {found.facts:,} facts of test and {found.negatives:,} triples that are none. On the diagonal, of "
         "the links that get a probability of .7 seven in ten are facts."

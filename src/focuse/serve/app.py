@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+from dataclasses import dataclass
+from importlib.resources import files
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -13,7 +16,6 @@ from focuse import __version__
 from focuse.errors import FocuseError, printable
 from focuse.serve.guards import Guard
 from focuse.serve.limits import Limits
-from focuse.serve.pages import Asset, assets
 from focuse.serve.problems import Refused
 from focuse.serve.routes import router
 from focuse.serve.schemas import Problem
@@ -94,3 +96,37 @@ def _add_errors(app: FastAPI) -> None:
 
 def _answer(status: int, problem: Problem, headers: dict[str, str] | None = None) -> JSONResponse:
     return JSONResponse(problem.model_dump(), status, headers)
+
+
+# ---- the page's own files, read into memory at start: no request ever names a path -----------------------------------
+
+ASSET_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One file as it is sent."""
+
+    content: bytes
+    kind: str
+    tag: str
+
+
+def assets() -> dict[str, Asset]:
+    """Every file of `static/` by its name.
+
+    >>> sorted(name for name in assets() if name.endswith(".html"))
+    ['docs.html', 'index.html']
+    """
+    found = {}
+    for entry in files("focuse.serve").joinpath("static").iterdir():
+        suffix = "." + entry.name.rpartition(".")[2]
+        if suffix in ASSET_TYPES:
+            content = entry.read_bytes()
+            found[entry.name] = Asset(content, ASSET_TYPES[suffix], f'"{hashlib.sha256(content).hexdigest()[:16]}"')
+    return found

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from focuse.graph.graph import Graph
-from focuse.graph.units import Units
+from focuse.data.graph import Graph
+from focuse.data.weights import WeightScaler
 
 Rows = npt.NDArray[np.int64]
 AMONG = 2000  # strongest edges of a shown entity in which links to other shown ones are sought
@@ -39,7 +39,7 @@ class Edges:
             np.concatenate([getattr(graph, column) for graph in graphs]) for column in ("head", "relation", "tail")
         )
         self.weight = np.concatenate([graph.weight for graph in graphs])
-        self.share = np.clip(Units.fit(train).shares(self.weight, self.relation), 0.0, 1.0).astype(np.float32)
+        self.share = np.clip(WeightScaler.fit(train).to_unit(self.weight, self.relation), 0.0, 1.0).astype(np.float32)
         self.part = np.repeat(np.arange(len(graphs), dtype=np.int8), [len(graph) for graph in graphs])
         strongest = np.argsort(-self.share, kind="stable")
         self._lists = [self._list(column, strongest) for column in (self.head, self.tail)]

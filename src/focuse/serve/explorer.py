@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from focuse.api import Run
 from focuse.errors import FocuseError
-from focuse.run import Run
 from focuse.serve import limits, schemas
 from focuse.serve.edges import Edges
 from focuse.serve.names import Search
@@ -16,6 +16,7 @@ from focuse.serve.problems import Refused
 
 PARTS = ("train", "valid", "test")
 HUBS = 12
+TriplePart = Literal["head", "relation", "tail"]
 POOL = 200  # links a relation that are compared by probability: an answer in a second beside a million entities
 
 
@@ -218,3 +219,34 @@ class Explorer:
 
 def _did_you_mean(names: list[str]) -> str:
     return f"did you mean {' or '.join(names[:3])}?" if names else ""
+
+
+# ---- the same question to two runs, row by row -----------------------------------------------------------------------
+
+
+def compare(first: Explorer, second: Explorer, asked: schemas.Question) -> schemas.Comparison:
+    """Both answers, and every completion that either has, in the first run's order, then the second's."""
+    missing = missing_part(asked)
+    sides = first.side(asked), second.side(asked)
+    problems = [side.problem for side in sides]
+    if problems[0] is not None and problems[1] is not None:
+        raise Refused(404, problems[0].error, problems[0].hint, problems[0].nearest)
+    ranked: list[dict[str, schemas.Link]] = [{getattr(link, missing): link for link in side.links} for side in sides]
+    names = list(dict.fromkeys([*ranked[0], *ranked[1]]))
+    rows = [_compared_row(name, ranked[0].get(name), ranked[1].get(name)) for name in names]
+    shared = sum(row.moved is not None for row in rows)
+    return schemas.Comparison(missing=missing, first=sides[0], second=sides[1], rows=rows, shared=shared)
+
+
+def missing_part(asked: schemas.Question) -> TriplePart:
+    """The part that is left out; 422 unless it is exactly one."""
+    parts: tuple[TriplePart, ...] = ("head", "relation", "tail")
+    left_out = [part for part in parts if getattr(asked, part) is None]
+    if len(left_out) != 1:
+        raise Refused(422, "give two of head, relation and tail", "the third is ranked")
+    return left_out[0]
+
+
+def _compared_row(name: str, first: schemas.Link | None, second: schemas.Link | None) -> schemas.Compared:
+    moved = None if first is None or second is None else first.rank - second.rank
+    return schemas.Compared(name=name, first=first, second=second, moved=moved)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from focuse.graph.vocabulary import Vocabulary
+from focuse.data.graph import Vocabulary
 
 Ids = npt.NDArray[np.int64]
 PIECES = 3  # a name within two errors of the query holds one of three pieces of it as it is

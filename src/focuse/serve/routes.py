@@ -5,10 +5,15 @@ An answer is made of its type here, and sent as it is: FastAPI would check and c
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, cast
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response, StreamingResponse
@@ -16,9 +21,8 @@ from pydantic import BaseModel
 
 from focuse import __version__
 from focuse.errors import FocuseError
-from focuse.serve import limits, schemas, tables
-from focuse.serve.comparing import compare, missing_part
-from focuse.serve.explorer import Explorer
+from focuse.serve import limits, schemas
+from focuse.serve.explorer import Explorer, compare, missing_part
 from focuse.serve.problems import Refused
 from focuse.serve.state import State
 from focuse.serve.worker import Lane
@@ -65,6 +69,10 @@ Entity = Annotated[str, Query(min_length=1, max_length=limits.NAME, description=
 Part = Annotated[str | None, Query(max_length=limits.NAME)]
 Top = Annotated[int, Query(ge=1, le=limits.TOP)]
 Direction = Literal["out", "in", "both"]
+TableFormat = Literal["csv", "tsv", "json"]
+TABLE_TYPES = {"csv": "text/csv", "tsv": "text/tab-separated-values", "json": "application/json"}
+FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠")  # what a spreadsheet may take for the start of a formula
+ROWS_AT_ONCE = 500  # rows a piece
 
 
 @router.get("/health", tags=["run"], summary="Whether it is ready", response_model=schemas.Health)
@@ -195,7 +203,7 @@ FILES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The file",
         "content": {
-            kind: {"schema": {"type": "array" if form == "json" else "string"}} for form, kind in tables.TYPES.items()
+            kind: {"schema": {"type": "array" if form == "json" else "string"}} for form, kind in TABLE_TYPES.items()
         },
     }
 }
@@ -205,7 +213,7 @@ FILES: dict[int | str, dict[str, Any]] = {
 async def export(
     here: Here,
     table: Literal["facts", "missing", "predict", "compare"],
-    format: Annotated[tables.Format, Query()] = "csv",
+    format: Annotated[TableFormat, Query()] = "csv",
     entity: Part = None,
     head: Part = None,
     relation: Part = None,
@@ -239,9 +247,9 @@ async def export(
             columns = COMPARED
             rows = _compared(await here.ask(lambda: compare(here.first, here.other(), question)))
     return StreamingResponse(
-        tables.write(columns, rows, format),
-        media_type=tables.TYPES[format],
-        headers={"Content-Disposition": tables.disposition(words, format), "Cache-Control": "no-store"},
+        write_table(columns, rows, format),
+        media_type=TABLE_TYPES[format],
+        headers={"Content-Disposition": disposition(words, format), "Cache-Control": "no-store"},
     )
 
 
@@ -254,9 +262,7 @@ COMPARED = ["name", "moved", *(f"{run}_{column}" for run in ("first", "second") 
 def _facts(explorer: Explorer, entity: str, relation: str | None) -> Iterator[Mapping[str, Any]]:
     """All facts of an entity, a piece at a time: a hub may have millions."""
     rows = explorer.edges.of(explorer.entity(entity), None if relation is None else explorer.relation(relation))
-    return (
-        row for start in range(0, len(rows), tables.AT_ONCE) for row in explorer.rows(rows[start:][: tables.AT_ONCE])
-    )
+    return (row for start in range(0, len(rows), ROWS_AT_ONCE) for row in explorer.rows(rows[start:][:ROWS_AT_ONCE]))
 
 
 def _compared(found: schemas.Comparison) -> list[dict[str, Any]]:
@@ -276,3 +282,60 @@ def _question(head: str | None, relation: str | None, tail: str | None, top: int
     )
     missing_part(asked)
     return asked
+
+
+# ---- tables as files: CSV, TSV or JSON, a piece at a time ------------------------------------------------------------
+
+
+def safe_cell(cell: Any) -> Any:
+    """A cell that no spreadsheet runs: an apostrophe before a name that begins as a formula does. Numbers stay.
+
+    >>> safe_cell("=1+1"), safe_cell("plain"), safe_cell(-0.5), safe_cell(None)
+    ("'=1+1", 'plain', -0.5, '')
+    """
+    if cell is None:
+        return ""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
+
+
+def write_table(columns: list[str], rows: Iterable[Mapping[str, Any]], form: TableFormat) -> Iterator[str]:
+    """The file in pieces; JSON is a list of objects, the others have a heading and quote where they must."""
+    if form == "json":
+        yield from _json_pieces(columns, rows)
+        return
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter="," if form == "csv" else "\t", lineterminator="\r\n")
+    writer.writerow(columns)
+    for count, row in enumerate(rows, 1):
+        writer.writerow([safe_cell(row.get(column)) for column in columns])
+        if count % ROWS_AT_ONCE == 0:
+            yield text.getvalue()
+            text.seek(0)
+            text.truncate()
+    yield text.getvalue()
+
+
+def _json_pieces(columns: list[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    before, made = "[\n", []
+    for count, row in enumerate(rows, 1):
+        made += [
+            before,
+            json.dumps({column: row.get(column) for column in columns}, ensure_ascii=False, allow_nan=False),
+        ]
+        before = ",\n"
+        if count % ROWS_AT_ONCE == 0:
+            yield "".join(made)
+            made = []
+    yield "".join([*made, "[" if before.startswith("[") else "", "\n]\n"])
+
+
+def disposition(words: Iterable[str], form: TableFormat) -> str:
+    """The header that names the file; whatever a name holds, only letters, digits and dashes reach the file's.
+
+    >>> disposition(["missing", 'a"/../b'], "csv")
+    'attachment; filename="focuse-missing-a-b.csv"; filename*=UTF-8\\'\\'focuse-missing-a-b.csv'
+    """
+    name = "-".join(part for word in words for part in re.findall(r"\w+", word))[:80]
+    plain = re.sub("-+", "-", re.sub(r"[^A-Za-z0-9_-]", "-", name)).strip("-")
+    whole = quote(f"focuse-{name}.{form}", safe="")
+    return f"attachment; filename=\"focuse-{plain}.{form}\"; filename*=UTF-8''{whole}"

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from focuse.api import load
 from focuse.errors import FocuseError
-from focuse.run import load
 from focuse.serve.limits import HEADERS, KEEP_ALIVE, Limits
 
 if TYPE_CHECKING:

@@ -1,26 +1,149 @@
-"""Following a training from outside: hooks of your own, called by the reporter that the loop tells of each epoch."""
+"""Callbacks, which users write to follow a training, and reporters, which show its progress."""
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from focuse.config import Config
+from focuse.data.splits import Splits
 from focuse.errors import FocuseError
-from focuse.graph.splits import Splits
 from focuse.models.registry import imported
-from focuse.training.progress import Reporter
-from focuse.training.settings import Settings
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Reporter(Protocol):
+    """Receives the progress of a training."""
+
+    def note(self, text: str) -> None:
+        """Show one line to the user."""
+
+    def start(self, settings: Config, epochs_done: int) -> None: ...
+
+    def step(self, epoch: int, fraction: float) -> None:
+        """A `fraction` of the epoch is done."""
+
+    def epoch(self, row: dict[str, Any]) -> str | None:
+        """An epoch is complete; `row` has epoch, loss, beta, seconds and, after a validation, valid_mrr or valid_mse.
+
+        Returns a reason to end the training here, or None.
+        """
+
+    def stop(self) -> None: ...
+
+
+class SilentReporter:
+    """Shows nothing."""
+
+    def note(self, text: str) -> None: ...
+
+    def start(self, settings: Config, epochs_done: int) -> None: ...
+
+    def step(self, epoch: int, fraction: float) -> None: ...
+
+    def epoch(self, row: dict[str, Any]) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class LineReporter(SilentReporter):
+    """Prints a line every few seconds, for logs: to stderr, or by the function `write`."""
+
+    def __init__(self, write: Callable[[str], None] | None = None) -> None:
+        self.last = float("-inf")
+        self.epochs = 0
+        self.write = write
+
+    def note(self, text: str) -> None:
+        if self.write is None:
+            print(text, file=sys.stderr, flush=True)
+        else:
+            self.write(text)
+
+    def start(self, settings: Config, epochs_done: int) -> None:
+        self.epochs = settings.epochs
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        if row["epoch"] == self.epochs or time.monotonic() - self.last >= SECONDS_BETWEEN_LINES:
+            self.last = time.monotonic()
+            self.note(f"epoch {row['epoch']}/{self.epochs}  {format_epoch(row)}")
+
+
+class ProgressBarReporter(SilentReporter):
+    """Draws a progress bar with epoch, loss, β, validation MRR and remaining time on stderr."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        self.console = Console(stderr=True, highlight=False)
+        self.bar = Progress(
+            TextColumn("epoch {task.fields[at]}/{task.total}"),
+            BarColumn(),
+            TextColumn("{task.fields[metrics]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+        )
+        self.shown: dict[str, Any] = {}
+
+    def note(self, text: str) -> None:
+        self.console.print(text, markup=False)
+
+    def start(self, settings: Config, epochs_done: int) -> None:
+        self.task = self.bar.add_task("", total=settings.epochs, completed=epochs_done, at=epochs_done, metrics="")
+        self.bar.start()
+
+    def step(self, epoch: int, fraction: float) -> None:
+        self.bar.update(self.task, completed=epoch + fraction)
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        # Not every epoch is validated; the last validation MRR stays on screen.
+        self.shown |= row
+        self.bar.update(self.task, completed=row["epoch"], at=row["epoch"], metrics=format_epoch(self.shown))
+
+    def stop(self) -> None:
+        self.bar.stop()
+        self.bar.remove_task(self.task)  # another training may follow on the same bar
+
+
+def format_epoch(row: dict[str, Any]) -> str:
+    """Return a row of the history as text, like 'loss 1.234  β 0.50  valid MRR 0.321'."""
+    parts = [f"loss {row['loss']:.4g}"]
+    if row.get("beta") is not None:
+        parts.append(f"β {row['beta']:.2f}")
+    if row.get("valid_mrr") is not None:
+        parts.append(f"valid MRR {row['valid_mrr']:.3f}")
+    if row.get("valid_mse") is not None:
+        parts.append(f"valid MSE {row['valid_mse']:.4f}")
+    return "  ".join(parts)
+
+
+def make_reporter(progress: bool | Reporter) -> Reporter:
+    """Return a progress bar on a terminal, lines otherwise, and silence for False; a reporter is returned as it is."""
+    if not progress:
+        return SilentReporter()
+    if not isinstance(progress, bool | int):
+        return progress
+    plain = os.environ.get("TERM") == "dumb"  # such a terminal cannot return to the beginning of a line
+    return ProgressBarReporter() if sys.stderr.isatty() and not plain else LineReporter()
 
 
 @dataclass(frozen=True)
-class Beginning:
-    """What is known when the first epoch begins.
+class TrainingInfo:
+    """What a callback gets when the first epoch begins.
 
     `settings` are the resolved ones of run.toml; `rows` counts the triples of train, valid and test; `epochs_done` is
-    above 0 when a training goes on; `folder` is the run's, if it has one; `note(text)` tells the user a line.
+    above 0 when a training is resumed; `folder` is the run's, if it has one; `note(text)` shows the user a line.
     """
 
     settings: dict[str, Any]
@@ -33,41 +156,41 @@ class Beginning:
 
 
 class Callback:
-    """Derive from it and define what you want to hear of; nothing it does changes what is learnt.
+    """Base class of callbacks: override the hooks that you need. Callbacks do not change what is learned.
 
     >>> class Losses(Callback):
     ...     def __init__(self):
     ...         self.seen = []
     ...     def epoch(self, row):
     ...         self.seen.append(row["loss"])
-    ...         return len(self.seen) == 3  # enough
+    ...         return len(self.seen) == 3  # stop after three epochs
     """
 
-    def started(self, beginning: Beginning) -> None:
+    def started(self, info: TrainingInfo) -> None:
         """The first epoch is about to begin."""
 
     def epoch(self, row: dict[str, Any]) -> bool | None:
-        """An epoch is complete and in the history: epoch, loss, beta, seconds and now and then valid_mrr or valid_mse.
+        """An epoch is complete; `row` has epoch, loss, beta, seconds and, after a validation, valid_mrr or valid_mse.
 
-        True ends the training here, as if it had no more epochs; `resume` goes on with those that are left.
+        Return True to end the training here, as if it had no more epochs; `resume` continues with the remaining ones.
         """
         return None
 
     def finished(self, run: Any) -> None:
-        """The training is over and saved; `run` is the `focuse.Run` that `train` returns."""
+        """The training is complete and saved; `run` is the `focuse.Run` that `train` returns."""
 
     def failed(self, error: BaseException) -> None:
-        """It ended otherwise: by an error, or saved by Ctrl-C or a deadline (`Stopped`)."""
+        """The training ended early: by an error, or saved after Ctrl-C or a deadline (`Stopped`)."""
 
 
 class CallbackFailed(FocuseError):  # noqa: N818 - what failed is no part of the training
-    """A callback raised an error. What was trained until then is in `run`, which can be saved; None if nothing was."""
+    """A callback raised an error. `run` holds what was trained until then and can be saved; None if nothing was."""
 
     run: Any = None
 
 
-class Followers:
-    """A reporter that passes everything on to another, and what callbacks hear of to them, in their order."""
+class CallbackReporter:
+    """A reporter that passes everything on to another reporter, and calls the hooks of callbacks, in their order."""
 
     def __init__(self, reporter: Reporter, callbacks: Sequence[Callback], splits: Splits, folder: Path | None) -> None:
         self.reporter, self.callbacks, self.splits, self.folder = reporter, callbacks, splits, folder
@@ -75,37 +198,37 @@ class Followers:
     def note(self, text: str) -> None:
         self.reporter.note(text)
 
-    def start(self, settings: Settings, epochs_done: int) -> None:
+    def start(self, settings: Config, epochs_done: int) -> None:
         splits = self.splits
         rows = {"train": len(splits.train), "valid": len(splits.valid.graph), "test": len(splits.test.graph)}
         sizes = len(splits.train.entities), len(splits.train.relations)
-        beginning = Beginning(settings.to_dict(), rows, *sizes, epochs_done, self.folder, self.note)
-        for callback in self.callbacks:  # before a bar is drawn: some print
-            with self._naming(callback, "started"):
-                callback.started(beginning)
+        info = TrainingInfo(settings.to_dict(), rows, *sizes, epochs_done, self.folder, self.note)
+        for callback in self.callbacks:  # before the progress bar is drawn, because some print
+            with self._errors_of(callback, "started"):
+                callback.started(info)
         self.reporter.start(settings, epochs_done)
 
-    def step(self, epoch: int, share: float) -> None:
-        self.reporter.step(epoch, share)
+    def step(self, epoch: int, fraction: float) -> None:
+        self.reporter.step(epoch, fraction)
 
     def epoch(self, row: dict[str, Any]) -> str | None:
-        """Why a training is to end here, if someone wishes it."""
-        wish = self.reporter.epoch(row)
+        """Return why the training should end here, None if it should go on."""
+        reason = self.reporter.epoch(row)
         for callback in self.callbacks:
-            with self._naming(callback, "epoch"):
+            with self._errors_of(callback, "epoch"):
                 if callback.epoch(dict(row)) is True:
-                    wish = wish or f"stopped by {name_of(callback)}"
-        return wish
+                    reason = reason or f"stopped by {callback_name(callback)}"
+        return reason
 
     def stop(self) -> None:
         self.reporter.stop()
 
     def finished(self, run: Any) -> None:
-        """Every callback hears of it, also after one that fails."""
+        """Call every callback, even after one that fails."""
         first: CallbackFailed | None = None
         for callback in self.callbacks:
             try:
-                with self._naming(callback, "finished", "; the training itself is complete"):
+                with self._errors_of(callback, "finished", "; the training itself is complete"):
                     callback.finished(run)
             except CallbackFailed as error:
                 error.run, first = run, first or error
@@ -113,8 +236,8 @@ class Followers:
             raise first
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Whatever ends the block too soon is told to every callback; one that fails over it is only noted."""
+    def report_failure(self) -> Iterator[None]:
+        """Report an exception in the block to every callback; an error of a callback itself is only noted."""
         try:
             yield
         except BaseException as error:
@@ -122,11 +245,11 @@ class Followers:
                 try:
                     callback.failed(error)
                 except Exception as another:
-                    self.note(f"callback {name_of(callback)} failed in failed(): {told(another)}")
+                    self.note(f"callback {callback_name(callback)} failed in failed(): {describe_error(another)}")
             raise
 
-    def _naming(self, callback: Callback, hook: str, more: str = "") -> Any:
-        return _naming(callback, hook, self._advice() if hook == "epoch" else more)
+    def _errors_of(self, callback: Callback, hook: str, more: str = "") -> Any:
+        return _errors_of(callback, hook, self._advice() if hook == "epoch" else more)
 
     def _advice(self) -> str:
         if self.folder is None:
@@ -135,34 +258,37 @@ class Followers:
 
 
 @contextmanager
-def _naming(callback: Callback, hook: str, more: str) -> Iterator[None]:
-    """An error of a callback is one line that names it; its own traceback stays attached as the cause."""
+def _errors_of(callback: Callback, hook: str, more: str) -> Iterator[None]:
+    """Turn an error of a callback into one line that names it; the original error stays attached as the cause."""
     try:
         yield
     except Exception as error:
-        raise CallbackFailed(f"callback {name_of(callback)} failed in {hook}(): {told(error)}{more}") from error
+        raise CallbackFailed(
+            f"callback {callback_name(callback)} failed in {hook}(): {describe_error(error)}{more}"
+        ) from error
 
 
-def name_of(callback: Callback) -> str:
+def callback_name(callback: Callback) -> str:
+    """Return the class name of a callback."""
     return type(callback).__name__
 
 
-def told(error: BaseException) -> str:
-    """'ValueError: what is wrong'; our own errors speak for themselves."""
+def describe_error(error: BaseException) -> str:
+    """Return 'ValueError: its message', or the message alone for a FocuseError."""
     return str(error) if isinstance(error, FocuseError) else f"{type(error).__name__}: {error}"
 
 
 def make_callbacks(given: Sequence[object]) -> list[Callback]:
-    """Callbacks from callbacks, their classes, or 'package.module:Class'.
+    """Return callbacks from callbacks, their classes, or 'package.module:Class'.
 
     >>> make_callbacks([Callback])[0].epoch({"epoch": 1})
     """
     if isinstance(given, str | Callback | type):
         given = [given]
-    return [_made(each) for each in given]
+    return [_make_callback(each) for each in given]
 
 
-def _made(each: object) -> Callback:
+def _make_callback(each: object) -> Callback:
     if isinstance(each, str):
         if ":" not in each:
             raise FocuseError(f"callback {each!r}: write it like package.module:Class")
@@ -175,7 +301,9 @@ def _made(each: object) -> Callback:
         except FocuseError:
             raise
         except Exception as error:
-            raise FocuseError(f"callback {each.__name__}: cannot be made without arguments: {told(error)}") from None
+            raise FocuseError(
+                f"callback {each.__name__}: cannot be made without arguments: {describe_error(error)}"
+            ) from None
     if not isinstance(each, Callback):
         raise FocuseError(f"callback {each!r}: is no focuse.Callback; derive its class from that")
     return each

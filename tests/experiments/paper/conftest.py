@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from focuse.evaluation.ranking import Rivals
+from focuse.evaluation.ranking import CompetitorCounts
 from focuse.experiments.paper.cells import Cell
 from focuse.experiments.paper.results import Ranked, Result
 
@@ -20,7 +20,7 @@ def ranked(seed: int, n: int = TRIPLES, gap: float = 0.0, weights: int = 12) -> 
     fixed, random = np.random.default_rng(n), np.random.default_rng(seed)
     weight = fixed.integers(0, weights, n) / max(weights - 1, 1)
     higher = random.geometric(0.3, (n, 2)) - 1 + (gap * (1 - weight)[:, None] * random.integers(0, 20, (n, 2)))
-    rivals = Rivals(higher.astype(np.int64), random.integers(0, 2, (n, 2)))
+    rivals = CompetitorCounts(higher.astype(np.int64), random.integers(0, 2, (n, 2)))
     score = (random.normal(size=n) + gap * weight).astype(np.float32)
     return Ranked(rivals, score, weight, fixed.random(n) < 0.6)
 

@@ -29,7 +29,7 @@ def test_groups_and_differences(make_result):
     assert second.entries["delta_mrr"].ours == pytest.approx(sum(r.test.delta_mrr() for r in changed) / 2)
     # Seed 1 is the only one that both have.
     assert second.differences["top_mrr"] == pytest.approx(
-        changed[0].test.figures("top").mrr - base[1].test.figures("top").mrr
+        changed[0].test.metrics("top").mrr - base[1].test.metrics("top").mrr
     )
     assert second.differences["delta_mrr"] == pytest.approx(changed[0].test.delta_mrr() - base[1].test.delta_mrr())
     assert set(first.differences.values()) == {None}
@@ -43,7 +43,7 @@ def test_the_appendix_is_a_change_of_the_table_and_a_base_of_its_own(make_result
     first, second = made([changed, appendix, paper])
     assert [(one.form, one.is_base, one.changes) for one in first] == [("paper", True, {}), ("appendix", False, {})]
     assert first[1].differences["top_mrr"] == pytest.approx(
-        appendix.test.figures("top").mrr - paper.test.figures("top").mrr
+        appendix.test.metrics("top").mrr - paper.test.metrics("top").mrr
     )
     assert [(one.form, one.is_base, one.changes) for one in second] == [
         ("appendix", True, {}),

@@ -86,7 +86,7 @@ def test_an_interval_holds_its_figure_and_does_not_depend_on_company(make_ranked
     alone, _ = bootstrap({"a": [one]})
     together, _ = bootstrap({"b": [make_ranked(2)], "a": [one]})
     for measure, figure in zip(
-        ("top", "bottom", "delta"), (one.figures("top").mrr, one.figures("bottom").mrr, one.delta_mrr()), strict=True
+        ("top", "bottom", "delta"), (one.metrics("top").mrr, one.metrics("bottom").mrr, one.delta_mrr()), strict=True
     ):
         assert alone["a"][measure].low < figure < alone["a"][measure].high
         assert together["a"][measure].low == pytest.approx(alone["a"][measure].low, abs=1e-12)

@@ -5,18 +5,10 @@ from importlib.resources import files
 
 import pytest
 
+from focuse.config import Config
 from focuse.errors import FocuseError
 from focuse.experiments.paper import cells
-from focuse.experiments.paper.cells import (
-    DATA,
-    KINDS,
-    MODELS,
-    Cell,
-    configuration,
-    figure_cells,
-    paper_cells,
-)
-from focuse.training.settings import Settings
+from focuse.experiments.paper.cells import DATA, KINDS, MODELS, Cell, configuration, figure_cells, paper_cells
 
 # The appendix, row by row: k, learning rate, γ (plain), then k, learning rate, γ, λ (FocusE).
 APPENDIX = """
@@ -54,7 +46,7 @@ def test_settings_are_the_appendix(row: list[str]) -> None:
 def test_every_cell_is_a_valid_setting_and_names_its_departures(data: str) -> None:
     for model in MODELS:
         for kind in KINDS:
-            Settings.of(**Cell(data, model, kind).settings(10_000))
+            Config.of(**Cell(data, model, kind).settings(10_000))
             named = Cell(data, model, kind, form="appendix").departures
             assert set(named) <= set(cells.departure_notes())
             assert ("shifted-softplus" in named) == (kind == "focuse")

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from focuse.errors import FocuseError
-from focuse.experiments.paper.claims import claim
+from focuse.experiments.paper.workers import claim
 
 HOLDER = """
 import fcntl, os, sys

@@ -30,7 +30,7 @@ def test_curves_by_hand(make_result, make_ranked):
         assert list(points) == [0, 100, 800]
         for at, one in points.items():
             chosen = [r for r in results if r.cell["model"] == model and r.cell["changes"] == {"decay": at}]
-            mrr = [r.test.figures("top").mrr for r in chosen]
+            mrr = [r.test.metrics("top").mrr for r in chosen]
             assert (one.ours, one.spread) == pytest.approx((np.mean(mrr), np.std(mrr, ddof=1)))
 
 

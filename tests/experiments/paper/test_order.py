@@ -1,7 +1,7 @@
 """The order in which workers take cells."""
 
 from focuse.experiments.paper.choice import Choice
-from focuse.experiments.paper.order import estimate, in_order
+from focuse.experiments.paper.workers import estimated_seconds, in_order
 
 
 def test_seed_after_seed_then_figure_3_and_the_longest_first() -> None:
@@ -11,7 +11,7 @@ def test_seed_after_seed_then_figure_3_and_the_longest_first() -> None:
     parts = [(cell.form, cell.seed) for cell in ordered]
     assert list(dict.fromkeys(parts)) == [("paper", 0), ("paper", 1), ("figure3", 0), ("figure3", 1)]
     for part in set(parts):
-        seconds = [estimate(cell) for cell, its in zip(ordered, parts, strict=True) if its == part]
+        seconds = [estimated_seconds(cell) for cell, its in zip(ordered, parts, strict=True) if its == part]
         assert seconds == sorted(seconds, reverse=True)
     assert (ordered[0].model, ordered[0].kind) in {("complex", "plain"), ("transe", "plain")}
     assert in_order(list(reversed(cells))) == ordered
@@ -32,6 +32,6 @@ def test_what_another_seed_took_counts_more_than_the_estimate(make_result) -> No
 
 def test_estimates_grow_with_the_work() -> None:
     plain, focused = Choice.of(["ppi5k"], ["complex"]).cells(["ppi5k"])
-    assert estimate(plain) > estimate(focused) > 0
+    assert estimated_seconds(plain) > estimated_seconds(focused) > 0
     (few,) = Choice.of(["ppi5k"], ["complex"], ["plain"], changes=["epochs=10"]).cells(["ppi5k"])
-    assert estimate(few) < estimate(plain) / 3
+    assert estimated_seconds(few) < estimated_seconds(plain) / 3

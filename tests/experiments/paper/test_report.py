@@ -114,7 +114,7 @@ def test_the_tables_hold_the_numbers_behind_them(results, report):
     )
     chosen = [r for r in results if r.cell["data"] == "ppi5k" and r.cell["model"] == "complex"]
     chosen = [r for r in chosen if r.cell["kind"] == "focuse" and not r.cell["changes"]]
-    tops = [r.test.figures("top").mrr for r in chosen]
+    tops = [r.test.metrics("top").mrr for r in chosen]
     assert row["entries"]["top_mrr"]["ours"] == pytest.approx(np.mean(tops))
     line = next(line for line in text[text.index("Table 4") :].splitlines() if line.startswith("| FocusE ComplEx"))
     cells = [cell.strip() for cell in line.strip("|").split("|")]

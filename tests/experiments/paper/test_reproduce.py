@@ -6,13 +6,13 @@ import time
 import pytest
 
 import focuse
-from focuse.datasets import DataSet
+from focuse.data.datasets import Dataset
+from focuse.data.splits import split
 from focuse.errors import FocuseError, Stopped
 from focuse.experiments.paper import reproduce as room
 from focuse.experiments.paper.choice import Choice
-from focuse.experiments.paper.claims import claim
 from focuse.experiments.paper.reproduce import Reproducer, reproduce
-from focuse.graph.splits import split
+from focuse.experiments.paper.workers import claim
 
 SMALL = "dim=4 epochs=3 negatives=8 batch_size=64"
 
@@ -22,11 +22,11 @@ def loads(monkeypatch: pytest.MonkeyPatch, small: focuse.Graph, tmp_path) -> lis
     """Every data set is a small one; the names of those asked for."""
     parts, asked = split(small, seed=3), []
 
-    def load(name: str) -> DataSet:
+    def load(name: str) -> Dataset:
         asked.append(name)
         if name == "onet20k":
             raise FocuseError("onet20k: cannot be had")
-        return DataSet(name, name, parts.train, parts.valid.graph, parts.test.graph, tmp_path)
+        return Dataset(name, name, parts.train, parts.valid.graph, parts.test.graph, tmp_path)
 
     monkeypatch.setattr(room, "load", load)
     return asked
@@ -184,7 +184,7 @@ def test_ukge_without_its_soft_logic_says_so_and_is_trained_again_with_it(tmp_pa
     data, out = tmp_path / "data", tmp_path / "out"
     data.mkdir()
     parts = split(small, seed=3)
-    found = DataSet("nl27k", "NL27K", parts.train, parts.valid.graph, parts.test.graph, data)
+    found = Dataset("nl27k", "NL27K", parts.train, parts.valid.graph, parts.test.graph, data)
     monkeypatch.setattr(room, "load", lambda name: found)
     monkeypatch.setattr("focuse.datasets.path", lambda name: data)
     choice = Choice.of(["nl27k"], ["ukge-logi"], ["ukge"], changes=[SMALL], part="tables")

@@ -26,7 +26,7 @@ def result(run: focuse.Run) -> Result:
 def test_figures_are_those_of_evaluate(run: focuse.Run, result: Result, protocol: str) -> None:
     expected = run.evaluate(protocol=protocol)
     for part in ("all", "top", "bottom"):
-        assert result.test.figures(part, protocol) == getattr(expected, part)
+        assert result.test.metrics(part, protocol) == getattr(expected, part)
     assert result.test.delta_mrr(protocol) == pytest.approx(expected.delta_mrr)
     assert result.test.delta_median == pytest.approx(expected.delta_median)
 
@@ -52,7 +52,7 @@ def test_the_clean_form_has_deciles_of_its_own(result: Result) -> None:
 
 
 def test_reciprocal_ranks_average_to_the_mrr(result: Result) -> None:
-    assert result.test.reciprocal().mean() == pytest.approx(result.test.figures("all").mrr)
+    assert result.test.reciprocal().mean() == pytest.approx(result.test.metrics("all").mrr)
 
 
 def test_round_trip(result: Result, tmp_path) -> None:

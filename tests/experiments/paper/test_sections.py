@@ -76,7 +76,7 @@ def test_each_row_has_a_cell_for_each_heading(make_result, form):
 def test_ours_the_paper_and_the_difference_stand_side_by_side(make_result):
     result = make_result("ppi5k", "transe")
     grid = table_2(make_tables(Runs.of([result]), "full")[2])[1]
-    ours = result.test.figures("bottom").mrr
-    joint = result.test.figures("bottom", "joint").mrr
+    ours = result.test.metrics("bottom").mrr
+    joint = result.test.metrics("bottom", "joint").mrr
     expected = ["PPI5K", "TransE", decimal(ours), ".26", decimal(ours - 0.26, sign=True), decimal(joint), "1"]
     assert grid.rows[0] == expected

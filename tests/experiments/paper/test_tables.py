@@ -30,7 +30,7 @@ def brute(result, clean):
     """Every column, by hand."""
     test = result.test
     rows = test.clean if clean else np.ones(len(test), bool)
-    higher, same, weight = test.rivals.higher[rows], test.rivals.same[rows], test.weight[rows]
+    higher, same, weight = test.rivals.higher[rows], test.rivals.equal[rows], test.weight[rows]
     top, bottom = tenths(weight)
     sides, joint = 1 + higher + same, (1 + (higher + same).sum(1))[:, None]
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import focuse
-from focuse.datasets import DataSet
-from focuse.evaluation.confidence import THRESHOLDS
+from focuse.data.datasets import Dataset
+from focuse.evaluation.weight_metrics import THRESHOLDS
 from focuse.experiments.paper.ablations import ablations
 from focuse.experiments.paper.cells import UKGE_DATA, rows_of
 from focuse.experiments.paper.document import Grid, Picture, to_html, to_markdown
@@ -21,14 +21,7 @@ from focuse.experiments.paper.report import Report
 from focuse.experiments.paper.results import Result
 from focuse.experiments.paper.tables import Runs, make_tables
 from focuse.experiments.paper.weight_sections import weight_section
-from focuse.experiments.paper.weights import (
-    FIGURES,
-    companion,
-    published_weights,
-    reached,
-    weigh_test,
-    weight_parts,
-)
+from focuse.experiments.paper.weights import FIGURES, companion, published_weights, reached, weigh_test, weight_parts
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +131,7 @@ def test_the_whole_report_takes_cells_with_and_without_weights(results, make_res
 
 def test_companions_lie_beside_the_splits(runs, edges, tmp_path: Path) -> None:
     graph = focuse.read(edges)
-    data = DataSet("nl27k", "NL27K", graph, graph, graph, tmp_path)
+    data = Dataset("nl27k", "NL27K", graph, graph, graph, tmp_path)
     run = runs["ukge-logi"]
     assert weigh_test(run, data) is None
     test = run.splits.test.graph

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import focuse
-from focuse.datasets import DataSet
+from focuse.data.datasets import Dataset
+from focuse.data.splits import split
 from focuse.errors import FocuseError, Stopped
 from focuse.experiments.paper import reproduce as room
 from focuse.experiments.paper import workers
@@ -21,7 +22,6 @@ from focuse.experiments.paper.cells import Cell
 from focuse.experiments.paper.choice import Choice
 from focuse.experiments.paper.reproduce import Reproducer, reproduce
 from focuse.experiments.paper.workers import Task, serve, share
-from focuse.graph.splits import split
 
 # A worker that trains nothing: what it does is said by the seed of the cell.
 FAKE = """
@@ -48,11 +48,11 @@ import sys
 sys.path.insert(0, {tests!r})
 from conftest import planted
 import focuse.experiments.paper.reproduce as room
-from focuse.datasets import DataSet
-from focuse.graph.splits import split
+from focuse.data.datasets import Dataset
+from focuse.data.splits import split
 from pathlib import Path
 parts = split(planted(), seed=3)
-room.load = lambda name: DataSet(name, name, parts.train, parts.valid.graph, parts.test.graph, Path({folder!r}))
+room.load = lambda name: Dataset(name, name, parts.train, parts.valid.graph, parts.test.graph, Path({folder!r}))
 from focuse.experiments.paper.workers import serve
 serve(sys.stdin, sys.stdout)
 """
@@ -119,7 +119,7 @@ def test_ctrl_c_asks_all_to_save_and_end() -> None:
 def pretend(monkeypatch: pytest.MonkeyPatch, small: focuse.Graph, tmp_path) -> None:
     """Every data set is a small one, here and in workers."""
     parts = split(small, seed=3)
-    found = DataSet("ppi5k", "PPI5K", parts.train, parts.valid.graph, parts.test.graph, tmp_path)
+    found = Dataset("ppi5k", "PPI5K", parts.train, parts.valid.graph, parts.test.graph, tmp_path)
     monkeypatch.setattr(room, "load", lambda name: found)
     script = REAL.format(tests=str(Path(__file__).parents[2]), folder=str(tmp_path))
     monkeypatch.setattr(workers, "COMMAND", (sys.executable, "-c", script))
@@ -129,6 +129,7 @@ def choose() -> Choice:
     return Choice.of(["ppi5k"], ["complex"], changes=[SMALL], quick=True)
 
 
+@pytest.mark.slow
 def test_numbers_do_not_depend_on_workers(tmp_path, pretend) -> None:
     said: list[str] = []
     alone = reproduce(choose(), tmp_path / "alone", progress=False)

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
+from focuse.config import Config
 from focuse.errors import FocuseError
 from focuse.experiments.search.space import DEFAULTS, make_space, read_space
-from focuse.training.settings import Settings
 
 PAPER = {
     "dim": range(200, 601, 100),
@@ -77,7 +77,7 @@ def test_what_is_remembered_makes_the_same_settings():
     kept = space.remembered({"dim": 8})
     assert next(iter(kept)) == "dim"
     assert {"device", "checkpoint_every", "beta"} & set(kept) == set()
-    assert Settings.of(**kept) == Settings(dim=8, burn_in=0)
+    assert Config.of(**kept) == Config(dim=8, burn_in=0)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_what_is_remembered_makes_the_same_settings():
         ({"dim": [8]}, {"dim": 8}, "dim: both searched and fixed"),
         ({"seed": [1, 2]}, {}, "seed cannot be searched"),
         ({"threshold": [0.1, 0.2]}, {}, "threshold cannot be searched"),
-        ({"optimizer": ["adam", "row-adam"]}, {"regularize": "tables"}, "cannot regularize whole tables"),
+        ({"optimizer": ["adam", "row-adam"]}, {"regularizer_scope": "tables"}, "cannot regularize whole tables"),
     ],
 )
 def test_what_makes_no_sense_is_refused(search, fixed, says):

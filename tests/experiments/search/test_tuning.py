@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 import focuse
+from focuse.data.splits import split
 from focuse.errors import FocuseError, Stopped
 from focuse.experiments.search import tuning, worker
 from focuse.experiments.search.space import make_space
 from focuse.experiments.search.tuning import fingerprint, tune
-from focuse.graph.splits import split
 
 FIXED = {"dim": 4, "epochs": 3, "batch_size": 240, "negatives": 4, "check_every": 1, "burn_in": 0, "device": "cpu"}
 
@@ -77,7 +77,7 @@ def test_all_combinations_are_tried_once(go, sampler):
 
 def test_a_trial_is_what_train_makes_of_the_same_settings(go, small, tmp_path):
     result = go(trials=4)
-    settings = focuse.read_settings(tmp_path / "study" / "best.toml")
+    settings = focuse.read_config(tmp_path / "study" / "best.toml")
     assert settings == result.best["settings"]
     run = focuse.train(small, **settings, progress=False)
     looks = {row["epoch"]: row["valid_mrr"] for row in run.history if "valid_mrr" in row}
@@ -101,7 +101,7 @@ def test_given_validation_is_what_counts(go, small):
 
 @pytest.mark.parametrize("pruner", ["median", "hyperband"])
 def test_weak_trials_end_early_and_the_best_is_the_same(go, pruner):
-    searched = space({"lr": [0.05, 0.06, 0.07, 0.08, 0.1, 0.2, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5, 6e-5]}, epochs=9)
+    searched = space({"lr": [0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5, 6e-5]}, epochs=9)
     whole = go("whole", searched, sampler="grid", pruner="none")
     pruned = go("pruned", searched, sampler="grid", pruner=pruner)
     assert {row["state"] for row in whole.trials} == {"complete"}
@@ -184,10 +184,10 @@ def test_a_diverged_or_too_large_trial_is_not_the_end(go, before_trial, tmp_path
 
 
 def test_a_failed_combination_of_searched_values_is_not_the_end(go):
-    searched = space({"optimizer": ["row-adam", "adam"], "regularize": ["touched", "rows"]})
+    searched = space({"optimizer": ["row-adam", "adam"], "regularizer_scope": ["touched", "rows"]})
     result = go("study", searched, sampler="grid")
     failed = [row for row in result.trials if row["state"] == "failed"]
-    assert [row["searched"] for row in failed] == [{"optimizer": "adam", "regularize": "touched"}]
+    assert [row["searched"] for row in failed] == [{"optimizer": "adam", "regularizer_scope": "touched"}]
 
 
 def test_a_bug_is_not_hidden_and_its_trial_is_tried_again(go, before_trial):

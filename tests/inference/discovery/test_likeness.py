@@ -10,15 +10,16 @@ import pytest
 import torch
 
 import focuse
-from focuse.engines import ReferenceEngine
+from focuse.data.graph import from_columns
+from focuse.engines.autograd import AutogradEngine
+from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
-from focuse.graph import from_columns
 from focuse.inference.discovery import duplicates as duplicates_room
 from focuse.inference.discovery.clusters import find_clusters
 from focuse.inference.discovery.duplicates import find_duplicates
 from focuse.inference.discovery.likeness import entity_rows
 from focuse.inference.discovery.neighbours import find_neighbours
-from focuse.models import MODELS
+from focuse.models.registry import MODELS
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +27,9 @@ def run(small: focuse.Graph) -> focuse.Run:
     return focuse.train(small, dim=8, epochs=3, progress=False)
 
 
-def engine_of(rows: np.ndarray, relations: int = 1) -> ReferenceEngine:
+def engine_of(rows: np.ndarray, relations: int = 1) -> AutogradEngine:
     entity = torch.from_numpy(rows.astype(np.float32))
-    return ReferenceEngine(MODELS["distmult"](), entity, torch.ones(relations, entity.shape[1]))
+    return make_scorer(MODELS["distmult"](), entity, torch.ones(relations, entity.shape[1]))
 
 
 def cosines(rows: np.ndarray) -> np.ndarray:
@@ -39,7 +40,7 @@ def cosines(rows: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("measure", ["cosine", "euclidean"])
 def test_neighbours_against_numpy(run: focuse.Run, measure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("focuse.inference.discovery.likeness.AT_ONCE", 100)
-    rows = run.engine.tables["entity"].double().cpu().numpy()
+    rows = run.scorer.tables["entity"].double().cpu().numpy()
     alike = cosines(rows) if measure == "cosine" else -np.linalg.norm(rows[:, None] - rows[None], axis=2)
     np.fill_diagonal(alike, -np.inf)
     names = [str(name) for name in run.graph.entities]
@@ -56,7 +57,7 @@ def test_neighbours_against_numpy(run: focuse.Run, measure: str, monkeypatch: py
 
 def test_neighbours_of_several_together_and_among_each_other(run: focuse.Run) -> None:
     names = [str(name) for name in run.graph.entities]
-    rows = run.engine.tables["entity"].double().cpu().numpy()
+    rows = run.scorer.tables["entity"].double().cpu().numpy()
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     middle = unit[[1, 4, 6]].mean(0)
     alike = unit @ (middle / np.linalg.norm(middle))
@@ -108,7 +109,7 @@ def test_encoded_and_numbered_models_have_rows(small: focuse.Graph) -> None:
     numbers = [(str(name), "size", float(place)) for place, name in enumerate(small.entities)]
     for model, more in (("literale-distmult", {"numbers": numbers}), ("kblrn", {"numbers": numbers}), ("kbgat", {})):
         run = focuse.train(small, model=model, dim=8, epochs=1, progress=False, **more)
-        rows = entity_rows(run.engine)
+        rows = entity_rows(run.scorer)
         assert rows.shape[0] == len(small.entities)
         assert len(run.neighbours("e1", top=3)) == 3
         assert len(run.discover(top=3)) == 3
@@ -275,7 +276,7 @@ def test_an_analogy_follows_the_known_relation(run: focuse.Run) -> None:
 
 
 def test_analogies_by_offset_against_numpy(run: focuse.Run) -> None:
-    rows = run.engine.tables["entity"].double().cpu().numpy()
+    rows = run.scorer.tables["entity"].double().cpu().numpy()
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     names = [str(name) for name in run.graph.entities]
     query = unit[2] - unit[1] + unit[5]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from focuse.data.graph import Vocabulary
 from focuse.errors import FocuseError
-from focuse.graph.vocabulary import Vocabulary
 from focuse.inference.discovery.scope import of_types, types_of
 
 NELL = [*(f"concept:athlete:a{i}" for i in range(30)), *(f"concept:team:t{i}" for i in range(20)), "concept:date"]

@@ -12,11 +12,11 @@ import pytest
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.ukge import parse_rules
+from focuse.rules.grammar import parse_rules
 
 QUICK = {"dim": 8, "epochs": 2, "progress": False}
 KINDS: dict[str, dict[str, Any]] = {
-    "dot": {"model": "complex", "sharpness": 2.0},
+    "dot": {"model": "complex", "label_exponent": 2.0},
     "distance": {"model": "rotate", "focus": "off"},
     "paper": {"model": "transe", "focus": "paper", "decay": 2},
     "reciprocal": {"model": "distmult", "reciprocal": True, "focus": "off", "sampling": "all"},
@@ -29,7 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def run(small: focuse.Graph) -> focuse.Run:
-    return focuse.train(small, model="complex", sharpness=2.0, **QUICK | {"epochs": 20})
+    return focuse.train(small, model="complex", label_exponent=2.0, **QUICK | {"epochs": 20})
 
 
 def triple(graph: focuse.Graph, row: int) -> tuple[str, str, str]:
@@ -91,7 +91,7 @@ def test_own_rules_are_used_and_checked(run: focuse.Run, tmp_path: Path) -> None
 def test_little_to_explain() -> None:
     rows = [("a", "r", f"t{number}", number / 10) for number in range(1, 9)] + [("lonely", "r", "t1", 0.5)]
     rows.append(("a", "r", "a", 0.7))
-    run = focuse.train(rows, model="complex", valid_share=0.0, test_share=0.0, sharpness=1.0, **QUICK)
+    run = focuse.train(rows, model="complex", valid_share=0.0, test_share=0.0, label_exponent=1.0, **QUICK)
     found = run.explain("lonely", "r", "t1")
     assert found.asked.probability is None
     assert found.itself is not None
@@ -115,7 +115,7 @@ def test_false_triples_may_speak_against(small: focuse.Graph) -> None:
     false = [("e1", "r0", "e2"), ("e1", "r1", "e3"), ("e2", "r0", "e5")]
     facts = {triple(small, row) for row in range(len(small))}
     false = [one for one in false if one not in facts]
-    run = focuse.train(small, false=false, model="complex", sharpness=1.0, **QUICK)
+    run = focuse.train(small, false=false, model="complex", label_exponent=1.0, **QUICK)
     found = run.explain(*false[0], top=100)
     named = {(one.head, one.relation, one.tail) for one in (*found.supporting, *found.against) if one.false}
     assert named <= set(false)

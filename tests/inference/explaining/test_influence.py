@@ -8,9 +8,17 @@ import torch
 
 import focuse
 from focuse.inference.explaining.influence import Influence, conjugate_gradients
-from focuse.inference.explaining.local import Learnt
+from focuse.inference.explaining.local import TrainedObjective
 
-SETTINGS = {"dim": 8, "epochs": 30, "progress": False, "check_every": 100, "sharpness": 1.0, "seed": 0, "device": "cpu"}
+SETTINGS = {
+    "dim": 8,
+    "epochs": 30,
+    "progress": False,
+    "check_every": 100,
+    "label_exponent": 1.0,
+    "seed": 0,
+    "device": "cpu",
+}
 
 
 WHOLE = {"valid_share": 0.0, "test_share": 0.0}
@@ -22,8 +30,8 @@ def run(small: focuse.Graph) -> focuse.Run:
 
 
 def influence(run: focuse.Run, asked: tuple[int, int, int]) -> Influence:
-    learnt = Learnt.of(run.settings, run.splits, run.normaliser, len(run.history), run.engine)
-    return Influence(learnt, run.engine, *asked)
+    learnt = TrainedObjective.build(run.settings, run.splits, run.normalizer, len(run.history), run.scorer.device)
+    return Influence(learnt, run.scorer, *asked)
 
 
 def test_changes_solve_the_system_that_they_claim_to(run: focuse.Run) -> None:
@@ -86,7 +94,7 @@ def score(run: focuse.Run, asked: tuple[int, int, int], gone: np.ndarray, seeds:
     """The mean score in trainings without some rows."""
     left = run.graph.select(np.setdiff1d(np.arange(len(run.graph)), gone))
     made = [focuse.train(left, model="distmult", **SETTINGS | WHOLE | {"seed": seed}) for seed in range(seeds)]
-    return float(np.mean([float(one.engine.score(*(torch.tensor([i]) for i in asked))) for one in made]))
+    return float(np.mean([float(one.scorer.score(*(torch.tensor([i]) for i in asked))) for one in made]))
 
 
 def removal(run: focuse.Run, questions: int, seeds: int) -> tuple[float, float]:

@@ -17,11 +17,11 @@ class Stretch(Model):
     """f = −‖(1 + a) ∘ (h + b) − (1 + a) ∘ t‖₁, as a query and candidates: ranks all entities at once."""
 
     name = "stretch"
-    form = "l1"
+    similarity = "l1"
     defaults: ClassVar[Mapping[str, Any]] = {"sampling": "independent", "optimizer": "row-adam"}
 
-    def relation_width(self, dim: int) -> int:
-        return 2 * dim
+    def widths(self, dim: int) -> tuple[int, int]:
+        return dim, 2 * dim
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         scale, step = relation.chunk(2, -1)

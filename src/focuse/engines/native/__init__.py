@@ -1,4 +1,4 @@
-"""The loops of the CPU engine, written in C++ and called by ctypes: plain arrays in, plain arrays out."""
+"""The C++ library of the fused CPU engine and of ranking, called by ctypes: plain arrays in, plain arrays out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
-SWITCH = "FOCUSE_NATIVE"  # 'off': do as if nothing had been built
+SWITCH = "FOCUSE_NATIVE"  # environment variable; 'off' ignores the library
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The library for this processor, None if it was not built (no C++ compiler) or is switched off."""
+    """Load the library for this processor; None if it was not built (no C++ compiler) or is switched off."""
     if os.environ.get(SWITCH, "").lower() in ("off", "0", "no"):
         return None
     capability = torch.backends.cpu.get_cpu_capability().lower()
@@ -25,12 +25,3 @@ def library() -> ctypes.CDLL | None:
             if path.exists():
                 return ctypes.CDLL(str(path))
     return None
-
-
-def address(tensor: torch.Tensor | None) -> int | None:
-    """Where a contiguous tensor's numbers lie; None is a null pointer."""
-    if tensor is None:
-        return None
-    if not tensor.is_contiguous() or tensor.device.type != "cpu":
-        raise ValueError(f"a contiguous tensor in main memory is needed, not {tuple(tensor.shape)} on {tensor.device}")
-    return tensor.data_ptr()

@@ -1,4 +1,4 @@
-// What the loops of the CPU engine share: threads, stable functions, numbers that Python and C++ agree on.
+// Shared by all loops of the fused CPU engine: threads, stable functions, codes that Python and C++ agree on.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +14,16 @@
 #define INLINE_LAMBDA __attribute__((always_inline))
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// As in engines/base.py.
+// The same codes as in engines/base.py.
 enum Loss { MULTICLASS = 0, PAIRWISE, NLL, BCE, MARGIN, SELF_ADVERSARIAL, SQUARED, LABEL };
 enum Nonlinearity { LINEAR = 0, SOFTPLUS, SIGMOID, TANH };
-enum Form { DOT = 0, L1, L2 };
-enum Turn { PRODUCT = 0, COMPLEX, SUM, GIVEN };  // given: queries come from outside
+enum Similarity { DOT = 0, L1, L2 };
+enum QueryOperation { PRODUCT = 0, COMPLEX, SUM, PRECOMPUTED };  // PRECOMPUTED: Python computed the queries
 
-constexpr float HIDDEN = -std::numeric_limits<float>::infinity();  // the score of a corruption that does not count
+constexpr float MASKED = -std::numeric_limits<float>::infinity();  // the score of a negative that does not count
 
-// work(thread) on each of `threads` threads. Starting one takes some 20 µs: nothing beside a batch, and unlike a
-// standing pool it neither spins on a core that torch needs nor dies in a forked child.
+// Calls work(thread) on each of `threads` threads. Starting a thread takes about 20 µs, little compared to a batch, and
+// unlike a standing thread pool it neither spins on a core that torch needs nor dies in a forked child.
 template <class Work>
 void in_parallel(int threads, Work work) {
     std::vector<std::thread> others;
@@ -32,8 +32,8 @@ void in_parallel(int threads, Work work) {
     for (auto& other : others) other.join();
 }
 
-// The part of [0, count) that belongs to a thread.
-inline int64_t part(int64_t count, int thread, int threads) { return count * thread / threads; }
+// Where share number `share` of [0, count) begins, if it is divided into `shares` even shares.
+inline int64_t share_start(int64_t count, int share, int shares) { return count * share / shares; }
 
 // A product that compilers must not fuse with the sum it goes into: equal terms stay equal wherever they are computed.
 INLINE float rounded(float x) {
@@ -44,8 +44,8 @@ INLINE float rounded(float x) {
 #endif
 }
 
-// eˣ within 2 units in the last place, 0 and ∞ at the ends replaced by 1e-38 and 3e38; written so that loops of it
-// become vector instructions, as the library's is not.
+// eˣ within 2 units in the last place; results are clamped to about [1e-38, 3e38]. Unlike the standard library's, it is
+// written so that compilers vectorize loops that call it.
 INLINE float fast_exp(float x) {
     x = std::min(std::max(x, -87.0f), 88.3f);
     const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;  // rounded to a whole number
@@ -60,14 +60,15 @@ INLINE float fast_exp(float x) {
     return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
 }
 
-struct Value {
+// A function's value and its derivative.
+struct ValueSlope {
     float value, slope;
 };
 
-// ln(1 + eˣ) and its slope, the logistic function. With u = e^−|x| in (0, 1] the logarithm is 2·artanh(u / (2 + u)),
-// so that small u keep their digits. Both need an inverse; divisions are dear, so it comes from a cubic within .4 %,
-// whose error two of Newton's steps square.
-INLINE Value softplus(float x) {
+// ln(1 + eˣ) and its derivative, the logistic function. With u = e^−|x| in (0, 1] the logarithm is 2·artanh(u / (2 +
+// u)), so that small u keep their digits. Both need a reciprocal; divisions are expensive, so it comes from a cubic
+// polynomial within 0.4 %, whose error is squared by each of two Newton steps.
+INLINE ValueSlope softplus(float x) {
     const float u = fast_exp(-std::fabs(x)), d = (1.0f + u) * (2.0f + u);
     float inverse = ((-0.18846915f * u + 0.54826979f) * u - 0.69185063f) * u + 0.49807505f;
     inverse *= 2.0f - d * inverse;
@@ -88,7 +89,7 @@ INLINE float logistic(float x) {
 }
 
 template <int nonlinearity>
-INLINE Value bend(float x) {
+INLINE ValueSlope apply_nonlinearity(float x) {
     if constexpr (nonlinearity == SOFTPLUS) return softplus(x);
     if constexpr (nonlinearity == SIGMOID) {
         const float s = logistic(x);

@@ -1,113 +1,119 @@
-// Focus, then loss, over one positive and its corruptions: focus.py and losses.py, with their gradients by hand.
+// The FocusE layer and the loss of one positive and its negatives, with their derivatives.
 //
-// A row of scores is met twice, so that it may come in pieces that are never all in memory at once: `measure` gathers
-// what couples the corruptions (a softmax's largest exponent and sum), `slopes` then turns scores into gradients.
+// The same mathematics as objective/focuse.py and objective/losses.py. A raw score x is the similarity of a query and a
+// row; the score is f = gain·x + offset; the focused score is h = α·g(f). The raw scores of a positive's negatives may
+// come in pieces that are never all in memory at once: `accumulate_softmax` collects what couples the negatives (the
+// maximum and the sum of a softmax), then `differentiate` turns raw scores into gradients. `loss_and_gradient` does
+// both for a whole row.
 #pragma once
 
-#include "rows.hpp"
+#include "row_math.hpp"
 
 struct Objective {
     int32_t loss, nonlinearity;
     float shift, margin, temperature;
-    float beta;             // 1 where nothing is focused
-    float scale;            // of the loss in what is minimised
-    float slope, offset;    // from a comparison x to a score, slope·x + offset
+    float beta;          // 1 where the FocusE layer is off
+    float scale;         // of the loss in what is minimized
+    float gain, offset;  // score = gain · raw score + offset
 };
 
-struct Row {
-    float largest = -std::numeric_limits<float>::max();  // of what the softmax runs over
-    float sum = 0.0f, highest = 0.0f;
-    int64_t counted = 0;
-    float positive = 0.0f, positive_bend = 0.0f;  // h⁺ and dh⁺/df⁺
-    float alpha = 1.0f;                           // of the corruptions
-    float label = 1.0f;                           // how far the positive is to win
+// What is known so far of one positive and its negatives.
+struct RowState {
+    float max_logit = -std::numeric_limits<float>::max();
+    float exp_sum = 0.0f;    // Σ e^(logit − max_logit)
+    float max_raw = 0.0f;    // the highest raw score of the latest piece
+    int64_t counted = 0;     // negatives that are not masked
+    float positive = 0.0f, positive_slope = 0.0f;  // h⁺ and dh⁺/df⁺
+    float alpha = 1.0f;      // of the negatives
+    float label = 1.0f;      // the soft label of the positive
     double loss = 0.0;
-    float of_positive = 0.0f;                     // dL/dh⁺
-    float of_slope = 0.0f, of_offset = 0.0f;
+    float positive_gradient = 0.0f;  // dL/dh⁺
+    float gain_gradient = 0.0f, offset_gradient = 0.0f;
 };
 
 template <int nonlinearity>
-INLINE Value focused(const Objective& o, float alpha, float x) {
-    const Value g = bend<nonlinearity>(o.slope * x + o.offset + o.shift);
+INLINE ValueSlope focused_score(const Objective& o, float alpha, float x) {
+    const ValueSlope g = apply_nonlinearity<nonlinearity>(o.gain * x + o.offset + o.shift);
     return {rounded(alpha * g.value), alpha * g.slope};
 }
 
 template <int nonlinearity>
-inline Row begin(const Objective& o, float positive, float weight) {
-    Row row;
+inline RowState begin_row(const Objective& o, float positive, float weight) {
+    RowState row;
     row.alpha = o.beta + weight * (1.0f - o.beta);
     row.label = weight;
-    const Value h = focused<nonlinearity>(o, o.beta + (1.0f - weight) * (1.0f - o.beta), positive);
+    const ValueSlope h = focused_score<nonlinearity>(o, o.beta + (1.0f - weight) * (1.0f - o.beta), positive);
     row.positive = h.value;
-    row.positive_bend = h.slope;
+    row.positive_slope = h.slope;
     return row;
 }
 
-inline bool coupled(int loss) { return loss == MULTICLASS || loss == SELF_ADVERSARIAL || loss == LABEL; }
+inline bool has_softmax(int loss) { return loss == MULTICLASS || loss == SELF_ADVERSARIAL || loss == LABEL; }
 
-// A softmax's loss and its slope, by how far the corruptions together exceed the positive.
+// The loss of a softmax and its derivative by the excess, ln Σ e^h⁻ − h⁺.
 template <int loss>
-inline Value exceeded(const Objective& o, const Row& row) {
-    const float beyond = row.largest + std::log(row.sum) - row.positive;
-    if (loss != LABEL) return softplus(beyond);
-    const bool false_ = row.label < 0.0f;  // held against the mean of its rivals
-    const float odds = beyond + (false_ ? -std::log(static_cast<float>(row.counted)) : o.margin);
+inline ValueSlope softmax_loss(const Objective& o, const RowState& row) {
+    const float excess = row.max_logit + std::log(row.exp_sum) - row.positive;
+    if (loss != LABEL) return softplus(excess);
+    const bool known_false = row.label < 0.0f;  // compared with the mean of its negatives
+    const float odds = excess + (known_false ? -std::log(static_cast<float>(row.counted)) : o.margin);
     const float label = std::max(row.label, 0.0f);
-    const Value lost = softplus(odds), won = softplus(-odds);
+    const ValueSlope lost = softplus(odds), won = softplus(-odds);
     return {label * lost.value + (1.0f - label) * won.value, label * lost.slope - (1.0f - label) * won.slope};
 }
 
-// How many corruptions count, and the highest comparison: all bends rise and α ≥ 0, so it has the largest exponent.
-// By hand, as compilers make no vectors of a maximum that might meet a NaN.
-inline int64_t look(Row& row, const float* x, int64_t count) {
-    const Lanes hidden = spread(HIDDEN);
-    Lanes highest = hidden;
-    auto counts = hidden == hidden;  // −1 a lane, whole numbers
+// Counts the negatives that are not masked and finds the highest raw score. All nonlinearities rise and α ≥ 0, so that
+// one has the largest logit. Written with vector types, as compilers do not vectorize a maximum that might meet a NaN.
+inline int64_t count_and_max(RowState& row, const float* x, int64_t count) {
+    const Lanes masked = spread(MASKED);
+    Lanes highest = masked;
+    auto counts = masked == masked;  // integers, −1 in every lane
     counts -= counts;
     int64_t n = 0;
     for (; n + 16 <= count; n += 16) {
         const Lanes some = load(x + n);
-        counts -= some != hidden;
+        counts -= some != masked;
         highest = some > highest ? some : highest;
     }
     int64_t counted = 0;
-    float most = HIDDEN;
+    float most = MASKED;
     for (int lane = 0; lane < 16; ++lane) {
         counted += counts[lane];
         most = std::max(most, highest[lane]);
     }
     for (; n < count; ++n) {
-        counted += x[n] != HIDDEN;
+        counted += x[n] != MASKED;
         most = std::max(most, x[n]);
     }
     row.counted += counted;
-    row.highest = most;
+    row.max_raw = most;
     return counted;
 }
 
 template <int nonlinearity>
-inline void measure(const Objective& o, Row& row, const float* x, int64_t count) {
-    if (!look(row, x, count) || !coupled(o.loss)) return;
-    // The same roundings as in `blame`, else the shares of large scores would not add up to 1.
-    const float heat = o.loss == SELF_ADVERSARIAL ? o.temperature : 1.0f;
-    const float largest = std::max(row.largest, focused<nonlinearity>(o, row.alpha, row.highest).value);
+inline void accumulate_softmax(const Objective& o, RowState& row, const float* x, int64_t count) {
+    if (!count_and_max(row, x, count) || !has_softmax(o.loss)) return;
+    // Rounds as `negative_loss` does, else the probabilities of large scores would not add up to 1.
+    const float temperature = o.loss == SELF_ADVERSARIAL ? o.temperature : 1.0f;
+    const float max_logit = std::max(row.max_logit, focused_score<nonlinearity>(o, row.alpha, row.max_raw).value);
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t n = 0; n < count; ++n) {
-        const float e = fast_exp(heat * (focused<nonlinearity>(o, row.alpha, x[n] == HIDDEN ? 0.0f : x[n]).value - largest));
-        sum += x[n] == HIDDEN ? 0.0f : e;
+        const float h = focused_score<nonlinearity>(o, row.alpha, x[n] == MASKED ? 0.0f : x[n]).value;
+        const float e = fast_exp(temperature * (h - max_logit));
+        sum += x[n] == MASKED ? 0.0f : e;
     }
-    row.sum = row.sum * fast_exp(heat * (row.largest - largest)) + sum;
-    row.largest = largest;
+    row.exp_sum = row.exp_sum * fast_exp(temperature * (row.max_logit - max_logit)) + sum;
+    row.max_logit = max_logit;
 }
 
-// One corruption: its loss, and the slope dL/dh.
+// The loss of one negative, and the derivative dL/dh⁻.
 template <int loss>
-INLINE Value blame(const Objective& o, const Row& row, float share, float inverse, float h) {
-    if constexpr (loss == MULTICLASS || loss == LABEL) return {0.0f, inverse * fast_exp(h - row.largest)};
+INLINE ValueSlope negative_loss(const Objective& o, const RowState& row, float share, float inverse, float h) {
+    if constexpr (loss == MULTICLASS || loss == LABEL) return {0.0f, inverse * fast_exp(h - row.max_logit)};
     if constexpr (loss == PAIRWISE) return softplus(h - row.positive);
     if constexpr (loss == NLL || loss == BCE) {
-        const Value v = softplus(h);
+        const ValueSlope v = softplus(h);
         return {v.value * share, v.slope * share};
     }
     if constexpr (loss == MARGIN) {
@@ -115,128 +121,129 @@ INLINE Value blame(const Objective& o, const Row& row, float share, float invers
         return {std::max(over, 0.0f), over > 0.0f ? 1.0f : 0.0f};
     }
     if constexpr (loss == SELF_ADVERSARIAL) {
-        const float p = inverse * fast_exp(o.temperature * (h - row.largest));
-        const Value v = softplus(h + o.margin);
+        const float p = inverse * fast_exp(o.temperature * (h - row.max_logit));
+        const ValueSlope v = softplus(h + o.margin);
         return {p * v.value, p * v.slope};
     }
     return {h * h * share, 2.0f * h * share};
 }
 
-// Scores [count] become gradients of the comparisons, times `scale`. After the last piece comes `finish`.
+// Replaces raw scores [count] by the gradients dL/dx, times `scale`. After the last piece comes `finish_row`.
 template <int loss, int nonlinearity>
-inline void slopes(const Objective& o, Row& row, float* x, int64_t count) {
+inline void differentiate(const Objective& o, RowState& row, float* x, int64_t count) {
     const float cells = static_cast<float>(std::max<int64_t>(row.counted, 1));
     const float share = loss == BCE ? 1.0f / (1.0f + row.counted) : loss == SQUARED ? 1.0f / cells : 1.0f;
     float inverse = 0.0f;
-    if (coupled(loss) && row.counted) {
-        inverse = 1.0f / row.sum;
-        if (loss == MULTICLASS || loss == LABEL) inverse *= exceeded<loss>(o, row).slope;
+    if (has_softmax(loss) && row.counted) {
+        inverse = 1.0f / row.exp_sum;
+        if (loss == MULTICLASS || loss == LABEL) inverse *= softmax_loss<loss>(o, row).slope;
     }
-    float total = 0.0f, pulled = 0.0f, of_slope = 0.0f, of_offset = 0.0f;
-    const float outer = o.scale * o.slope;
-#pragma omp simd reduction(+ : total, pulled, of_slope, of_offset)
+    float total = 0.0f, slopes = 0.0f, gain_gradient = 0.0f, offset_gradient = 0.0f;
+    const float outer = o.scale * o.gain;
+#pragma omp simd reduction(+ : total, slopes, gain_gradient, offset_gradient)
     for (int64_t n = 0; n < count; ++n) {
-        const bool hidden = x[n] == HIDDEN;
-        const float product = hidden ? 0.0f : x[n];
-        const Value h = focused<nonlinearity>(o, row.alpha, product);
-        const Value v = blame<loss>(o, row, share, inverse, h.value);
-        const float bent = hidden ? 0.0f : v.slope * h.slope;
-        total += hidden ? 0.0f : v.value;
-        pulled += hidden ? 0.0f : v.slope;
-        of_slope += bent * product;
-        of_offset += bent;
-        x[n] = outer * bent;
+        const bool masked = x[n] == MASKED;
+        const float raw = masked ? 0.0f : x[n];
+        const ValueSlope h = focused_score<nonlinearity>(o, row.alpha, raw);
+        const ValueSlope v = negative_loss<loss>(o, row, share, inverse, h.value);
+        const float by_score = masked ? 0.0f : v.slope * h.slope;
+        total += masked ? 0.0f : v.value;
+        slopes += masked ? 0.0f : v.slope;
+        gain_gradient += by_score * raw;
+        offset_gradient += by_score;
+        x[n] = outer * by_score;
     }
     row.loss += total;
-    if (loss == PAIRWISE || loss == MARGIN) row.of_positive -= pulled;
-    row.of_slope += o.scale * of_slope;
-    row.of_offset += o.scale * of_offset;
+    if (loss == PAIRWISE || loss == MARGIN) row.positive_gradient -= slopes;
+    row.gain_gradient += o.scale * gain_gradient;
+    row.offset_gradient += o.scale * offset_gradient;
 }
 
-// Both at once over a row that lies in memory: each bend and exponent is taken once.
+// `accumulate_softmax` and `differentiate` of a row that lies in memory, with each exponential computed once.
 template <int loss, int nonlinearity>
-inline void judge(const Objective& o, Row& row, float* __restrict x, int64_t count) {
+inline void loss_and_gradient(const Objective& o, RowState& row, float* __restrict x, int64_t count) {
     if constexpr (loss != MULTICLASS && loss != LABEL) {
-        measure<nonlinearity>(o, row, x, count);
-        return slopes<loss, nonlinearity>(o, row, x, count);
+        accumulate_softmax<nonlinearity>(o, row, x, count);
+        return differentiate<loss, nonlinearity>(o, row, x, count);
     }
-    if (!look(row, x, count)) return std::fill_n(x, count, 0.0f), void();
-    const float largest = row.largest = focused<nonlinearity>(o, row.alpha, row.highest).value;
+    if (!count_and_max(row, x, count)) return std::fill_n(x, count, 0.0f), void();
+    const float max_logit = row.max_logit = focused_score<nonlinearity>(o, row.alpha, row.max_raw).value;
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t n = 0; n < count; ++n) {
-        const bool hidden = x[n] == HIDDEN;
-        const Value v = focused<nonlinearity>(o, row.alpha, hidden ? 0.0f : x[n]);
-        const float e = hidden ? 0.0f : fast_exp(v.value - largest);
+        const bool masked = x[n] == MASKED;
+        const ValueSlope v = focused_score<nonlinearity>(o, row.alpha, masked ? 0.0f : x[n]);
+        const float e = masked ? 0.0f : fast_exp(v.value - max_logit);
         sum += e;
         x[n] = e * v.slope;
     }
-    row.sum = sum;
-    const float factor = o.scale * o.slope * exceeded<loss>(o, row).slope / sum;
+    row.exp_sum = sum;
+    const float factor = o.scale * o.gain * softmax_loss<loss>(o, row).slope / sum;
 #pragma omp simd
     for (int64_t n = 0; n < count; ++n) x[n] *= factor;
 }
 
-// The positive's own part: adds to the loss, returns the gradient of its comparison, times `scale`.
+// The positive's part of the loss; returns the gradient of its raw score, times `scale`.
 template <int loss>
-inline float finish(const Objective& o, Row& row, float positive, float weight) {
+inline float finish_row(const Objective& o, RowState& row, float positive, float weight) {
     if ((loss == MULTICLASS || loss == LABEL) && row.counted) {
-        const Value v = exceeded<loss>(o, row);
+        const ValueSlope v = softmax_loss<loss>(o, row);
         row.loss += v.value;
-        row.of_positive -= v.slope;
+        row.positive_gradient -= v.slope;
     }
     if (loss == NLL || loss == BCE || loss == SELF_ADVERSARIAL) {
         const float margin = loss == SELF_ADVERSARIAL ? o.margin : 0.0f;
         const float share = loss == BCE ? 1.0f / (1.0f + row.counted) : 1.0f;
-        const Value v = softplus(-(row.positive + margin));
+        const ValueSlope v = softplus(-(row.positive + margin));
         row.loss += v.value * share;
-        row.of_positive -= v.slope * share;
+        row.positive_gradient -= v.slope * share;
     }
     if (loss == SQUARED) {
-        const float apart = row.positive - weight;
-        row.loss += apart * apart;
-        row.of_positive += 2.0f * apart;
+        const float error = row.positive - weight;
+        row.loss += error * error;
+        row.positive_gradient += 2.0f * error;
     }
-    const float bent = o.scale * row.of_positive * row.positive_bend;
-    row.of_slope += bent * positive;
-    row.of_offset += bent;
-    return bent * o.slope;
+    const float by_score = o.scale * row.positive_gradient * row.positive_slope;
+    row.gain_gradient += by_score * positive;
+    row.offset_gradient += by_score;
+    return by_score * o.gain;
 }
 
-// The stages for one loss and one non-linearity: begin, then judge or (measure, slopes), then finish.
-struct Stages {
-    Row (*begin)(const Objective&, float, float);
-    void (*measure)(const Objective&, Row&, const float*, int64_t);
-    void (*slopes)(const Objective&, Row&, float*, int64_t);
-    void (*judge)(const Objective&, Row&, float*, int64_t);
-    float (*finish)(const Objective&, Row&, float, float);
+// The functions above for one loss and one nonlinearity, to be called in this order: begin_row, then loss_and_gradient
+// or (accumulate_softmax, differentiate), then finish_row.
+struct ObjectiveFunctions {
+    RowState (*begin_row)(const Objective&, float, float);
+    void (*accumulate_softmax)(const Objective&, RowState&, const float*, int64_t);
+    void (*differentiate)(const Objective&, RowState&, float*, int64_t);
+    void (*loss_and_gradient)(const Objective&, RowState&, float*, int64_t);
+    float (*finish_row)(const Objective&, RowState&, float, float);
 };
 
 template <int loss, int nonlinearity>
-constexpr Stages stages() {
-    return {begin<nonlinearity>, measure<nonlinearity>, slopes<loss, nonlinearity>, judge<loss, nonlinearity>,
-            finish<loss>};
+constexpr ObjectiveFunctions functions_of() {
+    return {begin_row<nonlinearity>, accumulate_softmax<nonlinearity>, differentiate<loss, nonlinearity>,
+            loss_and_gradient<loss, nonlinearity>, finish_row<loss>};
 }
 
 template <int loss>
-Stages with_bend(int nonlinearity) {
+ObjectiveFunctions with_nonlinearity(int nonlinearity) {
     switch (nonlinearity) {
-        case SOFTPLUS: return stages<loss, SOFTPLUS>();
-        case SIGMOID: return stages<loss, SIGMOID>();
-        case TANH: return stages<loss, TANH>();
-        default: return stages<loss, LINEAR>();
+        case SOFTPLUS: return functions_of<loss, SOFTPLUS>();
+        case SIGMOID: return functions_of<loss, SIGMOID>();
+        case TANH: return functions_of<loss, TANH>();
+        default: return functions_of<loss, LINEAR>();
     }
 }
 
-inline Stages stages_of(const Objective& o) {
+inline ObjectiveFunctions objective_functions(const Objective& o) {
     switch (o.loss) {
-        case MULTICLASS: return with_bend<MULTICLASS>(o.nonlinearity);
-        case PAIRWISE: return with_bend<PAIRWISE>(o.nonlinearity);
-        case NLL: return with_bend<NLL>(o.nonlinearity);
-        case BCE: return with_bend<BCE>(o.nonlinearity);
-        case MARGIN: return with_bend<MARGIN>(o.nonlinearity);
-        case SELF_ADVERSARIAL: return with_bend<SELF_ADVERSARIAL>(o.nonlinearity);
-        case LABEL: return with_bend<LABEL>(o.nonlinearity);
-        default: return with_bend<SQUARED>(o.nonlinearity);
+        case MULTICLASS: return with_nonlinearity<MULTICLASS>(o.nonlinearity);
+        case PAIRWISE: return with_nonlinearity<PAIRWISE>(o.nonlinearity);
+        case NLL: return with_nonlinearity<NLL>(o.nonlinearity);
+        case BCE: return with_nonlinearity<BCE>(o.nonlinearity);
+        case MARGIN: return with_nonlinearity<MARGIN>(o.nonlinearity);
+        case SELF_ADVERSARIAL: return with_nonlinearity<SELF_ADVERSARIAL>(o.nonlinearity);
+        case LABEL: return with_nonlinearity<LABEL>(o.nonlinearity);
+        default: return with_nonlinearity<SQUARED>(o.nonlinearity);
     }
 }

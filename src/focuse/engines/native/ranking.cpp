@@ -1,4 +1,4 @@
-// Ranking on a CPU: distances between all queries and all rows, and how many rivals stand before a target.
+// Ranking on a CPU: distances between all queries and all rows, and how many competitors score above a target.
 
 #include <algorithm>
 #include <bit>
@@ -19,7 +19,7 @@ constexpr int lanes = 8, tile_queries = 3, vectors = 4;
 #else
 constexpr int lanes = 4, tile_queries = 3, vectors = 4;
 #endif
-constexpr int panel = vectors * lanes;  // rows side by side in a tile
+constexpr int panel = vectors * lanes;  // rows next to each other in a tile
 
 typedef float Floats __attribute__((vector_size(lanes * sizeof(float))));
 typedef int32_t Bits __attribute__((vector_size(lanes * sizeof(int32_t))));
@@ -33,8 +33,8 @@ struct Task {
     float* out;
 };
 
-// `count` rows as columns side by side, [width, panel]: what one instruction takes lies together. Places that are left
-// over hold the last row again.
+// `count` rows as columns next to each other, [width, panel]: what one instruction takes lies together. Columns that are
+// left over hold the last row again.
 void pack(const float* rows, int64_t count, int64_t width, float* packed) {
     constexpr int64_t strip = 16;  // columns at a time: what is written stays in the cache until it is full
     for (int64_t begin = 0; begin < width; begin += strip)
@@ -44,16 +44,16 @@ void pack(const float* rows, int64_t count, int64_t width, float* packed) {
         }
 }
 
-template <int form>
+template <int similarity>
 inline Floats add(Floats total, Floats rows, float query) {
     const Floats apart = rows - query;
-    if constexpr (form == L1) return total + (Floats)((Bits)apart & 0x7fffffff);
+    if constexpr (similarity == L1) return total + (Floats)((Bits)apart & 0x7fffffff);
     return total + apart * apart;
 }
 
 // Some queries against one panel. A pair's terms are added one after the other, in the order of the columns, wherever
 // the pair stands: equal rows are equally far, to the last bit.
-template <int form, int queries>
+template <int similarity, int queries>
 void tile(const Task& task, const float* packed, int64_t first_query, int64_t first_row) {
     const float* query = task.queries + first_query * task.width;
     Floats totals[queries][vectors] = {};
@@ -64,7 +64,7 @@ void tile(const Task& task, const float* packed, int64_t first_query, int64_t fi
             for (int v = 0; v < vectors; ++v) {
                 Floats rows;
                 std::memcpy(&rows, packed + j * panel + v * lanes, sizeof rows);
-                totals[q][v] = add<form>(totals[q][v], rows, query[q * task.width + j]);
+                totals[q][v] = add<similarity>(totals[q][v], rows, query[q * task.width + j]);
             }
     }
     const int64_t count = std::min<int64_t>(panel, task.row_count - first_row);
@@ -73,7 +73,8 @@ void tile(const Task& task, const float* packed, int64_t first_query, int64_t fi
     for (int q = 0; q < queries; ++q) {
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; ++v) std::memcpy(found + v * lanes, &totals[q][v], sizeof(Floats));
-        for (int row = 0; row < panel; ++row) found[row] = task.sign * (form == L1 ? found[row] : std::sqrt(found[row]));
+        for (int row = 0; row < panel; ++row)
+            found[row] = task.sign * (similarity == L1 ? found[row] : std::sqrt(found[row]));
         float* out = task.out + (first_query + q) * task.row_count + first_row;
         if (count == panel)
             std::memcpy(out, found, sizeof found);
@@ -83,31 +84,32 @@ void tile(const Task& task, const float* packed, int64_t first_query, int64_t fi
 }
 
 // Queries begin..end against the panels first..last.
-template <int form>
-void compare(const Task& task, int64_t begin, int64_t end, int64_t first, int64_t last) {
+template <int similarity>
+void fill_panels(const Task& task, int64_t begin, int64_t end, int64_t first, int64_t last) {
     std::vector<float> packed(task.width * panel);
     for (int64_t row = first * panel; row < std::min(last * panel, task.row_count); row += panel) {
         pack(task.rows + row * task.width, task.row_count - row, task.width, packed.data());
         int64_t query = begin;
         for (; query + tile_queries <= end; query += tile_queries)
-            tile<form, tile_queries>(task, packed.data(), query, row);
-        for (; query < end; ++query) tile<form, 1>(task, packed.data(), query, row);
+            tile<similarity, tile_queries>(task, packed.data(), query, row);
+        for (; query < end; ++query) tile<similarity, 1>(task, packed.data(), query, row);
     }
 }
 
-template <int form>
-void compare_all(const Task& task, int threads) {
+template <int similarity>
+void all_distances(const Task& task, int threads) {
     const int64_t panels = (task.row_count + panel - 1) / panel;
     in_parallel(threads, [=](int thread) {
-        if (panels >= 8 * threads)  // enough for even shares, and each is packed but once
-            compare<form>(task, 0, task.query_count, part(panels, thread, threads), part(panels, thread + 1, threads));
+        if (panels >= 8 * threads)  // enough for even shares, and each panel is packed only once
+            fill_panels<similarity>(task, 0, task.query_count, share_start(panels, thread, threads),
+                                    share_start(panels, thread + 1, threads));
         else
-            compare<form>(task, part(task.query_count, thread, threads), part(task.query_count, thread + 1, threads), 0,
-                          panels);
+            fill_panels<similarity>(task, share_start(task.query_count, thread, threads),
+                                    share_start(task.query_count, thread + 1, threads), 0, panels);
     });
 }
 
-// ---- rivals --------------------------------------------------------------------------------------------------------
+// ---- competitors ---------------------------------------------------------------------------------------------------
 
 bool all_finite(const float* scores, int64_t entities) {
     int32_t most = 0;
@@ -116,11 +118,11 @@ bool all_finite(const float* scores, int64_t entities) {
     return most < 0x7f800000;  // infinity's bits; above them are those of NaN
 }
 
-struct Rivals {
+struct Competitors {
     int32_t higher, same;
 };
 
-Rivals count(const float* scores, int64_t entities, float own) {
+Competitors count_all(const float* scores, int64_t entities, float own) {
     int32_t higher = 0, same = 0;
 #pragma omp simd reduction(+ : higher, same)
     for (int64_t e = 0; e < entities; ++e) {
@@ -130,12 +132,13 @@ Rivals count(const float* scores, int64_t entities, float own) {
     return {higher, same};
 }
 
-// Rivals among the known answers, given as keys of which the first tells where the entities' numbers begin.
-Rivals count_facts(const float* scores, int64_t entities, int64_t target, const int64_t* fact, const int64_t* end) {
+// Competitors among the known answers, given as keys c · entities + entity with the same c.
+Competitors count_known(const float* scores, int64_t entities, int64_t target, const int64_t* fact,
+                        const int64_t* end) {
     int32_t higher = 0, same = 0;
-    const int64_t zero = fact < end ? *fact - *fact % entities : 0;
+    const int64_t first_key = fact < end ? *fact - *fact % entities : 0;
     for (; fact < end; ++fact) {
-        const int64_t entity = *fact - zero;
+        const int64_t entity = *fact - first_key;
         higher += scores[entity] > scores[target];
         same += scores[entity] == scores[target] && entity != target;
     }
@@ -146,34 +149,34 @@ Rivals count_facts(const float* scores, int64_t entities, int64_t target, const 
 
 // queries [query_count, width], rows [row_count, width] -> out [query_count, row_count], sign · distance.
 EXPORT void distances(const float* queries, const float* rows, int64_t query_count, int64_t row_count, int64_t width,
-                      int form, float sign, float* out, int threads) {
+                      int similarity, float sign, float* out, int threads) {
     const Task task{queries, rows, query_count, row_count, width, sign, out};
-    if (form == L1)
-        compare_all<L1>(task, threads);
+    if (similarity == L1)
+        all_distances<L1>(task, threads);
     else
-        compare_all<L2>(task, threads);
+        all_distances<L2>(task, threads);
 }
 
 // scores [queries, entities]; query q has the targets first[q]..first[q + 1] and the known answers start[q]..stop[q].
 // For each target counts [4]: higher and same among all, higher and same among those not known; -1 where a score of
 // its query is not finite.
-EXPORT void count_rivals(const float* scores, int64_t queries, int64_t entities, const int64_t* first,
-                         const int64_t* targets, const int64_t* start, const int64_t* stop, const int64_t* facts,
-                         int64_t* counts, int threads) {
+EXPORT void count_competitors(const float* scores, int64_t queries, int64_t entities, const int64_t* first,
+                              const int64_t* targets, const int64_t* start, const int64_t* stop, const int64_t* facts,
+                              int64_t* counts, int threads) {
     in_parallel(threads, [=](int thread) {
         // Even shares of the targets, not of the queries: some have many.
         auto from = [=](int share) {
-            return std::lower_bound(first, first + queries, part(first[queries], share, threads)) - first;
+            return std::lower_bound(first, first + queries, share_start(first[queries], share, threads)) - first;
         };
         for (int64_t query = from(thread); query < from(thread + 1); ++query) {
             const float* row = scores + query * entities;
             const bool finite = all_finite(row, entities);
-            for (int64_t place = first[query]; place < first[query + 1]; ++place) {
-                const int64_t target = targets[place];
-                const auto [higher, same] = count(row, entities, row[target]);
-                const auto known = count_facts(row, entities, target, facts + start[query], facts + stop[query]);
+            for (int64_t i = first[query]; i < first[query + 1]; ++i) {
+                const int64_t target = targets[i];
+                const auto [higher, same] = count_all(row, entities, row[target]);
+                const auto known = count_known(row, entities, target, facts + start[query], facts + stop[query]);
                 const int64_t found[] = {higher, same - 1, higher - known.higher, same - 1 - known.same};
-                for (int i = 0; i < 4; ++i) counts[4 * place + i] = finite ? found[i] : -1;
+                for (int c = 0; c < 4; ++c) counts[4 * i + c] = finite ? found[c] : -1;
             }
         }
     });

@@ -1,4 +1,4 @@
-// Stable sorting of entries by id, all threads at once: work grows with the entries, never with the table.
+// Stable sort of entries by id, on all threads: the work grows with the entries, not with the table.
 #pragma once
 
 #include <barrier>
@@ -6,9 +6,9 @@
 
 #include "common.hpp"
 
-constexpr int DIGIT = 15;  // bits at a time, at most: their counts still lie in a core's own cache
+constexpr int DIGIT = 15;  // bits of a digit, at most: the counts of all digits still fit into a core's own cache
 
-// Radix sort, lowest digits first, of source[entry] for all entries.
+// Radix sort of the ids source[entry] of all entries, lowest digits first. `buffer` holds 4 · count numbers.
 template <class Source>
 struct Sorter {
     const Source& source;
@@ -18,23 +18,24 @@ struct Sorter {
     int bits, passes;
     std::vector<uint32_t> places;  // [threads, digits]
 
-    Sorter(const Source& of, int64_t count, int64_t ids, int workers, uint32_t* room)
-        : source(of), entries(count), threads(workers), keys(room), order(room + count), other_keys(room + 2 * count),
-          other_order(room + 3 * count) {
+    Sorter(const Source& of, int64_t count, int64_t ids, int workers, uint32_t* buffer)
+        : source(of), entries(count), threads(workers), keys(buffer), order(buffer + count),
+          other_keys(buffer + 2 * count), other_order(buffer + 3 * count) {
         const int needed = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(ids - 1, 1)));
         passes = (needed + DIGIT - 1) / DIGIT;
         bits = (needed + passes - 1) / passes;
         places.resize(static_cast<size_t>(threads) << bits);
     }
 
-    // put(place, id, entry) for each, in no order.
+    // Calls put(place, id, entry) for each entry, where `place` is its place in the sorted order; in no particular
+    // order.
     template <class Put>
-    void sort(int thread, std::barrier<>& together, Put put) {
+    void sort(int thread, std::barrier<>& barrier, Put put) {
         for (int pass = 0; pass < passes; ++pass) {
             count(thread, pass);
-            together.arrive_and_wait();
+            barrier.arrive_and_wait();
             if (thread == 0) accumulate();
-            together.arrive_and_wait();
+            barrier.arrive_and_wait();
             const bool last = pass == passes - 1;
             if (last && pass == 0) {
                 scatter<true>(thread, pass, put);
@@ -47,12 +48,12 @@ struct Sorter {
                 };
                 pass ? scatter<false>(thread, pass, next) : scatter<true>(thread, pass, next);
             }
-            together.arrive_and_wait();
+            barrier.arrive_and_wait();
             if (thread == 0) {
                 std::swap(keys, other_keys);
                 std::swap(order, other_order);
             }
-            together.arrive_and_wait();
+            barrier.arrive_and_wait();
         }
     }
 
@@ -63,15 +64,16 @@ struct Sorter {
     void count(int thread, int pass) {
         uint32_t* counted = counts(thread);
         std::fill_n(counted, size_t{1} << bits, 0u);
-        const int64_t to = part(entries, thread + 1, threads);
-        for (int64_t i = part(entries, thread, threads); i < to; ++i) ++counted[digit(pass, pass ? keys[i] : source[i])];
+        const int64_t to = share_start(entries, thread + 1, threads);
+        for (int64_t i = share_start(entries, thread, threads); i < to; ++i)
+            ++counted[digit(pass, pass ? keys[i] : source[i])];
     }
 
     template <bool first, class Put>
     void scatter(int thread, int pass, Put put) {
         uint32_t* next = counts(thread);
-        const int64_t to = part(entries, thread + 1, threads);
-        for (int64_t i = part(entries, thread, threads); i < to; ++i) {
+        const int64_t to = share_start(entries, thread + 1, threads);
+        for (int64_t i = share_start(entries, thread, threads); i < to; ++i) {
             const uint32_t id = first ? source[i] : keys[i];
             put(next[digit(pass, id)]++, id, first ? static_cast<uint32_t>(i) : order[i]);
         }

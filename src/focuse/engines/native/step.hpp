@@ -1,67 +1,72 @@
-// A step as engines/cpu.py describes it, and what all its parts need.
+// The description of a training step that engines/fused_cpu.py fills in, and what all parts of the step share.
 #pragma once
 
 #include "objective.hpp"
-#include "optimiser.hpp"
-#include "rows.hpp"
+#include "optimizer.hpp"
+#include "row_math.hpp"
 
-constexpr int64_t PARTS = 64;    // of a batch, for sums over relations
+constexpr int64_t PARTS = 64;  // of a batch, for the sums of relation gradients
 
 struct Table {
-    float *values, *first, *second;  // embeddings, the optimiser's moments
+    float *values, *moment1, *moment2;  // embeddings and the optimizer's moments, [rows, width] each
     int64_t rows, width;
-    int32_t power, scope;            // of the penalty, 0 for none
-    int32_t parts, spans;            // of the numbers whose sizes it is of, see `Sizes`
+    int32_t power, scope;               // of the regularizer; power 0: none
+    int32_t components, spans;          // of the numbers whose moduli it penalizes, see `Moduli`
     float strength;
 };
 
-// As engines/cpu.py fills it.
+// One training step. The fields have the same order as in structs.py; `triples` is positives + auxiliary.
 struct Step {
-    Table entity, relation;
-    const int64_t *head, *kind, *tail;  // [positives + hints]
-    const float* weight;                // the same
-    int64_t positives, hints;
-    const int64_t* corruptions;         // [positives, count] or null
-    const uint8_t *tails, *mask;        // the same; mask may be null
-    int64_t count, columns;             // columns: of a block, see `keep`
-    int64_t piece;                      // of a pool, columns at once; a larger one's products are computed twice
-    const int64_t* pool;                // [pooled] or null: entities whose gradient stands in pool_gradient
-    const float* pool_gradient;         // [pooled, width], or [entities, width] with pool null, or null
-    int64_t pooled;
-    float* query;                       // [2, positives, width] in blocks: own corruptions', for tails, for heads
-    const float* given;                 // [2, positives + hints, width]: queries from outside, for tails, for heads
-    float* of_query;                    // the same: their gradients
-    float *comparison, *slope;          // [2, positives + hints], for heads only if sided; [positives, count]
-    float *of_end, *of_relation;        // gradients of heads and tails, in blocks unless queries are given, then
-                                        // [2, positives + hints, width]; [positives + hints, width]
-    double* loss;                       // [positives + hints]
-    float* of_scale;                    // [positives + hints, 2]
-    uint32_t* sorted;                   // 7 × entries and 6 × (positives + hints) of room
+    Table entities, relations;
+    const int64_t *head, *relation, *tail;  // [triples], ids
+    const float* weight;                    // [triples]
+    int64_t positives, auxiliary;
+    const int64_t* negatives;               // [positives, negatives_per_positive] or null
+    const uint8_t *replaces_tail, *mask;    // the same shape; mask may be null
+    int64_t negatives_per_positive;
+    int64_t block_columns;                  // see `store_blocked`
+    int64_t pool_piece;                     // columns of a pool at once; a larger pool's scores are computed twice
+    const int64_t* pool;                    // [pool_size] or null: the entities of the rows of pool_gradient
+    const float* pool_gradient;             // [pool_size, width]; [entities, width] if pool is null; or null
+    int64_t pool_size;
+    int64_t inverse_offset;                 // R if relation r + R is the inverse of r; a triple then has two scores; else 0
+    float* queries;                         // [2, positives, width] in blocks: for tails, for heads
+    const float* precomputed_queries;       // [2, triples, width]: for tails, for heads
+    float* query_gradient;                  // [2, triples, width]: the gradients of precomputed queries
+    float* raw_score;                       // [2, triples]: of each triple; the second half with inverse relations
+    float* negative_gradient;               // [positives, negatives_per_positive]: dL / d raw score of each negative
+    float* entity_gradient;                 // [2, triples, width]: of heads and tails; in blocks unless PRECOMPUTED
+    float* relation_gradient;               // [triples, width], then of inverses; or see sum_relations
+    double* loss;                           // [triples]
+    float* scale_gradient;                  // [triples, 2]: of the gain and the offset of all scores
+    uint32_t* sort_buffer;                  // [7 · entries + 6 · relation entries]
     Objective objective;
-    float hint_weight;
-    int32_t turn, form, threads, groups;  // groups of positives that sum a pool's gradient apart: at most PARTS
-    int32_t summed;                       // whether of_relation is [PARTS, relations, width], then hints
-    int32_t sided;                        // whether a triple has two scores, one a side
-    Optimiser optimiser;
+    float auxiliary_weight;
+    int32_t query_operation, similarity, threads;
+    int32_t groups;                         // of positives, each with a sum of the pool's gradient; at most PARTS
+    int32_t sum_relations;                  // whether relation_gradient is [PARTS · relations + auxiliary, width]
+    Optimizer optimizer;
 };
 
 namespace {
 
 template <class Work>
-void with_form(int form, Work work) {
-    if (form == DOT) return work.template operator()<DOT>();
-    if (form == L1) return work.template operator()<L1>();
+void with_similarity(int similarity, Work work) {
+    if (similarity == DOT) return work.template operator()<DOT>();
+    if (similarity == L1) return work.template operator()<L1>();
     work.template operator()<L2>();
 }
 
-struct Triple {
-    const float *head, *relation, *tail;
+// The embedding rows of a triple; `inverse` is the relation of the query for heads.
+struct TripleRows {
+    const float *head, *relation, *inverse, *tail;
 };
 
-Triple triple(const Step& s, int64_t b) {
-    const int64_t width = s.entity.width;
-    return {s.entity.values + s.head[b] * width, s.relation.values + s.kind[b] * s.relation.width,
-            s.entity.values + s.tail[b] * width};
+TripleRows rows_of(const Step& s, int64_t b) {
+    const int64_t width = s.entities.width;
+    const float* relation = s.relations.values + s.relation[b] * s.relations.width;
+    return {s.entities.values + s.head[b] * width, relation, relation + s.inverse_offset * s.relations.width,
+            s.entities.values + s.tail[b] * width};
 }
 
 // Some columns of a row in registers.
@@ -71,20 +76,20 @@ struct Strip {
     Lanes lanes[columns / 16];
     Half half;
 
-    // each(register, column) over all of it.
-    template <class Each>
-    INLINE void each(Each work) {
+    // Calls work(register, column) for all of them.
+    template <class Work>
+    INLINE void each(Work work) {
         for (int64_t v = 0; v < columns / 16; ++v) work(lanes[v], 16 * v);
         if (columns % 16) work(half, columns - 8);
     }
     INLINE void load_from(const float* from) {
-        each([&](auto& numbers, int64_t j) INLINE_LAMBDA { numbers = load<std::decay_t<decltype(numbers)>>(from + j); });
+        each([&](auto& x, int64_t j) INLINE_LAMBDA { x = load<std::decay_t<decltype(x)>>(from + j); });
     }
     INLINE void store_to(float* to) {
-        each([&](auto& numbers, int64_t j) INLINE_LAMBDA { store(to + j, numbers); });
+        each([&](auto& x, int64_t j) INLINE_LAMBDA { store(to + j, x); });
     }
     INLINE void add(const float* from) {
-        each([&](auto& numbers, int64_t j) INLINE_LAMBDA { numbers += load<std::decay_t<decltype(numbers)>>(from + j); });
+        each([&](auto& x, int64_t j) INLINE_LAMBDA { x += load<std::decay_t<decltype(x)>>(from + j); });
     }
 };
 
@@ -97,12 +102,12 @@ INLINE void with_columns(int64_t columns, Work work) {
     work.template operator()<16>();
 }
 
-// Rows that `update` reads in the order of entities are kept in blocks of columns, [blocks, rows, columns]: it goes
-// through one block after the other, and each stays in a core's own cache meanwhile.
-void keep(const Step& s, float* blocks, int64_t rows, int64_t place, const float* row) {
-    with_columns(s.columns, [&]<int columns>() {
-        const int64_t width = s.entity.width;
-        float* block = blocks + place * columns;
+// Writes a row as row number `index` of [blocks, rows, columns]. `update` reads these rows in the order of entities,
+// one block of columns after the other, so that each block stays in a core's own cache.
+void store_blocked(const Step& s, float* blocks, int64_t rows, int64_t index, const float* row) {
+    with_columns(s.block_columns, [&]<int columns>() {
+        const int64_t width = s.entities.width;
+        float* block = blocks + index * columns;
         int64_t from = 0;
         for (; from + columns <= width; from += columns, block += rows * columns) {
             Strip<columns> strip;
@@ -113,81 +118,101 @@ void keep(const Step& s, float* blocks, int64_t rows, int64_t place, const float
     });
 }
 
-// Few relations have many positives each: their gradients are summed while they are made, in PARTS parts of the batch,
-// each by one thread, so that the order of sums does not depend on how many threads there are.
-int64_t part_of(const Step& s, int64_t b) { return b * PARTS / s.positives; }
+// If relations are few, each has many positives: their gradients are summed at once, separately for each of PARTS parts
+// of the batch. One thread does a part, so that the order of the sums does not depend on the number of threads.
+int64_t batch_part(const Step& s, int64_t b) { return b * PARTS / s.positives; }
 
-// Where the gradient of a relation lies that is not summed: behind the sums, hints come first.
-int64_t relation_place(const Step& s, int64_t b) {
-    return s.summed ? PARTS * s.relation.rows + b - s.positives : b;
+// The row of relation_gradient of a triple whose gradient is not summed at once: those of auxiliary triples follow the
+// sums.
+int64_t relation_gradient_row(const Step& s, int64_t b) {
+    return s.sum_relations ? PARTS * s.relations.rows + b - s.positives : b;
 }
 
-// The first positive of a share of the parts: that of a thread, or of a group of positives.
-int64_t first_of(const Step& s, int share, int shares) {
-    return (part(PARTS, share, shares) * s.positives + PARTS - 1) / PARTS;
+// The first positive of a share of the parts, which belongs to a thread or to a group of positives.
+int64_t first_positive(const Step& s, int share, int shares) {
+    return (share_start(PARTS, share, shares) * s.positives + PARTS - 1) / PARTS;
 }
 
-void clear_sums(const Step& s, int share, int shares) {
-    const int64_t size = s.relation.rows * s.relation.width;
-    if (s.summed)
-        std::fill(s.of_relation + part(PARTS, share, shares) * size, s.of_relation + part(PARTS, share + 1, shares) * size,
-                  0.0f);
+void clear_relation_sums(const Step& s, int share, int shares) {
+    const int64_t size = s.relations.rows * s.relations.width;
+    if (s.sum_relations)
+        std::fill(s.relation_gradient + share_start(PARTS, share, shares) * size,
+                  s.relation_gradient + share_start(PARTS, share + 1, shares) * size, 0.0f);
 }
 
-// What to look for on a side of a triple.
-INLINE void query_of(const Step& s, int64_t b, const Triple& at, bool of_tail, float* query) {
-    const int64_t width = s.entity.width;
-    if (s.turn == GIVEN)
-        std::copy_n(s.given + (of_tail ? b : s.positives + s.hints + b) * width, width, query);
+INLINE void compute_query(const Step& s, int64_t b, const TripleRows& at, bool predicts_tail, float* query) {
+    const int64_t width = s.entities.width;
+    if (s.query_operation == PRECOMPUTED)
+        std::copy_n(s.precomputed_queries + (predicts_tail ? b : s.positives + s.auxiliary + b) * width, width, query);
     else
-        make_query(s.turn, of_tail, of_tail ? at.head : at.tail, at.relation, query, width);
+        make_query(s.query_operation, predicts_tail || s.inverse_offset, predicts_tail ? at.head : at.tail,
+                   predicts_tail ? at.relation : at.inverse, query, width);
 }
 
-// A side of a triple: its query, the gradient of that, and dL/dx of the triple's own comparison with it.
-struct Asked {
+// One predicted side of a triple: its query, the query's gradient, and dL / d raw score of the triple on this side.
+struct QuerySide {
     const float* query;
     float* gradient;
     float slope;
 };
 
-// Gradients of given queries, and of the ends that they were compared with: who made the queries goes on from there.
-template <int form>
-void hand_back(const Step& s, int64_t b, const Triple& at, const Asked& for_tail, const Asked& for_head,
-               const float* of_tail) {
-    const int64_t width = s.entity.width, all = s.positives + s.hints;
-    float* of_head = s.of_end + b * width;
-    std::copy_n(of_tail, width, s.of_end + (all + b) * width);
-    std::copy_n(for_tail.gradient, width, s.of_query + b * width);
-    if (s.sided && for_head.query) {
-        const float slope = by_distance<form>(for_head.slope, s.comparison[all + b]);
-        add_pull<form>(slope, at.head, for_head.query, for_head.gradient, width);
-        add_pull<form, true>(slope, for_head.query, at.head, of_head, width);
+// Writes the gradients of precomputed queries and of the entities that they were compared with; Python does the rest.
+template <int similarity>
+void write_query_gradients(const Step& s, int64_t b, const TripleRows& at, const QuerySide& for_tail,
+                           const QuerySide& for_head, const float* tail_gradient) {
+    const int64_t width = s.entities.width, triples = s.positives + s.auxiliary;
+    float* head_gradient = s.entity_gradient + b * width;
+    std::copy_n(tail_gradient, width, s.entity_gradient + (triples + b) * width);
+    std::copy_n(for_tail.gradient, width, s.query_gradient + b * width);
+    if (s.inverse_offset && for_head.query) {
+        const float slope = divide_by_distance<similarity>(for_head.slope, s.raw_score[triples + b]);
+        add_similarity_gradient<similarity>(slope, at.head, for_head.query, for_head.gradient, width);
+        add_similarity_gradient<similarity, true>(slope, for_head.query, at.head, head_gradient, width);
     } else {
-        std::fill_n(of_head, width, 0.0f);
+        std::fill_n(head_gradient, width, 0.0f);
     }
-    if (for_head.query) std::copy_n(for_head.gradient, width, s.of_query + (all + b) * width);
+    if (for_head.query) std::copy_n(for_head.gradient, width, s.query_gradient + (triples + b) * width);
 }
 
-// From the gradients of both queries and of the positive's comparison to those of head, relation and tail; `room` for
-// two rows. Hints have no query for heads.
-template <int form>
-INLINE void settle(const Step& s, int64_t b, const Triple& at, const Asked& for_tail, const Asked& for_head, float* room) {
-    const int64_t width = s.entity.width, all = s.positives + s.hints;
-    const bool summed = s.summed && b < s.positives;
-    float *of_head = room, *of_tail = room + width;
-    const float slope = by_distance<form>(for_tail.slope, s.comparison[b]);
-    add_pull<form>(slope, at.tail, for_tail.query, for_tail.gradient, width);
-    add_pull<form, true>(slope, for_tail.query, at.tail, of_tail, width);
-    if (s.turn == GIVEN) return hand_back<form>(s, b, at, for_tail, for_head, of_tail);
-    float* of_kind = s.of_relation + (summed ? part_of(s, b) * s.relation.rows + s.kind[b] : relation_place(s, b)) * width;
-    if (summed)
-        query_gradient<true, false>(s.turn, true, at.head, at.relation, for_tail.gradient, of_head, of_kind, width);
+// From the gradients of both queries and of the triple's raw score to those of head, relation and tail. `workspace`
+// holds two rows. Auxiliary triples have no query for heads.
+template <int similarity>
+INLINE void backpropagate_triple(const Step& s, int64_t b, const TripleRows& at, const QuerySide& for_tail,
+                                 const QuerySide& for_head, float* workspace) {
+    const int64_t width = s.entities.width, triples = s.positives + s.auxiliary;
+    const bool sum = s.sum_relations && b < s.positives;
+    float *head_gradient = workspace, *tail_gradient = workspace + width;
+    const float slope = divide_by_distance<similarity>(for_tail.slope, s.raw_score[b]);
+    add_similarity_gradient<similarity>(slope, at.tail, for_tail.query, for_tail.gradient, width);
+    add_similarity_gradient<similarity, true>(slope, for_tail.query, at.tail, tail_gradient, width);
+    const int operation = s.query_operation;
+    if (operation == PRECOMPUTED) return write_query_gradients<similarity>(s, b, at, for_tail, for_head, tail_gradient);
+    const int64_t row = sum ? batch_part(s, b) * s.relations.rows + s.relation[b] : relation_gradient_row(s, b);
+    float* relation_gradient = s.relation_gradient + row * width;
+    if (sum)
+        backpropagate_query<true, false>(operation, true, at.head, at.relation, for_tail.gradient, head_gradient,
+                                         relation_gradient, width);
     else
-        query_gradient<true, true>(s.turn, true, at.head, at.relation, for_tail.gradient, of_head, of_kind, width);
-    if (for_head.query)
-        query_gradient<false, false>(s.turn, false, at.tail, at.relation, for_head.gradient, of_tail, of_kind, width);
-    keep(s, s.of_end, 2 * all, b, of_head);
-    keep(s, s.of_end, 2 * all, all + b, of_tail);
+        backpropagate_query<true, true>(operation, true, at.head, at.relation, for_tail.gradient, head_gradient,
+                                        relation_gradient, width);
+    if (for_head.query && !s.inverse_offset)
+        backpropagate_query<false, false>(operation, false, at.tail, at.relation, for_head.gradient, tail_gradient,
+                                          relation_gradient, width);
+    if (for_head.query && s.inverse_offset) {
+        const float other = divide_by_distance<similarity>(for_head.slope, s.raw_score[triples + b]);
+        add_similarity_gradient<similarity>(other, at.head, for_head.query, for_head.gradient, width);
+        add_similarity_gradient<similarity>(other, for_head.query, at.head, head_gradient, width);
+        float* inverse_gradient = sum ? relation_gradient + s.inverse_offset * width
+                                      : s.relation_gradient + (triples + b) * width;
+        if (sum)
+            backpropagate_query<false, false>(operation, true, at.tail, at.inverse, for_head.gradient, tail_gradient,
+                                              inverse_gradient, width);
+        else
+            backpropagate_query<false, true>(operation, true, at.tail, at.inverse, for_head.gradient, tail_gradient,
+                                             inverse_gradient, width);
+    }
+    store_blocked(s, s.entity_gradient, 2 * triples, b, head_gradient);
+    store_blocked(s, s.entity_gradient, 2 * triples, triples + b, tail_gradient);
 }
 
 }  // namespace

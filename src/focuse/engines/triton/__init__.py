@@ -1,1 +1,1 @@
-"""Triton kernels of the GPU engine; only `focuse.engines.gpu` imports them, and only where triton is installed."""
+"""Triton kernels of the fused GPU engine; imported lazily, and only where triton is installed."""

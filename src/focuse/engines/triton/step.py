@@ -1,9 +1,11 @@
-"""One training step as a handful of launches: `Task` says what is asked, `own_step` does it.
+"""What all training steps on a GPU share: task, buffers, sorted entries, auxiliary triples, update of rows.
 
-The gradients of the positives' rows are computed (own.py) while the entries are sorted by the row they move; then
-every row is summed and updated (rows.py), the losses are summed and the step is counted.
+A step is a handful of launches. The gradients of the positives' rows are computed (per_triple.py, shared_pool.py) while
+the entries are sorted by the row they move. Then every row's gradient is summed and the row is updated
+(update_kernels.py), the losses are summed and the step is counted.
 """
 
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -12,241 +14,269 @@ from dataclasses import dataclass
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 
-from focuse.engines.base import (
-    FORM_CODES,
-    LOSS_CODES,
-    NONLINEARITY_CODES,
-    TURN_CODES,
-    Batch,
-    Corruptions,
-    OpenOptimiser,
-    Penalty,
-    Recipe,
+from focuse.engines.base import NONLINEARITY_CODES, QUERY_CODES, SIMILARITY_CODES, FusableOptimizer, Penalty
+from focuse.engines.triton.device_math import (
+    backpropagate_triple,
+    divide_by_distance,
+    focused_score,
+    load_row,
+    make_query,
+    similarity_of_sum,
+    similarity_terms,
+    triple_rows,
 )
-from focuse.engines.triton.own import hint_kernel, own_kernel
-from focuse.engines.triton.rows import chunk_kernel, end_kernel, key_kernel, place_kernel, row_kernel
-from focuse.models import Model
+from focuse.engines.triton.update_kernels import chunk_kernel, finish_kernel, key_kernel, source_kernel, update_kernel
+from focuse.models.base import Model
+from focuse.objective.losses import FusedObjective
+from focuse.objective.negatives import Batch
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What `benchmarks/engines.py --sweep` tries: sizes of the programs; results differ by rounding only."""
+    """Sizes of the programs, which `benchmarks/engines.py --sweep` tries; they change results by rounding only."""
 
-    block: int = 32  # corruptions of a positive at a time
-    columns: int = 64  # of a row at a time, in a positive's program
+    block: int = 32  # negatives of a positive at a time
+    columns: int = 64  # columns of a row at a time, in a positive's program
     warps: int = 1  # one: sums within a warp need no barrier, which cost more than the work
-    entries: int = 4  # of a row's entries at a time
-    row_columns: int = 256  # of a row, in a row's program
+    entries: int = 4  # entries of a row at a time
+    row_columns: int = 256  # columns of a row, in a row's program
     row_warps: int = 1
     chunk: int = 64  # entries of a long segment that are summed beforehand
-    aside: bool = True  # whether sorting goes on beside the positives' programs
+    overlap_sort: bool = True  # whether entries are sorted while the positives' programs run
 
     @classmethod
-    def of(cls, form: str) -> Tuning:
+    def of(cls, similarity: str) -> Tuning:
         """What was fastest on an H200 for rows of 400 and 800 numbers."""
-        return cls() if form == "dot" else cls(columns=32, row_columns=64)
+        return cls() if similarity == "dot" else cls(columns=32, row_columns=64)
 
 
 @dataclass(frozen=True)
-class Task:
-    """One step: what to compute, on which tables; `beta` float64 [], `hints` further triples without corruptions."""
+class StepTask:
+    """What one step is to compute, and on which tables.
+
+    `beta` is float64 []; `auxiliary` triples have no negatives; `groups` is the number of groups of negatives.
+    """
 
     model: Model
     tables: dict[str, Tensor]
-    optimiser: OpenOptimiser
+    optimizer: FusableOptimizer
     tuning: Tuning
-    recipe: Recipe
+    objective: FusedObjective
     batch: Batch
     beta: Tensor
-    penalty: Penalty | None
+    regularizer: Penalty | None
     scale: float
-    hints: Batch | None
+    auxiliary: Batch | None
     groups: int
 
     @property
     def width(self) -> int:
+        """Columns of a row."""
         return self.tables["entity"].shape[1]
 
     @property
     def triples(self) -> int:
-        return len(self.batch) + (len(self.hints) if self.hints else 0)
+        """Positives and auxiliary triples."""
+        return len(self.batch) + (len(self.auxiliary) if self.auxiliary else 0)
 
     @property
     def scaled(self) -> bool:
-        return "scale" in self.model.dense
+        """Whether the model has a gain and an offset of all scores."""
+        return "scale" in self.model.parameters
 
     @property
     def scale_table(self) -> Tensor:
-        """The dense tensor, or any other for kernels that do not look at it."""
+        """Gain and offset [2], or any other tensor for kernels that do not read it."""
         return self.tables["scale" if self.scaled else "entity"]
 
-    def penalised(self, of_rows: bool) -> tuple[int, float]:
-        """Power and strength of the penalty if it is one of the triples' rows (or one of tables), else (0, 0)."""
-        if self.penalty is None or (self.penalty.scope == "rows") != of_rows:
+    def penalty(self, per_triple: bool) -> tuple[int, float]:
+        """Power and strength of the regularizer if it is one of the triples' rows (or of tables), else (0, 0)."""
+        if self.regularizer is None or (self.regularizer.scope == "rows") != per_triple:
             return 0, 0.0
-        return self.penalty.power, self.penalty.strength
+        return self.regularizer.power, self.regularizer.strength
 
-    def shape(self) -> dict[str, int]:
-        """How wide rows are, what queries and comparisons do: what all kernels over pieces of rows need to know."""
-        turn = TURN_CODES[self.model.turn]
-        half = self.width // 2 if self.model.turn == "complex" else self.width
-        return {"half": half, "width": self.width, "turn": turn, "form": FORM_CODES[self.model.form]}
+    def layout(self) -> dict[str, int]:
+        """Widths of rows, and codes of query operation and similarity: what all kernels that read rows need."""
+        query = self.model.fused.query if self.model.fused is not None else None
+        operation = QUERY_CODES[query or "hadamard"]
+        half = self.width // 2 if query == "complex" else self.width
+        similarity = SIMILARITY_CODES[self.model.similarity]
+        return {"half": half, "width": self.width, "operation": operation, "similarity": similarity}
 
     def columns(self, most: int) -> int:
-        """Columns of a piece: a power of two."""
-        return min(most, int(triton.next_power_of_2(self.shape()["half"])))
+        """Columns of a piece of a row: a power of two."""
+        return min(most, int(triton.next_power_of_2(self.layout()["half"])))
 
 
-class Sources:
-    """What a step's entries are made of: buffers that kernels fill and `move` sums up."""
+class StepBuffers:
+    """Buffers that kernels fill and `update_rows` sums up.
 
-    def __init__(self, task: Task, count: int = 0, pooled: int = 0) -> None:
-        """For `count` corruptions a positive, and a pool of `pooled` rows."""
+    `sources` holds the two queries of each positive, then `gradients`: of heads, tails, relations and the pool's rows.
+    """
+
+    def __init__(self, task: StepTask, count: int = 0, pool_size: int = 0) -> None:
+        """Allocate them for `count` negatives per positive, and a pool of `pool_size` rows."""
         batch, device = task.batch, task.tables["entity"].device
-        self.task, self.count, self.pooled = task, count, pooled
+        self.task, self.count, self.pool_size = task, count, pool_size
         self.negatives = len(batch) * count
-        self.entries = self.negatives + 3 * task.triples + pooled
+        self.entries = self.negatives + 3 * task.triples + pool_size
         self.queries = 2 * len(batch)
         floats = {"dtype": torch.float32, "device": device}
-        rows = self.queries + 3 * task.triples + pooled
-        self.rows = torch.empty(rows, task.width, **floats)  # type: ignore[call-overload]
-        self.pieces = self.rows[self.queries :]
+        rows = self.queries + 3 * task.triples + pool_size
+        self.sources = torch.empty(rows, task.width, **floats)  # type: ignore[call-overload]
+        self.gradients = self.sources[self.queries :]
         self.coefficients = torch.empty(max(self.negatives, 1), **floats)  # type: ignore[call-overload]
         self.losses = torch.empty(task.triples, **floats)  # type: ignore[call-overload]
-        self.of_scale = torch.empty(task.triples if task.scaled else 1, 2, **floats)  # type: ignore[call-overload]
+        self.scale_gradient = torch.empty(task.triples if task.scaled else 1, 2, **floats)  # type: ignore[call-overload]
         self.head, self.relation, self.tail = batch.head, batch.relation, batch.tail
-        if task.hints is not None:
-            self.head = torch.cat([batch.head, task.hints.head])
-            self.relation = torch.cat([batch.relation, task.hints.relation])
-            self.tail = torch.cat([batch.tail, task.hints.tail])
+        if task.auxiliary is not None:
+            self.head = torch.cat([batch.head, task.auxiliary.head])
+            self.relation = torch.cat([batch.relation, task.auxiliary.relation])
+            self.tail = torch.cat([batch.tail, task.auxiliary.tail])
 
 
 @dataclass(frozen=True)
-class Order:
-    """Entries sorted by the row they move: keys, numbers and places [n], where each row's begin [rows + 1]."""
+class SortedEntries:
+    """Entries sorted by the row they move.
+
+    `keys`, `entries` and `places` (in the buffers' `sources`) are [n]; `starts` [rows + 1] is where each row's entries
+    begin; `bias` [2] is 1 − βᵗ of Adam.
+    """
 
     keys: Tensor
-    numbers: Tensor
+    entries: Tensor
     places: Tensor
     starts: Tensor
-    fadings: Tensor
+    bias: Tensor
 
 
-def sort(sources: Sources, ids: Tensor, sides: Tensor, pool: Tensor) -> Order:
-    """The order of a step's entries; `ids` and `sides` are the corruptions', `pool` the pool's ids."""
-    task = sources.task
-    relations = len(task.tables["relation"])
-    rows = len(task.tables["entity"]) + relations
-    # A radix sort's time goes with the bits of its keys.
+def sort_entries(buffers: StepBuffers, ids: Tensor, sides: Tensor, pool: Tensor) -> SortedEntries:
+    """Sort the entries of a step; `ids` and `sides` are those of the negatives, `pool` the ids of the pool."""
+    task = buffers.task
+    relation_count = len(task.tables["relation"])
+    rows = len(task.tables["entity"]) + relation_count
+    # The time of a radix sort grows with the bits of its keys.
     dtype = torch.int16 if rows < 2**15 else torch.int32
-    keys = torch.empty(sources.entries, dtype=dtype, device=ids.device)
-    fadings = torch.empty(2, device=ids.device)
+    keys = torch.empty(buffers.entries, dtype=dtype, device=ids.device)
+    bias = torch.empty(2, device=ids.device)
     block = 1024
-    key_kernel[(triton.cdiv(sources.entries, block),)](
-        ids, sources.head, sources.tail, sources.relation, pool, task.optimiser.counters()[0], keys, fadings,
-        sources.negatives, task.triples, sources.pooled, relations, *task.optimiser.rule.betas, block,
+    key_kernel[(triton.cdiv(buffers.entries, block),)](
+        ids, buffers.head, buffers.tail, buffers.relation, pool, task.optimizer.counters()[0], keys, bias,
+        buffers.negatives, task.triples, buffers.pool_size, relation_count, *task.optimizer.rule.betas, block,
     )  # fmt: skip
     ordered, order = torch.sort(keys, stable=True)
     bounds = torch.arange(rows + 1, dtype=dtype, device=ids.device)
     starts = torch.searchsorted(ordered, bounds, out_int32=True)
-    numbers, places = (torch.empty(sources.entries, dtype=torch.int32, device=ids.device) for _ in range(2))
-    place_kernel[(triton.cdiv(sources.entries, block),)](
-        order, sides, numbers, places, len(task.batch), sources.negatives, sources.entries, sources.count, block
+    entries, places = (torch.empty(buffers.entries, dtype=torch.int32, device=ids.device) for _ in range(2))
+    source_kernel[(triton.cdiv(buffers.entries, block),)](
+        order, sides, entries, places, len(task.batch), buffers.negatives, buffers.entries, buffers.count, block
     )
-    return Order(ordered, numbers, places, starts, fadings)
+    return SortedEntries(ordered, entries, places, starts, bias)
 
 
-def move(sources: Sources, order: Order, addend: Tensor | None = None) -> Tensor:
-    """Sums the entries and moves every row; the loss, float64 []. `addend` [E, d] is a further gradient."""
-    task, rule, tuning = sources.task, sources.task.optimiser.rule, sources.task.tuning
-    tables, optimiser = task.tables, task.optimiser
-    relations = len(tables["relation"])
-    chunks = triton.cdiv(sources.entries, tuning.chunk)
-    partial = torch.empty(chunks, task.width, device=sources.pieces.device)
+def update_rows(buffers: StepBuffers, entries: SortedEntries, addend: Tensor | None = None) -> Tensor:
+    """Sum the entries and move every row; return the loss, float64 []. `addend` [E, d] is a further gradient."""
+    task, rule, tuning = buffers.task, buffers.task.optimizer.rule, buffers.task.tuning
+    tables, optimizer = task.tables, task.optimizer
+    relation_count = len(tables["relation"])
+    chunks = triton.cdiv(buffers.entries, tuning.chunk)
+    chunk_sums = torch.empty(chunks, task.width, device=buffers.sources.device)
     columns = min(tuning.row_columns, triton.next_power_of_2(task.width))
-    shape = {"count": sources.count, "width": task.width, "form": FORM_CODES[task.model.form], "chunk": tuning.chunk,
-             "entries": tuning.entries, "columns": columns,
+    sizes = {"count": buffers.count, "width": task.width, "similarity": SIMILARITY_CODES[task.model.similarity],
+             "chunk": tuning.chunk, "at_once": tuning.entries, "columns": columns,
              "num_warps": max(1, min(tuning.row_warps, columns // 128))}  # fmt: skip
-    parts = triton.cdiv(task.width, columns)
-    chunk_kernel[(chunks, parts)](
-        tables["entity"], sources.rows, order.numbers, order.places, sources.coefficients, order.keys, order.starts,
-        partial, relations, sources.queries, sources.entries, **shape,
+    pieces = triton.cdiv(task.width, columns)
+    chunk_kernel[(chunks, pieces)](
+        tables["entity"], buffers.sources, entries.entries, entries.places, buffers.coefficients, entries.keys,
+        entries.starts, chunk_sums, relation_count, buffers.queries, buffers.entries, **sizes,
     )  # fmt: skip
-    power, strength = task.penalised(of_rows=False)
-    kind = {"adam": 0, "adagrad": 1}[rule.method]
-    steps = {"kind": kind, "first": rule.betas[0], "second": rule.betas[1]}
-    row_kernel[(relations + len(tables["entity"]), parts)](
-        tables["entity"], *optimiser.moments("entity")[:2], tables["relation"], *optimiser.moments("relation")[:2],
-        sources.rows, order.numbers, order.places, sources.coefficients, order.starts, partial,
-        partial if addend is None else addend, order.fadings, relations, sources.queries, rule.lr, rule.eps,
-        strength, power=power, rows_only=not rule.whole, added=addend is not None, **steps, **shape,
+    power, strength = task.penalty(per_triple=False)
+    method = {"adam": 0, "adagrad": 1}[rule.method]
+    how = {"method": method, "beta1": rule.betas[0], "beta2": rule.betas[1]}
+    update_kernel[(relation_count + len(tables["entity"]), pieces)](
+        tables["entity"], *optimizer.moments("entity")[:2], tables["relation"], *optimizer.moments("relation")[:2],
+        buffers.sources, entries.entries, entries.places, buffers.coefficients, entries.starts, chunk_sums,
+        chunk_sums if addend is None else addend, entries.bias, relation_count, buffers.queries, rule.lr, rule.eps,
+        strength, power=power, rows_only=not rule.whole, added=addend is not None, **how, **sizes,
     )  # fmt: skip
-    loss = torch.empty((), dtype=torch.float64, device=partial.device)
-    dense = (task.scale_table, *optimiser.moments("scale" if task.scaled else "entity")[:2])
-    counters = optimiser.counters()
-    end_kernel[(1,)](
-        sources.losses, loss, sources.of_scale, *dense, order.fadings, *(counters * 3)[:3], task.triples,
-        rule.lr, rule.eps, scaled=task.scaled, counts=len(counters), block=1024, **steps,
+    loss = torch.empty((), dtype=torch.float64, device=chunk_sums.device)
+    dense = (task.scale_table, *optimizer.moments("scale" if task.scaled else "entity")[:2])
+    counters = optimizer.counters()
+    finish_kernel[(1,)](
+        buffers.losses, loss, buffers.scale_gradient, *dense, entries.bias, *(counters * 3)[:3], task.triples,
+        rule.lr, rule.eps, scaled=task.scaled, counters=len(counters), block=1024, **how,
     )  # fmt: skip
     return loss
 
 
-def infer(sources: Sources) -> None:
-    """The part of the triples that rules infer; each counts as often as there are positives and groups."""
-    task = sources.task
-    if task.hints is None:
+@triton.jit
+def auxiliary_kernel(
+    entity_table, relation_table, scale, heads, relations, tails, confidences, out, losses, scale_gradient,
+    positives, triples, factor, share,
+    half: tl.constexpr, width: tl.constexpr, operation: tl.constexpr, similarity: tl.constexpr,
+    nonlinearity: tl.constexpr, scaled: tl.constexpr, columns: tl.constexpr,
+) -> None:  # fmt: skip
+    """One program: an auxiliary triple with a confidence c; its loss is share · max(0, c − φ(f))².
+
+    In the buffers the auxiliary triples follow the `positives`.
+    """
+    s = tl.program_id(0).to(tl.int64)
+    b = positives + s
+    head, relation, tail = triple_rows(entity_table, relation_table, heads, relations, tails, s, width)
+    gain, offset = 1.0, 0.0
+    if scaled:
+        gain, offset = tl.load(scale), tl.load(scale + 1)
+    total = tl.zeros([columns], dtype=tl.float32)
+    for start in range(0, half, columns):
+        d = start + tl.arange(0, columns)
+        h, h_i = load_row(head, d, half, operation)
+        r, r_i = load_row(relation, d, half, operation)
+        t, t_i = load_row(tail, d, half, operation)
+        query, query_i = make_query(h, h_i, r, r_i, operation, False)
+        total += similarity_terms(query, query_i, t, t_i, similarity, operation)
+    raw = similarity_of_sum(tl.sum(total, axis=0), similarity)
+    plausibility, slope = focused_score(raw, gain, offset, 1.0, 0.0, nonlinearity)
+    shortfall = tl.maximum(tl.load(confidences + s) - plausibility, 0.0)
+    tl.store(losses + b, share * shortfall * shortfall)
+    by_score = -2.0 * share * factor * shortfall * slope
+    if scaled:
+        tl.store(scale_gradient + b * 2, by_score * raw)
+        tl.store(scale_gradient + b * 2 + 1, by_score)
+    coefficient = divide_by_distance(by_score * gain, raw, similarity)
+    for start in range(0, half, columns):
+        d = start + tl.arange(0, columns)
+        none = tl.zeros([columns], dtype=tl.float32)
+        backpropagate_triple(
+            head, relation, tail, d, none, none, none, none, coefficient, out, b, triples, 0.0,
+            half, width, operation, similarity, 0,
+        )  # fmt: skip
+
+
+def auxiliary_losses(buffers: StepBuffers) -> None:
+    """Compute losses and gradients of the auxiliary triples, weighted by the objective's `share`."""
+    task = buffers.task
+    if task.auxiliary is None:
         return
-    share = task.recipe.share * len(task.batch) * task.groups / len(task.hints)
-    hint_kernel[(len(task.hints),)](
-        task.tables["entity"], task.tables["relation"], task.scale_table, task.hints.head, task.hints.relation,
-        task.hints.tail, task.hints.weight, sources.pieces, sources.losses, sources.of_scale,
-        len(task.batch), task.triples, task.scale, share, **task.shape(),
-        curve=NONLINEARITY_CODES[task.recipe.nonlinearity], scaled=task.scaled, columns=task.columns(512), num_warps=4,
+    share = task.objective.rule_weight * len(task.batch) * task.groups / len(task.auxiliary)
+    auxiliary_kernel[(len(task.auxiliary),)](
+        task.tables["entity"], task.tables["relation"], task.scale_table, task.auxiliary.head,
+        task.auxiliary.relation, task.auxiliary.tail, task.auxiliary.weight, buffers.gradients, buffers.losses,
+        buffers.scale_gradient, len(task.batch), task.triples, task.scale, share, **task.layout(),
+        nonlinearity=NONLINEARITY_CODES[task.objective.nonlinearity], scaled=task.scaled, columns=task.columns(512),
+        num_warps=4,
     )  # fmt: skip
-
-
-def judge(sources: Sources, group: Corruptions) -> None:
-    """Scores, losses and gradients of positives with corruptions of their own: fills what `move` sums up."""
-    if group.entities is None or group.tails is None:
-        raise ValueError("corruptions of both sides need their entities and sides")
-    task, recipe, batch, tuning = sources.task, sources.task.recipe, sources.task.batch, sources.task.tuning
-    ids, sides = group.entities.contiguous(), group.tails.contiguous().view(torch.uint8)
-    power, strength = task.penalised(of_rows=True)
-    mask = sides if group.mask is None else group.mask.contiguous().view(torch.uint8)
-    own_kernel[(len(batch),)](
-        task.tables["entity"], task.tables["relation"], task.scale_table, batch.head, batch.relation, batch.tail,
-        batch.weight, task.beta, ids, sides, mask, sources.rows, sources.coefficients, sources.pieces,
-        sources.losses, sources.of_scale, task.triples, task.scale, strength, recipe.shift, recipe.margin,
-        recipe.temperature, count=sources.count, **task.shape(), loss=LOSS_CODES[recipe.loss],
-        curve=NONLINEARITY_CODES[recipe.nonlinearity], focused=recipe.focused, scaled=task.scaled,
-        masked=group.mask is not None, power=power, block=min(tuning.block, triton.next_power_of_2(sources.count)),
-        columns=task.columns(tuning.columns), num_warps=tuning.warps,
-    )  # fmt: skip
-
-
-def own_step(task: Task, group: Corruptions) -> Tensor:
-    """The step of positives with corruptions of their own; the loss, float64 []."""
-    if group.entities is None or group.tails is None:
-        raise ValueError("corruptions of both sides need their entities and sides")
-    device = group.entities.device
-    sources = Sources(task, count=group.entities.shape[1])
-    with beside(device, task.tuning.aside):
-        order = sort(sources, group.entities.contiguous(), group.tails.contiguous().view(torch.uint8), group.entities)
-    judge(sources, group)
-    infer(sources)
-    joined(device, task.tuning.aside)
-    return move(sources, order)
 
 
 _streams: dict[torch.device, torch.cuda.Stream] = {}
 
 
 @contextmanager
-def beside(device: torch.device, aside: bool) -> Iterator[None]:
-    """Launches go to a stream of their own, beside what comes next, until `joined`."""
-    if device.type != "cuda" or not aside:
+def side_stream(device: torch.device, overlap: bool) -> Iterator[None]:
+    """Launch kernels on a second stream, which runs in parallel with the first until `join_side_stream`."""
+    if device.type != "cuda" or not overlap:
         yield
         return
     stream = _streams.setdefault(device, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
@@ -255,6 +285,7 @@ def beside(device: torch.device, aside: bool) -> Iterator[None]:
         yield
 
 
-def joined(device: torch.device, aside: bool) -> None:
-    if device.type == "cuda" and aside:
+def join_side_stream(device: torch.device, overlap: bool) -> None:
+    """Let the first stream wait for the second one."""
+    if device.type == "cuda" and overlap:
         torch.cuda.current_stream(device).wait_stream(_streams[device])

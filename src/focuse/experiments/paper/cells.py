@@ -16,8 +16,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from focuse.errors import FocuseError, choose
-from focuse.training.settings import Settings
+from focuse.config import Config
+from focuse.errors import FocuseError
+from focuse.option_strings import choose
 
 DATA = ("ppi5k", "nl27k", "cn15k", "onet20k", "onet-importance")
 MODELS = ("transe", "distmult", "complex")
@@ -177,7 +178,7 @@ def configuration(data: str, ours: bool = True) -> dict[str, dict[str, dict[str,
             for name in table.get("departures", []):
                 given |= departure_notes()[name]["settings"]
             given |= {key: value for key, value in table.items() if key not in NOT_SETTINGS}
-        Settings.of(**{key: value for key, value in given.items() if key != "batches"}, model=model)
+        Config.of(**{key: value for key, value in given.items() if key != "batches"}, model=model)
         result.setdefault(model, {})[kind] = given
     return result
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from focuse.errors import FocuseError, choose
+from focuse.config import Config, assignments, value_of
+from focuse.errors import FocuseError
 from focuse.experiments.paper.cells import (
     DATA,
     DECAYS,
@@ -19,8 +20,7 @@ from focuse.experiments.paper.cells import (
     figure_cells,
     paper_cells,
 )
-from focuse.training.configuration import assignments, value_of
-from focuse.training.settings import Settings
+from focuse.option_strings import choose
 
 PARTS = ("tables", "figure3", "all")
 
@@ -89,7 +89,7 @@ class Choice:
         if not cells:
             raise FocuseError("no such row: UKGE is a kind of its own, on ppi5k, nl27k and cn15k; see --help")
         for cell in cells:
-            Settings.of(**cell.settings(1000))  # before anything is read: a change may make no sense
+            Config.of(**cell.settings(1000))  # before anything is read: a change may make no sense
         return made
 
     def cells(self, data: Sequence[str]) -> list[Cell]:

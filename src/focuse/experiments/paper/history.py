@@ -35,7 +35,7 @@ def history_section(results: Sequence[Result]) -> list[Block]:
     blocks: list[Block] = [
         Heading(2, "How it was run"),
         Text(
-            "k: size of the embeddings, η: negatives of a triple, lr: learning rate, γ: weight of the regulariser (L3 "
+            "k: size of the embeddings, η: negatives of a triple, lr: learning rate, γ: weight of the regularizer (L3 "
             "unless said), λ: decay of β in epochs. The model of the best epoch by validation MRR (or MSE) was tested. "
             "Any row is trained by `focuse reproduce --part tables --data NAME --model NAME --kind NAME`, with "
             "`--change 'name=value …'` for what stands in brackets and `--appendix` for that form; `--part figure3` "

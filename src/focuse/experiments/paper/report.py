@@ -24,7 +24,7 @@ from focuse.experiments.paper.times import times_section
 from focuse.experiments.paper.verdict import Verdict, verdict
 from focuse.experiments.paper.weight_sections import weight_section
 from focuse.experiments.paper.weights import reached, weight_parts, without_soft_logic
-from focuse.graph.writing import replacing
+from focuse.storage.atomic import replace_file
 
 TITLE = "Reproduction of FocusE"
 FIGURE_3 = "figure3.svg"
@@ -161,7 +161,7 @@ def write_report(results: Sequence[Result], folder: Path, about: Mapping[str, An
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            with replacing(folder / name) as temporary:
+            with replace_file(folder / name) as temporary:
                 temporary.write_text(text, encoding="utf-8")
         for path in [folder / FIGURE_3, *folder.glob("figure4-*.svg"), *folder.glob("reliability-*.svg")]:
             if path.name not in texts:

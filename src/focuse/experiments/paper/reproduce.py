@@ -11,29 +11,28 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from focuse import __version__
-from focuse.datasets import DataSet, load
+from focuse.api import Run, resume, train
+from focuse.data.datasets import Dataset, load
+from focuse.engines.factory import choose_device
 from focuse.errors import FocuseError, Stopped
-from focuse.experiments.paper.book import Book, Reproduction
 from focuse.experiments.paper.cells import Cell
 from focuse.experiments.paper.choice import Choice
-from focuse.experiments.paper.claims import claim
-from focuse.experiments.paper.order import in_order
 from focuse.experiments.paper.report import write_report
 from focuse.experiments.paper.results import Result, rank_test
+from focuse.experiments.paper.tables import paper_figures
 from focuse.experiments.paper.times import Clock, seconds_of
 from focuse.experiments.paper.weights import companion, soft_logic_file, weigh_test, without_soft_logic
-from focuse.experiments.paper.workers import Answer, Task, share
-from focuse.run import Run, resume, train
-from focuse.training.checkpoints import Store
-from focuse.training.machine import choose_device
-from focuse.training.progress import Lines, Reporter, Silent, make_reporter
-from focuse.training.stopping import best_look
+from focuse.experiments.paper.workers import Answer, Task, claim, in_order, share
+from focuse.storage.run_folder import RunFolder
+from focuse.training.callbacks import LineReporter, Reporter, SilentReporter, make_reporter
+from focuse.training.validation import best_epoch_row
 
 Say = Callable[[str], None]
 
@@ -80,7 +79,7 @@ class Reproducer:
         self.out, self.device, self.keep_runs = out, choose_device(device), keep_runs
         self.workers, self.began = workers, time.time()
         self.deadline = time.monotonic() + budget
-        self.data: dict[str, DataSet] = {}
+        self.data: dict[str, Dataset] = {}
 
     @classmethod
     def of_worker(cls, options: Mapping[str, Any]) -> Reproducer:
@@ -186,7 +185,7 @@ class Reproducer:
             raise FocuseError("none of the data sets can be had: " + "; ".join(missing.values()))
         return [name for name in choice.data if name not in missing]
 
-    def _data(self, name: str) -> DataSet:
+    def _data(self, name: str) -> Dataset:
         """A data set, read once."""
         if name not in self.data:
             self.data[name] = load(name)
@@ -224,7 +223,7 @@ class Reproducer:
         """Who follows a training: on the terminal, or by lines to `say`."""
         if say is None:
             return _Epochs(make_reporter(progress))
-        return _Epochs(Lines(say) if progress else Silent())
+        return _Epochs(LineReporter(say) if progress else SilentReporter())
 
     def train(self, cell: Cell, reporter: Reporter) -> Result | None:
         """One cell, its result kept; None if another process is training it."""
@@ -241,7 +240,7 @@ class Reproducer:
         if folder.exists() and not _began_with(folder, given):
             shutil.rmtree(folder)
         if (folder / "run.toml").is_file():
-            clock.before = seconds_of(Store.open(folder).history())
+            clock.before = seconds_of(RunFolder.open(folder).history())
             run = resume(folder, device=self.device, progress=reporter, deadline=self.deadline)
         else:
             run = train(
@@ -266,7 +265,7 @@ class Reproducer:
 
 
 def _facts(cell: Cell, run: Run, given: dict[str, Any]) -> dict[str, Any]:
-    best = best_look(run.history) or {}
+    best = best_epoch_row(run.history) or {}
     inferred = run.splits.inferred
     device = run.settings.device
     return {
@@ -289,7 +288,7 @@ def _facts(cell: Cell, run: Run, given: dict[str, Any]) -> dict[str, Any]:
 def _began_with(folder: Path, given: dict[str, Any]) -> bool:
     """Whether an unfinished run was begun with these settings; a damaged one was not."""
     try:
-        settings, _, _ = Store.open(folder).fixed()
+        settings, _, _ = RunFolder.open(folder).metadata()
     except FocuseError:
         return False
     return all(getattr(settings, key) == value for key, value in given.items())
@@ -315,3 +314,88 @@ class _Epochs:
         self.start, self.step, self.epoch, self.stop = inner.start, inner.step, inner.epoch, inner.stop
 
     def note(self, text: str) -> None: ...
+
+
+# ---- what becomes of a command's cells: finished, failed or left, and what is said of each ---------------------------
+
+
+@dataclass
+class Reproduction:
+    """What came of it: finished cells, what went wrong with others, and how many are left to do.
+
+    Of those left, `busy` are being trained by another command.
+    """
+
+    out: Path
+    results: list[Result] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    left: int = 0
+    busy: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "report": str(self.out / "report.md"),
+            "finished": not self.left and not self.failed,
+            "left": self.left,
+            "busy": self.busy,
+            "failed": self.failed,
+            "cells": [result.to_dict() for result in self.results],
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"{Cell(**result.cell).title}, seed {result.cell['seed']}: {describe_result(result)}"
+            for result in self.results
+        ]
+        if self.busy:
+            lines.append(f"cells that another command is training: {self.busy}")
+        if self.left > self.busy:
+            lines.append(f"time is up, cells left: {self.left - self.busy}; the same command goes on")
+        if (self.out / "report.md").exists():
+            lines.append(f"report: {self.out / 'report.md'}, report.html, report.json")
+        return "\n".join(lines)
+
+
+@dataclass
+class Book:
+    """What becomes of the tasks of a command."""
+
+    done: Reproduction
+    found: dict[str, Result]
+    tasks: dict[str, Task]
+    say: Callable[[str], None]
+    workers: int
+    seconds: list[float] = field(default_factory=list)
+
+    def finish(self, task: Task, result: Result, seconds: float) -> None:
+        self.found[task.cell.name] = result
+        self.seconds.append(seconds)
+        self.say(f"{task.label}: {describe_result(result)}{self._time_left()}")
+
+    def fail(self, task: Task, why: str) -> None:
+        self.done.failed[task.cell.name] = why
+        self.say(f"{task.label}: {why}")
+
+    def leave(self, busy: bool = False) -> None:
+        self.done.left += 1
+        self.done.busy += busy
+
+    def _time_left(self) -> str:
+        todo = sum(name not in self.found and name not in self.done.failed for name in self.tasks)
+        minutes = todo * sum(self.seconds) / len(self.seconds) / 60 / self.workers
+        return f"; cells left: {todo}, about {minutes:.0f} min" if todo else ""
+
+
+def describe_result(result: Result) -> str:
+    """'top .951 bottom .487 ΔMRR .464 (paper .95 .49 .46), best epoch 400, 35 s'."""
+    test, cell, facts = result.test, result.cell, result.facts
+    ours = [test.metrics("top").mrr, test.metrics("bottom").mrr, test.delta_mrr()]
+    text = f"top {ours[0]:.3f} bottom {ours[1]:.3f} ΔMRR {ours[2]:.3f}"
+    paper = paper_figures(cell["data"], cell["model"], cell["kind"])
+    if paper and cell["form"] != "figure3":
+        text += f" (paper {paper['top_mrr']:.2f} {paper['bottom_mrr']:.2f} {paper['delta_mrr']:.2f})"
+    if without_soft_logic(result):
+        text += ", WITHOUT soft logic (no softlogic file beside the splits)"
+    if result.weights is None and cell["kind"] == "ukge":
+        text += ", weights not judged (no test_with_neg and ndcg files beside the splits)"
+    return f"{text}, best epoch {facts['best_epoch']} of {facts['epochs']}, {facts['seconds']:.0f} s"

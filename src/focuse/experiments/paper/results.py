@@ -1,6 +1,6 @@
 """What one trained cell leaves behind: how its test triples were ranked, and with which settings.
 
-Figures are computed from the ranks, never stored instead of them: every table, interval and picture of a report
+Metrics are computed from the ranks, never stored instead of them: every table, interval and picture of a report
 can be made again without a training.
 """
 
@@ -17,15 +17,15 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from focuse.api import Run
+from focuse.data.statistics import leaked
+from focuse.data.triple_index import build_triple_index
+from focuse.data.weights import unit_strength
 from focuse.errors import FocuseError
-from focuse.evaluation.evaluate import known_facts, rank_graph
-from focuse.evaluation.metrics import Figures, decile_size, deciles, figures, weighted_median
-from focuse.evaluation.ranking import Rivals
+from focuse.evaluation.metrics import RankMetrics, decile_size, deciles, rank_metrics, weighted_median
+from focuse.evaluation.ranking import CompetitorCounts, rank_graph
 from focuse.experiments.paper.cells import Cell
-from focuse.graph.audit import leaked
-from focuse.graph.weights import strength
-from focuse.graph.writing import replacing
-from focuse.run import Run
+from focuse.storage.atomic import replace_file
 
 Floats = npt.NDArray[np.float64]
 PARTS = ("all", "top", "bottom")
@@ -37,7 +37,7 @@ class Ranked:
     """Ranked test triples: filtered rivals [n, 2], scores [n], weights in [0, 1] [n], and which are `clean`:
     neither they nor their inverse stand in train [n]."""
 
-    rivals: Rivals
+    rivals: CompetitorCounts
     score: npt.NDArray[np.float32]
     weight: Floats
     clean: npt.NDArray[np.bool_]
@@ -47,7 +47,7 @@ class Ranked:
         return self.select(self.clean) if clean else self
 
     def select(self, rows: npt.NDArray[Any]) -> Ranked:
-        rivals = Rivals(self.rivals.higher[rows], self.rivals.same[rows])
+        rivals = CompetitorCounts(self.rivals.higher[rows], self.rivals.equal[rows])
         return Ranked(rivals, self.score[rows], self.weight[rows], self.clean[rows])
 
     def __len__(self) -> int:
@@ -59,10 +59,10 @@ class Ranked:
         bottom, top = deciles(self.weight)
         return {"all": np.ones(len(self)), "top": top, "bottom": bottom}
 
-    def figures(self, part: str, protocol: str = "sides") -> Figures:
+    def metrics(self, part: str, protocol: str = "sides") -> RankMetrics:
         """MR, MRR and hits of one part, ties ranked worst."""
         size = len(self) if part == "all" else decile_size(len(self))
-        return figures(self.rivals.ranks(protocol=protocol), self.shares[part], size)
+        return rank_metrics(self.rivals.ranks(protocol=protocol), self.shares[part], size)
 
     def reciprocal(self, protocol: str = "sides") -> Floats:
         """The mean reciprocal rank of each triple over its sides, [n]."""
@@ -70,7 +70,7 @@ class Ranked:
         return mean
 
     def delta_mrr(self, protocol: str = "sides") -> float:
-        return self.figures("top", protocol).mrr - self.figures("bottom", protocol).mrr
+        return self.metrics("top", protocol).mrr - self.metrics("bottom", protocol).mrr
 
     @cached_property
     def delta_median(self) -> float:
@@ -82,8 +82,8 @@ class Ranked:
 def rank_test(run: Run) -> Ranked:
     """Rank the test triples of a run, each side by itself, filtered by train, valid and test."""
     train, valid, test = run.splits.train, run.splits.valid.graph, run.splits.test.graph
-    ranking = rank_graph(run.engine, test, known_facts([train, valid, test], run.engine.device))
-    return Ranked(ranking.filtered, ranking.score, strength(test, train), ~leaked(train, test))
+    ranking = rank_graph(run.scorer, test, build_triple_index([train, valid, test], run.scorer.device))
+    return Ranked(ranking.filtered, ranking.score, unit_strength(test, train), ~leaked(train, test))
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Result:
     """One finished cell.
 
     `cell` names it (data, model, kind, seed, changes), `facts` tell how it was trained: settings, epochs,
-    best_epoch, valid_mrr, seconds, device, versions, departures. `weights` are the figures of its predicted weights
+    best_epoch, valid_mrr, seconds, device, versions, departures. `weights` are the metrics of its predicted weights
     (`Run.weigh`), None where the data set has no files for them.
     """
 
@@ -105,28 +105,28 @@ class Result:
         test = self.test
         arrays = {
             "higher": test.rivals.higher.astype(np.int32),
-            "same": test.rivals.same.astype(np.int32),
+            "same": test.rivals.equal.astype(np.int32),
             "score": test.score,
             "weight": test.weight,
             "clean": test.clean.astype(np.uint8),
         }
         text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
         try:
-            with replacing(folder / f"{name}.safetensors") as temporary:
+            with replace_file(folder / f"{name}.safetensors") as temporary:
                 save_file({key: np.ascontiguousarray(value) for key, value in arrays.items()}, temporary)
-            with replacing(folder / f"{name}.json") as temporary:
+            with replace_file(folder / f"{name}.json") as temporary:
                 temporary.write_text(text, encoding="utf-8")
         except (OSError, SafetensorError) as error:
             raise FocuseError(f"{folder / name}: cannot be written ({error}); make room, then go on") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """Cell, facts and figures (`full` and `clean`, each side by itself and jointly), without the ranks."""
+        """Cell, facts and metrics (`full` and `clean`, each side by itself and jointly), without the ranks."""
         summary: dict[str, Any] = {}
         for form in ("full", "clean"):
             test = self.test.of(form == "clean")
             summary[form] = {"n": len(test), "delta_median": _number(test.delta_median)}
             for protocol in ("sides", "joint"):
-                summary[form][protocol] = {part: test.figures(part, protocol).to_dict() for part in PARTS}
+                summary[form][protocol] = {part: test.metrics(part, protocol).to_dict() for part in PARTS}
                 summary[form][protocol]["delta_mrr"] = _number(test.delta_mrr(protocol))
         return {"cell": self.cell, "facts": self.facts, "figures": summary, "weights": self.weights}
 
@@ -136,7 +136,7 @@ class Result:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             arrays = load_file(path.with_suffix(".safetensors"))
-            rivals = Rivals(arrays["higher"].astype(np.int64), arrays["same"].astype(np.int64))
+            rivals = CompetitorCounts(arrays["higher"].astype(np.int64), arrays["same"].astype(np.int64))
             test = Ranked(rivals, arrays["score"], arrays["weight"], arrays["clean"].astype(bool))
             n = len(test)
             shapes = {key: (n, 2) if key in ("higher", "same") else (n,) for key in arrays}

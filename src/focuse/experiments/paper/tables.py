@@ -30,15 +30,15 @@ COLUMNS = {
 # A figure of the bootstrap -> its column.
 BOUNDED = {"top": "top_mrr", "bottom": "bottom_mrr", "delta": "delta_mrr"}
 MEASURES: dict[str, Callable[[Ranked], float]] = {
-    "top_mr": lambda test: test.figures("top").mr,
-    "top_mrr": lambda test: test.figures("top").mrr,
-    "top_hits@1": lambda test: test.figures("top").hits[1],
-    "top_hits@10": lambda test: test.figures("top").hits[10],
-    "bottom_mrr": lambda test: test.figures("bottom").mrr,
+    "top_mr": lambda test: test.metrics("top").mr,
+    "top_mrr": lambda test: test.metrics("top").mrr,
+    "top_hits@1": lambda test: test.metrics("top").hits[1],
+    "top_hits@10": lambda test: test.metrics("top").hits[10],
+    "bottom_mrr": lambda test: test.metrics("bottom").mrr,
     "delta_mrr": lambda test: test.delta_mrr(),
     "delta_median": lambda test: test.delta_median,
-    "top_mrr_joint": lambda test: test.figures("top", "joint").mrr,
-    "bottom_mrr_joint": lambda test: test.figures("bottom", "joint").mrr,
+    "top_mrr_joint": lambda test: test.metrics("top", "joint").mrr,
+    "bottom_mrr_joint": lambda test: test.metrics("bottom", "joint").mrr,
     "delta_mrr_joint": lambda test: test.delta_mrr("joint"),
 }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from focuse.evaluation.confidence import THRESHOLDS
-from focuse.evaluation.weighing import PROTOCOLS
+from focuse.evaluation.weight_evaluation import PROTOCOLS
+from focuse.evaluation.weight_metrics import THRESHOLDS
 from focuse.experiments.paper.cells import TITLES, UKGE, title
 from focuse.experiments.paper.document import Block, Grid, Heading, Picture, Points, Text
 from focuse.experiments.paper.reliability import PROTOCOL

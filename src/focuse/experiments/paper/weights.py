@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from focuse import datasets
-from focuse.datasets import DataSet
+from focuse.api import Run
+from focuse.data.datasets import Dataset
 from focuse.errors import FocuseError
-from focuse.evaluation.confidence import THRESHOLDS
-from focuse.evaluation.weighing import PROTOCOLS
+from focuse.evaluation.weight_evaluation import PROTOCOLS
+from focuse.evaluation.weight_metrics import THRESHOLDS
 from focuse.experiments.paper.cells import DATA, TITLES, load_configuration, rows_of
 from focuse.experiments.paper.results import Result
 from focuse.experiments.paper.tables import Entry, Runs, entry
-from focuse.run import Run
 
 NDCG = "ndcg"
 SUFFIXES = (".tsv.gz", ".tsv")
@@ -33,7 +33,7 @@ FIGURES = {
 TRIVIAL = "trivial"
 
 
-def companion(data: DataSet, name: str) -> Path | None:
+def companion(data: Dataset, name: str) -> Path | None:
     """A file that lies beside a data set's splits: softlogic, test_with_neg or ndcg."""
     return _beside(data.folder, name)
 
@@ -57,7 +57,7 @@ def without_soft_logic(result: Result) -> bool:
     return result.cell["kind"] == "ukge" and wanted and not result.facts.get("inferred")
 
 
-def weigh_test(run: Run, data: DataSet) -> dict[str, Any] | None:
+def weigh_test(run: Run, data: Dataset) -> dict[str, Any] | None:
     """The figures of a run's predicted weights on UKGE's files, of the model by itself; None for a data set without."""
     negatives, queries = (companion(data, name) for name in ("test_with_neg", "ndcg"))
     if negatives is None or queries is None:

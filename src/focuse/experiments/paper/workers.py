@@ -18,13 +18,19 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from focuse.errors import FocuseError, Stopped
 from focuse.experiments.paper.cells import Cell
-from focuse.training.interrupts import interruptible
+from focuse.storage.atomic import ProcessLock
+from focuse.system import interruptible
+
+if TYPE_CHECKING:
+    from focuse.experiments.paper.results import Result
 
 OUTCOMES = ("done", "failed", "stopped", "busy")
 COMMAND = (sys.executable, "-m", "focuse.experiments.paper.workers")
@@ -197,6 +203,83 @@ class _Worker:
                     self.process.stdin.flush()
             except (OSError, ValueError):  # it has ended, or was told to; what it answers says so
                 pass
+
+
+# ---- in which order: whole tables first, and in each the longest training first --------------------------------------
+
+TRAINING_ROWS = 200_000  # of a training graph: as many as the paper's have, about
+EARLY_STOPPING_EPOCHS = 1000  # epochs above which a training is expected to stop early
+PLAIN_EPOCHS = 2000  # a plain model peaks after 1,000 to 2,400
+# Seconds a number (row of a batch × its triples × size of an embedding), a step and a cell, on an H200.
+SECONDS_PER_NUMBER = {"complex": 3.8e-12, "distmult": 1.8e-12, "transe": 1.8e-12}
+OTHER_SECONDS_PER_NUMBER, SECONDS_PER_STEP, SECONDS_PER_CELL = 3e-12, 6e-5, 5.0
+
+
+def in_order(cells: Sequence[Cell], finished: Iterable[Result] = ()) -> list[Cell]:
+    """Seed after seed, the tables before figure 3, and of these the longest first, so that the short ones end it.
+
+    How long a cell takes is known from its other seeds, or estimated.
+    """
+    known = {}
+    for result in finished:
+        if "times" in result.facts:
+            known[_name_without_seed(Cell(**result.cell))] = float(result.facts["times"]["whole"])
+    return sorted(
+        cells,
+        key=lambda cell: (
+            cell.form == "figure3",
+            cell.seed,
+            -known.get(_name_without_seed(cell), estimated_seconds(cell)),
+            cell.name,
+        ),
+    )
+
+
+def estimated_seconds(cell: Cell, rows: int = TRAINING_ROWS) -> float:
+    """About how many seconds a GPU will need."""
+    given = cell.settings(rows)
+    epochs = int(given.get("epochs", 100))
+    if epochs > EARLY_STOPPING_EPOCHS:  # FocusE peaks about where it is first looked at, at λ/2
+        patience = int(given.get("patience", 8)) * int(given.get("check_every", 25))
+        focused = int(given.get("decay", 800)) // 2 + patience + 50
+        epochs = min(epochs, focused if cell.kind == "focuse" else PLAIN_EPOCHS)
+    size = int(given.get("batch_size", 512))
+    numbers = size * int(given.get("dim", 128)) * (int(given.get("negatives") or 20) + 1)
+    return SECONDS_PER_CELL + epochs * (rows / size) * (
+        SECONDS_PER_STEP + numbers * SECONDS_PER_NUMBER.get(cell.model, OTHER_SECONDS_PER_NUMBER)
+    )
+
+
+def _name_without_seed(cell: Cell) -> str:
+    return replace(cell, seed=0).name
+
+
+# ---- who trains a cell -----------------------------------------------------------------------------------------------
+# A lock that the system lets go of when its process ends, however it ends. So two workers, or two commands, never train
+# the same cell, and nobody has to find out which claims are stale.
+
+
+@contextmanager
+def claim(path: Path) -> Iterator[bool]:
+    """Claim what the file `path` stands for; yields False, at once, if another process has it.
+
+    The file is removed at the end. One left by a process that was killed is no claim.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "cell.claim"
+    >>> with claim(file) as mine, claim(file) as again:
+    ...     mine, again
+    (True, False)
+    """
+    try:
+        lock = ProcessLock.acquire(path, timeout=0)
+    except OSError as error:
+        raise FocuseError(f"{path}: {error.strerror or error}; choose an --out that can be written") from None
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 # ---- in the worker --------------------------------------------------------------------------------------------------

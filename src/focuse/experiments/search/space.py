@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from focuse.config import Config, assignments, read_toml, value_of
 from focuse.errors import FocuseError
-from focuse.models import kind_of
-from focuse.training.configuration import assignments, read_toml, value_of
-from focuse.training.settings import Settings
+from focuse.models.registry import model_class
 
 # Section 5 searches k 200–600, three learning rates, η, γ, λ and epochs; its best cells lie partly outside of that.
 DEFAULTS: dict[str, list[Any]] = {
@@ -32,7 +31,7 @@ CONFIDENT: dict[str, list[Any]] = {
     "regularizer": ["l2:1e-5", "l2:1e-4", "l2:5e-4", "l2:2e-3"],
 }
 CONFIDENT_EPOCHS = 100
-SHARPNESSES = [1.0, 2.0, 4.0, 8.0]
+LABEL_EXPONENTS = [1.0, 2.0, 4.0, 8.0]
 DECAYS = list(range(100, 801, 100))
 LOSSES = ["nll", "multiclass-nll", "self-adversarial"]
 # With the best weights kept, 800 epochs hold every shorter training of the same λ: one length serves for all.
@@ -40,7 +39,7 @@ EPOCHS = 800
 PLAIN_BURN_IN = 50  # a plain model has no λ to wait for; half of the paper's shortest training
 
 # They decide what is measured, or where: trials that differ in them could not be compared.
-NOT_SEARCHED = ("seed", "threshold", "duplicates", "device", "checkpoint_every", "judge")
+NOT_SEARCHED = ("seed", "threshold", "duplicates", "device", "checkpoint_every", "stop_metric")
 NOT_REMEMBERED = ("device", "checkpoint_every")  # the machine's matter, not the model's
 
 
@@ -64,9 +63,9 @@ class Space:
             chosen[name] = values[at]
         return chosen
 
-    def settings(self, cell: Mapping[str, Any]) -> Settings:
+    def settings(self, cell: Mapping[str, Any]) -> Config:
         """The settings of one trial."""
-        return Settings.of(**{**self.fixed, **cell})
+        return Config.of(**{**self.fixed, **cell})
 
     def remembered(self, cell: Mapping[str, Any]) -> dict[str, Any]:
         """All that makes a trial what it is, the searched values first; without what says nothing of the model."""
@@ -99,14 +98,14 @@ def make_space(search: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any], de
     both = sorted(set(search) & set(fixed))
     if both:
         raise FocuseError(f"{', '.join(both)}: both searched and fixed; choose one")
-    checked = Settings.of(**fixed)
+    checked = Config.of(**fixed)
     if "model" in fixed:
         fixed = {**fixed, "model": checked.model}  # of a class, the name that it is remembered by
     usual, held = _defaults(search, fixed) if defaults else ({}, {})
-    if fixed.get("judge", "mrr") not in ("mrr", "auto"):
-        raise FocuseError(f"judge {fixed['judge']!r}: trials are compared by validation MRR; leave it out")
-    tried = [fixed.get("model", Settings.model), *_checked("model", search.get("model", [Settings.model]), {})]
-    judged = {"judge": "mrr"} if any(kind_of(name).confident for name in tried) else {}
+    if fixed.get("stop_metric", "mrr") not in ("mrr", "auto"):
+        raise FocuseError(f"judge {fixed['stop_metric']!r}: trials are compared by validation MRR; leave it out")
+    tried = [fixed.get("model", Config.model), *_checked("model", search.get("model", [Config.model]), {})]
+    judged = {"stop_metric": "mrr"} if any(model_class(name).confidence_head is not None for name in tried) else {}
     held = {**held, **fixed, **judged}
     wanted = {**{name: values for name, values in usual.items() if name not in fixed}, **search}
     return Space({name: _checked(name, values, held) for name, values in wanted.items()}, held)
@@ -117,9 +116,9 @@ def _defaults(
 ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
     """The values to search and to hold where the user has not said otherwise."""
     given = {*search, *fixed}
-    if kind_of(fixed.get("model", Settings.model)).confident:
+    if model_class(fixed.get("model", Config.model)).confidence_head is not None:
         usual = _suited({name: values for name, values in CONFIDENT.items() if name not in given}, search, fixed)
-        held = {"regularize": "rows", "epochs": CONFIDENT_EPOCHS, "burn_in": 0}
+        held = {"regularizer_scope": "rows", "epochs": CONFIDENT_EPOCHS, "burn_in": 0}
         return usual, {name: value for name, value in held.items() if name not in given}
     usual, held = dict(DEFAULTS), {name: value for name, value in HELD.items() if name not in given}
     plain = fixed.get("focus") == "off"
@@ -130,7 +129,7 @@ def _defaults(
     if plain:
         usual["loss"] = LOSSES
     elif fixed.get("focus") == "label":
-        usual["sharpness"] = SHARPNESSES
+        usual["label_exponent"] = LABEL_EXPONENTS
     elif "beta" not in given:
         longest = max((value for value in search.get("epochs", ()) if isinstance(value, int)), default=0)
         longest = longest or fixed.get("epochs", EPOCHS)
@@ -142,7 +141,7 @@ def _defaults(
 def _suited(
     usual: dict[str, list[Any]], search: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any]
 ) -> dict[str, list[Any]]:
-    """Without values that are for another kind of negatives or another optimiser; each is searched for its own."""
+    """Without values that are for another kind of negatives or another optimizer; each is searched for its own."""
     if "sampling" in search or fixed.get("sampling", "independent") != "independent":
         usual.pop("negatives", None)  # a pool of 5 to 30 is none
     if "optimizer" in search:
@@ -160,7 +159,7 @@ def _checked(name: str, values: Sequence[Any], fixed: Mapping[str, Any]) -> list
         raise FocuseError(
             f"{name} cannot be searched: trials that differ in it cannot be compared; fix it (--set {name}=…)"
         )
-    checked = [getattr(Settings.of(**{**fixed, name: value}), name) for value in values]
+    checked = [getattr(Config.of(**{**fixed, name: value}), name) for value in values]
     return list(dict.fromkeys(checked))
 
 

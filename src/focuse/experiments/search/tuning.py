@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from focuse.errors import FocuseError, choose
+from focuse.config import Config
+from focuse.data.attributes import read_attributes
+from focuse.data.readers import read
+from focuse.data.splits import Splits
+from focuse.engines.factory import choose_device
+from focuse.errors import FocuseError
 from focuse.experiments.search.space import Space
 from focuse.experiments.search.watching import make_watch
 from focuse.experiments.search.worker import Worker
-from focuse.graph import read
-from focuse.graph.numbers import read_numbers
-from focuse.graph.splits import Splits
-from focuse.training.interrupts import interruptible
-from focuse.training.machine import choose_device
-from focuse.training.numbers import check_numbers
-from focuse.training.preparing import focus_or_off, make_splits, normaliser_of
-from focuse.training.progress import Silent
-from focuse.training.settings import Settings
+from focuse.option_strings import choose
+from focuse.system import interruptible
+from focuse.training.callbacks import SilentReporter
+from focuse.training.preparation import check_numbers, focus_or_off, make_splits, normalizer_of
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -94,7 +94,7 @@ def tune(
     choose_device(settings.device)
     if "model" not in space.searched:
         check_numbers(settings, numbers is not None)
-    given = None if numbers is None else read_numbers(numbers)
+    given = None if numbers is None else read_attributes(numbers)
     whole = read(graph)
     if not len(whole):
         raise FocuseError(f"{whole.source}: no edges to train on")
@@ -132,7 +132,7 @@ def _check_folder(folder: Path, ledgers: Any) -> None:
         raise FocuseError(f"{folder}: exists and is not a study; choose another --out")
 
 
-def _check_splits(splits: Splits, space: Space, settings: Settings) -> None:
+def _check_splits(splits: Splits, space: Space, settings: Config) -> None:
     if not len(splits.valid.graph):
         raise FocuseError(
             f"{splits.train.source}: no validation triples to judge trials by; give --valid or a larger --valid-share"
@@ -140,8 +140,8 @@ def _check_splits(splits: Splits, space: Space, settings: Settings) -> None:
     if settings.focus == "off" or {"focus", "normalize"} & set(space.searched):
         return
     resolved = settings.resolve(splits.train, "cpu")
-    normaliser = normaliser_of(resolved, splits)
-    if focus_or_off(resolved, splits, normaliser, Silent()).focus == "off":
+    normalizer = normalizer_of(resolved, splits)
+    if focus_or_off(resolved, splits, normalizer, SilentReporter()).focus == "off":
         raise FocuseError(
             f"{splits.train.source}: all weights are equal, there is nothing to focus on; search with --focus off"
         )
@@ -151,7 +151,7 @@ def fingerprint(splits: Splits) -> str:
     """The same for the same edges in the same splits, whatever the file is called."""
     digest = hashlib.blake2b(digest_size=6)
     parts = (splits.train, splits.valid.graph, splits.test.graph)
-    for graph in (*parts, *([] if splits.false is None else [splits.false])):
+    for graph in (*parts, *([] if splits.known_negatives is None else [splits.known_negatives])):
         for column in (graph.head, graph.relation, graph.tail, graph.weight):
             digest.update(column.tobytes())
         if graph.columns is not None:

@@ -6,10 +6,10 @@ import sys
 import time
 from datetime import timedelta
 
-from focuse.training.progress import Silent
+from focuse.training.callbacks import SilentReporter
 
 
-class Watch(Silent):
+class Watch(SilentReporter):
     """No word; the others say more. It is also the reporter of what happens before the first trial."""
 
     def begin(self, wanted: int, done: int) -> None:

@@ -8,16 +8,16 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from focuse.api import train
+from focuse.config import Config
+from focuse.data.attributes import AttributeTable
+from focuse.data.splits import Splits
 from focuse.errors import FocuseError, Stopped, printable
 from focuse.experiments.search.watching import Watch
-from focuse.graph.numbers import Literals
-from focuse.graph.splits import Splits
-from focuse.graph.writing import replacing
-from focuse.models import kind_of, name_of
-from focuse.run import train
-from focuse.training.progress import Silent
-from focuse.training.settings import Settings
-from focuse.training.toml import to_toml
+from focuse.models.registry import model_class, model_name
+from focuse.storage.atomic import replace_file
+from focuse.storage.metadata import to_toml
+from focuse.training.callbacks import SilentReporter
 
 if TYPE_CHECKING:  # Optuna is an extra
     from optuna.trial import Trial
@@ -29,14 +29,14 @@ class Halted(Exception):  # noqa: N818 - not a fault
     """A trial that has to end here: Ctrl-C, or the budget is spent."""
 
 
-class Judged(Silent):
+class Judged(SilentReporter):
     """Follows the training of one trial: reports each look at validation and ends what is not worth more time."""
 
     def __init__(self, trial: Trial, watch: Watch, halt: Callable[[], None]) -> None:
         self.trial, self.watch, self.halt = trial, watch, halt
         self.best, self.best_epoch, self.epochs_done = -1.0, 0, 0
 
-    def start(self, settings: Settings, epochs_done: int) -> None:
+    def start(self, settings: Config, epochs_done: int) -> None:
         self.epochs = settings.epochs
 
     def step(self, epoch: int, share: float) -> None:
@@ -63,7 +63,7 @@ class Worker:
         self,
         ledger: Ledger,
         splits: Splits,
-        numbers: Literals | None,
+        numbers: AttributeTable | None,
         watch: Watch,
         wanted: int,
         deadline: float,
@@ -110,8 +110,12 @@ class Worker:
         splits, settings = self.splits, {**ledger.space.fixed, **trial.params}
         try:
             self.halt()
-            held: dict[str, Any] = {"valid": splits.valid.graph, "test": splits.test.graph, "false": splits.false}
-            if "numbers" in kind_of(name_of(settings.get("model", Settings.model))).wants:
+            held: dict[str, Any] = {
+                "valid": splits.valid.graph,
+                "test": splits.test.graph,
+                "false": splits.known_negatives,
+            }
+            if "attributes" in model_class(model_name(settings.get("model", Config.model))).requires:
                 held["numbers"] = self.numbers
             train(splits.train, **held, progress=follower, **settings)
         except Halted:
@@ -151,6 +155,6 @@ def write_best(ledger: Ledger) -> None:
             + to_toml(ledger.space.remembered(best.params))
         )
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            with replacing(path) as temporary:
+            with replace_file(path) as temporary:
                 temporary.write_text(text, encoding="utf-8")
         written, best = best.number, ledger.best()

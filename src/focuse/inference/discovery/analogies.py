@@ -11,17 +11,17 @@ import pyarrow as pa
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from focuse.engines import ReferenceEngine
-from focuse.errors import FocuseError, choose, printable
-from focuse.evaluation.baselines import Floats
-from focuse.graph.graph import Graph
+from focuse.data.graph import Graph, find_sorted
+from focuse.engines.scorer import TableScorer
+from focuse.errors import FocuseError, printable
+from focuse.evaluation.metrics import FloatArray
 from focuse.inference.answers import write_table
+from focuse.inference.calibration import plain_probability
 from focuse.inference.discovery.likeness import nearest_rows, unit_rows
 from focuse.inference.discovery.scope import Ids
-from focuse.inference.probability import plain_probability
-from focuse.inference.surroundings import find
-from focuse.inference.weigh import Weigher
-from focuse.models import Side
+from focuse.inference.weight_predictor import Weigher
+from focuse.models.base import Side
+from focuse.option_strings import choose
 
 METHODS = ("relations", "offset")
 LINKS = 3  # relations between A and B that are followed
@@ -105,7 +105,7 @@ class Analogies(list[Analogy]):
 
 
 def find_analogies(
-    engine: ReferenceEngine,
+    scorer: TableScorer,
     graphs: list[Graph],
     weigher: Weigher,
     asked: tuple[str, str, str],
@@ -119,12 +119,12 @@ def find_analogies(
     names = graphs[0]
     a, b, c = (names.entities.id(name, "entity") for name in asked)
     if method == "offset":
-        return Analogies(_by_offset(engine, names, a, b, c, top), asked, [], method, top)
+        return Analogies(_by_offset(scorer, names, a, b, c, top), asked, [], method, top)
     facts = np.unique(np.concatenate([graph.keys for graph in graphs]))
     links = _links(names, weigher, facts, a, b)
     rows: dict[int, tuple[float, Analogy]] = {}
     for kind, forward, strength, _ in links:
-        answers, sure, known = _answers(engine, names, weigher, facts, c, kind, forward)
+        answers, sure, known = _answers(scorer, names, weigher, facts, c, kind, forward)
         for answer, one, fact in zip(answers.tolist(), sure.tolist(), known.tolist(), strict=True):
             if answer in (a, c) or (answer in rows and rows[answer][0] >= strength * one):
                 continue
@@ -161,19 +161,19 @@ def _usual(names: Graph, head: int, tail: int) -> Any:
 
 
 def _known(names: Graph, facts: Ids, head: Any, kind: Any, tail: Any) -> Any:
-    return find(facts, names.keys_of(head, kind, tail))[1]
+    return find_sorted(facts, names.keys_of(head, kind, tail))[1]
 
 
 def _answers(
-    engine: ReferenceEngine, names: Graph, weigher: Weigher, facts: Ids, c: int, kind: int, forward: bool
-) -> tuple[Ids, Floats, Any]:
+    scorer: TableScorer, names: Graph, weigher: Weigher, facts: Ids, c: int, kind: int, forward: bool
+) -> tuple[Ids, FloatArray, Any]:
     """Who completes C's link of a kind: ids [n], how sure each is [n], whether known [n]; the best by score.
 
     Only entities that train has on that side of the relation.
     """
     side: Side = "tail" if forward else "head"
-    one = torch.tensor([c], device=engine.device)
-    scores = engine.score_all(one, torch.tensor([kind], device=engine.device), side)[0]
+    one = torch.tensor([c], device=scorer.device)
+    scores = scorer.score_all(one, torch.tensor([kind], device=scorer.device), side)[0]
     usual = torch.from_numpy(np.unique(getattr(names, side)[names.relation == kind]).astype(np.int64)).to(scores.device)
     ids = usual[torch.topk(scores[usual], min(POOL, len(usual))).indices].cpu().numpy()
     mine = np.full(len(ids), c)
@@ -182,16 +182,17 @@ def _answers(
     return ids, _sure(weigher, head, kinds, tail), _known(names, facts, head, kinds, tail)
 
 
-def _sure(weigher: Weigher, head: Any, kind: Any, tail: Any) -> Floats:
+def _sure(weigher: Weigher, head: Any, kind: Any, tail: Any) -> FloatArray:
     """The probability [n] of links, or what stands in for it where the run has none."""
     if weigher.probability is not None:
         return weigher.probable(head, kind, tail)
     score = weigher.score(head, kind, tail)
-    return weigher.confidence(score, kind) if weigher.engine.model.confident else plain_probability(score)
+    confident = weigher.scorer.model.confidence_head is not None
+    return weigher.confidence(score, kind) if confident else plain_probability(score)
 
 
-def _by_offset(engine: ReferenceEngine, names: Graph, a: int, b: int, c: int, top: int) -> list[Analogy]:
-    rows = unit_rows(engine)
+def _by_offset(scorer: TableScorer, names: Graph, a: int, b: int, c: int, top: int) -> list[Analogy]:
+    rows = unit_rows(scorer)
     query = F.normalize((rows[b] - rows[a] + rows[c])[None], dim=1)
     value, place = nearest_rows(query, rows, top + 3)
     found = [(at, one) for at, one in zip(place[0].tolist(), value[0].tolist(), strict=True) if at not in (a, b, c)]

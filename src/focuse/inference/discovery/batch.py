@@ -11,11 +11,10 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from focuse.engines import ReferenceEngine
+from focuse.data.graph import Graph, find_sorted
+from focuse.data.triple_index import TripleIndex, build_triple_index
+from focuse.engines.base import Scorer
 from focuse.errors import FocuseError
-from focuse.evaluation.evaluate import known_facts
-from focuse.evaluation.known import Known
-from focuse.graph.graph import Graph
 from focuse.inference.answers import Rows
 from focuse.inference.discovery.blocks import check_finite
 from focuse.inference.discovery.pool import NOTHING
@@ -23,9 +22,9 @@ from focuse.inference.discovery.queries import MISSING, PARTS, Queries
 from focuse.inference.discovery.scope import Ids
 from focuse.inference.discovery.watching import Watch, watched
 from focuse.inference.predict import Prediction, told_of
-from focuse.inference.surroundings import Table, find
-from focuse.inference.weigh import Weigher
-from focuse.models import Side
+from focuse.inference.weight_estimator import Table
+from focuse.inference.weight_predictor import Weigher
+from focuse.models.base import Side
 
 SCORES_AT_ONCE = 1 << 22  # 16 MB; four times that on a GPU
 NUMBERS = ("expected_weight", "low", "high", "probability", "confidence")
@@ -87,7 +86,7 @@ class Many:
     Ranks are places among all completions, known ones too, or among those of `among`.
     """
 
-    engine: ReferenceEngine
+    scorer: Scorer
     graphs: list[Graph]
     top: int = 10
     new_only: bool = False
@@ -98,8 +97,8 @@ class Many:
             raise FocuseError(f"top {self.top!r}: give at least 1")
 
     @cached_property
-    def known(self) -> Known:
-        return known_facts(self.graphs, self.engine.device)
+    def known(self) -> TripleIndex:
+        return build_triple_index(self.graphs, self.scorer.device)
 
     def answer(self, queries: Queries, watch: Watch) -> dict[str, Any]:
         """Columns [m] of the answers to queries [n]: query, rank, head, relation, tail, score, known and weight."""
@@ -120,7 +119,7 @@ class Many:
         """Answers to the queries `rows` that lack the same part, in blocks; 'whole' ones ask for their own place."""
         names = self.graphs[0]
         many = len(names.relations if missing == "relation" else names.entities)
-        size = max(1, SCORES_AT_ONCE * (4 if self.engine.device.type != "cpu" else 1) // max(many, 1))
+        size = max(1, SCORES_AT_ONCE * (4 if self.scorer.device.type != "cpu" else 1) // max(many, 1))
         found = [self._columns(asked, rows[:0], rows[:0], rows[:0], rows[:0], torch.empty(0), "tail")]
         for start in range(0, len(rows), size):
             if watch.stopped:
@@ -133,7 +132,7 @@ class Many:
     @torch.no_grad()
     def _best(self, asked: Ids, rows: Ids, missing: str) -> dict[str, Any]:
         """The best completions of a block of queries [3, B]."""
-        head, relation, tail = (torch.from_numpy(ids).to(self.engine.device) for ids in asked)
+        head, relation, tail = (torch.from_numpy(ids).to(self.scorer.device) for ids in asked)
         scores = self._scores(head, relation, tail, missing)
         check_finite(scores.amax(1))
         value, place = best_of(scores, self.top + self._spare(head, relation, tail, missing))
@@ -149,8 +148,8 @@ class Many:
     @torch.no_grad()
     def _place(self, asked: Ids, rows: Ids, missing: str) -> dict[str, Any]:
         """Where whole triples stand among their tails."""
-        head, relation, tail = (torch.from_numpy(ids).to(self.engine.device) for ids in asked)
-        scores = self.engine.score_all(head, relation, "tail")
+        head, relation, tail = (torch.from_numpy(ids).to(self.scorer.device) for ids in asked)
+        scores = self.scorer.score_all(head, relation, "tail")
         check_finite(scores.amax(1))
         mine = scores.gather(1, tail[:, None])
         before = torch.arange(scores.shape[1], device=scores.device)[None] < tail[:, None]  # of equal ones these
@@ -159,16 +158,16 @@ class Many:
 
     def _scores(self, head: Tensor, relation: Tensor, tail: Tensor, missing: str) -> Tensor:
         """Of every completion, [B, E] or [B, R]; −∞ for entities that are not wanted."""
-        engine = self.engine
+        scorer = self.scorer
         if missing == "relation":
             many = len(self.graphs[0].relations)
-            every = torch.arange(many, device=engine.device).repeat(len(head))
-            return engine.score(head.repeat_interleave(many), every, tail.repeat_interleave(many)).view(-1, many)
+            every = torch.arange(many, device=scorer.device).repeat(len(head))
+            return scorer.score(head.repeat_interleave(many), every, tail.repeat_interleave(many)).view(-1, many)
         side: Side = "head" if missing == "head" else "tail"
-        scores = engine.score_all(tail if side == "head" else head, relation, side)
+        scores = scorer.score_all(tail if side == "head" else head, relation, side)
         if self.among is not None:
-            others = torch.ones(scores.shape[1], dtype=torch.bool, device=engine.device)
-            others[torch.from_numpy(self.among).to(engine.device)] = False
+            others = torch.ones(scores.shape[1], dtype=torch.bool, device=scorer.device)
+            others[torch.from_numpy(self.among).to(scorer.device)] = False
             scores = scores.masked_fill(others, NOTHING)
         return scores
 
@@ -179,7 +178,7 @@ class Many:
         if missing == "relation":
             return len(self.graphs[0].relations)
         side: Side = "head" if missing == "head" else "tail"
-        first, behind = self.known.answers(self.known.query(tail if side == "head" else head, relation), side)
+        first, behind = self.known.answer_ranges(self.known.query_key(tail if side == "head" else head, relation), side)
         return int((behind - first).max())
 
     def _columns(
@@ -195,7 +194,7 @@ class Many:
         rows = [graph.select(np.isin(graph.keys, keys)) for graph in self.graphs]
         facts = Table.of(np.concatenate([row.keys for row in rows]), np.concatenate([row.weight for row in rows]))
         strongest = facts.get("least" if names.lower_is_better else "greatest", keys, np.nan)
-        return {**made, "known": find(facts.keys, keys)[1], "weight": strongest}
+        return {**made, "known": find_sorted(facts.keys, keys)[1], "weight": strongest}
 
 
 def best_of(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:

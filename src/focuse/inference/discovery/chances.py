@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from focuse.evaluation.baselines import AnyIds, Floats
-from focuse.evaluation.weighing import join
-from focuse.graph.graph import Graph
+from focuse.data.graph import Graph, concatenate
+from focuse.evaluation.baselines import AnyIds
+from focuse.evaluation.metrics import FloatArray
+from focuse.inference.calibration import Probability, at_base_rate, check_base_rate, evidence, fit_probability
 from focuse.inference.discovery.scope import Scope
-from focuse.inference.probability import Probability, at_base_rate, check_base_rate, evidence, fit_probability
-from focuse.inference.weigh import Weigher
+from focuse.inference.weight_predictor import Weigher
+from focuse.random_streams import RandomStream
 
 EACH = 20  # links drawn for a held-out fact
 MOST = 10_000  # links drawn in all: the forests look at each
@@ -28,10 +29,10 @@ TINY = 1e-9
 class Chances(Probability):
     """Probabilities at a base rate of each relation's own, `rates` [R]; `asked`: at one that was asked for."""
 
-    rates: Floats
+    rates: FloatArray
     asked: bool = False
 
-    def of(self, score: Floats, link: Floats | None, relation: AnyIds) -> Floats:
+    def of(self, score: FloatArray, link: FloatArray | None, relation: AnyIds) -> FloatArray:
         share = self.curves(evidence(self.line, score, link), relation)
         return at_base_rate(share, self.fitted_rate, self.rates[relation])
 
@@ -58,7 +59,7 @@ def fit_chances(weigher: Weigher, anywhere: bool = False, seed: int = 0) -> Chan
 
 def draw_links(facts: Graph, scope: Scope, known: AnyIds, seed: int = 0) -> Graph:
     """Links that the scope looks at and that are not `known`, drawn alike from all of them, by the facts' relations."""
-    random = np.random.default_rng([seed, 0xC4A])
+    random = np.random.default_rng([seed, RandomStream.DISCOVERY_CALIBRATION])
     parts = []
     each = max(min(EACH, MOST // max(len(facts), 1)), 1)
     kinds, counts = np.unique(facts.relation, return_counts=True)
@@ -71,7 +72,7 @@ def draw_links(facts: Graph, scope: Scope, known: AnyIds, seed: int = 0) -> Grap
         rows = facts.select(np.zeros(int(fresh.sum()), np.int64))
         ends = {"head": head[fresh], "tail": tail[fresh], "relation": relation[fresh]}
         parts.append(replace(rows, **{name: ids.astype(np.int32) for name, ids in ends.items()}))
-    return join(parts) if parts else facts.select(np.empty(0, np.int64))
+    return concatenate(parts) if parts else facts.select(np.empty(0, np.int64))
 
 
 def _inside(facts: Graph, scope: Scope) -> Graph:
@@ -84,7 +85,7 @@ def _inside(facts: Graph, scope: Scope) -> Graph:
     return facts.select(keep)
 
 
-def _rates(weigher: Weigher, scope: Scope) -> Floats:
+def _rates(weigher: Weigher, scope: Scope) -> FloatArray:
     """The share of facts among each relation's links that train lacks, [R]."""
     train = weigher.splits.train
     held = len(weigher.splits.valid.graph) + len(weigher.splits.test.graph)

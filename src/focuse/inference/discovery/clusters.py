@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from focuse.engines import ReferenceEngine
-from focuse.errors import FocuseError, choose, printable
-from focuse.graph.graph import Graph
+from focuse.data.graph import Graph
+from focuse.engines.scorer import TableScorer
+from focuse.errors import FocuseError, printable
 from focuse.inference.answers import write_table
 from focuse.inference.discovery.likeness import unit_rows
 from focuse.inference.discovery.scope import Ids
+from focuse.option_strings import choose
 
 METHODS = ("kmeans", "hdbscan")
 COUNTS = (2, 3, 5, 8, 12, 20, 30, 50)  # numbers of clusters that are tried where none is given
@@ -131,7 +132,7 @@ class Clusters(list[Cluster]):
 
 
 def find_clusters(
-    engine: ReferenceEngine,
+    scorer: TableScorer,
     names: Graph,
     count: int | None = None,
     method: str = "kmeans",
@@ -144,7 +145,7 @@ def find_clusters(
     least `smallest` members.
     """
     choose("method", method, METHODS)
-    rows = unit_rows(engine).cpu().numpy().astype(np.float32)
+    rows = unit_rows(scorer).cpu().numpy().astype(np.float32)
     if method == "hdbscan":
         found, how = _by_density(rows, count, smallest)
     else:

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from focuse.engines import ReferenceEngine
+from focuse.data.graph import Graph
+from focuse.data.triple_index import TripleIndex
+from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
-from focuse.evaluation.baselines import Floats
-from focuse.evaluation.known import Known
-from focuse.graph.graph import Graph
+from focuse.evaluation.metrics import FloatArray
+from focuse.inference.calibration import Probability, evidence
 from focuse.inference.discovery.chances import Chances
 from focuse.inference.discovery.discoveries import Discoveries
 from focuse.inference.discovery.scope import Ids, Scope, check_strategy
 from focuse.inference.discovery.sweep import Found, near_work, sweep, sweep_near
 from focuse.inference.discovery.watching import watched
-from focuse.inference.probability import Probability, evidence
-from focuse.inference.weigh import Weigher
+from focuse.inference.weight_predictor import Weigher
 
 LIMIT = 2e10  # scores: minutes on two cores
 DEAR = 50  # times as long as others takes a model that is dear to rank with, and a pair by itself
@@ -63,8 +63,8 @@ class Wish:
 
 
 def discover(
-    engine: ReferenceEngine,
-    known: Known,
+    scorer: TableScorer,
+    known: TripleIndex,
     scope: Scope,
     weigher: Weigher,
     wish: Wish,
@@ -76,11 +76,11 @@ def discover(
     check_strategy(scope.strategy, scope.sample)
     size, near = wish.size(len(scope.relations)), scope.strategy == "neighbourhood"
     work = near_work(scope) * len(scope.relations) if near else scope.pairs
-    _check_work(work * (DEAR if near else 1) * (DEAR if engine.dear else 1), work, wish.limit, near)
+    _check_work(work * (DEAR if near else 1) * (DEAR if scorer.expensive_to_rank else 1), work, wish.limit, near)
     spare = None if wish.per_head is None else SPARE * wish.per_head
     total = _heads(scope) if near else work
     with watched("scoring links", total, progress) as watch:
-        found = (sweep_near if near else sweep)(engine, scope, known, size, watch, spare)
+        found = (sweep_near if near else sweep)(scorer, scope, known, size, watch, spare)
         stopped, share = watch.stopped, watch.share
     made = _ranked(scope.train, found, weigher, teller or weigher, wish)
     made.scored, made.strategy, made.stopped = found.scored, scope.strategy, stopped
@@ -121,14 +121,14 @@ def _ranked(names: Graph, found: Found, weigher: Weigher, teller: Weigher, wish:
     return made
 
 
-def _strength(weigher: Weigher, head: Ids, relation: Ids, tail: Ids) -> tuple[Floats, Floats, str]:
+def _strength(weigher: Weigher, head: Ids, relation: Ids, tail: Ids) -> tuple[FloatArray, FloatArray, str]:
     """What links are ordered by, what decides where that is equal, [n] each, and the name of the first."""
     score = weigher.score(head, relation, tail)
     made = weigher.probability
     if made is not None:
         link = None if weigher.estimator is None else weigher.estimator(head, relation, tail).link
         return made.of(score, link, relation), evidence(made.line, score, link), "probability"
-    if weigher.engine.model.confident:
+    if weigher.scorer.model.confidence_head is not None:
         return weigher.confidence(score, relation), score, "confidence"
     # Scores of one relation say nothing of another's: the best of each come first, then the second best of each.
     order = np.lexsort((tail, head, -score, relation))
@@ -156,7 +156,7 @@ def _diverse(order: Ids, found: Found, wish: Wish) -> npt.NDArray[Any]:
     return order[np.array(chosen, np.int64)]
 
 
-def _told(weigher: Weigher, teller: Weigher, head: Ids, relation: Ids, tail: Ids) -> dict[str, Floats]:
+def _told(weigher: Weigher, teller: Weigher, head: Ids, relation: Ids, tail: Ids) -> dict[str, FloatArray]:
     if not len(head):
         return dict.fromkeys(("score", "probability", "expected_weight", "low", "high"), np.empty(0))
     told = teller.guess(head, relation, tail)

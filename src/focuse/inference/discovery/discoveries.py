@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from focuse.evaluation.baselines import Floats
-from focuse.graph.graph import Graph
+from focuse.data.graph import Graph
+from focuse.evaluation.metrics import FloatArray
 from focuse.inference.answers import Rows
 from focuse.inference.discovery.scope import Ids
 
@@ -47,7 +47,7 @@ class Discoveries(Rows[Discovery]):
 
     shown, nothing = 100, "no missing link found"
 
-    def __init__(self, names: Graph, ids: tuple[Ids, Ids, Ids], columns: dict[str, Floats]) -> None:
+    def __init__(self, names: Graph, ids: tuple[Ids, Ids, Ids], columns: dict[str, FloatArray]) -> None:
         self.names, self.ids, self.columns = names, ids, columns
         self.scored, self.weighed, self.order, self.strategy = 0, 0, "probability", "exhaustive"
         self.stopped = False

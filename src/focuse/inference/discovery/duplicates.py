@@ -13,10 +13,10 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from focuse.engines import ReferenceEngine
+from focuse.data.graph import Graph
+from focuse.data.weights import WeightScaler
+from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, printable
-from focuse.graph.graph import Graph
-from focuse.graph.units import Units
 from focuse.inference.answers import write_table
 from focuse.inference.discovery.likeness import unit_rows
 from focuse.inference.discovery.pool import Pool
@@ -97,7 +97,7 @@ class Duplicates(list[Duplicate]):
 
 @torch.no_grad()
 def find_duplicates(
-    engine: ReferenceEngine,
+    scorer: TableScorer,
     names: Graph,
     similarity: float | None = None,
     overlap: float | None = None,
@@ -114,7 +114,7 @@ def find_duplicates(
     for name, value in (("similarity", similarity), ("overlap", overlap)):
         if value is not None and not 0 <= value <= 1:
             raise FocuseError(f"{name} {value!r}: give a number in [0, 1]")
-    rows, edges = unit_rows(engine), _edges(names)
+    rows, edges = unit_rows(scorer), _edges(names)
     random = np.random.default_rng(seed)
     drawn = random.integers(0, max(len(rows), 1), (2, DRAWN)) if len(rows) > 1 else np.empty((2, 0), np.int64)
     drawn = drawn[:, drawn[0] != drawn[1]]
@@ -177,7 +177,7 @@ def _edges(names: Graph) -> Any:
     from scipy import sparse  # type: ignore[import-untyped, unused-ignore]
 
     once = names.merge_repeated("max")
-    share = np.clip(Units.fit(names).shares(once.weight, once.relation), 0.0, 1.0)
+    share = np.clip(WeightScaler.fit(names).to_unit(once.weight, once.relation), 0.0, 1.0)
     head, relation, tail = (ids.astype(np.int64) for ids in (once.head, once.relation, once.tail))
     entities = max(len(names.entities), 1)
     keys = np.concatenate([2 * relation * entities + tail, (2 * relation + 1) * entities + head])

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from focuse.engines import ReferenceEngine
-from focuse.errors import FocuseError, choose
+from focuse.engines.scorer import TableScorer
+from focuse.errors import FocuseError
+from focuse.option_strings import choose
 
 MEASURES = ("cosine", "euclidean")
 AT_ONCE = 1 << 24  # similarities held at once: 64 MB
@@ -20,17 +21,17 @@ INDEX = "neighbours.usearch"
 SEARCHED = 128  # candidates that a search in an index keeps; more find more and take longer
 
 
-def entity_rows(engine: ReferenceEngine) -> Tensor:
+def entity_rows(scorer: TableScorer) -> Tensor:
     """Embeddings [E, d] as the model takes them; numbers that some models append to them are no embeddings."""
-    rows = engine.finished()["entity"] if engine.model.encodes else engine.tables["entity"]
+    rows = scorer.encoded_tables()["entity"] if scorer.model.encoder is not None else scorer.tables["entity"]
     if not torch.isfinite(rows).all():
         raise FocuseError("the embeddings are not finite: training diverged; lower the learning rate")
     return rows
 
 
-def unit_rows(engine: ReferenceEngine) -> Tensor:
+def unit_rows(scorer: TableScorer) -> Tensor:
     """The same with length 1 each [E, d]: their products are cosines."""
-    return F.normalize(entity_rows(engine), dim=1)
+    return F.normalize(entity_rows(scorer), dim=1)
 
 
 def check_measure(measure: str) -> str:
@@ -81,10 +82,10 @@ def open_index(rows: Tensor, measure: str, path: Path | None = None) -> Any:
     )
     made.add(np.arange(len(rows)), rows.cpu().numpy())
     if path is not None:
-        from focuse.graph.writing import replacing
+        from focuse.storage.atomic import replace_file
 
         try:
-            with replacing(path) as temporary:
+            with replace_file(path) as temporary:
                 made.save(str(temporary))
         except (FocuseError, OSError, RuntimeError):
             pass  # a folder that cannot be written: it is made each time

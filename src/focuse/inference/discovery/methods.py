@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from focuse.evaluation.evaluate import known_facts
-from focuse.evaluation.known import Known
-from focuse.graph.graph import Graph
-from focuse.inference.asking import WeightMethods
+from focuse.data.graph import Graph
+from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.inference.discovery.analogies import Analogies, find_analogies
 from focuse.inference.discovery.batch import Answers, Many, predict_many
 from focuse.inference.discovery.chances import fit_chances
@@ -23,7 +21,7 @@ from focuse.inference.discovery.likeness import check_measure
 from focuse.inference.discovery.neighbours import Neighbours, find_neighbours, index_of
 from focuse.inference.discovery.queries import read_queries
 from focuse.inference.discovery.scope import SAMPLE, Ids, Names, Scope, find_names, of_types
-from focuse.inference.weigh import Weigher
+from focuse.inference.weight_predictor import Weigher, WeightMethods
 
 
 class DiscoveryMethods(WeightMethods):
@@ -82,7 +80,7 @@ class DiscoveryMethods(WeightMethods):
         wish.check()
         weigher = at_rate(self._looking(anywhere), base_rate)
         teller = None if column is None else self._column_weigher(column)
-        return discover(self.engine, self._known(), scope, weigher, wish, teller, progress)
+        return discover(self.scorer, self._known(), scope, weigher, wish, teller, progress)
 
     def predict_many(
         self,
@@ -104,7 +102,7 @@ class DiscoveryMethods(WeightMethods):
         """
         names = self.splits.train
         asked = read_queries(queries, names)
-        many = Many(self.engine, self._facts()[:3], top, new_only, find_names(among, names.entities, "entity"))
+        many = Many(self.scorer, self._facts()[:3], top, new_only, find_names(among, names.entities, "entity"))
         return predict_many(many, asked, self.weigher(full=True) if weights else None, progress)
 
     def neighbours(
@@ -130,10 +128,10 @@ class DiscoveryMethods(WeightMethods):
         if approximate and some is None:
             key = f"index {check_measure(measure)}"
             if key not in self._fitted:
-                self._fitted[key] = index_of(self.engine, measure, self._storable(), self.tables)
+                self._fitted[key] = index_of(self.scorer, measure, self._storable(), self.tables)
             index = self._fitted[key]
         asked = [entity] if isinstance(entity, str) else list(entity)
-        return find_neighbours(self.engine, self.splits.train, asked, top, some, measure, together, index)
+        return find_neighbours(self.scorer, self.splits.train, asked, top, some, measure, together, index)
 
     def clusters(
         self, count: int | None = None, *, method: str = "kmeans", smallest: int = 5, seed: int = 0
@@ -145,7 +143,7 @@ class DiscoveryMethods(WeightMethods):
 
         `run.clusters(8).members(1)`
         """
-        return find_clusters(self.engine, self.splits.train, count, method, smallest, seed)
+        return find_clusters(self.scorer, self.splits.train, count, method, smallest, seed)
 
     def duplicates(
         self,
@@ -160,7 +158,7 @@ class DiscoveryMethods(WeightMethods):
         `similarity` and `overlap` are the least that both must have, in [0, 1]; left out, they are far above what
         pairs by chance have. `compare_names` also says how alike the names are.
         """
-        return find_duplicates(self.engine, self.splits.train, similarity, overlap, top, compare_names)
+        return find_duplicates(self.scorer, self.splits.train, similarity, overlap, top, compare_names)
 
     def analogies(
         self, a: str, b: str, c: str, top: int = 10, *, method: str = "relations", new_only: bool = False
@@ -171,7 +169,7 @@ class DiscoveryMethods(WeightMethods):
         """
         facts = self._facts()[:3]
         weigher = self.weigher(full=method == "relations")
-        found = find_analogies(self.engine, facts, weigher, (a, b, c), top, method)
+        found = find_analogies(self.scorer, facts, weigher, (a, b, c), top, method)
         return found.new_only() if new_only else found
 
     def _looking(self, anywhere: bool) -> Weigher:
@@ -181,16 +179,16 @@ class DiscoveryMethods(WeightMethods):
             self._fitted[key] = fit_chances(weigher, anywhere)
         return weigher if self._fitted[key] is None else replace(weigher, probability=self._fitted[key])
 
-    def _known(self) -> Known:
+    def _known(self) -> TripleIndex:
         """What is known to be true or false, ready for look-ups; sorted once a run."""
         if "known" not in self._fitted:
-            self._fitted["known"] = known_facts(self._facts(), self.engine.device)
-        found: Known = self._fitted["known"]
+            self._fitted["known"] = build_triple_index(self._facts(), self.scorer.device)
+        found: TripleIndex = self._fitted["known"]
         return found
 
     def _facts(self) -> list[Graph]:
         """Graphs of what is known to be true or false, train first."""
-        parts = [self.splits.train, self.splits.valid.graph, self.splits.test.graph, self.splits.false]
+        parts = [self.splits.train, self.splits.valid.graph, self.splits.test.graph, self.splits.known_negatives]
         return [part for part in parts if part is not None]
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from focuse.engines import ReferenceEngine
+from focuse.data.graph import Graph
+from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, printable
-from focuse.graph.graph import Graph
 from focuse.inference.answers import write_table
 from focuse.inference.discovery.likeness import (
     INDEX,
@@ -69,7 +69,7 @@ class Neighbours(list[Neighbour]):
 
 
 def find_neighbours(
-    engine: ReferenceEngine,
+    scorer: TableScorer,
     names: Graph,
     entities: Sequence[str],
     top: int = 10,
@@ -88,7 +88,7 @@ def find_neighbours(
     if not entities:
         raise FocuseError("neighbours: give at least one entity")
     asked = np.array([names.entities.id(name, "entity") for name in entities])
-    rows = unit_rows(engine) if measure == "cosine" else entity_rows(engine)
+    rows = unit_rows(scorer) if measure == "cosine" else entity_rows(scorer)
     queries = rows[torch.from_numpy(asked).to(rows.device)]
     if together:
         queries = queries.mean(0, keepdim=True)
@@ -111,9 +111,9 @@ def find_neighbours(
     return made
 
 
-def index_of(engine: ReferenceEngine, measure: str, folder: Path | None, tables: str) -> Any:
+def index_of(scorer: TableScorer, measure: str, folder: Path | None, tables: str) -> Any:
     """The run's index for approximate search, kept in its folder for as long as its tables stay the same."""
-    rows = unit_rows(engine) if measure == "cosine" else entity_rows(engine)
+    rows = unit_rows(scorer) if measure == "cosine" else entity_rows(scorer)
     path = None
     if folder is not None and tables:
         stem, suffix = INDEX.split(".")

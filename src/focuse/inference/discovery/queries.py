@@ -16,12 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
+from focuse.data.graph import Graph, Vocabulary
+from focuse.data.readers import first_lines, frame_to_arrow, inspect_file, open_decompressed, read_parquet_table
+from focuse.data.sniffer import HEADINGS, first_row, quoting
 from focuse.errors import FocuseError
-from focuse.graph.graph import Graph
-from focuse.graph.layout import HEADINGS, first_row, quoting
-from focuse.graph.opening import open_bytes, parquet_table
-from focuse.graph.reading import first_lines, look_at, to_arrow
-from focuse.graph.vocabulary import Vocabulary
 from focuse.inference.discovery.scope import Ids
 
 PARTS = ("head", "relation", "tail")
@@ -55,7 +53,7 @@ class Source:
         """'file, line 7', or 'queries, row 7'."""
         if self.path is None:
             return f"{self.where}, row {row + 1}"
-        with open_bytes(self.path) as stream:
+        with open_decompressed(self.path) as stream:
             text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
             for _ in range(self.skip):
                 text.readline()
@@ -86,11 +84,11 @@ def read_queries(given: Any, names: Graph) -> Queries:
 def _source(given: Any) -> Source:
     if isinstance(given, str | os.PathLike):
         path = Path(given)
-        if look_at(path)[0]:
-            return _from_table(parquet_table(path), str(path))
+        if inspect_file(path)[0]:
+            return _from_table(read_parquet_table(path), str(path))
         return _from_text(path)
     if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__dataframe__"):
-        return _from_table(to_arrow(given), "queries")
+        return _from_table(frame_to_arrow(given), "queries")
     if not isinstance(given, Iterable):
         raise FocuseError(f"cannot read queries from {type(given).__name__}: give a file, a frame or rows")
     rows = [given] if isinstance(given, tuple) and len(given) == 3 and not isinstance(given[0], tuple) else list(given)
@@ -124,7 +122,7 @@ def _from_text(path: Path) -> Source:
     named = [f"c{place}" for place in range(len(first))]
     wanted = [named[place] for place in (places or [0, 1, 2])]
     try:
-        with open_bytes(path) as stream:
+        with open_decompressed(path) as stream:
             table = arrow_csv.read_csv(
                 stream,
                 read_options=arrow_csv.ReadOptions(column_names=named, skip_rows=skip),

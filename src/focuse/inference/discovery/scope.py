@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from focuse.errors import FocuseError, choose, nearest
-from focuse.graph.graph import Graph
-from focuse.graph.vocabulary import Vocabulary
+from focuse.data.graph import Graph, Vocabulary
+from focuse.errors import FocuseError, nearest
+from focuse.option_strings import choose
 
 Ids = npt.NDArray[np.int64]
 STRATEGIES = ("exhaustive", "popular", "rare", "sampled", "neighbourhood")

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focuse.engines import ReferenceEngine
-from focuse.evaluation.known import Known
+from focuse.data.triple_index import TripleIndex
+from focuse.engines.scorer import TableScorer
 from focuse.inference.discovery.blocks import Relation, check_finite, cut
 from focuse.inference.discovery.pool import NOTHING, Pool
 from focuse.inference.discovery.scope import Ids, Scope
@@ -41,44 +41,44 @@ class Found:
 
 @torch.no_grad()
 def sweep(
-    engine: ReferenceEngine, scope: Scope, known: Known, size: int, watch: Watch, a_head: int | None = None
+    scorer: TableScorer, scope: Scope, known: TripleIndex, size: int, watch: Watch, a_head: int | None = None
 ) -> Found:
     """Score every pair of the scope; keep the `size` best of each relation, at most `a_head` of them of one head."""
     kept: list[tuple[int, Ids]] = []
     scored = 0
     for relation in scope.relations.tolist():
-        heads, tails = (torch.from_numpy(ids).to(engine.device) for ids in scope.ends(relation))
+        heads, tails = (torch.from_numpy(ids).to(scorer.device) for ids in scope.ends(relation))
         pool = Pool(size)
         for tile in cut(tails, TAILS_AT_ONCE) if len(heads) else ():
             if watch.stopped or not len(tile):
                 break
-            scored += _tile(engine, relation, heads, tile, known, bool(scope.loops[relation]), pool, watch, a_head)
+            scored += _tile(scorer, relation, heads, tile, known, bool(scope.loops[relation]), pool, watch, a_head)
         kept.append((relation, pool.best()[1].cpu().numpy()))
     return _found(kept, known.entities, scored)
 
 
 def _tile(
-    engine: ReferenceEngine,
+    scorer: TableScorer,
     relation: int,
     heads: Tensor,
     tails: Tensor,
-    known: Known,
+    known: TripleIndex,
     loops: bool,
     pool: Pool,
     watch: Watch,
     a_head: int | None,
 ) -> int:
     """One relation's heads by some of its tails; how many pairs were scored."""
-    asked = Relation(engine, relation, tails)
-    column = torch.full((known.entities,), -1, dtype=torch.int64, device=engine.device)
-    column[tails] = torch.arange(len(tails), device=engine.device)
-    at_once = SCORES_IN_CACHE if engine.device.type == "cpu" else SCORES_AT_ONCE
+    asked = Relation(scorer, relation, tails)
+    column = torch.full((known.entities,), -1, dtype=torch.int64, device=scorer.device)
+    column[tails] = torch.arange(len(tails), device=scorer.device)
+    at_once = SCORES_IN_CACHE if scorer.device.type == "cpu" else SCORES_AT_ONCE
     scored = 0
     for some in cut(heads, max(1, at_once // len(tails))):
         if watch.stopped:
             break
         scores = asked.scores(some)
-        rows, facts = known.others(some, torch.full_like(some, relation), "tail")
+        rows, facts = known.known_answers(some, torch.full_like(some, relation), "tail")
         place = column[facts]
         scores[rows[place >= 0], place[place >= 0]] = NOTHING
         if not loops:
@@ -120,7 +120,7 @@ def _reaching(scores: Tensor, least: float) -> Tensor:
 
 @torch.no_grad()
 def sweep_near(
-    engine: ReferenceEngine, scope: Scope, known: Known, size: int, watch: Watch, a_head: int | None = None
+    scorer: TableScorer, scope: Scope, known: TripleIndex, size: int, watch: Watch, a_head: int | None = None
 ) -> Found:
     """Score the pairs of the scope that have a neighbour in common, or are neighbours by another relation."""
     pools = {relation: Pool(size) for relation in scope.relations.tolist()}
@@ -134,12 +134,12 @@ def sweep_near(
             some = of_heads[head] & of_tails[tail]
             if not scope.loops[relation]:
                 some &= head != tail
-            h, t = (torch.from_numpy(ids[some]).to(engine.device) for ids in (head, tail))
+            h, t = (torch.from_numpy(ids[some]).to(scorer.device) for ids in (head, tail))
             kind = torch.full_like(h, relation)
             new = ~known.contains(h, kind, t)
             h, kind, t = h[new], kind[new], t[new]
-            for part in cut(torch.arange(len(h), device=engine.device), PAIRS_AT_ONCE):
-                _keep_pairs(engine, pool, h[part], kind[part], t[part], known.entities, a_head)
+            for part in cut(torch.arange(len(h), device=scorer.device), PAIRS_AT_ONCE):
+                _keep_pairs(scorer, pool, h[part], kind[part], t[part], known.entities, a_head)
             scored += len(h)
         watch.advance(len(np.unique(head)))
     kept = [(relation, pool.best()[1].cpu().numpy()) for relation, pool in pools.items()]
@@ -147,11 +147,11 @@ def sweep_near(
 
 
 def _keep_pairs(
-    engine: ReferenceEngine, pool: Pool, head: Tensor, kind: Tensor, tail: Tensor, entities: int, a_head: int | None
+    scorer: TableScorer, pool: Pool, head: Tensor, kind: Tensor, tail: Tensor, entities: int, a_head: int | None
 ) -> None:
     if not len(head):
         return
-    scores = engine.score(head, kind, tail)
+    scores = scorer.score(head, kind, tail)
     check_finite(scores)
     if a_head is not None:
         order = torch.argsort(scores, descending=True, stable=True)

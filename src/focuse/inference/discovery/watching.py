@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
-from focuse.training.interrupts import interruptible
+from focuse.system import interruptible
 
 SECONDS_BETWEEN_LINES = 10.0
 

@@ -20,8 +20,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from focuse.engines import ReferenceEngine
-from focuse.inference.explaining.local import Learnt, LocalLoss
+from focuse.engines.scorer import TableScorer
+from focuse.inference.explaining.local import LocalLoss, TrainedObjective
 
 CURVED = 256  # facts that the curvature is taken from; more of an entity are sampled
 CHUNK = 512  # facts whose gradients are computed at once
@@ -39,15 +39,15 @@ Floats = npt.NDArray[np.float64]
 class Influence:
     """How the score of one triple depends on the facts that touch its ends."""
 
-    def __init__(self, learnt: Learnt, engine: ReferenceEngine, head: int, relation: int, tail: int) -> None:
-        self.learnt, self.engine, self.asked = learnt, engine, (head, relation, tail)
+    def __init__(self, learnt: TrainedObjective, scorer: TableScorer, head: int, relation: int, tail: int) -> None:
+        self.learnt, self.scorer, self.asked = learnt, scorer, (head, relation, tail)
         self.free = list(dict.fromkeys([head, tail]))
         self.rows = learnt.touching(self.free)
         chosen = self.rows
         if len(chosen) > CURVED:
             chosen = np.sort(np.random.default_rng(0).choice(chosen, CURVED, replace=False))
         self.more = len(self.rows) / max(len(chosen), 1)
-        self.local = LocalLoss(learnt, engine, self.free, torch.from_numpy(chosen))
+        self.local = LocalLoss(learnt, scorer, self.free, torch.from_numpy(chosen))
         self.theta = self.local.start
         self.slope = self._slope(self.theta)
 
@@ -63,7 +63,7 @@ class Influence:
         """What a reader of the figures should know."""
         if self.local.raw:
             return ()
-        name = self.learnt.settings.model
+        name = self.learnt.problem.config.model
         return (
             f"{name} makes an entity's row of its neighbours' rows; changes are followed in the finished rows of the "
             "two entities, not through their neighbours",
@@ -90,10 +90,10 @@ class Influence:
     def fact_gradients(self) -> Tensor:
         """Those of all touching facts' losses, [m, k, d]."""
         parts = torch.split(torch.from_numpy(self.rows), CHUNK)
-        return torch.cat([LocalLoss(self.learnt, self.engine, self.free, part).gradients(self.theta) for part in parts])
+        return torch.cat([LocalLoss(self.learnt, self.scorer, self.free, part).gradients(self.theta) for part in parts])
 
     def changes(self) -> tuple[npt.NDArray[np.int64], Floats]:
-        """Distinct facts at the two ends (a row of `Learnt.graph` each) and the change of the score without each.
+        """Distinct facts at the ends, as rows of `TrainedObjective.graph`, and the change of the score without each.
 
         Triples that repeat are one fact: all their rows would be gone. int64 [u], float64 [u].
         """

@@ -1,0 +1,1 @@
+"""Weighted graphs: reading, writing, weights, splits and the index of known triples."""

@@ -1,0 +1,309 @@
+"""Numeric attributes of entities (literals): rows of entity, attribute and value, in which values may be missing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from focuse.data.graph import Vocabulary, concatenate_blocks
+from focuse.data.readers import (
+    first_lines,
+    frame_to_arrow,
+    inspect_file,
+    number_column,
+    parse_error,
+    parse_text,
+    read_parquet_table,
+    text_column,
+    to_arrow_column,
+    without_index_columns,
+)
+from focuse.data.sniffer import TableLayout, find_columns, first_row, is_number
+from focuse.errors import FocuseError, counted, did_you_mean
+
+ROLES = ("entity", "attribute", "value")
+HEADINGS = {
+    "entity": {"entity", "node", "head", "subject", "name", "id", "item"},
+    "attribute": {"attribute", "property", "relation", "predicate", "key", "feature", "variable"},
+    "value": {"value", "number", "literal", "tail", "object", "weight", "numeric"},
+}
+MAX_NAMES_SHOWN = 3  # in a note
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class AttributeTable:
+    """Rows of entity, attribute and value as they were read; NaN where a value is missing."""
+
+    entity: pa.Array
+    attribute: pa.Array
+    value: Floats
+    source: str
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def fingerprint(self) -> str:
+        """Return a hash of all rows."""
+        digest = hashlib.sha256(self.value.tobytes())
+        for column in (self.entity, self.attribute):
+            digest.update("\n".join(map(str, column.to_pylist())).encode())
+        return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class NodeAttributes:
+    """The A attributes of a graph's E entities, each standardized to mean 0 and standard deviation 1.
+
+    Attributes
+    ----------
+    values : float32 [E, A]
+        0 where an attribute is missing.
+    present : bool [E, A]
+    mean, deviation : float64 [A]
+        In the units of the source, to undo the standardization.
+    """
+
+    names: tuple[str, ...]
+    values: npt.NDArray[np.float32]
+    present: npt.NDArray[np.bool_]
+    mean: Floats
+    deviation: Floats
+    source: str = "attributes"
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.names[:MAX_NAMES_SHOWN]) + (", …" if len(self.names) > MAX_NAMES_SHOWN else "")
+        have = int(self.present.any(axis=1).sum())
+        return f"{self.source}: {len(self.names)} attributes ({shown}) of {have:,} of {len(self.values):,} entities"
+
+    def original(self, values: npt.NDArray[Any]) -> Floats:
+        """Return standardized values [..., A] in the units of the source."""
+        found: Floats = values.astype(np.float64) * self.deviation + self.mean
+        return found
+
+    def write(self, path: Path) -> None:
+        """Write one safetensors file, with the names of the attributes in its metadata."""
+        arrays = {"values": self.values, "present": self.present, "mean": self.mean, "deviation": self.deviation}
+        save_file(arrays, path, {"names": json.dumps(self.names), "source": self.source})
+
+    @classmethod
+    def read(cls, path: Path, entities: int) -> NodeAttributes:
+        """Read what `write` wrote; raise ValueError if it does not fit the number of entities."""
+        with safe_open(path, framework="numpy") as file:
+            arrays = {name: file.get_tensor(name) for name in ("values", "present", "mean", "deviation")}
+            metadata = file.metadata() or {}
+        names = tuple(json.loads(metadata["names"]))
+        shapes = {"values": (entities, len(names)), "mean": (len(names),)}
+        shapes |= {"present": shapes["values"], "deviation": shapes["mean"]}
+        for name, array in arrays.items():
+            if array.shape != shapes[name] or array.dtype.kind != ("b" if name == "present" else "f"):
+                raise ValueError(f"{name} are {array.dtype} {array.shape} instead of {shapes[name]}")
+            if not np.isfinite(array).all():
+                raise ValueError(f"{name} are not all finite")
+        return cls(names, arrays["values"], arrays["present"], arrays["mean"], arrays["deviation"], metadata["source"])
+
+
+def read_attributes(
+    source: Any,
+    *,
+    columns: Sequence[str | int] | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+) -> AttributeTable:
+    """Read numeric attributes of entities: rows of entity, attribute and value, which may be missing (empty or NaN).
+
+    Parameters
+    ----------
+    source
+        A file (TSV or CSV, plain or compressed by gzip or zstd; Parquet), a pandas or polars frame, an Arrow table, or
+        rows of tuples.
+    columns : sequence of str or int
+        The three columns to use, by heading or counted from 1.
+
+    >>> len(read_attributes([("Berlin", "inhabitants", 3.7e6), ("Berlin", "founded", 1237), ("Bonn", "founded", None)]))
+    3
+    """
+    if isinstance(source, AttributeTable):
+        return source
+    table = _read(source, columns, delimiter, header)
+    _check_long_format(table)
+    return table
+
+
+def _check_long_format(table: AttributeTable) -> None:
+    """Raise if attributes look like numbers and hardly repeat, as in a table with one column per attribute."""
+    names = pc.unique(table.attribute).to_pylist()
+    if len(table) > 2 and 2 * len(names) > len(table) and all(is_number(str(name)) for name in names):
+        raise FocuseError(
+            f"{table.source}: the attributes are numbers ({names[0]}, {names[1]}, …); give one value per line: entity, "
+            "attribute, value (pandas' frame.melt('entity') converts a table with one column per attribute)"
+        )
+
+
+def _read(
+    source: Any, columns: Sequence[str | int] | None, delimiter: str | None, header: bool | None
+) -> AttributeTable:
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if inspect_file(path).is_parquet:
+            return _from_table(read_parquet_table(path), columns, str(path))
+        return _read_text(path, columns, delimiter, header)
+    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
+        return _from_table(frame_to_arrow(source), columns, "attributes")
+    if isinstance(source, Iterable) and not isinstance(source, Mapping):
+        return _from_table(_rows(source), columns, "attributes")
+    raise FocuseError(f"cannot read attributes from {type(source).__name__}: give a file, a frame or rows")
+
+
+def _read_text(
+    path: Path, columns: Sequence[str | int] | None, delimiter: str | None, header: bool | None
+) -> AttributeTable:
+    first, delimiter, end = first_row(first_lines(path), str(path), delimiter, ROLES)
+    header = _is_header(first, columns) if header is None else header
+    chosen = _choose_columns(first, header, columns, f"{path}, line 1")
+    layout = TableLayout(delimiter, end if header else 0, len(first), chosen, roles=ROLES)
+    table = parse_text(path, layout)
+    if not len(table):
+        raise FocuseError(f"{path}: no rows; expected lines of entity, attribute and value")
+    entity, attribute = (column.cast(pa.string()).combine_chunks() for column in table.columns[:2])
+    value = concatenate_blocks(pc.fill_null(table.column(2), np.nan).chunks)
+    if np.isinf(value).any() or any(pc.min(pc.binary_length(names)).as_py() == 0 for names in (entity, attribute)):
+        raise parse_error(path, layout, "a name is empty or a value not finite")
+    return AttributeTable(entity, attribute, value, str(path))
+
+
+def _is_header(first: list[str], columns: Sequence[str | int] | None) -> bool:
+    """Return whether a first line holds headings; in a line of data, one field is a number or empty."""
+    if any(not str(column).isdecimal() for column in columns or ()):
+        return True
+    if any(is_number(field) or not field.strip() for field in first):
+        return False
+    return bool(_columns_by_heading(first))
+
+
+def _columns_by_heading(first: list[str]) -> dict[str, int]:
+    """Return the column of each role that a heading names."""
+    words = [field.strip().lower() for field in first]
+    found = {role: [index for index, word in enumerate(words) if word in HEADINGS[role]] for role in ROLES}
+    return {role: indices[0] for role, indices in found.items() if indices}
+
+
+def _choose_columns(first: list[str], header: bool, columns: Sequence[str | int] | None, where: str) -> tuple[int, ...]:
+    """Choose the columns of entity, attribute and value: as given, by heading, or in order if there are three."""
+    if columns is not None:
+        if len(columns) != len(ROLES):
+            raise FocuseError(f"columns: {len(columns)} given, expected 3 (entity, attribute, value)")
+        return find_columns(first, header, columns, where)
+    by_heading = _columns_by_heading(first) if header else {}
+    rest = [index for index in range(len(first)) if index not in by_heading.values()]
+    unnamed = [role for role in ROLES if role not in by_heading]
+    if unnamed and len(rest) != len(unnamed):
+        shown = f" ({', '.join(first)})" if header else ""
+        raise FocuseError(f"{where}: {len(first)} columns{shown}, expected 3 (entity, attribute, value)")
+    chosen = by_heading | dict(zip(unnamed, rest, strict=False))
+    return tuple(chosen[role] for role in ROLES)
+
+
+def _from_table(table: pa.Table, columns: Sequence[str | int] | None, where: str) -> AttributeTable:
+    table = without_index_columns(table, where, ROLES)
+    chosen = _choose_columns(list(table.column_names), True, columns, where)
+    entity, attribute = (
+        pa.chunked_array(text_column(table.column(index), role, where)).combine_chunks()
+        for role, index in zip(ROLES[:2], chosen, strict=False)
+    )
+    value = number_column(table.column(chosen[2]), where, allow_missing=True, role="value")
+    return AttributeTable(entity, attribute, value, where)
+
+
+def _rows(rows: Iterable[Any]) -> pa.Table:
+    found = []
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable) or len(row := tuple(row)) != 3:
+            raise FocuseError(f"attributes, row {number}: {row!r:.60} is not a tuple of entity, attribute and value")
+        found.append(row)
+    columns = (to_arrow_column([row[index] for row in found], "attributes") for index in range(3))
+    return pa.table(dict(zip(ROLES, columns, strict=True)))
+
+
+def align_attributes(table: AttributeTable, entities: Vocabulary) -> tuple[NodeAttributes, list[str]]:
+    """Return the standardized attributes of `entities`, and notes on what was left out or merged.
+
+    Repeated values of an entity's attribute are replaced by their mean.
+
+    >>> table = read_attributes([("a", "age", 10), ("b", "age", 30), ("c", "age", 20)])
+    >>> found, notes = align_attributes(table, Vocabulary("ab"))
+    >>> found.values.ravel().tolist(), notes
+    ([-1.0, 1.0], ["attributes: 1 of 3 entities is not in the graph and left out: 'c'"])
+    """
+    where, ids = table.source, entities.ids(table.entity)
+    notes = _unknown_entities(table, ids, entities)
+    rows = (ids >= 0) & ~np.isnan(table.value)
+    if not rows.any():
+        raise FocuseError(f"{where}: every value is missing; give numbers, or omit the file")
+    coded = table.attribute.filter(pa.array(rows)).dictionary_encode()
+    names = tuple(coded.dictionary.to_pylist())
+    absent = sorted(set(table.attribute.unique().to_pylist()) - set(names))
+    if absent:
+        notes.append(f"{where}: no entity of the graph has {_shown(absent)}; left out")
+    cells = ids[rows].astype(np.int64) * len(names) + coded.indices.to_numpy()
+    # Divided by the largest first, because sums and squares of very large numbers would overflow.
+    scale = np.zeros(len(names))
+    np.maximum.at(scale, cells % len(names), np.abs(table.value[rows]))
+    scale[scale == 0] = 1.0
+    distinct, cell, times = np.unique(cells, return_inverse=True, return_counts=True)
+    if len(cells) > len(distinct):
+        notes.append(
+            f"{where}: {counted(len(cells) - len(distinct), 'rows', 'repeat')} an entity's attribute; the mean is used"
+        )
+    scaled = np.bincount(cell, table.value[rows] / scale[cells % len(names)]) / times
+    values, present = np.zeros((len(entities), len(names))), np.zeros((len(entities), len(names)), bool)
+    values.flat[distinct], present.flat[distinct] = scaled, True
+    mean, deviation, constant = _moments(values, present)
+    if constant.any():
+        shown = _shown([name for name, flag in zip(names, constant, strict=True) if flag])
+        notes.append(f"{where}: all values of {shown} are equal and carry no information; they are set to 0")
+    values = np.where(present & ~constant, (values - mean) / np.where(constant, 1.0, deviation), 0.0)
+    return NodeAttributes(names, values.astype(np.float32), present, mean * scale, deviation * scale, where), notes
+
+
+def _moments(values: Floats, present: npt.NDArray[np.bool_]) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
+    """Return mean and standard deviation of each column's present values, and which columns are constant."""
+    lowest = np.min(values, axis=0, where=present, initial=np.inf)
+    constant = lowest == np.max(values, axis=0, where=present, initial=-np.inf)
+    mean = np.where(constant, lowest, np.mean(values, axis=0, where=present))
+    deviation = np.where(constant, 0.0, np.sqrt(np.mean((values - mean) ** 2, axis=0, where=present)))
+    return mean, deviation, constant
+
+
+def _unknown_entities(table: AttributeTable, ids: npt.NDArray[np.int32], entities: Vocabulary) -> list[str]:
+    """Return a note on entities that the graph does not have; raise an error if it has none of them."""
+    unknown = table.entity.filter(pa.array(ids < 0)).unique().to_pylist()
+    if not unknown:
+        return []
+    shown = ", ".join(f"{name!r}{did_you_mean(entities.nearest(name, 1))}" for name in unknown[:MAX_NAMES_SHOWN])
+    if (ids < 0).all():
+        raise FocuseError(f"{table.source}: the graph has none of its {len(unknown):,} entities, such as {shown}")
+    every = len(table.entity.unique())
+    more = "such as " if len(unknown) > MAX_NAMES_SHOWN else ""
+    verb = "is" if len(unknown) == 1 else "are"
+    return [
+        f"{table.source}: {len(unknown):,} of {every:,} entities {verb} not in the graph and left out: {more}{shown}"
+    ]
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:MAX_NAMES_SHOWN])) + (
+        f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    )

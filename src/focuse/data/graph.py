@@ -1,0 +1,687 @@
+"""Weighted graphs: names, ids of heads, relations and tails, and one or several weights per edge.
+
+Also the operations that every other package needs on them: concatenation, alignment of ids, and lookup in sorted keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from focuse.data.fuzzy_match import key, nearest_names
+from focuse.errors import FocuseError, counted, did_you_mean, nearest
+from focuse.option_strings import choose
+
+if TYPE_CHECKING:
+    import networkx
+    import pandas
+    import polars
+
+
+BASE_IRI = "urn:focuse:"  # what names that are no IRIs are appended to in RDF
+MAX_NAMES_LISTED = 12  # a vocabulary of at most this many names is listed whole in an error
+
+
+class Vocabulary:
+    """An ordered set of names, stored as one Arrow column without a Python object per name.
+
+    >>> skills = Vocabulary(["python", "sql"])
+    >>> skills.ids(["sql", "cobol"]).tolist(), skills[0]
+    ([1, -1], 'python')
+    """
+
+    def __init__(self, names: Iterable[str] | pa.Array) -> None:
+        column = names if isinstance(names, pa.Array) else pa.array(list(names), pa.string())
+        self.column: pa.Array = column
+        # Of a graph: the other kind of name ("relation" for entities) and its vocabulary, for error messages.
+        self.counterpart: tuple[str, Vocabulary] | None = None
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def __getitem__(self, index: int) -> str:
+        return str(self.column[int(index)].as_py())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.column.to_pylist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and bool(self.column.equals(other.column))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def ids(self, names: Sequence[str] | pa.Array) -> npt.NDArray[np.int32]:
+        """Return the id of each name, int32 [n]; −1 where a name is unknown."""
+        column = names if isinstance(names, pa.Array) else pa.array(names, pa.string())
+        found = pc.index_in(column, value_set=self.column)
+        result: npt.NDArray[np.int32] = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int32)
+        return result
+
+    def find(self, name: str) -> int:
+        """Return the id of one name, −1 if it is unknown.
+
+        This scans the column once; `ids` hashes all of it, which pays off for many names only.
+        """
+        try:
+            return int(pc.index(self.column, pa.scalar(name, self.column.type)).as_py())
+        except UnicodeEncodeError:  # bytes from a shell that are not text
+            return -1
+
+    def id(self, name: str, kind: str = "name", otherwise: str = "") -> int:
+        """Return the id of one name; an unknown name raises an error that suggests similar ones.
+
+        Parameters
+        ----------
+        kind : str
+            What the error calls the name, such as "entity".
+        otherwise : str
+            What the error recommends if the name is of the other kind, such as "give it with --relation".
+        """
+        found = self.find(name)
+        if found < 0:
+            raise FocuseError(f"the graph has no {kind} {name!r}{self._advice(name, kind, otherwise)}")
+        return found
+
+    def nearest(self, name: str, most: int = 3) -> list[str]:
+        """Return at most `most` names that are similar to a mistyped one, the most similar first.
+
+        >>> Vocabulary(["Python", "SQL", "café"]).nearest("pyhton"), Vocabulary(["café"]).nearest("CAFE")
+        (['Python'], ['café'])
+        """
+        return nearest_names(name, self.column, most)
+
+    def _advice(self, name: str, kind: str, otherwise: str) -> str:
+        """Suggest what may have been meant: a name of the other kind, similar names, or all names if there are few."""
+        similar = self.nearest(name)
+        if self.counterpart is not None and not (similar and key(similar[0]) == key(name)):
+            other_kind, other_names = self.counterpart
+            same = [other for other in other_names.nearest(name, 1) if key(other) == key(name)]
+            if same:
+                subject = "that is" if same[0] == name else f"{same[0]!r} is"
+                advice = f"; {otherwise}" if otherwise else ""
+                return f": {subject} {_with_article(other_kind)}, not {_with_article(kind)}{advice}"
+        few = 0 < len(self) <= MAX_NAMES_LISTED
+        return did_you_mean(similar) or (f"; it has {', '.join(self)}" if few else "")
+
+    def take(self, ids: npt.NDArray[Any]) -> pa.Array:
+        """Return the names of `ids` as an Arrow column [n]."""
+        return self.column.take(pa.array(ids))
+
+    def write(self, path: Path) -> None:
+        """Write the names as one Parquet column, which any tool can open."""
+        pq.write_table(pa.table({"name": self.column}), path, compression="zstd")
+
+    @classmethod
+    def read(cls, path: Path) -> Vocabulary:
+        """Read what `write` wrote; raise ValueError if the file does not hold names."""
+        column = pq.read_table(path)["name"].combine_chunks()
+        if not pa.types.is_string(column.type) or column.null_count:
+            raise ValueError(f"names have the type {column.type}, or some are missing")
+        column.validate(full=True)  # also checks that names are UTF-8
+        return cls(column)
+
+
+def _with_article(kind: str) -> str:
+    return f"an {kind}" if kind[:1] in "aeiou" else f"a {kind}"
+
+
+ColumnValues = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+NEUTRAL_WEIGHT = 0.5  # of an edge that has numbers only in columns of importance 0
+ALL_WEIGHTS_MISSING = "all its weights are missing; give it at least one or remove the line"
+
+
+@dataclass(frozen=True, eq=False)
+class WeightColumns:
+    """Several weights per edge.
+
+    `values` is float64 [n, C] in the user's units, NaN where a weight is missing. In the columns that `lower_is_better`
+    names, small numbers mean strong edges.
+
+    >>> both = WeightColumns(("confidence", "age"), np.array([[0.9, np.nan], [0.2, 30.0]]), frozenset({"age"}))
+    >>> both.present.tolist()
+    [[True, False], [True, True]]
+    """
+
+    names: tuple[str, ...]
+    values: ColumnValues
+    lower_is_better: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if len(set(self.names)) < len(self.names):
+            raise FocuseError(f"weight columns {', '.join(self.names)}: a name occurs twice; give each column its own")
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.names):
+            raise FocuseError(f"weight columns {', '.join(self.names)}: values of shape {self.values.shape}")
+        unknown = sorted(self.lower_is_better - set(self.names))
+        if unknown:
+            raise self._unknown(unknown[0])
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def present(self) -> Mask:
+        """Return where a weight is given; bool [n, C]."""
+        return ~np.isnan(self.values)
+
+    def take(self, rows: npt.NDArray[Any]) -> WeightColumns:
+        """Return the columns of some rows (indices or a mask)."""
+        return replace(self, values=self.values[rows])
+
+    def index(self, name: str) -> int:
+        """Return the index of the column `name`; an unknown name raises an error that suggests similar ones."""
+        if name not in self.names:
+            raise self._unknown(name)
+        return self.names.index(name)
+
+    def _unknown(self, name: str) -> FocuseError:
+        return FocuseError(f"no weight column {name!r}{nearest(name, self.names)}: there are {', '.join(self.names)}")
+
+    def values_of(self, names: Sequence[str]) -> ColumnValues:
+        """Return the columns `names` in that order, float64 [n, C]; a column that this has not is all NaN."""
+        missing = np.full(len(self), np.nan)
+        by_name = {name: self.values[:, index] for index, name in enumerate(self.names)}
+        return np.stack([by_name.get(name, missing) for name in names], axis=1)
+
+    def provisional_weight(self) -> ColumnValues:
+        """Return one weight per edge [n] before importances are learnt: the mean of the columns scaled to [0, 1]."""
+        scaled = np.zeros(self.values.shape)
+        for index, name in enumerate(self.names):
+            column = self.values[:, index]
+            present = ~np.isnan(column)
+            if not present.any():
+                continue
+            low, high = column[present].min(), column[present].max()
+            span = high / 2 - low / 2  # halves: the span of numbers near ±1e308 would overflow
+            unit = (column[present] / 2 - low / 2) / span if span > 0 else np.ones(int(present.sum()))
+            scaled[present, index] = 1 - unit if name in self.lower_is_better and span > 0 else unit
+        return combine_columns(scaled, self.present, np.ones(len(self.names)))
+
+
+def combine_columns(unit_weights: ColumnValues, present: Mask, importance: ColumnValues) -> ColumnValues:
+    """Combine the columns of each edge into one weight in [0, 1], the mean weighted by importance.
+
+    Parameters
+    ----------
+    unit_weights : float64 [B, C] in [0, 1]
+    present : bool [B, C]
+        Columns that an edge has not do not count.
+    importance : float64 [C] or [B, C]
+
+    Returns
+    -------
+    float64 [B]
+        NEUTRAL_WEIGHT where an edge has no column of importance above 0.
+
+    >>> unit_weights, present = np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[True, True], [False, True]])
+    >>> combine_columns(unit_weights, present, np.array([3.0, 1.0])).tolist()
+    [0.75, 0.0]
+    """
+    if unit_weights.shape != present.shape or importance.shape[-1:] != unit_weights.shape[1:]:
+        raise ValueError(f"shapes do not fit: {unit_weights.shape}, {present.shape}, importance {importance.shape}")
+    factor = np.where(present, importance, 0.0)
+    total = factor.sum(axis=1)
+    weighted_sum = (factor * np.where(present, unit_weights, 0.0)).sum(axis=1)
+    mean: ColumnValues = np.divide(weighted_sum, total, out=np.full(len(unit_weights), NEUTRAL_WEIGHT), where=total > 0)
+    return np.clip(mean, 0.0, 1.0)
+
+
+def aggregate_groups(
+    values: ColumnValues, group: npt.NDArray[np.intp], groups: int, policy: str, lower_is_better: bool
+) -> ColumnValues:
+    """Reduce the values [n] of each group to one by `policy`: max (the strongest), mean or last; float64 [groups].
+
+    NaN values are ignored, and a group of nothing else is NaN. The strongest value is the smallest if
+    `lower_is_better`.
+    """
+    present = ~np.isnan(values)
+    values, group = values[present], group[present]
+    count = np.bincount(group, minlength=groups)
+    merged: ColumnValues
+    if policy == "mean":
+        # Divided before the sum, which would overflow for numbers near 1e308.
+        merged = np.asarray(np.bincount(group, weights=values / count[group], minlength=groups), np.float64)
+    elif policy == "max":
+        merged = np.full(groups, np.inf if lower_is_better else -np.inf)
+        (np.minimum if lower_is_better else np.maximum).at(merged, group, values)
+    else:
+        merged = np.empty(groups)
+        merged[group] = values  # NumPy keeps the last value written to an index
+    merged[count == 0] = np.nan
+    return merged
+
+
+def concatenate_columns(parts: Iterable[WeightColumns | None]) -> WeightColumns | None:
+    """Concatenate the columns of graphs; None unless all graphs have the same columns."""
+    columns = list(parts)
+    first = columns[0]
+    if first is None or any(part is None or part.names != first.names for part in columns):
+        return None
+    return replace(first, values=np.concatenate([part.values for part in columns if part is not None]))
+
+
+Side = Literal["head", "tail"]  # of a triple: the side that is asked for or replaced
+Ids = npt.NDArray[np.int32]
+Weights = npt.NDArray[np.float64]
+DUPLICATE_POLICIES = ("keep", "max", "mean", "last")
+MAX_UNSEEN_EXAMPLES = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Edges (head, relation, tail, weight) over named entities and relations.
+
+    Attributes
+    ----------
+    head, relation, tail : int32 [n]
+        Ids in the vocabularies `entities` and `relations`.
+    weight : float64 [n]
+        Weights in the user's own units, or in [0, 1] if they combine several `columns`.
+    weighted : bool
+        False if the source had no weights, so that every weight is 1.
+    columns : WeightColumns or None
+        The weights of edges that have several.
+    lower_is_better : bool
+        True if small weights mean strong edges. `columns` states it per column.
+    notes : tuple of str
+        What of the source was left out, one line each.
+
+    >>> from focuse.data.readers import read
+    >>> graph = read([("a", "r", "b", 0.9), ("b", "r", "c", 0.2)])
+    >>> graph.tail.tolist(), graph.entities[graph.tail[1]], graph.weight.tolist()
+    ([1, 2], 'c', [0.9, 0.2])
+    """
+
+    head: Ids
+    relation: Ids
+    tail: Ids
+    weight: Weights
+    entities: Vocabulary
+    relations: Vocabulary
+    source: str = "graph"
+    weighted: bool = True
+    columns: WeightColumns | None = None
+    lower_is_better: bool = False
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.head), len(self.relation), len(self.tail), len(self.weight)}
+        if self.columns is not None:
+            lengths.add(len(self.columns))
+        if len(lengths) != 1:
+            raise FocuseError(f"{self.source}: columns of different lengths: {sorted(lengths)}")
+        self.entities.counterpart = ("relation", self.relations)
+        self.relations.counterpart = ("entity", self.entities)
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+    def __repr__(self) -> str:
+        return (
+            f"Graph({self.source}: {counted(len(self), 'edges')}, {counted(len(self.entities), 'entities')}, "
+            f"{counted(len(self.relations), 'relations')})"
+        )
+
+    @cached_property
+    def keys(self) -> npt.NDArray[np.int64]:
+        """Return one number per distinct (head, relation, tail), equal for repeated triples; int64 [n]."""
+        return self.keys_of(self.head, self.relation, self.tail)
+
+    def keys_of(self, head: Ids, relation: Ids, tail: Ids) -> npt.NDArray[np.int64]:
+        """Return the keys of other triples over the same vocabularies; int64 [n]."""
+        entities, relations = max(len(self.entities), 1), max(len(self.relations), 1)
+        if entities * entities * relations >= 2**63:
+            raise FocuseError(f"{self.source}: {entities:,} entities × {relations:,} relations exceed 64-bit keys")
+        return (head.astype(np.int64) * relations + relation) * entities + tail
+
+    @property
+    def num_repeated(self) -> int:
+        """Count the rows that repeat the (head, relation, tail) of an earlier row."""
+        return len(self) - len(np.unique(self.keys))
+
+    def select(self, rows: npt.NDArray[Any]) -> Graph:
+        """Return the graph of some rows (indices or a mask) over the same vocabularies.
+
+        Example: `graph.select(graph.weight > 0.5)`.
+        """
+        return replace(
+            self,
+            head=self.head[rows],
+            relation=self.relation[rows],
+            tail=self.tail[rows],
+            weight=self.weight[rows],
+            columns=None if self.columns is None else self.columns.take(rows),
+        )
+
+    def column(self, name: str) -> Graph:
+        """Return the graph weighted by one of its columns, in the user's units, without the edges that lack it.
+
+        >>> from focuse.data.readers import read
+        >>> both = read([("a", "r", "b", 0.9, None), ("a", "r", "c", 0.2, 30)])
+        >>> both.columns.names, both.column("w2").weight.tolist()
+        (('w1', 'w2'), [30.0])
+        """
+        if self.columns is None:
+            raise FocuseError(
+                f"{self.source}: no weight column {name!r}; each edge has a single weight, without a name"
+            )
+        values = self.columns.values[:, self.columns.index(name)]
+        lower_is_better = name in self.columns.lower_is_better
+        single = replace(self, weight=values, columns=None, lower_is_better=lower_is_better, weighted=True)
+        return single.select(~np.isnan(values))
+
+    def with_lower_is_better(self, lower_is_better: Iterable[str] | bool) -> Graph:
+        """Return the same graph with small weights as the strong ones: in all columns (True) or in the named ones."""
+        if isinstance(lower_is_better, bool):
+            names = self.columns.names if self.columns is not None and lower_is_better else ()
+        else:
+            names = tuple(lower_is_better)
+        if self.columns is not None:
+            columns = replace(self.columns, lower_is_better=frozenset(names))
+            return replace(self, columns=columns, weight=columns.provisional_weight())
+        if names:
+            raise FocuseError(
+                f"{self.source}: each edge has a single weight, without a name; lower_is_better is all or none"
+            )
+        return replace(self, lower_is_better=bool(lower_is_better))
+
+    def merge_repeated(self, policy: str) -> Graph:
+        """Merge rows that repeat a (head, relation, tail) into one by `policy`: keep (all rows), max, mean or last.
+
+        max keeps the strongest weight, which is the smallest if lower is better. Missing weights are ignored.
+        """
+        choose("policy for repeated triples", policy, DUPLICATE_POLICIES)
+        if policy == "keep":
+            return self
+        _, first, group = np.unique(self.keys, return_index=True, return_inverse=True)
+        merged = aggregate_groups(self.weight, group, len(first), policy, self.lower_is_better)
+        columns = self.columns
+        if columns is not None:
+            values = [
+                aggregate_groups(column, group, len(first), policy, name in columns.lower_is_better)
+                for name, column in zip(columns.names, columns.values.T, strict=True)
+            ]
+            columns = replace(columns, values=np.stack(values, axis=1))
+        order = np.argsort(first)
+        kept = replace(self, columns=None).select(first[order])
+        return replace(kept, weight=merged[order], columns=None if columns is None else columns.take(order))
+
+    def align(self, train: Graph) -> AlignedGraph:
+        """Translate this graph into the ids of another one (train), without the rows whose names are unknown there."""
+        entity_ids = train.entities.ids(self.entities.column)
+        relation_ids = train.relations.ids(self.relations.column)
+        head, relation, tail = entity_ids[self.head], relation_ids[self.relation], entity_ids[self.tail]
+        known = (head >= 0) & (relation >= 0) & (tail >= 0)
+        graph = replace(
+            self,
+            head=head[known],
+            relation=relation[known],
+            tail=tail[known],
+            weight=self.weight[known],
+            entities=train.entities,
+            relations=train.relations,
+            columns=None if self.columns is None else self.columns.take(known),
+            lower_is_better=train.lower_is_better,
+        )
+        return AlignedGraph(graph, self._unseen_names(~known, entity_ids < 0, relation_ids < 0))
+
+    def _unseen_names(self, rows: Mask, unseen_entity: Mask, unseen_relation: Mask) -> UnseenNames:
+        """Report the unknown names of rows that are left out: masks over rows [n], entities [E] and relations [R]."""
+        entities = np.unique(np.concatenate([self.head[rows], self.tail[rows]]))
+        relations = np.unique(self.relation[rows])
+        entities, relations = entities[unseen_entity[entities]], relations[unseen_relation[relations]]
+        return UnseenNames(
+            int(rows.sum()),
+            len(entities),
+            len(relations),
+            self.entities.take(entities[:MAX_UNSEEN_EXAMPLES]).to_pylist(),
+            self.relations.take(relations[:MAX_UNSEEN_EXAMPLES]).to_pylist(),
+        )
+
+    # ---- conversion ---------------------------------------------------------------------------------------------
+
+    def to_arrow(self) -> pa.Table:
+        """Return a table with the columns head, relation, tail and weight, with names instead of ids.
+
+        Several weights are one column each, under their names, null where a weight is missing.
+        """
+        names = {
+            "head": self.entities.take(self.head),
+            "relation": self.relations.take(self.relation),
+            "tail": self.entities.take(self.tail),
+        }
+        return pa.table({**names, **self.weights_by_name()})
+
+    def weights_by_name(self) -> dict[str, pa.Array]:
+        """Return each weight column under its name."""
+        if self.columns is None:
+            return {"weight": pa.array(self.weight)}
+        ambiguous = sorted({"head", "relation", "tail"} & set(self.columns.names))
+        if ambiguous:
+            raise FocuseError(
+                f"{self.source}: a weight column is called {ambiguous[0]!r}, like a column of names; rename it"
+            )
+        values = np.ascontiguousarray(self.columns.values.T)
+        return {
+            name: pa.array(column, mask=np.isnan(column))
+            for name, column in zip(self.columns.names, values, strict=True)
+        }
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a pandas frame with the columns of `to_arrow`."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return a polars frame with the columns of `to_arrow`."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
+
+    def to_networkx(self) -> networkx.MultiDiGraph:
+        """Return a directed multigraph whose edges carry `relation` and `weight`; their keys are running numbers.
+
+        Several weights are stored under their names; missing ones are left out.
+        """
+        import networkx
+
+        graph = networkx.MultiDiGraph()
+        graph.add_nodes_from(self.entities)
+        table = self.to_arrow().to_pydict()
+        heads, tails = table.pop("head"), table.pop("tail")
+        rows = zip(*table.values(), strict=True)
+        graph.add_edges_from(
+            (head, tail, {key: value for key, value in zip(table, row, strict=True) if value is not None})
+            for head, tail, row in zip(heads, tails, rows, strict=True)
+        )
+        return graph
+
+    def write(self, path: str | Path, base: str = BASE_IRI) -> None:
+        """Write the graph to a .tsv, .csv, .parquet, RDF (.nt, .nq, .ttl, .trig) or .graphml file.
+
+        Text may be compressed (.gz, .zst). In RDF, a name that is not an IRI is appended to `base`. The file appears
+        only when it is complete.
+        """
+        from focuse.data.writers import write
+
+        write(self, Path(path), base)
+
+
+@dataclass(frozen=True)
+class UnseenNames:
+    """How many rows were left out because train does not have their names, and some of those names."""
+
+    rows: int = 0
+    entities: int = 0
+    relations: int = 0
+    entity_examples: list[str] = field(default_factory=list)
+    relation_examples: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class AlignedGraph:
+    """A graph in the ids of another one (train), and what was left out because train does not have it."""
+
+    graph: Graph
+    unseen: UnseenNames = UnseenNames()
+
+    def __str__(self) -> str:
+        """Return one line on the rows that were left out, empty if there are none."""
+        unseen = self.unseen
+        if not unseen.rows:
+            return ""
+        parts = []
+        for kind, count, names in (
+            ("entities", unseen.entities, unseen.entity_examples),
+            ("relations", unseen.relations, unseen.relation_examples),
+        ):
+            if count:
+                shown = ", ".join(repr(name) for name in names[:3])
+                parts.append(f"{counted(count, kind)} ({shown}{', …' if count > 3 else ''})")
+        return (
+            f"{self.graph.source}: {unseen.rows:,} of {unseen.rows + len(self.graph):,} rows name "
+            f"{' and '.join(parts)} not in train; they have no embedding and are left out of the metrics"
+        )
+
+
+def from_columns(
+    head: Iterable[str] | pa.Array,
+    relation: Iterable[str] | pa.Array,
+    tail: Iterable[str] | pa.Array,
+    weight: npt.ArrayLike | None = None,
+    source: str = "graph",
+    columns: WeightColumns | None = None,
+) -> Graph:
+    """Encode columns of names as a graph. Entities are numbered in order of appearance, heads first.
+
+    Give `columns` instead of `weight` if edges have several weights.
+    """
+    head_blocks, relation_blocks, tail_blocks = (_dictionary_blocks(column) for column in (head, relation, tail))
+    # Heads and tails together: every name in the dictionary of a block is looked up once, and ids need no second pass.
+    entity_ids, entities = unify_dictionaries(head_blocks + tail_blocks)
+    relation_ids, relations = unify_dictionaries(relation_blocks)
+    edges = sum(map(len, head_blocks))
+    if columns is not None:
+        weight = columns.provisional_weight()
+    values = np.ones(edges) if weight is None else np.asarray(weight, dtype=np.float64)
+    weighted = weight is not None
+    return Graph(
+        entity_ids[:edges], relation_ids, entity_ids[edges:], values, entities, relations, source, weighted, columns
+    )
+
+
+def _dictionary_blocks(column: Iterable[str] | pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    """Return a column of names, encoded or not, as blocks that are dictionary-encoded."""
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
+        column = pa.array(list(column), pa.string())
+    blocks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    if missing := sum(block.null_count for block in blocks):
+        raise FocuseError(f"a column of names has {missing} missing values; give every edge its names")
+    encoded_type = pa.dictionary(pa.int32(), pa.string())
+    plain = not pa.types.is_dictionary(column.type)
+    return [(block.dictionary_encode() if plain else block).cast(encoded_type) for block in blocks if len(block)]
+
+
+def unify_dictionaries(blocks: list[pa.Array]) -> tuple[Ids, Vocabulary]:
+    """Return the ids [n] and the distinct names of blocks that have a dictionary each."""
+    if not blocks:
+        return np.empty(0, np.int32), Vocabulary([])
+    column = pa.chunked_array(blocks).unify_dictionaries()
+    return concatenate_blocks([block.indices for block in column.chunks]), Vocabulary(column.chunk(0).dictionary)
+
+
+def concatenate_blocks(blocks: Iterable[pa.Array]) -> npt.NDArray[Any]:
+    """Return the numbers of Arrow blocks without nulls as one array [n]."""
+    # Not by Array.to_numpy, which imports pandas first.
+    return np.concatenate([np.from_dlpack(block) for block in blocks])
+
+
+def concatenate(graphs: Sequence[Graph]) -> Graph:
+    """Concatenate the rows of graphs that share their vocabularies; the source is that of the first."""
+    return replace(
+        graphs[0],
+        head=np.concatenate([graph.head for graph in graphs]),
+        relation=np.concatenate([graph.relation for graph in graphs]),
+        tail=np.concatenate([graph.tail for graph in graphs]),
+        weight=np.concatenate([graph.weight for graph in graphs]),
+        columns=concatenate_columns(graph.columns for graph in graphs),
+    )
+
+
+# ---- lookup in sorted keys ------------------------------------------------------------------------------------------
+
+
+def find_sorted(keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], Mask]:
+    """Find values in ascending keys.
+
+    Parameters
+    ----------
+    keys : [k], ascending
+    values : [n]
+
+    Returns
+    -------
+    index : [n]
+        An index of each value in `keys`; any valid index (0 if there are no keys) where the value is not among them.
+    found : bool [n]
+
+    >>> index, found = find_sorted(np.array([2, 5, 9]), np.array([5, 7]))
+    >>> index.tolist(), found.tolist()
+    ([1, 2], [True, False])
+    """
+    if not len(keys):
+        return np.zeros(len(values), np.intp), np.zeros(len(values), bool)
+    index = np.minimum(np.searchsorted(keys, values), len(keys) - 1)
+    return index, keys[index] == values
+
+
+def isin_sorted(values: npt.NDArray[Any], keys: npt.NDArray[Any]) -> Mask:
+    """Return which values are among ascending keys, bool [n]; np.isin would take ten times as long to hash them."""
+    return find_sorted(keys, values)[1]
+
+
+def lookup_sorted(
+    keys: npt.NDArray[Any], table: npt.NDArray[Any], values: npt.NDArray[Any], default: npt.ArrayLike
+) -> npt.NDArray[Any]:
+    """Return the entry of `table` [k] at each value [n]; `default` where the value is not among ascending `keys` [k].
+
+    >>> lookup_sorted(np.array([2, 5]), np.array([0.2, 0.5]), np.array([5, 7]), -1.0).tolist()
+    [0.5, -1.0]
+    """
+    if not len(keys):
+        return np.broadcast_to(default, len(values)).astype(np.asarray(default).dtype)
+    index, found = find_sorted(keys, values)
+    return np.where(found, table[index], default)
+
+
+def find_all_sorted(
+    keys: npt.NDArray[Any], values: npt.NDArray[Any]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Find every occurrence of values [n] in ascending keys with repeats: rows of `values` [m], indices in `keys` [m].
+
+    >>> [found.tolist() for found in find_all_sorted(np.array([2, 5, 5]), np.array([5, 1, 2]))]
+    [[0, 0, 2], [1, 2, 0]]
+    """
+    return ranges_to_indices(np.searchsorted(keys, values, "left"), np.searchsorted(keys, values, "right"))
+
+
+def ranges_to_indices(
+    start: npt.NDArray[np.integer[Any]], stop: npt.NDArray[np.integer[Any]]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """List the numbers of the ranges [start, stop) [n]: the range that each number belongs to [m], and the number [m].
+
+    >>> [column.tolist() for column in ranges_to_indices(np.array([5, 0, 7]), np.array([7, 0, 8]))]
+    [[0, 0, 2], [5, 6, 7]]
+    """
+    count = stop - start
+    row = np.repeat(np.arange(len(count)), count)
+    begin = np.cumsum(count) - count
+    return row, np.arange(len(row)) - np.repeat(begin - start, count)

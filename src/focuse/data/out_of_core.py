@@ -1,0 +1,250 @@
+"""Graphs larger than memory: encode edges block by block and hold out rows in one pass.
+
+Encoding gives what `from_columns` gives, id for id: entities in order of appearance, heads first. Some millions of
+edges are encoded together and their names are looked up among the earlier ones, so that a name is hashed a few times
+and no Python object stands for it. That makes ids in another order; which names were a head first is noted, and at
+the end the columns are read once more. Columns go to disk and are mapped.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from focuse.data.graph import Graph, Ids, Vocabulary, concatenate_blocks, isin_sorted, unify_dictionaries
+from focuse.data.graph_cache import scratch_folder
+from focuse.errors import FocuseError
+from focuse.system import chunks, free_memory
+
+MAX_EDGES_PER_GROUP = 1 << 23  # encoded at a time, if memory allows
+BYTES_PER_EDGE = 600  # of free memory wanted per edge of a group: twice what its names and ids take
+CHUNK_EDGES = 1 << 20  # edges processed at a time
+MAX_NAME_BYTES = (1 << 31) - 1  # that one Arrow column of names can hold
+ENCODED = pa.dictionary(pa.int32(), pa.string())
+COLUMNS: tuple[tuple[str, Any], ...] = (
+    ("head", np.int32),
+    ("relation", np.int32),
+    ("tail", np.int32),
+    ("weight", np.float64),
+)
+
+
+class ColumnFile:
+    """A column of numbers that is appended to an anonymous file, which the system deletes after the last use."""
+
+    def __init__(self, dtype: Any, folder: Path | None) -> None:
+        self.dtype, self.length = np.dtype(dtype), 0
+        self.file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        self.file.write(np.ascontiguousarray(values, self.dtype).data)
+        self.length += len(values)
+
+    def mapped(self, mode: str = "c") -> npt.NDArray[Any]:
+        """Map the whole column [n] into memory; with mode 'r+' changes are written to the file."""
+        self.file.flush()
+        if not self.length:
+            return np.empty(0, self.dtype)
+        return np.asarray(np.memmap(self.file, self.dtype, mode, shape=(self.length,)))  # type: ignore[call-overload]
+
+
+class GrowingVocabulary:
+    """Distinct names in the order of their first appearance."""
+
+    def __init__(self, source: str) -> None:
+        self.column: pa.Array = pa.array([], pa.string())
+        self.source = source
+
+    def ids(self, names: pa.Array) -> Ids:
+        """Return the ids of distinct names, int32 [n]; new names are appended."""
+        found = pc.index_in(names, value_set=self.column)
+        new = names.filter(pc.is_null(found))
+        ids: Ids = np.array(pc.fill_null(found, -1))
+        if len(new):
+            size = sum(pc.sum(pc.binary_length(part)).as_py() or 0 for part in (self.column, new))
+            if size > MAX_NAME_BYTES:
+                raise FocuseError(f"{self.source}: names of more than {MAX_NAME_BYTES:,} bytes together; shorten them")
+            ids[ids < 0] = np.arange(len(self.column), len(self.column) + len(new))
+            self.column = pa.concat_arrays([self.column, new])
+        return ids
+
+
+class AppearanceOrder:
+    """The order in which entities first appear: as a head, or else as a tail."""
+
+    def __init__(self) -> None:
+        self.rank = {side: np.empty(0, np.int32) for side in ("head", "tail")}
+        self.seen = {"head": 0, "tail": 0}
+
+    def add(self, side: str, ids: Ids, entities: int) -> None:
+        """Record distinct ids in the order in which they appear on a side."""
+        rank = self.rank[side]
+        if len(rank) < entities:
+            grown = np.full(max(entities, 2 * len(rank)), -1, np.int32)
+            grown[: len(rank)] = rank
+            rank = self.rank[side] = grown
+        new = ids[rank[ids] < 0]
+        rank[new] = np.arange(self.seen[side], self.seen[side] + len(new), dtype=np.int32)
+        self.seen[side] += len(new)
+
+    def sorted_entities(self, entities: int) -> npt.NDArray[np.int64]:
+        """Return the entities [E] that appear as heads, then the others, both in order of appearance."""
+        head, tail = (self.rank[side][:entities] for side in ("head", "tail"))
+        heads, others = np.flatnonzero(head >= 0), np.flatnonzero(head < 0)
+        return np.concatenate([heads[np.argsort(head[heads])], others[np.argsort(tail[others])]])
+
+
+def encode_blocks(
+    blocks: Iterable[Sequence[pa.Array]], source: str, weighted: bool, folder: Path | None = None
+) -> Graph:
+    """Encode blocks of (head, relation, tail[, weight]) columns as a graph whose columns are files in `folder`.
+
+    >>> block = [pa.array(["a", "b"]), pa.array(["r", "r"]), pa.array(["c", "a"]), pa.array([1.0, 2.0])]
+    >>> graph = encode_blocks([block], "edges", True)
+    >>> graph.entities.column.to_pylist(), graph.tail.tolist()
+    (['a', 'b', 'c'], [2, 0])
+    """
+    columns = {name: ColumnFile(dtype, folder) for name, dtype in COLUMNS}
+    entities, relations, order = GrowingVocabulary(source), GrowingVocabulary(source), AppearanceOrder()
+    for group in _groups_of_blocks(blocks):
+        head_blocks, relation_blocks, tail_blocks = ([_encoded(block[index]) for block in group] for index in range(3))
+        ids, names = unify_dictionaries(head_blocks + tail_blocks)
+        edges = sum(map(len, head_blocks))
+        entity_ids = entities.ids(names.column)
+        num_heads = int(ids[:edges].max()) + 1  # names of heads come first
+        order.add("head", entity_ids[:num_heads], len(entities.column))
+        order.add("tail", entity_ids[num_heads:], len(entities.column))
+        columns["head"].append(entity_ids[ids[:edges]])
+        columns["tail"].append(entity_ids[ids[edges:]])
+        ids, names = unify_dictionaries(relation_blocks)
+        columns["relation"].append(relations.ids(names.column)[ids])
+        columns["weight"].append(concatenate_blocks([block[3] for block in group]) if weighted else np.ones(edges))
+    final_order = order.sorted_entities(len(entities.column))
+    final_ids = np.empty(len(final_order), np.int32)
+    final_ids[final_order] = np.arange(len(final_order), dtype=np.int32)
+    for name in ("head", "tail"):
+        values = columns[name].mapped("r+")
+        for chunk in chunks(len(values), CHUNK_EDGES):
+            values[chunk] = final_ids[values[chunk]]
+    names = entities.column.take(pa.array(final_order))
+    head, relation, tail, weight = (columns[name].mapped() for name, _ in COLUMNS)
+    return Graph(head, relation, tail, weight, Vocabulary(names), Vocabulary(relations.column), source, weighted)
+
+
+def _groups_of_blocks(blocks: Iterable[Sequence[pa.Array]]) -> Iterator[list[Sequence[pa.Array]]]:
+    """Yield blocks in groups of some millions of edges."""
+    group: list[Sequence[pa.Array]] = []
+    free = free_memory()
+    most = MAX_EDGES_PER_GROUP if free is None else min(MAX_EDGES_PER_GROUP, max(free // BYTES_PER_EDGE, 1))
+    for block in blocks:
+        if len(block[0]):
+            group.append(block)
+        if sum(len(each[0]) for each in group) >= most:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _encoded(column: pa.Array) -> pa.Array:
+    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode().cast(ENCODED)
+
+
+# ---- held-out rows --------------------------------------------------------------------------------------------------
+
+LARGE_GRAPH = 1 << 22  # edges from which on a graph is processed in chunks
+MAX_SORTED_KEYS = 1 << 24  # keys sorted at a time to count repeated triples
+OVERSAMPLING = 4  # edges drawn per edge wanted, because some are the last of their entity
+FLAG_BITS = 24  # of the hash table that says which keys may be among those drawn
+HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+Rows = npt.NDArray[np.int64]
+
+
+def hold_out_rows(graph: Graph, sizes: list[int], seed: int) -> list[Rows]:
+    """Draw about `sizes` rows for each part at random, ascending; every entity and relation keeps another edge.
+
+    Rows that repeat a (head, relation, tail) stay together.
+    """
+    if not sum(sizes):
+        return [np.empty(0, np.int64) for _ in sizes]
+    random = np.random.default_rng(seed)
+    drawn = np.unique(random.integers(0, len(graph), OVERSAMPLING * sum(sizes)))
+    keys = np.unique(_keys(graph, drawn))
+    rows, degree, relation_count = _scan(graph, keys)
+    triple = np.searchsorted(keys, _keys(graph, rows))
+    rows_per_triple = np.bincount(triple, minlength=len(keys))
+    # A row may be held out if the drawn rows are not all that its entities and its relation have.
+    ends = [graph.head[rows], graph.tail[rows]]
+    drawn_degree = sum(np.bincount(ids, minlength=len(degree)) for ids in ends)
+    drawn_relation_count = np.bincount(graph.relation[rows], minlength=len(relation_count))
+    spare = (relation_count > drawn_relation_count)[graph.relation[rows]]
+    for ids in ends:
+        spare &= (degree > drawn_degree)[ids]
+    free = np.bincount(triple, ~spare, minlength=len(keys)) == 0
+    from focuse.data.splits import assign_parts, fit_part  # which imports this module
+
+    candidates = random.permutation(np.flatnonzero(free & fit_part(rows_per_triple, sizes)))
+    part = assign_parts(candidates, rows_per_triple, sizes)[triple]
+    return [rows[part == number] for number in range(1, len(sizes) + 1)]
+
+
+def _keys(graph: Graph, rows: Rows | slice) -> Rows:
+    return graph.keys_of(graph.head[rows], graph.relation[rows], graph.tail[rows])
+
+
+def _scan(graph: Graph, keys: Rows) -> tuple[Rows, Rows, Rows]:
+    """Return the rows whose key is among ascending ones, entity degrees (loops count twice) and edges per relation."""
+    flags = np.zeros(1 << FLAG_BITS, bool)
+    flags[_hash(keys)] = True
+    degree, relation_count = np.zeros(len(graph.entities), np.int64), np.zeros(len(graph.relations), np.int64)
+    found = []
+    for chunk in chunks(len(graph), CHUNK_EDGES):
+        for ids in (graph.head[chunk], graph.tail[chunk]):
+            np.add.at(degree, ids, 1)
+        np.add.at(relation_count, graph.relation[chunk], 1)
+        chunk_keys = _keys(graph, chunk)
+        possible = np.flatnonzero(flags[_hash(chunk_keys)])
+        found.append(chunk.start + possible[isin_sorted(chunk_keys[possible], keys)])
+    return np.concatenate(found), degree, relation_count
+
+
+def _hash(keys: Rows) -> npt.NDArray[np.uint64]:
+    return (keys.view(np.uint64) * HASH_FACTOR) >> np.uint64(64 - FLAG_BITS)
+
+
+def without_rows(graph: Graph, rows: Rows) -> Graph:
+    """Return a graph without some rows, whose columns are mapped from files."""
+    columns = {name: ColumnFile(dtype, scratch_folder()) for name, dtype in COLUMNS}
+    for chunk in chunks(len(graph), CHUNK_EDGES):
+        keep = np.ones(chunk.stop - chunk.start, bool)
+        keep[rows[(rows >= chunk.start) & (rows < chunk.stop)] - chunk.start] = False
+        for name, column in columns.items():
+            column.append(getattr(graph, name)[chunk][keep])
+    head, relation, tail, weight = (columns[name].mapped() for name, _ in COLUMNS)
+    return replace(graph, head=head, relation=relation, tail=tail, weight=weight)
+
+
+def count_repeated(graph: Graph) -> int:
+    """Count the rows that repeat the (head, relation, tail) of an earlier row, with few keys in memory at a time."""
+    parts = -(-len(graph) // MAX_SORTED_KEYS)
+    return len(graph) - sum(_count_distinct(graph, part, parts) for part in range(parts))
+
+
+def _count_distinct(graph: Graph, part: int, parts: int) -> int:
+    """Count the distinct keys whose hash belongs to one of several parts."""
+    found = []
+    for chunk in chunks(len(graph), CHUNK_EDGES):
+        keys = _keys(graph, chunk)
+        found.append(keys[_hash(keys) % np.uint64(parts) == part])
+    keys = np.concatenate(found)
+    keys.sort()
+    return int(np.count_nonzero(np.diff(keys, prepend=-1)))

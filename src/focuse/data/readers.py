@@ -1,0 +1,807 @@
+"""Read weighted graphs from text and Parquet files, frames, NetworkX graphs and rows.
+
+Readers of other sources (RDF, GraphML, SQL) are registered by file suffix or URL scheme, see `register_reader`, and are
+imported when such a source is read.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
+
+from focuse.data.graph import (
+    ALL_WEIGHTS_MISSING,
+    BASE_IRI,
+    Graph,
+    Vocabulary,
+    WeightColumns,
+    concatenate_blocks,
+    from_columns,
+)
+from focuse.data.graph_cache import cached, scratch_folder
+from focuse.data.out_of_core import encode_blocks
+from focuse.data.sniffer import (
+    MISSING_NUMBERS,
+    NOT_A_NUMBER,
+    ROLES,
+    TableLayout,
+    choose_columns,
+    detect_layout,
+    first_fault,
+    is_missing,
+    join_words,
+    weight_column_names,
+    weight_fault,
+)
+from focuse.errors import FocuseError, counted, nearest
+from focuse.system import free_memory
+
+SAMPLE_BYTES = 1 << 16
+# Large blocks mean few partial dictionaries to unify: 16 MiB measured fastest on 5 million rows.
+BLOCK_BYTES = 1 << 24
+OUT_OF_CORE_BYTES = 1 << 28  # larger text is encoded on disk, block by block; a quarter of it if compressed
+CACHED_BYTES = 1 << 20  # smaller text is parsed faster than a cached graph is worth its space; a quarter if compressed
+
+ColumnNames = Sequence[str | int]  # columns by heading, or counted from 1
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """The keyword arguments of `read`; every reader uses those that concern its format."""
+
+    columns: ColumnNames | None = None
+    weights: ColumnNames | None = None
+    delimiter: str | None = None
+    header: bool | None = None
+    query: str | None = None
+    missing: float | str | None = None
+    literals: str = "skip"
+    shorten: bool = False
+    base: str = BASE_IRI
+    cache: bool = True
+
+
+def read(
+    source: Any,
+    *,
+    columns: ColumnNames | None = None,
+    weights: ColumnNames | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    relation_weights: Mapping[str, float] | str | Path | None = None,
+    query: str | None = None,
+    missing: float | str | None = None,
+    literals: str = "skip",
+    shorten: bool = False,
+    base: str = BASE_IRI,
+    cache: bool = True,
+) -> Graph:
+    """Read a weighted graph: head, relation, tail and optionally weight.
+
+    Parameters
+    ----------
+    source
+        A file (TSV or CSV, plain or compressed by gzip or zstd; Parquet; RDF; GraphML), a database (sqlite:///…,
+        duckdb:///…, postgresql://…), a pandas or polars frame, an Arrow table, a NetworkX graph, rows of tuples, or a
+        function that returns one of these.
+    columns : sequence of str or int
+        The three or four columns to use, by heading or counted from 1. Without a weight column every weight is 1.
+    weights : sequence of str or int
+        Several weight columns, in which numbers may be missing. `columns` with more than four entries does the same.
+        In RDF: properties that annotate triples (default: all that are numbers).
+    delimiter, header
+        Of a text file; detected if not given, as is the compression.
+    relation_weights : mapping or path
+        One weight per relation instead of one per edge: a dict or a file with two columns.
+    query : str
+        The SELECT statement that returns the edges of a database.
+    missing : float or 'drop'
+        The weight of RDF and GraphML edges without one, or 'drop' to leave them out.
+    literals : 'skip' or 'keep'
+        'keep' makes entities of RDF literals.
+    shorten : bool
+        Keep only the last part of IRIs.
+    base : str
+        The IRI that names were appended to when the RDF file was written.
+    cache : bool
+        Keep the encoded graph of a large file in the cache, from where it is loaded the next time.
+
+    >>> read([("MLEngineer", "requiresSkill", "Python", 0.98), ("MLEngineer", "requiresSkill", "Perl", 0.13)])
+    Graph(rows: 2 edges, 3 entities, 1 relation)
+    """
+    source = source() if callable(source) else source
+    options = ReadOptions(columns, weights, delimiter, header, query, missing, literals, shorten, base, cache)
+    graph = _read_source(source, options)
+    if not len(graph) and graph is not source:
+        raise FocuseError(f"{graph.source}: no edges; expected rows of head, relation, tail and weight")
+    return graph if relation_weights is None else _with_relation_weights(graph, relation_weights)
+
+
+def _read_source(source: Any, options: ReadOptions) -> Graph:
+    if isinstance(source, Graph):
+        return source
+    if is_url(source):
+        reader = registered_reader(source.partition("://")[0].lower() + "://") or registered_reader(ANY_SCHEME)
+        if reader is not None:
+            return reader(source, options)
+    if isinstance(source, str | os.PathLike):
+        return _read_path(Path(source), options)
+    if hasattr(source, "edges") and hasattr(source, "is_directed"):
+        return from_networkx(source, options.weights)
+    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
+        return graph_from_table(frame_to_arrow(source), options.columns, "frame", options.weights)
+    if isinstance(source, Iterable):
+        table = _rows_to_arrow(cast(Iterable[Sequence[Any]], source))
+        columns = options.columns
+        if columns is None and options.weights is None and table.num_columns > 4:
+            columns = range(1, table.num_columns + 1)
+        return graph_from_table(table, columns, "rows", options.weights)
+    raise FocuseError(f"cannot read a graph from {type(source).__name__}: give a file, a frame or rows")
+
+
+def _read_path(path: Path, options: ReadOptions) -> Graph:
+    suffix = format_suffix(path)
+    reader = None if suffix in PLAIN_SUFFIXES else registered_reader(suffix)
+    if reader is not None:
+        return reader(path, options)
+    file = inspect_file(path)
+
+    def read_fresh() -> Graph:
+        return _read_parquet(path, options) if file.is_parquet else _read_text(path, options)
+
+    key = (file.is_parquet, options.columns, options.weights, options.delimiter, options.header)
+    return read_through_cache(path, file, key, read_fresh) if options.cache else read_fresh()
+
+
+# ---- readers of other formats ---------------------------------------------------------------------------------------
+
+PLAIN_SUFFIXES = ("", ".tsv", ".csv", ".txt", ".parquet")  # read here without asking for a registered reader
+ANY_SCHEME = "://"
+INTEGRATIONS = "focuse.integrations"  # registers its readers and writers when it is imported
+READERS: dict[str, str] = {}
+BINARY_FILE_ADVISERS: list[str] = []
+_URL_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+
+Reader = Callable[[Any, ReadOptions], Graph]
+
+
+def is_url(source: object) -> bool:
+    """Return whether a source is a URL, also of a scheme that no reader knows: it may contain a password.
+
+    >>> is_url("sqlite:///graph.db"), is_url("graph.tsv")
+    (True, False)
+    """
+    return isinstance(source, str) and _URL_SCHEME.match(source) is not None
+
+
+def register_reader(keys: Iterable[str], function: str) -> None:
+    """Register a reader for file suffixes (".nt") and URL schemes ("sqlite://", or "://" for all others).
+
+    `function` is "module:name" of a function (path or URL, ReadOptions) -> Graph. Its module is imported when the
+    first such source is read.
+    """
+    READERS.update(dict.fromkeys(keys, function))
+
+
+def register_binary_file_adviser(function: str) -> None:
+    """Register a function (first bytes, path) -> str that says how to read a binary file, empty if it does not know."""
+    BINARY_FILE_ADVISERS.append(function)
+
+
+def registered_reader(key: str) -> Reader | None:
+    """Return the reader registered for a suffix or URL scheme, None if there is none."""
+    import_module(INTEGRATIONS)
+    return cast(Reader, import_function(READERS[key])) if key in READERS else None
+
+
+def import_function(path: str) -> Callable[..., Any]:
+    """Import the function that "module:name" names."""
+    module, _, name = path.partition(":")
+    return cast(Callable[..., Any], getattr(import_module(module), name))
+
+
+def format_suffix(path: Path) -> str:
+    """Return the suffix that names a file's format, in lower case and without .gz or .zst.
+
+    >>> format_suffix(Path("graph.NT.gz")), format_suffix(Path("graph"))
+    ('.nt', '')
+    """
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in (".gz", ".zst"):
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+class FileInfo(NamedTuple):
+    """What the first and last bytes of a file say about it."""
+
+    is_parquet: bool
+    is_compressed: bool
+    size: int
+
+
+def inspect_file(path: Path) -> FileInfo:
+    """Return the kind and size of a file; raise an error if it cannot be read."""
+    where = str(path)
+    try:
+        where.encode("utf-8")
+    except UnicodeEncodeError:
+        raise FocuseError(f"{where!a}: the path is not UTF-8 text; rename the file") from None
+    try:
+        # A file is opened several times, which would lose the first rows of a pipe.
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise FocuseError(f"{where}: not a file but a pipe or device; save it to a file first")
+        with path.open("rb") as file:
+            start = file.read(4)
+            size = file.seek(0, os.SEEK_END)
+            file.seek(-min(4, len(start)), os.SEEK_END)
+            end = file.read()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FocuseError(f"{where}: {reason}; give the path of a readable file") from None
+    # Text may begin with PAR1 as well: it is the name of a protein.
+    is_parquet = start == b"PAR1" and (end == b"PAR1" or path.suffix == ".parquet")
+    return FileInfo(is_parquet, is_parquet or compression_of(start) is not None, size)
+
+
+def read_through_cache(path: Path, file: FileInfo, key: Iterable[object], read_fresh: Callable[[], Graph]) -> Graph:
+    """Return the graph of a file from the cache; call `read_fresh` if it is not there, or if the file is small.
+
+    `key` is everything that `read_fresh` depends on besides the file.
+    """
+    if file.size < (CACHED_BYTES // 4 if file.is_compressed else CACHED_BYTES):
+        return read_fresh()
+    return cached(path, key, read_fresh)
+
+
+def is_large(path: Path, compressed: bool) -> bool:
+    """Return whether a file's graph is encoded on disk instead of in memory."""
+    free = free_memory()
+    least = OUT_OF_CORE_BYTES if free is None else min(OUT_OF_CORE_BYTES, free // 8)
+    return path.stat().st_size >= (least // 4 if compressed else least)
+
+
+def _read_parquet(path: Path, options: ReadOptions) -> Graph:
+    columns, weights = options.columns, options.weights
+    if is_large(path, compressed=True):
+        with open_parquet(path) as file:
+            headings = [name for name in file.schema_arrow.names if not name.startswith("__index_level_")]
+            chosen = choose_columns(headings, True, columns, str(path), weights)
+            if len(chosen) <= 4 and file.metadata.num_rows:
+                batches = map(_validated, file.iter_batches(columns=headings))
+                blocks = _table_blocks(batches, columns, str(path), weights)
+                return encode_blocks(blocks, str(path), len(chosen) == 4, scratch_folder())
+    return graph_from_table(read_parquet_table(path), columns, str(path), weights)
+
+
+def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch; raise ArrowInvalid if a text column is not UTF-8."""
+    batch.validate(full=True)
+    return batch
+
+
+def _read_text(path: Path, options: ReadOptions) -> Graph:
+    where = str(path)
+    sample = first_lines(path)
+    layout = detect_layout(sample, where, options.delimiter, options.header, options.columns, options.weights)
+    if is_large(path, inspect_file(path).is_compressed) and not layout.weight_names:
+        return encode_blocks(_text_blocks(path, layout), where, len(layout.columns) == 4, scratch_folder())
+    table = parse_text(path, layout)
+    weight = concatenate_blocks(table.column(3).chunks) if len(layout.columns) == 4 and len(table) else None
+    if weight is not None and not np.isfinite(weight).all():
+        raise parse_error(path, layout, "a weight is not finite")
+    columns = _parsed_weight_columns(table, layout) if layout.weight_names and len(table) else None
+    if columns is not None and (np.isinf(columns.values).any() or not columns.present.any(axis=1).all()):
+        raise parse_error(path, layout, "a weight is not finite, or all of an edge are missing")
+    head, relation, tail = table.columns[:3]
+    graph = from_columns(head, relation, tail, weight, where, columns)
+    if any(_has_empty_name(names) for names in (graph.entities, graph.relations)):
+        raise parse_error(path, layout, "a name is empty")
+    return graph
+
+
+def _text_blocks(path: Path, layout: TableLayout) -> Iterator[Sequence[pa.Array]]:
+    """Yield a text file's columns, some megabytes at a time."""
+    try:
+        with open_decompressed(path) as stream, arrow_csv.open_csv(stream, **_csv_options(layout)) as blocks:
+            for block in blocks:
+                empty = any(pc.any(pc.equal(column.dictionary, "")).as_py() for column in block.columns[:3])
+                finite = block.num_columns < 4 or pc.all(pc.is_finite(block.column(3))).as_py() is not False
+                if empty or not finite:
+                    raise parse_error(path, layout, "a name is empty or a weight not finite")
+                yield block.columns
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise parse_error(path, layout, _one_line(error)) from None
+
+
+def _parsed_weight_columns(table: pa.Table, layout: TableLayout) -> WeightColumns:
+    """Return the weight columns of a parsed text; null and NaN are both missing."""
+    filled = [pc.fill_null(column, np.nan) for column in table.columns[3:]]
+    values = np.stack([concatenate_blocks(column.chunks) for column in filled], axis=1)
+    return WeightColumns(layout.weight_names, values)
+
+
+def parse_text(path: Path, layout: TableLayout) -> pa.Table:
+    """Parse the columns of the layout, in its order; names are dictionary-encoded while parsing."""
+    try:
+        with open_decompressed(path) as stream:
+            return arrow_csv.read_csv(stream, **_csv_options(layout))
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise parse_error(path, layout, _one_line(error)) from None
+
+
+def _csv_options(layout: TableLayout) -> dict[str, Any]:
+    """Return the options of Arrow's CSV parser."""
+    text_columns = len(layout.roles) - 1
+    file_columns = [f"c{number}" for number in range(layout.width)]
+    wanted = [file_columns[index] for index in layout.columns]
+    types = [pa.dictionary(pa.int32(), pa.string())] * text_columns + [pa.float64()] * (len(wanted) - text_columns)
+    return {
+        "read_options": arrow_csv.ReadOptions(
+            column_names=file_columns, skip_rows=layout.header_lines, block_size=BLOCK_BYTES
+        ),
+        "parse_options": arrow_csv.ParseOptions(
+            delimiter=layout.delimiter,
+            quote_char='"' if layout.quoted else False,
+            newlines_in_values=layout.quoted,
+        ),
+        "convert_options": arrow_csv.ConvertOptions(
+            column_types=dict(zip(wanted, types, strict=True)),
+            include_columns=wanted,
+            null_values=list(MISSING_NUMBERS) if layout.allows_missing else [],
+            strings_can_be_null=False,
+        ),
+    }
+
+
+def first_lines(path: Path) -> str:
+    """Return the first complete lines of a text file, at most SAMPLE_BYTES."""
+    try:
+        with open_decompressed(path) as stream:
+            data: bytes = stream.read(SAMPLE_BYTES)
+    except (pa.ArrowException, OSError) as error:
+        raise FocuseError(f"{path}: damaged compressed file: {_one_line(error)}") from None
+    if data.startswith(b"PK\x03\x04"):
+        raise FocuseError(f"{path}: a zip archive or a spreadsheet; unpack it, or save it as CSV, and give that file")
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in data:
+        advice = _binary_file_advice(data, path)
+        if advice:
+            raise FocuseError(f"{path}: {advice}")
+        raise FocuseError(f"{path}, line 1: not UTF-8 text (UTF-16 or binary); save the file as UTF-8")
+    if len(data) == SAMPLE_BYTES and b"\n" in data:
+        data = data[: data.rindex(b"\n") + 1]
+    return data.decode("utf-8-sig", errors="replace")
+
+
+def _binary_file_advice(data: bytes, path: Path) -> str:
+    import_module(INTEGRATIONS)
+    return next(filter(None, (import_function(adviser)(data, path) for adviser in BINARY_FILE_ADVISERS)), "")
+
+
+def _has_empty_name(names: Vocabulary) -> bool:
+    return bool(pc.min(pc.binary_length(names.column)).as_py() == 0)
+
+
+def parse_error(path: Path, layout: TableLayout, problem: str) -> FocuseError:
+    """Return the error that names the first faulty line of a text file, or `problem` if no line is faulty."""
+    with open_decompressed(path) as stream:
+        fault = first_fault(cast(BinaryIO, stream), layout, str(path))
+    return fault or FocuseError(f"{path}: {problem}")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+# ---- compressed files, within bounds --------------------------------------------------------------------------------
+
+COMPRESSION_BY_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+SKIPPABLE_ZSTD_FRAME = b"\x2a\x4d\x18"  # after a byte of 50 to 5f: a frame without data, with which pzstd begins
+# Text of graphs compresses 5 to 30 times; a large file that compresses better than this is not a graph.
+MAX_COMPRESSION_RATIO, ALWAYS_ALLOWED_BYTES = 200, 1 << 26
+ALLOWED_PARQUET_BYTES = 1 << 30  # of names in any Parquet file: a sorted graph with few names is very small there
+UNPACKED_VARIABLE = "FOCUSE_UNPACKED"
+STREAM_BLOCK_BYTES = 1 << 20
+
+
+def compression_of(first_bytes: bytes) -> str | None:
+    """Return the compression of a file with these first four bytes, None if there is none.
+
+    >>> compression_of(b"\\x1f\\x8b\\x08\\x00"), compression_of(b"\\x5e\\x2a\\x4d\\x18"), compression_of(b"a\\tr\\t")
+    ('gzip', 'zstd', None)
+    """
+    if first_bytes[1:4] == SKIPPABLE_ZSTD_FRAME and first_bytes[0] >> 4 == 5:
+        return "zstd"
+    return next((name for magic, name in COMPRESSION_BY_MAGIC.items() if first_bytes.startswith(magic)), None)
+
+
+def max_unpacked_bytes(compressed: int) -> float:
+    """Return how large a file of `compressed` bytes may become; FOCUSE_UNPACKED sets it in gigabytes, or 'off'."""
+    given = os.environ.get(UNPACKED_VARIABLE, "").strip().lower()
+    if not given:
+        return max(ALWAYS_ALLOWED_BYTES, MAX_COMPRESSION_RATIO * compressed)
+    try:
+        limit = float("inf") if given in ("off", "no", "false") else float(given) * 1e9
+    except ValueError:
+        limit = -1.0
+    if not limit > 0:
+        raise FocuseError(
+            f"{UNPACKED_VARIABLE} is {given!r}; set it to off or to the gigabytes that a file may have unpacked"
+        )
+    return limit
+
+
+def _too_large(path: Path, compressed: int, limit: float) -> FocuseError:
+    return FocuseError(
+        f"{path}: {compressed:,} bytes unpack to more than {limit / 1e9:.3g} GB, which no graph does; if it is right, "
+        f"set {UNPACKED_VARIABLE} to the gigabytes that it has unpacked, or to off"
+    )
+
+
+class BoundedStream(io.RawIOBase):
+    """A stream of decompressed bytes that raises an error after more than `limit` bytes.
+
+    So a small file cannot fill the memory.
+    """
+
+    def __init__(self, stream: Any, path: Path, compressed: int, limit: float) -> None:
+        self.stream, self.path, self.compressed, self.limit = stream, path, compressed, limit
+        self.total = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or size < 0:
+            return self.readall()
+        try:
+            data: bytes = self.stream.read(size)
+        except OSError as error:
+            if "too much memory for decoding" not in str(error):
+                raise
+            raise FocuseError(
+                f"{self.path}: compressed with a window above 128 MiB (zstd --long); decompress it first, by "
+                f"zstd -d --long=31, or compress it without --long"
+            ) from None
+        self.total += len(data)
+        if self.total > self.limit:
+            raise _too_large(self.path, self.compressed, self.limit)
+        return data
+
+    def readall(self) -> bytes:
+        parts = []
+        while data := self.read(STREAM_BLOCK_BYTES):
+            parts.append(data)
+        return b"".join(parts)
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+
+def open_decompressed(path: Path) -> Any:
+    """Open the decompressed bytes of a file, whose compression its first bytes show, not its name."""
+    with path.open("rb") as file:
+        start = file.read(4)
+        size = os.fstat(file.fileno()).st_size
+    compression = compression_of(start)
+    stream = pa.input_stream(str(path), compression=compression)
+    return stream if compression is None else BoundedStream(stream, path, size, max_unpacked_bytes(size))
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file, refusing one whose metadata claims an implausible size; read errors become one line."""
+    try:
+        with pq.ParquetFile(path) as file:
+            size, metadata = path.stat().st_size, file.metadata
+            claimed = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
+            if max(claimed, metadata.num_rows) > max_unpacked_bytes(size):
+                raise _too_large(path, size, max_unpacked_bytes(size))
+            yield file
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: headings that are not text
+        raise FocuseError(f"{path}: not a readable Parquet file: {_one_line(error)}") from None
+
+
+def read_parquet_table(path: Path) -> pa.Table:
+    """Read a Parquet file, checking that its text is text and its size plausible."""
+    size = path.stat().st_size
+    limit = max(max_unpacked_bytes(size), ALLOWED_PARQUET_BYTES if UNPACKED_VARIABLE not in os.environ else 0)
+    with open_parquet(path) as file:
+        schema = file.schema_arrow
+        # Names stay in dictionaries: a long name that is in every row is small in the file, and huge as text.
+        texts = [field.name for field in schema if _is_text(field.type)]
+        # Lists and other nested columns are no columns of a graph, and could be of any size.
+        wanted = [field.name for field in schema if not pa.types.is_nested(field.type)]
+        table = pq.read_table(path, columns=wanted, read_dictionary=texts)
+        table.validate(full=True)
+    if sum(map(_decoded_bytes, table.columns)) > limit:
+        raise _too_large(path, size, limit)
+    return table
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(data_type) for test in tests)
+
+
+def _decoded_bytes(column: pa.ChunkedArray) -> int:
+    """Return the bytes of a column if its dictionaries were decoded."""
+    if not pa.types.is_dictionary(column.type):
+        return int(column.nbytes)
+    total = 0
+    for chunk in column.chunks:
+        if _is_text(chunk.dictionary.type):
+            lengths = pc.fill_null(pc.binary_length(chunk.dictionary), 0).to_numpy(zero_copy_only=False)
+            used = chunk.indices.drop_null().to_numpy(zero_copy_only=False)
+            total += int(np.bincount(used, minlength=len(lengths)) @ lengths.astype(np.int64)) if len(used) else 0
+    return total
+
+
+# ---- tables in memory: Arrow (and so pandas and polars), NetworkX and rows ------------------------------------------
+
+
+def graph_from_table(
+    table: pa.Table, columns: ColumnNames | None, where: str, weights: ColumnNames | None = None
+) -> Graph:
+    """Encode a table as a graph; its columns are chosen by heading as in a file with a header."""
+    table = without_index_columns(table, where)
+    headings = list(table.column_names)
+    chosen = choose_columns(headings, True, columns, where, weights)
+    head, relation, tail = (
+        text_column(table.column(index), role, where) for role, index in zip(ROLES[:3], chosen, strict=False)
+    )
+    weight = number_column(table.column(chosen[3]), where) if len(chosen) == 4 else None
+    weight_columns = None
+    if len(chosen) > 4:
+        names = weight_column_names(headings, True, chosen)
+        weight_columns = _table_weight_columns(names, [table.column(index) for index in chosen[3:]], where)
+    return from_columns(head, relation, tail, weight, where, weight_columns)
+
+
+def _table_blocks(
+    batches: Iterable[pa.RecordBatch], columns: ColumnNames | None, where: str, weights: ColumnNames | None
+) -> Iterator[list[pa.Array]]:
+    """Yield names and weights of a table that comes in batches; at most one weight per edge."""
+    first_row = 1
+    for batch in batches:
+        table = without_index_columns(pa.table(batch), where)
+        chosen = choose_columns(list(table.column_names), True, columns, where, weights)
+        texts = [
+            text_column(table.column(index), role, where, first_row)
+            for role, index in zip(ROLES[:3], chosen, strict=False)
+        ]
+        numbers = [pa.array(number_column(table.column(index), where, first_row=first_row)) for index in chosen[3:4]]
+        yield [*(text.combine_chunks() for text in texts), *numbers]
+        first_row += len(table)
+
+
+def without_index_columns(table: pa.Table, where: str, roles: Sequence[str] = ROLES) -> pa.Table:
+    """Drop the index columns that pandas stores in addition to a frame's own; an empty table is an error."""
+    table = table.drop_columns([name for name in table.column_names if name.startswith("__index_level_")])
+    if table.num_columns == 0 or table.num_rows == 0:
+        raise FocuseError(f"{where}: the table is empty; expected columns {join_words(roles)}")
+    return table
+
+
+def _table_weight_columns(names: Sequence[str], columns: Sequence[pa.ChunkedArray], where: str) -> WeightColumns:
+    """Return weight columns in which numbers may be missing, though not all of an edge."""
+    values = np.stack([number_column(column, where, allow_missing=True) for column in columns], axis=1)
+    found = WeightColumns(tuple(names), values)
+    empty = ~found.present.any(axis=1)
+    if empty.any():
+        raise FocuseError(f"{where}, row {int(np.flatnonzero(empty)[0]) + 1}: {ALL_WEIGHTS_MISSING}")
+    return found
+
+
+def text_column(column: pa.ChunkedArray, role: str, where: str, first_row: int = 1) -> pa.ChunkedArray:
+    """Return the names [n] of a column, none of them empty; `first_row` is the number of its first row, for errors."""
+    try:
+        text = _cast(column, pa.string())
+    except pa.ArrowException:
+        raise FocuseError(f"{where}: the {role} column holds {column.type}, not names; convert it to text") from None
+    bad = pc.fill_null(pc.equal(text, ""), True)
+    if pc.any(bad).as_py():
+        row = pc.index(bad, True).as_py() + first_row
+        raise FocuseError(f"{where}, row {row}: the {role} is empty; give it a name or remove the row")
+    return text
+
+
+def number_column(
+    column: pa.ChunkedArray, where: str, allow_missing: bool = False, role: str = "weight", first_row: int = 1
+) -> npt.NDArray[np.float64]:
+    """Return the numbers [n] of a column of any type; with `allow_missing`, empty values and NaN become NaN."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    if pa.types.is_null(column.type):
+        column = column.cast(pa.float64())
+    numbers: npt.NDArray[np.float64]
+    try:
+        numbers = pc.fill_null(_cast(column, pa.float64()), np.nan).to_numpy()
+    except pa.ArrowException:
+        values = ["" if value is None else value for value in column.to_pylist()]
+        numbers = np.array([np.nan if weight_fault(value) else float(str(value)) for value in values])
+    bad = ~np.isfinite(numbers)
+    if allow_missing and bad.any():
+        shown = ["" if value is None else str(value).strip(" \t") for value in column.filter(pa.array(bad)).to_pylist()]
+        bad[bad] = [not is_missing(value) for value in shown]
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        value = column[row].as_py()
+        raise FocuseError(f"{where}, row {row + first_row}: {weight_fault('' if value is None else value, role)}")
+    return numbers
+
+
+def _cast(column: pa.ChunkedArray | pa.Array, data_type: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """Cast a column; dictionaries by their values, because Arrow cannot cast those that polars makes."""
+    if pa.types.is_dictionary(column.type):
+        parts = [_cast(chunk.dictionary, data_type).take(chunk.indices) for chunk in column.chunks]
+        return pa.chunked_array(parts, data_type)
+    if data_type != pa.float64():
+        return column.cast(data_type)
+    if pa.types.is_string_view(column.type) or pa.types.is_large_string(column.type):
+        column = column.cast(pa.string())
+    if pa.types.is_string(column.type):
+        column = pc.ascii_trim(column, " \t")  # as in a text file
+    return column.cast(data_type, safe=False)  # a count beyond 2**53 may lose its last digits
+
+
+def to_arrow_column(values: list[Any], where: str) -> pa.Array:
+    """Return Python values as a column; values of mixed types as text."""
+    try:
+        try:
+            return pa.array(values)
+        except (pa.ArrowException, OverflowError):
+            return pa.array([None if value is None or _is_nan(value) else str(value) for value in values], pa.string())
+    except UnicodeEncodeError as error:
+        row = [str(value) for value in values].index(error.object) + 1
+        raise FocuseError(f"{where}, row {row}: {error.object!r} is not Unicode text; correct it") from None
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and np.isnan(value)
+
+
+def frame_to_arrow(frame: Any) -> pa.Table:
+    """Return a pandas or polars frame, or an Arrow table, as an Arrow table."""
+    try:
+        if hasattr(frame, "__arrow_c_stream__"):
+            return pa.table(frame)
+        return pa.interchange.from_dataframe(frame)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        if isinstance(error, pa.ArrowException) and type(frame).__name__ == "DataFrame" and hasattr(frame, "items"):
+            return _mixed_frame_to_arrow(frame)
+        raise FocuseError(f"frame: cannot be read as a table: {_one_line(error)}") from None
+
+
+def _mixed_frame_to_arrow(frame: Any) -> pa.Table:
+    """Convert a pandas frame with columns of mixed types, which Arrow refuses: those become text."""
+    return pa.table(
+        {
+            str(name): to_arrow_column(column.astype(object).where(column.notna(), None).tolist(), "frame")
+            for name, column in frame.items()
+        }
+    )
+
+
+def _rows_to_arrow(rows: Iterable[Sequence[Any]]) -> pa.Table:
+    listed = []
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
+            raise FocuseError(f"rows, row {number}: {row!r:.60} is not a tuple of head, relation, tail and weight")
+        listed.append(tuple(row))
+    widths = {len(row) for row in listed}
+    if not listed:
+        raise FocuseError("rows: no edges; expected tuples of head, relation, tail and weight")
+    if len(widths) != 1 or min(widths) < 3:
+        odd = next(i for i, row in enumerate(listed) if len(row) < 3 or len(row) != len(listed[0]))
+        raise FocuseError(f"rows, row {odd + 1}: {len(listed[odd])} values; give every row 3 or 4, or as many weights")
+    width = len(listed[0])
+    columns = [to_arrow_column([row[index] for row in listed], "rows") for index in range(width)]
+    weights = ["weight"] if width <= 4 else [f"w{number}" for number in range(1, width - 2)]
+    return pa.table(dict(zip(("head", "relation", "tail", *weights), columns, strict=False)))
+
+
+def from_networkx(graph: Any, weights: ColumnNames | None = None) -> Graph:
+    """Encode a NetworkX graph: `relation` and `weight` (or several `weights`) are read from the data of its edges.
+
+    An edge of a multigraph without `relation` takes its key, if that is text. An edge without a weight is an error
+    unless no edge has one.
+    """
+    where = "NetworkX graph"
+    keyed = graph.is_multigraph()
+    edges = (
+        list(graph.edges(keys=True, data=True)) if keyed else [(h, t, None, d) for h, t, d in graph.edges(data=True)]
+    )
+    if not edges:
+        raise FocuseError(f"{where}: no edges")
+    relations = [data.get("relation", key if isinstance(key, str) else None) for _, _, key, data in edges]
+    if None in relations:
+        row = relations.index(None)
+        raise FocuseError(f"{where}, edge {edges[row][:2]!r}: no 'relation' in its data and no text as its key")
+    names = [str(name) for name in weights] if weights is not None else ["weight"]
+    columns = {}
+    for name in names:
+        if any(name in data for *_, data in edges):
+            columns[name] = pa.chunked_array([to_arrow_column([data.get(name) for *_, data in edges], where)])
+        elif weights is not None:
+            raise FocuseError(f"{where}: no edge has {name!r} in its data")
+    weight = number_column(columns[names[0]], where) if len(names) == 1 and names[0] in columns else None
+    several = _table_weight_columns(names, list(columns.values()), where) if len(names) > 1 else None
+    texts = []
+    for role, values in zip(ROLES, ([edge[0] for edge in edges], relations, [edge[1] for edge in edges]), strict=False):
+        column = pa.chunked_array([to_arrow_column([str(value) for value in values], where)])
+        texts.append(text_column(column, role, where))
+    head, relation, tail = texts
+    return from_columns(head, relation, tail, weight, where, several)
+
+
+# ---- one weight per relation ----------------------------------------------------------------------------------------
+
+
+def _with_relation_weights(graph: Graph, weights: Mapping[str, float] | str | Path) -> Graph:
+    """Give every edge the weight of its relation (the paper's predicate-level case)."""
+    table = weights if isinstance(weights, Mapping) else _read_relation_weights(Path(weights))
+    for name, value in table.items():
+        fault = weight_fault(value)
+        if fault:
+            raise FocuseError(f"relation weights, {str(name)!r}: {fault}")
+    # The table may have more relations than this graph, because valid and test seldom have all of them.
+    numbers = {str(name): float(value) for name, value in table.items()}
+    missing = [name for name in graph.relations if name not in numbers]
+    if missing:
+        raise FocuseError(
+            f"relation weights: no number for {counted(len(missing), 'relations')} of {graph.source}, "
+            f"such as {missing[0]!r}{nearest(missing[0], numbers)}; give every one"
+        )
+    per_relation: npt.NDArray[np.float64] = np.array([numbers[name] for name in graph.relations])
+    return replace(graph, weight=per_relation[graph.relation], weighted=True, columns=None)
+
+
+def _read_relation_weights(path: Path) -> dict[str, float]:
+    """Read a small text file with a relation and its weight on each line."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FocuseError(f"{path}: {_one_line(error)}") from None
+    table: dict[str, float] = {}
+    first = next((number for number, line in enumerate(lines, 1) if line.strip()), 0)
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        delimiter = next((mark for mark in ("\t", ",", ";", " ") if mark in line), None)
+        name, _, value = line.rpartition(delimiter) if delimiter else ("", "", line)
+        fault = weight_fault(value.strip()) if name else "expected a relation and its weight"
+        if fault.endswith(NOT_A_NUMBER) and number == first:
+            continue  # a header
+        name = name.strip()
+        if delimiter != "\t" and len(name) > 1 and name[0] == name[-1] == '"':
+            name = name[1:-1].replace('""', '"')
+        if not fault and name in table:
+            fault = f"the relation {name!r} has a weight already; remove one"
+        if fault:
+            raise FocuseError(f"{path}, line {number}: {fault}")
+        table[name] = float(value.strip())  # float itself does not strip every space
+    return table

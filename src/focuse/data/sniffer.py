@@ -1,0 +1,348 @@
+"""Detect the layout of a text file (delimiter, header, columns) and find its first faulty line.
+
+The fast reader knows that something is wrong, but seldom where. So a faulty file is read once more, slowly and line
+by line, until the first fault: that costs time only when there is something to report.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Literal
+
+import pyarrow as pa
+
+from focuse.data.graph import ALL_WEIGHTS_MISSING
+from focuse.errors import FocuseError
+
+DELIMITERS = ("\t", ",", ";", "|", " ")
+ROLES = ("head", "relation", "tail", "weight")
+# Usual headings of such columns. A first line is taken for a header only if it contains some of them.
+HEADINGS = {
+    "head": {"head", "subject", "source", "src", "from", "h", "s", "subj", "start", "node1", "entity1"},
+    "relation": {"relation", "predicate", "property", "rel", "r", "p", "edge", "type", "label", "relationship"},
+    "tail": {"tail", "object", "target", "dst", "to", "t", "o", "obj", "end", "node2", "entity2"},
+    "weight": {
+        "weight", "w", "score", "confidence", "conf", "value", "importance", "strength", "probability", "prob",
+        "numeric", "rating", "number",
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """The layout of a text file.
+
+    Attributes
+    ----------
+    delimiter : str
+    header_lines : int
+        Lines up to the end of the header, 0 without one.
+    width : int
+        Number of columns in the file.
+    columns : tuple of int
+        Indices of the columns of head, relation, tail and the weights, if any.
+    weight_names : tuple of str
+        Names of the weight columns if there are several.
+    roles : tuple of str
+        What the columns hold. The last role is a number, the others are names.
+    """
+
+    delimiter: str
+    header_lines: int
+    width: int
+    columns: tuple[int, ...]
+    weight_names: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ROLES
+
+    @property
+    def allows_missing(self) -> bool:
+        """Whether a number may be missing."""
+        return bool(self.weight_names) or self.roles != ROLES
+
+    @property
+    def quoted(self) -> bool:
+        """Whether quotes delimit fields."""
+        return quoting(self.delimiter) == csv.QUOTE_MINIMAL
+
+
+def quoting(delimiter: str) -> Literal[0, 3]:
+    """Return the csv module's quoting rule: quotes delimit fields in CSV, and are part of names in TSV."""
+    return csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+
+
+def detect_layout(
+    sample: str,
+    where: str,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    columns: Sequence[str | int] | None = None,
+    weights: Sequence[str | int] | None = None,
+) -> TableLayout:
+    """Detect the layout of a text that begins with `sample` (complete lines)."""
+    first, delimiter, end = first_row(sample, where, delimiter)
+    is_header = _is_header(first, [*(columns or ()), *(weights or ())]) if header is None else header
+    chosen = choose_columns(first, is_header, columns, f"{where}, line 1", weights)
+    weight_names = weight_column_names(first, is_header, chosen)
+    return TableLayout(delimiter, end if is_header else 0, len(first), chosen, weight_names)
+
+
+def first_row(
+    sample: str, where: str, delimiter: str | None = None, roles: Sequence[str] = ROLES
+) -> tuple[list[str], str, int]:
+    """Return the fields of the first line that is not blank, their delimiter, and the number of lines up to its end."""
+    # Not str.splitlines, which takes U+2028 and other characters that names may contain for line ends.
+    lines = list(io.StringIO(sample, newline=""))
+    blank = next((number for number, line in enumerate(lines) if line.strip("\r\n")), None)
+    if blank is None:
+        raise FocuseError(f"{where}: the file is empty; expected lines of {join_words(roles)}")
+    lines = lines[blank : blank + 50]
+    if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
+        raise FocuseError(f"delimiter {delimiter!r} is not a single character such as a tab, ',' or ';'")
+    delimiter = delimiter or _detect_delimiter(lines, where, roles)
+    rows = csv.reader(lines, delimiter=delimiter, quoting=quoting(delimiter))
+    return next(rows), delimiter, blank + rows.line_num
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Join words by commas and a final "and".
+
+    >>> join_words(ROLES)
+    'head, relation, tail and weight'
+    """
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def weight_column_names(first: list[str], header: bool, columns: Sequence[int]) -> tuple[str, ...]:
+    """Return the names of several weight columns: their headings, else w1, w2, …; none for a single column."""
+    if len(columns) <= 4:
+        return ()
+    numbered = [f"w{number}" for number in range(1, len(columns) - 2)]
+    return tuple(first[index].strip() if header else name for index, name in zip(columns[3:], numbered, strict=True))
+
+
+def _detect_delimiter(lines: list[str], where: str, roles: Sequence[str] = ROLES) -> str:
+    """Return the delimiter that cuts most of the first lines into as many fields (3 or more) as the very first line."""
+    best, most = "", 0
+    has_tabs = any("\t" in line for line in lines)  # then a space is part of a name
+    for candidate in (mark for mark in DELIMITERS if mark != " " or not has_tabs):
+        widths = [len(row) for row in csv.reader(lines, delimiter=candidate, quoting=quoting(candidate))]
+        agree = widths.count(widths[0])
+        if widths[0] >= 3 and agree > most:
+            best, most = candidate, agree
+    if not best:
+        raise FocuseError(
+            f"{where}, line 1: found no tab, comma, semicolon, bar or space that cuts it into "
+            f"{'3 or 4' if len(roles) == 4 else len(roles)} columns: {lines[0].rstrip()[:60]!r}; expected "
+            f"{', '.join(roles)}"
+        )
+    return best
+
+
+def _is_header(first: list[str], columns: Sequence[str | int]) -> bool:
+    if any(not str(column).isdecimal() for column in columns):
+        return True
+    if any(is_number(field) for field in first):
+        return False
+    # Three names may be an edge whose relation is called 'type', so that one known heading is not enough.
+    return len(_columns_by_heading(first)) >= (2 if len(first) == 3 else 1)
+
+
+def _columns_by_heading(first: list[str]) -> dict[str, int]:
+    """Return the column of each role that a heading names."""
+    found: dict[str, int] = {}
+    for index, field in enumerate(first):
+        for role in ROLES:
+            if field.strip().lower() in HEADINGS[role]:
+                found.setdefault(role, index)
+    return found
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number, NaN and infinity included."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def choose_columns(
+    first: list[str],
+    header: bool,
+    columns: Sequence[str | int] | None,
+    where: str,
+    weights: Sequence[str | int] | None = None,
+) -> tuple[int, ...]:
+    """Choose the columns of head, relation, tail and weights: as given, else by heading, the others in order.
+
+    Parameters
+    ----------
+    first : list of str
+        The fields of the first line.
+    header : bool
+        Whether these are headings.
+    columns, weights
+        What the user asks for, by heading or counted from 1.
+    where : str
+        The source and line that an error names.
+
+    Returns
+    -------
+    tuple of int
+        Indices of head, relation, tail, and none, one or several weights.
+    """
+    if weights is not None:
+        return _choose_with_weights(first, header, columns, where, weights)
+    if columns is not None:
+        if len(columns) < 3:
+            raise FocuseError(
+                f"columns: {len(columns)} given, expected 3 or 4 (head, relation, tail, weight) or more weights"
+            )
+        return find_columns(first, header, columns, where)
+    by_heading = _columns_by_heading(first) if header else {}
+    if len(by_heading) == 4:
+        return tuple(by_heading[role] for role in ROLES)
+    rest = [index for index in range(len(first)) if index not in by_heading.values()]
+    unnamed = [role for role in ROLES[: len(first)] if role not in by_heading]
+    chosen = by_heading | dict(zip(unnamed, rest, strict=False))
+    # A weight without a known heading is accepted only in the last column: elsewhere it may be some other number.
+    weight_is_plausible = chosen.get("weight", 3) in (by_heading.get("weight"), 3)
+    if len(first) not in (3, 4) or len(unnamed) != len(rest) or not weight_is_plausible:
+        raise FocuseError(
+            f"{where}: {len(first)} columns{_headings_shown(first, header)}, expected 3 or 4 "
+            "(head, relation, tail, weight); "
+            "name the ones to use with columns (--columns 1,2,3,4 or their headings), several weights with weights "
+            "(--weight-columns)"
+        )
+    return tuple(chosen[role] for role in ROLES[: len(first)])
+
+
+def _choose_with_weights(
+    first: list[str], header: bool, columns: Sequence[str | int] | None, where: str, weights: Sequence[str | int]
+) -> tuple[int, ...]:
+    """Choose columns if the user names the weights: head, relation and tail as given, by heading, or those left."""
+    if isinstance(weights, str) or not weights:
+        raise FocuseError(f"weights {weights!r}: give a list of columns, by heading or counted from 1")
+    if columns is not None:
+        if len(columns) != 3:
+            raise FocuseError(
+                f"columns: {len(columns)} given in addition to weights, expected 3 (head, relation, tail)"
+            )
+        return find_columns(first, header, [*columns, *weights], where)
+    weight_columns = find_columns(first, header, weights, where)
+    by_heading = _columns_by_heading(first) if header else {}
+    by_heading = {role: index for role, index in by_heading.items() if role != "weight" and index not in weight_columns}
+    rest = [index for index in range(len(first)) if index not in {*by_heading.values(), *weight_columns}]
+    unnamed = [role for role in ROLES[:3] if role not in by_heading]
+    if unnamed and len(unnamed) != len(rest):
+        raise FocuseError(
+            f"{where}: which of {len(first)} columns{_headings_shown(first, header)} are head, relation and tail? "
+            "name them with columns (--columns 1,2,3 or their headings)"
+        )
+    chosen = by_heading | dict(zip(unnamed, rest, strict=False))
+    return (*(chosen[role] for role in ROLES[:3]), *weight_columns)
+
+
+def _headings_shown(first: list[str], header: bool) -> str:
+    return f" ({', '.join(first)})" if header else ""
+
+
+def find_columns(first: list[str], header: bool, columns: Sequence[str | int], where: str) -> tuple[int, ...]:
+    """Return the indices of columns that are named by heading or counted from 1."""
+    found: list[int] = []
+    headings = [field.strip() for field in first] if header else []
+    for column in columns:
+        if isinstance(column, str) and column.strip() in headings:
+            found.append(headings.index(column.strip()))
+        elif str(column).isdecimal() and 1 <= int(column) <= len(first):
+            found.append(int(column) - 1)
+        else:
+            known = ", ".join(first) if header else f"1 to {len(first)}"
+            raise FocuseError(f"{where}: no column {column!r}; it has {known}")
+    if len(set(found)) < len(found):
+        raise FocuseError(f"columns: {', '.join(map(str, columns))} name one column twice; give each its own")
+    return tuple(found)
+
+
+# ---- faulty lines ---------------------------------------------------------------------------------------------------
+
+NOT_A_NUMBER = "is not a number; correct it"
+# What Arrow reads; Python's float also accepts 1_000, digits of other scripts and unusual spaces.
+PLAIN_NUMBER = re.compile(r"[ \t]*[-+.eE0-9]+[ \t]*")
+THOUSANDS = re.compile(r"[ \t]*[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?[ \t]*")
+DECIMAL_COMMA = re.compile(r"[ \t]*[-+]?[0-9.]+,[0-9]+[ \t]*")
+MISSING_NUMBERS = ("", "nan", "NaN", "NAN")
+HEADER_ADVICE = ", or say that line 1 is a header (--header) or which columns to use (--columns)"
+MAX_SHOWN = 60  # characters of a faulty weight that a message shows
+
+
+def first_fault(stream: BinaryIO, layout: TableLayout, where: str) -> FocuseError | None:
+    """Return the error of the first line of `stream` that does not fit the layout, None if all lines do."""
+    # Bytes that are not UTF-8 become lone surrogates, so that the reader goes on and the line number is known.
+    text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    rows = csv.reader(text, delimiter=layout.delimiter, quoting=quoting(layout.delimiter))
+    line = 1
+    try:
+        for row in rows:
+            if row and line > layout.header_lines:
+                fault = row_fault(row, layout)
+                if fault and line == 1 and fault.endswith(NOT_A_NUMBER):
+                    fault += (
+                        HEADER_ADVICE if layout.roles == ROLES else f", or head the columns {', '.join(layout.roles)}"
+                    )
+                if fault:
+                    return FocuseError(f"{where}, line {line}: {fault}")
+            line = rows.line_num + 1
+    except (csv.Error, pa.ArrowException, OSError, EOFError) as error:
+        return FocuseError(f"{where}, line {line}: {error}")
+    return None
+
+
+def row_fault(row: list[str], layout: TableLayout) -> str:
+    """Return what is wrong with one row and what to do; empty if nothing is."""
+    if len(row) != layout.width:
+        return f"{len(row)} columns instead of {layout.width}; give every line {join_words(layout.roles)}"
+    several = len(layout.weight_names) > 1
+    number = layout.roles[-1]
+    for role, index in zip([*layout.roles, *[number] * len(layout.weight_names)], layout.columns, strict=False):
+        field = row[index]
+        if not field.isascii() and any("\udc80" <= character <= "\udcff" for character in field):
+            return f"the {role} is not UTF-8 text; save the file as UTF-8"
+        if role == number:
+            fault = "" if layout.allows_missing and is_missing(field) else weight_fault(field, number)
+            if fault:
+                return fault
+        elif not field:
+            return f"the {role} is empty; give it a name or remove the line"
+    return ALL_WEIGHTS_MISSING if several and all(is_missing(row[index]) for index in layout.columns[3:]) else ""
+
+
+def is_missing(field: str) -> bool:
+    """Return whether a field means that a number is missing: empty, or NaN."""
+    return field in MISSING_NUMBERS
+
+
+def weight_fault(field: object, role: str = "weight") -> str:
+    """Return what is wrong with a weight (or another number, named by `role`); empty if it is a finite number."""
+    text = str(field)
+    shown = repr(text[:MAX_SHOWN])
+    if text == "":
+        return f"the {role} is empty; give it a number or remove the line"
+    try:
+        value = float(text)
+    except ValueError:
+        if THOUSANDS.fullmatch(text):
+            return f"the {role} {shown} has a comma; write a decimal point, and thousands without a separator"
+        if DECIMAL_COMMA.fullmatch(text):
+            return f"the {role} {shown} has a decimal comma; write it with a point"
+        return f"the {role} {shown} {NOT_A_NUMBER}"
+    if math.isfinite(value) and not PLAIN_NUMBER.fullmatch(text):
+        return f"the {role} {shown} {NOT_A_NUMBER}"
+    if not math.isfinite(value):
+        return f"the {role} {shown} is not finite; give it a number or remove the line"
+    return ""

@@ -1,0 +1,175 @@
+"""Split a graph into train, valid and test: from given graphs, or at random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from focuse.data import out_of_core
+from focuse.data.attributes import NodeAttributes
+from focuse.data.graph import AlignedGraph, Graph
+from focuse.data.weights import ColumnMerger
+from focuse.errors import FocuseError
+from focuse.random_streams import RandomStream
+
+# A random split needs no more rows than this for metrics that are stable to the third digit.
+MAX_HELD_OUT = 20_000
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Train, valid and test over train's vocabularies. `valid` or `test` may be empty.
+
+    Attributes
+    ----------
+    inferred : Graph or None
+        Triples that rules infer from train; their weights are confidences in [0, 1].
+    known_negatives : Graph or None
+        Triples known to be false, which are positives nowhere. Their weights are the strength of evidence, in (0, 1].
+    merger : ColumnMerger or None
+        What combined the weights of edges that have several columns.
+    attributes : NodeAttributes or None
+        Numeric attributes of the entities.
+    """
+
+    train: Graph
+    valid: AlignedGraph
+    test: AlignedGraph
+    inferred: Graph | None = None
+    known_negatives: Graph | None = None
+    merger: ColumnMerger | None = None
+    attributes: NodeAttributes | None = None
+
+    def warnings(self) -> list[str]:
+        """Return what was left out of valid and test, one line each."""
+        return [line for line in (str(self.valid), str(self.test)) if line]
+
+
+def split(graph: Graph, valid: float = 0.1, test: float = 0.1, seed: int = 0, max_rows: int = MAX_HELD_OUT) -> Splits:
+    """Hold out random fractions of the edges for valid and test, at most `max_rows` rows each.
+
+    Every entity and relation keeps an edge in train, and rows that repeat a (head, relation, tail) stay together, so
+    that valid and test contain no unseen name and no triple of train. If too few rows can be held out, both get fewer.
+
+    >>> from focuse.data.readers import read
+    >>> parts = split(read([("a", "r", str(i % 7), i) for i in range(70)]), seed=1)
+    >>> len(parts.train.entities) == len(set(parts.train.head) | set(parts.train.tail))
+    True
+    """
+    for name, fraction in (("valid", valid), ("test", test)):
+        if not 0 <= fraction < 1 or valid + test >= 1:
+            raise FocuseError(f"split: {name} {fraction:g} is out of range; valid + test must be below 1")
+    sizes = [min(int(fraction * len(graph)), max_rows) for fraction in (test, valid)]
+    if len(graph) >= out_of_core.LARGE_GRAPH and graph.columns is None:
+        return _split_large(graph, sizes, seed)
+    part = _assign_rows(graph, sizes, seed)
+    train, held_test, held_valid = (graph.select(part == number) for number in range(3))
+    return Splits(train, AlignedGraph(held_valid), AlignedGraph(held_test))
+
+
+def _split_large(graph: Graph, sizes: list[int], seed: int) -> Splits:
+    """Split like `split`, without sorting the graph or copying it in memory."""
+    test, valid = out_of_core.hold_out_rows(graph, sizes, seed)
+    train = out_of_core.without_rows(graph, np.sort(np.concatenate([test, valid])))
+    return Splits(train, AlignedGraph(graph.select(valid)), AlignedGraph(graph.select(test)))
+
+
+def splits_from_graphs(
+    train: Graph, valid: Graph | None, test: Graph | None, seed: int = 0, valid_fraction: float = 0.1
+) -> Splits:
+    """Make splits of given graphs; without `valid`, a fraction of train is held out for it."""
+    if valid is None:
+        parts = split(train, valid=valid_fraction, test=0.0, seed=seed)
+        train, aligned_valid = parts.train, parts.valid
+    else:
+        aligned_valid = valid.align(train)
+    empty = AlignedGraph(train.select(np.empty(0, np.int64)))
+    return Splits(train, aligned_valid, empty if test is None else test.align(train))
+
+
+@dataclass(frozen=True)
+class ValidationParts:
+    """Validation in three disjoint parts, so that nothing is fitted and measured on the same rows.
+
+    `stopping` decides when to stop and selects the label exponent, `calibration` is what maps of scores are fitted to,
+    and `conformal` measures their errors.
+    """
+
+    stopping: Graph
+    calibration: Graph
+    conformal: Graph
+
+
+def split_validation(valid: Graph, stopping: float, seed: int = 0) -> ValidationParts:
+    """Split `valid` at random: a fraction for stopping, the rest in halves. Repeats of a triple stay together.
+
+    >>> from focuse.data.readers import read
+    >>> parts = split_validation(read([("a", "r", str(i), i) for i in range(100)]), 0.5)
+    >>> len(parts.stopping), len(parts.calibration), len(parts.conformal)
+    (50, 25, 25)
+    """
+    if not 0 <= stopping <= 1:
+        raise FocuseError(f"stopping_share {stopping:g}: give a fraction in [0, 1]")
+    distinct, group = np.unique(valid.keys, return_inverse=True)
+    position = np.random.default_rng([seed, RandomStream.VALIDATION_PARTS]).permutation(len(distinct)) / max(
+        len(distinct), 1
+    )
+    part = np.digitize(position, [stopping, (1 + stopping) / 2])[group]
+    return ValidationParts(*(valid.select(part == number) for number in range(3)))
+
+
+def _assign_rows(graph: Graph, sizes: Sequence[int], seed: int) -> npt.NDArray[np.int8]:
+    """Return 0 for the rows of train, and 1, 2, … for parts of about `sizes` rows; int8 [n]."""
+    if not sum(sizes):
+        return np.zeros(len(graph), np.int8)
+    _, first, group, rows = np.unique(graph.keys, return_index=True, return_inverse=True, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(first))
+    # In random order, the first edge of every entity and relation stays in train.
+    needed = np.zeros(len(order), bool)
+    head, relation, tail = (column[first][order] for column in (graph.head, graph.relation, graph.tail))
+    for column in (relation, np.concatenate([head, tail])):
+        needed[np.unique(column, return_index=True)[1] % len(order)] = True
+    return assign_parts(order[~needed], rows, sizes)[group]
+
+
+def assign_parts(
+    candidates: npt.NDArray[Any], rows_per_triple: npt.NDArray[Any], sizes: Sequence[int]
+) -> npt.NDArray[np.int8]:
+    """Assign distinct triples to parts of about `sizes` rows, in the order of `candidates`.
+
+    Parameters
+    ----------
+    candidates : int [c]
+        Indices of the triples that may be held out, in random order.
+    rows_per_triple : int [d]
+        How many rows each of the distinct triples has.
+    sizes : sequence of int
+        Rows wanted per part. If there are too few candidates, all parts get fewer in the same proportion.
+
+    Returns
+    -------
+    int8 [d]
+        0 for triples that stay in train, 1 for the first part, and so on.
+    """
+    candidates = candidates[fit_part(rows_per_triple, sizes)[candidates]]
+    total = np.cumsum(rows_per_triple[candidates])
+    if len(total) and total[-1] < sum(sizes):
+        sizes = [int(size * int(total[-1]) / sum(sizes)) for size in sizes]
+    part = np.zeros(len(rows_per_triple), np.int8)
+    start = taken = 0
+    for number, size in enumerate(sizes, 1):
+        stop = int(np.searchsorted(total, taken + size, side="right"))
+        part[candidates[start:stop]] = number
+        start, taken = stop, int(total[stop - 1]) if stop else 0
+    return part
+
+
+def fit_part(rows_per_triple: npt.NDArray[Any], sizes: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Return which triples are small enough to be held out: very many rows would not fit and end a part early."""
+    max_rows = max(min(size for size in sizes if size) // 10, int(np.median(rows_per_triple)))
+    small: npt.NDArray[np.bool_] = rows_per_triple <= max_rows
+    return small

@@ -1,0 +1,257 @@
+"""Statistics of a graph, and leakage from train to test: what `focuse inspect` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from focuse.data.graph import Graph, UnseenNames
+from focuse.data.weights import fit_merger
+
+HISTOGRAM_BINS = 10
+
+
+@dataclass(frozen=True)
+class RelationStatistics:
+    """Edges of a relation and the distribution of their weights (`histogram`: ten equal bins from min to max)."""
+
+    name: str
+    edges: int
+    heads: int
+    tails: int
+    weight_min: float
+    weight_median: float
+    weight_mean: float
+    weight_max: float
+    histogram: list[int]
+
+
+@dataclass(frozen=True)
+class ColumnStatistics:
+    """One of several weight columns: its range, the fraction of edges without it, and its importance in training.
+
+    `explained` is the fraction of its variance that the graph's structure explains.
+    """
+
+    name: str
+    weight_min: float
+    weight_mean: float
+    weight_max: float
+    missing: float
+    explained: float
+    importance: float
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """How many rows of a held-out graph can be looked up in train."""
+
+    rows: int
+    unseen: UnseenNames
+    same_triple: int
+    same_triple_and_weight: int
+    inverse_edge: int
+    inverse_of_same_relation: int
+    same_pair_other_relation: int
+    neither_duplicate_nor_inverse: int
+
+
+@dataclass(frozen=True)
+class GraphStatistics:
+    """The statistics of a graph; `leakage` by the name of each held-out graph."""
+
+    source: str
+    first_edge: list[str]
+    edges: int
+    entities: int
+    relations: int
+    weighted: bool
+    weight_min: float
+    weight_mean: float
+    weight_max: float
+    all_weights_equal: bool
+    repeated_rows: int
+    repeated_triples: int
+    repeated_with_other_weight: int
+    self_loops: int
+    rows_with_inverse: int
+    rows_with_same_relation_inverse: int
+    per_relation: list[RelationStatistics]
+    leakage: dict[str, Leakage] = field(default_factory=dict)
+    columns: list[ColumnStatistics] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def describe(graph: Graph, held_out: dict[str, Graph] | None = None) -> GraphStatistics:
+    """Compute statistics of a graph, and how much of each held-out graph leaks from it.
+
+    >>> from focuse.data.readers import read
+    >>> train, test = read([("a", "r", "b", 0.9), ("b", "r", "c", 0.2)]), read([("b", "r", "a", 0.8)])
+    >>> found = describe(train, {"test": test})
+    >>> found.edges, found.weight_max, found.leakage["test"].inverse_edge
+    (2, 0.9, 1)
+    """
+    keys, group, count = np.unique(graph.keys, return_inverse=True, return_counts=True)
+    low = np.full(len(keys), np.inf)
+    high = np.full(len(keys), -np.inf)
+    np.minimum.at(low, group, graph.weight)
+    np.maximum.at(high, group, graph.weight)
+    pairs, reverse = _pair_keys(graph), _pair_keys(graph, reverse=True)
+    loops = graph.head == graph.tail
+    return GraphStatistics(
+        source=graph.source,
+        first_edge=_first_edge(graph),
+        edges=len(graph),
+        entities=len(graph.entities),
+        relations=len(graph.relations),
+        weighted=graph.weighted,
+        weight_min=float(graph.weight.min()),
+        weight_mean=_safe(np.mean, graph.weight),
+        weight_max=float(graph.weight.max()),
+        all_weights_equal=bool(graph.weight.min() == graph.weight.max()),
+        repeated_rows=len(graph) - len(keys),
+        repeated_triples=int((count > 1).sum()),
+        repeated_with_other_weight=int((low < high).sum()),
+        self_loops=int(loops.sum()),
+        rows_with_inverse=int((np.isin(reverse, pairs) & ~loops).sum()),
+        rows_with_same_relation_inverse=int(
+            (np.isin(graph.keys_of(graph.tail, graph.relation, graph.head), keys) & ~loops).sum()
+        ),
+        per_relation=_relation_statistics(graph),
+        leakage={name: leakage(graph, other) for name, other in (held_out or {}).items()},
+        columns=_column_statistics(graph),
+    )
+
+
+def _column_statistics(graph: Graph) -> list[ColumnStatistics]:
+    """Return one entry per weight column if there are several, with the importance that training would learn."""
+    if graph.columns is None:
+        return []
+    merger = fit_merger(graph)
+    statistics = []
+    for index, name in enumerate(graph.columns.names):
+        weight = graph.column(name).weight
+        statistics.append(
+            ColumnStatistics(
+                name=name,
+                weight_min=float(weight.min()),
+                weight_mean=_safe(np.mean, weight),
+                weight_max=float(weight.max()),
+                missing=1 - len(weight) / len(graph),
+                explained=float(merger.explained[index]),
+                importance=float(merger.importance[index]),
+            )
+        )
+    return statistics
+
+
+def _first_edge(graph: Graph) -> list[str]:
+    """Return head, relation, tail and weight of the first row, where a header taken for an edge shows."""
+    names = [graph.entities[graph.head[0]], graph.relations[graph.relation[0]], graph.entities[graph.tail[0]]]
+    return [*names, f"{graph.weight[0]:g}"]
+
+
+def leakage(train: Graph, held_out: Graph) -> Leakage:
+    """Count the rows of `held_out` whose triple, inverse edge or pair of entities is in train."""
+    aligned = held_out.align(train)
+    rows = aligned.graph
+    same = np.isin(rows.keys, train.keys)
+    pairs = _pair_keys(train)
+    inverse = np.isin(_pair_keys(rows, reverse=True), pairs) & (rows.head != rows.tail)
+    pair = np.isin(_pair_keys(rows), pairs)
+    return Leakage(
+        rows=len(held_out),
+        unseen=aligned.unseen,
+        same_triple=int(same.sum()),
+        same_triple_and_weight=int(_same_triple_and_weight(train, rows).sum()),
+        inverse_edge=int(inverse.sum()),
+        inverse_of_same_relation=int(
+            (np.isin(rows.keys_of(rows.tail, rows.relation, rows.head), train.keys) & (rows.head != rows.tail)).sum()
+        ),
+        same_pair_other_relation=int((pair & ~same).sum()),
+        neither_duplicate_nor_inverse=int((~leaked(train, rows)).sum()),
+    )
+
+
+def leaked(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
+    """Return which rows are in train, or have an inverse edge there by any relation; bool [n].
+
+    `rows` has train's ids, like `run.splits.test.graph`; translate another graph by `graph.align(train).graph`.
+    """
+    inverse = np.isin(_pair_keys(rows, reverse=True), _pair_keys(train)) & (rows.head != rows.tail)
+    found: npt.NDArray[np.bool_] = np.isin(rows.keys, train.keys) | inverse
+    return found
+
+
+def _pair_keys(graph: Graph, reverse: bool = False) -> npt.NDArray[np.int64]:
+    """Return one number per (head, tail), or (tail, head); int64 [n]."""
+    first, second = (graph.tail, graph.head) if reverse else (graph.head, graph.tail)
+    return first.astype(np.int64) * len(graph.entities) + second
+
+
+def _same_triple_and_weight(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
+    """Return which rows are in train with the same weight, or with all of several weights the same; bool [n]."""
+    if train.columns is not None and rows.columns is not None:
+        return _same_triple_and_columns(train, rows)
+    record = np.dtype([("key", np.int64), ("weight", np.float64)])
+    held_out, known = np.empty(len(rows), record), np.empty(len(train), record)
+    held_out["key"], held_out["weight"] = rows.keys, rows.weight
+    known["key"], known["weight"] = train.keys, train.weight
+    return np.isin(held_out, known)
+
+
+def _same_triple_and_columns(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
+    """Return the same for several weights; weights that are missing in both are equal."""
+    if train.columns is None or rows.columns is None:
+        return np.zeros(len(rows), bool)
+    key = np.unique(np.concatenate([rows.keys, train.keys]), return_inverse=True)[1]
+    numbers = np.concatenate([rows.columns.values_of(train.columns.names), train.columns.values])
+    table = np.column_stack([key, np.where(np.isnan(numbers), np.inf, numbers)])
+    record = np.unique(table, axis=0, return_inverse=True)[1].ravel()
+    return np.isin(record[: len(rows)], record[len(rows) :])
+
+
+def _safe(average: Callable[[npt.NDArray[np.float64]], Any], weight: npt.NDArray[np.float64]) -> float:
+    """Return the mean or median, of numbers scaled down first if their sum could overflow."""
+    scale = 2.0**64 if np.abs(weight).max() > 1e280 else 1.0
+    small = weight / scale
+    return float(np.clip(average(small), small.min(), small.max()) * scale)
+
+
+def _relation_statistics(graph: Graph) -> list[RelationStatistics]:
+    """Return one entry per relation, the largest first."""
+    order = np.argsort(graph.relation, kind="stable")
+    counts = np.bincount(graph.relation, minlength=len(graph.relations))
+    ends = np.cumsum(counts)
+    statistics = []
+    for relation in np.argsort(-counts, kind="stable"):
+        rows = order[ends[relation] - counts[relation] : ends[relation]]
+        if len(rows) == 0:
+            continue
+        weight = graph.weight[rows]
+        low, high = float(weight.min()), float(weight.max())
+        # Scaled to [0, 1] first: bins over a tiny or a huge span would not be representable.
+        span = high / 2 - low / 2
+        unit = (weight / 2 - low / 2) / span if span > 0 else np.zeros(len(weight))
+        statistics.append(
+            RelationStatistics(
+                name=graph.relations[int(relation)],
+                edges=len(rows),
+                heads=len(np.unique(graph.head[rows])),
+                tails=len(np.unique(graph.tail[rows])),
+                weight_min=low,
+                weight_median=_safe(np.median, weight),
+                weight_mean=_safe(np.mean, weight),
+                weight_max=high,
+                histogram=np.bincount(
+                    np.minimum(unit * HISTOGRAM_BINS, HISTOGRAM_BINS - 1).astype(np.int64), minlength=HISTOGRAM_BINS
+                ).tolist(),
+            )
+        )
+    return statistics

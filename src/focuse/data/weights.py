@@ -1,0 +1,651 @@
+"""Weights of any unit as numbers in [0, 1] and back, and several weight columns combined into one weight.
+
+Everything here is fitted on the training split only. A *unit weight* is a weight in [0, 1] of which 1 is the strongest.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from focuse.data.graph import Graph, Ids, Mask, WeightColumns, Weights, combine_columns
+from focuse.errors import FocuseError
+from focuse.option_strings import choose
+from focuse.random_streams import RandomStream
+from focuse.system import chunks
+
+CHUNK_EDGES = 1 << 20  # edges examined at a time
+Arrays = dict[str, npt.NDArray[np.float64]]
+
+
+class Normalizer(ABC):
+    """A monotone map of weights to unit weights, with an inverse.
+
+    `fit` makes one; `arrays` is all of its state, so that a run stores it without pickling.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, arrays: Arrays) -> None:
+        self.arrays = arrays
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, graph: Graph) -> Normalizer:
+        """Fit the map to the training graph."""
+
+    @abstractmethod
+    def transform(self, weight: Weights, relation: Ids) -> Weights:
+        """Map weights [n] of edges with `relation` [n] to [0, 1]; weights outside of train's range are clipped."""
+
+    @abstractmethod
+    def inverse(self, unit_weight: Weights, relation: Ids) -> Weights:
+        """Map unit weights [n] back to the user's units."""
+
+
+class RelationRange(Normalizer):
+    """(w − min) / (max − min) within each relation; a relation with a single value gets 1."""
+
+    name = "relation"
+
+    @classmethod
+    def fit(cls, graph: Graph) -> Normalizer:
+        low = np.full(len(graph.relations), np.inf)
+        high = np.full(len(graph.relations), -np.inf)
+        for chunk in chunks(len(graph), CHUNK_EDGES):
+            np.minimum.at(low, graph.relation[chunk], graph.weight[chunk])
+            np.maximum.at(high, graph.relation[chunk], graph.weight[chunk])
+        unused = low > high  # a relation without an edge in train may have any range
+        return cls({"low": np.where(unused, 0.0, low), "high": np.where(unused, 1.0, high)})
+
+    def transform(self, weight: Weights, relation: Ids) -> Weights:
+        low, high = self.arrays["low"][relation], self.arrays["high"][relation]
+        # Halves first: the span of numbers near ±1e308 would overflow.
+        span = high / 2 - low / 2
+        inside = np.clip(weight, low, high) / 2 - low / 2
+        return np.divide(inside, span, out=np.ones(len(weight)), where=span > 0)
+
+    def inverse(self, unit_weight: Weights, relation: Ids) -> Weights:
+        low, high = self.arrays["low"][relation], self.arrays["high"][relation]
+        return low * (1 - unit_weight) + high * unit_weight
+
+
+class GlobalRange(RelationRange):
+    """(w − min) / (max − min) over all edges; 1 if there is a single value."""
+
+    name = "global"
+
+    @classmethod
+    def fit(cls, graph: Graph) -> Normalizer:
+        relations = len(graph.relations)
+        return cls({"low": np.full(relations, graph.weight.min()), "high": np.full(relations, graph.weight.max())})
+
+
+class RelationQuantile(Normalizer):
+    """The fraction of a relation's other edges that weigh less, ties counted half; 1 for a single value.
+
+    Between two training weights the map is linear, so it has an inverse.
+    """
+
+    name = "quantile"
+
+    @classmethod
+    def fit(cls, graph: Graph) -> Normalizer:
+        # Sorted by relation, then weight; each distinct (relation, weight) becomes one knot of the map.
+        order = np.lexsort((graph.weight, graph.relation))
+        relation, weight = graph.relation[order], graph.weight[order]
+        new = np.ones(len(weight), bool)
+        new[1:] = (relation[1:] != relation[:-1]) | (weight[1:] != weight[:-1])
+        start = np.flatnonzero(new)
+        equal = np.diff(np.append(start, len(weight)))
+        edges = np.bincount(graph.relation, minlength=len(graph.relations))
+        first = np.concatenate([[0], np.cumsum(edges)[:-1]])[relation[start]]
+        below = start - first
+        others = edges[relation[start]] - 1
+        quantile = np.divide(below + (equal - 1) / 2, others, out=np.ones(len(start)), where=equal <= others)
+        knots = np.bincount(relation[start], minlength=len(graph.relations))
+        offsets = np.concatenate([[0], np.cumsum(knots)]).astype(np.float64)
+        return cls({"value": weight[start], "share": quantile, "offsets": offsets})  # the names that runs store
+
+    def transform(self, weight: Weights, relation: Ids) -> Weights:
+        return self._interpolate(weight, relation, "value", "share")
+
+    def inverse(self, unit_weight: Weights, relation: Ids) -> Weights:
+        return self._interpolate(unit_weight, relation, "share", "value")
+
+    def _interpolate(self, given: Weights, relation: Ids, source: str, target: str) -> Weights:
+        result = np.ones(len(given))
+        offsets = self.arrays["offsets"].astype(np.int64)
+        # Rows are grouped by relation once, so that the cost does not grow with the number of relations.
+        order = np.argsort(relation, kind="stable")
+        relations, starts, counts = np.unique(relation[order], return_index=True, return_counts=True)
+        for one, start, count in zip(relations, starts, counts, strict=True):
+            rows = order[start : start + count]
+            knots = slice(offsets[one], offsets[one + 1])
+            if offsets[one + 1] > offsets[one]:
+                result[rows] = _interpolate_safely(given[rows], self.arrays[source][knots], self.arrays[target][knots])
+        return result
+
+
+def _interpolate_safely(given: Weights, source: Weights, target: Weights) -> Weights:
+    """Compute np.interp by fractions instead of slopes, which overflow for numbers near 1e308."""
+    given = np.clip(given, source[0], source[-1])
+    before = np.searchsorted(source, given, side="right") - 1
+    after = np.minimum(before + 1, len(source) - 1)
+    span = source[after] / 2 - source[before] / 2
+    fraction = np.divide(given / 2 - source[before] / 2, span, out=np.zeros(len(given)), where=span > 0)
+    low, high = target[before], target[after]
+    result: Weights = np.clip(low * (1 - fraction) + high * fraction, low, high)
+    return result
+
+
+class IdentityNormalizer(Normalizer):
+    """No change: the weights of train must lie in [0, 1] already."""
+
+    name = "none"
+
+    @classmethod
+    def fit(cls, graph: Graph) -> Normalizer:
+        if not in_unit_range(graph.weight):
+            raise FocuseError(
+                f"{graph.source}: normalize 'none' needs weights in [0, 1], found {graph.weight.min():g} to "
+                f"{graph.weight.max():g}; use 'relation', 'global' or 'quantile'"
+            )
+        return cls({})
+
+    def transform(self, weight: Weights, relation: Ids) -> Weights:
+        return np.clip(weight, 0.0, 1.0)
+
+    def inverse(self, unit_weight: Weights, relation: Ids) -> Weights:
+        return unit_weight
+
+
+class LowerIsBetter(Normalizer):
+    """Another normalizer applied to weights of which the small ones are strong: the smallest get 1, the largest 0.
+
+    It normalizes negated weights, so that the rules of the inner normalizer for ties and single values hold.
+    """
+
+    name = "lower-is-better"
+
+    def __init__(self, inner: Normalizer) -> None:
+        super().__init__(inner.arrays)
+        self.inner = inner
+
+    @classmethod
+    def fit(cls, graph: Graph) -> Normalizer:
+        return cls.fit_inner(RelationRange, graph)
+
+    @classmethod
+    def fit_inner(cls, normalizer: type[Normalizer], graph: Graph) -> Normalizer:
+        """Fit a normalizer of the given class to negated weights, or to weights that are unit weights already."""
+        negated = graph if normalizer is IdentityNormalizer else replace(graph, weight=-graph.weight)
+        return cls(normalizer.fit(negated))
+
+    def transform(self, weight: Weights, relation: Ids) -> Weights:
+        return self.inner.transform(self._reversed(weight), relation)
+
+    def inverse(self, unit_weight: Weights, relation: Ids) -> Weights:
+        return self._reversed(self.inner.inverse(unit_weight, relation))
+
+    def _reversed(self, weight: Weights) -> Weights:
+        return 1.0 - weight if isinstance(self.inner, IdentityNormalizer) else -weight
+
+
+NORMALIZERS: dict[str, type[Normalizer]] = {
+    normalizer.name: normalizer for normalizer in (RelationRange, GlobalRange, RelationQuantile, IdentityNormalizer)
+}
+
+
+def fit_normalizer(name: str, graph: Graph) -> Normalizer:
+    """Fit the normalizer called `name` to the training graph; strong edges get unit weights near 1.
+
+    >>> from focuse.data.readers import read
+    >>> graph = read([("a", "hours", "b", 2), ("a", "hours", "c", 40), ("a", "hours", "d", 21)])
+    >>> fit_normalizer("relation", graph).transform(graph.weight, graph.relation).tolist()
+    [0.0, 1.0, 0.5]
+    """
+    normalizer = NORMALIZERS[choose("normalizer", name, NORMALIZERS)]
+    return LowerIsBetter.fit_inner(normalizer, graph) if graph.lower_is_better else normalizer.fit(graph)
+
+
+def stored_normalizer(name: str, arrays: Arrays, lower_is_better: bool) -> Normalizer:
+    """Restore a normalizer from the arrays that a run stores."""
+    normalizer = NORMALIZERS[choose("normalizer", name, NORMALIZERS)](arrays)
+    return LowerIsBetter(normalizer) if lower_is_better else normalizer
+
+
+def with_more_relations(normalizer: Normalizer, graph: Graph, known: int) -> Normalizer:
+    """Extend a normalizer of `known` relations to all relations of a graph, which are fitted to their edges there.
+
+    The first `known` relations keep their map.
+
+    >>> from focuse.data.readers import read
+    >>> first = fit_normalizer("relation", read([("a", "r", "b", 2.0), ("a", "r", "c", 4.0)]))
+    >>> both = read([("a", "r", "d", 9.0), ("a", "s", "b", 10.0), ("a", "s", "c", 20.0)])
+    >>> with_more_relations(first, both, 1).transform(np.array([3.0, 15.0]), np.array([0, 1])).tolist()
+    [0.5, 0.5]
+    """
+    inner = _inner(normalizer)
+    new, old = len(graph.relations) - known, inner.arrays
+    if new <= 0 or isinstance(inner, IdentityNormalizer):
+        return normalizer
+    if isinstance(inner, GlobalRange):
+        arrays = {name: np.append(array, np.full(new, array[0])) for name, array in old.items()}
+    else:
+        added = graph.select(graph.relation >= known)
+        added = added if inner is normalizer else replace(added, weight=-added.weight)
+        fitted = type(inner).fit(added).arrays
+        if isinstance(inner, RelationQuantile):
+            arrays = {name: np.append(old[name], fitted[name]) for name in ("value", "share")}
+            arrays["offsets"] = np.append(old["offsets"], old["offsets"][-1] + fitted["offsets"][known + 1 :])
+        else:
+            arrays = {name: np.append(old[name], fitted[name][known:]) for name in old}
+    extended = type(inner)(arrays)
+    return extended if inner is normalizer else LowerIsBetter(extended)
+
+
+def _inner(normalizer: Normalizer) -> Normalizer:
+    return normalizer.inner if isinstance(normalizer, LowerIsBetter) else normalizer
+
+
+def default_normalizer(graph: Graph) -> str:
+    """Return 'relation', or 'global' if each relation has a single weight, which 'relation' would map to 1."""
+    ranges = RelationRange.fit(graph)
+    varies = ranges.arrays["low"] != ranges.arrays["high"]
+    within = any(bool(varies[graph.relation[chunk]].any()) for chunk in chunks(len(graph), CHUNK_EDGES))
+    return "relation" if within or graph.weight.min() == graph.weight.max() else "global"
+
+
+def in_unit_range(weight: Weights) -> bool:
+    """Return whether all weights lie in [0, 1]."""
+    return bool(len(weight) == 0 or (weight.min() >= 0.0 and weight.max() <= 1.0))
+
+
+def scale_globally(weight: Weights, train: Weights) -> Weights:
+    """Scale weights [n] to [0, 1] by the range of all weights of train; no change if all lie in [0, 1] already.
+
+    Weights outside of train's range are clipped.
+    """
+    if in_unit_range(train) and in_unit_range(weight):
+        return weight
+    low, high = float(train.min()), float(train.max())
+    span = high / 2 - low / 2
+    return (np.clip(weight, low, high) / 2 - low / 2) / span if span > 0 else np.ones(len(weight))
+
+
+def unit_strength(graph: Graph, train: Graph) -> Weights:
+    """Return how strong each edge is, in [0, 1], for deciles and thresholds of evaluation; float64 [n].
+
+    Weights are scaled by the range of all weights of train, and reversed if lower is better there.
+
+    >>> from focuse.data.readers import read
+    >>> distances = read([("a", "r", "b", 2.0), ("a", "r", "c", 8.0)]).with_lower_is_better(True)
+    >>> unit_strength(distances, distances).tolist()
+    [1.0, 0.0]
+    """
+    weight = scale_globally(graph.weight, train.weight)
+    if not train.lower_is_better or not len(train):
+        return weight
+    constant = train.weight.min() == train.weight.max() and not in_unit_range(train.weight)
+    return weight if constant else 1.0 - weight
+
+
+# ---- one scale per relation, without clipping ------------------------------------------------------------------------
+
+RelationIds = npt.NDArray[Any]
+MIN_EDGES_FOR_RANGE = 30  # edges of train from which on their range is taken for the range of the relation's weights
+MIN_EDGES_FOR_MAGNITUDE = 10  # edges of train that show how large a relation's weights are
+WIDENING_EDGES = 10.0  # number of edges at which a range is widened half as much as with none
+SAME_UNIT_FACTOR = 2.0  # relations share a unit if their largest weights differ by at most this factor
+SMALL_WEIGHT = 0.1  # a relation of weights in [0, 1] that never reaches this has a unit of its own
+MAX_OVERSHOOT = 1e6  # in widths of the range: weights farther outside are clipped, lest they overflow
+
+
+@dataclass(frozen=True, eq=False)
+class WeightScaler:
+    """Linear maps of each relation's weights from `low` to `high` [R] to 0 to 1, reversed if lower is better.
+
+    Weights outside of the range are mapped outside of [0, 1]. If all weights of train lie in [0, 1], they are not
+    changed, except in a relation that uses only a small part of it. Otherwise the range is that of train if the
+    largest weights of all relations are of the same size, else that of each relation in train, widened if it has few
+    edges. `common` is True if one range holds for the whole graph.
+    """
+
+    low: Weights
+    high: Weights
+    lower_is_better: bool = False
+    common: bool = False
+
+    @classmethod
+    def fit(cls, train: Graph) -> WeightScaler:
+        """Fit the ranges of train's relations.
+
+        >>> from focuse.data.readers import read
+        >>> rows = [(f"a{n}", name, "b", size * n) for name, size in (("hours", 2), ("grams", 500)) for n in range(40)]
+        >>> WeightScaler.fit(read(rows)).to_unit(np.array([39.0, 9750.0]), np.array([0, 1])).tolist()
+        [0.5, 0.5]
+        """
+        count = np.bincount(train.relation, minlength=len(train.relations))
+        low, high = np.full(len(count), np.inf), np.full(len(count), -np.inf)
+        np.minimum.at(low, train.relation, train.weight)
+        np.maximum.at(high, train.relation, train.weight)
+        if in_unit_range(train.weight):
+            small = (count >= MIN_EDGES_FOR_RANGE) & (high > 0) & (high < SMALL_WEIGHT)
+            return cls(np.zeros(len(count)), np.where(small, high, 1.0), train.lower_is_better, not small.any())
+        unused, least, most = count == 0, train.weight.min(), train.weight.max()
+        low[unused], high[unused] = least, most
+        if not _same_unit(low[~unused], high[~unused], count[~unused]):
+            return cls(*_widened(low, high, count), train.lower_is_better)
+        return cls(np.full(len(count), least), np.full(len(count), most), train.lower_is_better, True)
+
+    def to_unit(self, weight: Weights, relation: RelationIds) -> Weights:
+        """Map weights [n] of edges with `relation` [n] to unit weights [n], outside of [0, 1] beyond the range.
+
+        The only value of a relation with a single one is mapped to 1.
+        """
+        low, high = self.low[relation], self.high[relation]
+        inside = np.clip(weight, low, high)
+        # Halves first: the span of numbers near ±1e308 would overflow.
+        span = high / 2 - low / 2
+        within = np.divide(inside / 2 - low / 2, span, out=np.ones(len(weight)), where=span > 0)
+        with np.errstate(over="ignore"):
+            overshoot = np.clip((weight / 2 - inside / 2) / self._half_width(relation), -MAX_OVERSHOOT, MAX_OVERSHOOT)
+        if self.lower_is_better:
+            within, overshoot = 1.0 - within, -overshoot
+        return np.where(span > 0, within, overshoot >= 0) + overshoot
+
+    def from_unit(self, unit_weight: Weights, relation: RelationIds) -> Weights:
+        """Map unit weights [n] back to weights [n]; those in [0, 1] lie within the range of their relation."""
+        low, high = self.low[relation], self.high[relation]
+        within = np.clip(unit_weight, 0.0, 1.0)
+        overshoot = unit_weight - within
+        if self.lower_is_better:
+            within, overshoot = 1.0 - within, -overshoot
+        inside = np.clip(low * (1 - within) + high * within, low, high)  # rounding may lead out of the range
+        with np.errstate(over="ignore"):
+            return np.asarray(inside + 2 * overshoot * self._half_width(relation), np.float64)
+
+    def _half_width(self, relation: RelationIds) -> Weights:
+        """Return half of the width of each relation's range [n]; half of the value if it has a single one."""
+        half = self.high / 2 - self.low / 2
+        single = np.where(self.low == 0, 1.0, np.abs(self.low)) / 2
+        width = np.maximum(np.where(half > 0, half, single), np.finfo(np.float64).tiny)  # never 0
+        found: Weights = width[relation]
+        return found
+
+
+def _same_unit(low: Weights, high: Weights, count: RelationIds) -> bool:
+    """Return whether ranges [R] look like one unit: no weight is far larger than the largest of any relation.
+
+    Relations with very few edges are left out, because these may all be small by chance.
+    """
+    largest = np.maximum(np.abs(low), np.abs(high))
+    shown = largest[(count >= min(MIN_EDGES_FOR_MAGNITUDE, float(np.median(count)))) & (largest > 0)]
+    return bool(largest.max() / SAME_UNIT_FACTOR <= shown.min(initial=np.inf))
+
+
+def _widened(low: Weights, high: Weights, count: RelationIds) -> tuple[Weights, Weights]:
+    """Widen the ranges [R] of relations with few edges towards the usual width, within the range of train.
+
+    The width of a range is measured in multiples of its largest weight, which is in the relation's unit.
+    """
+    # Halves first: the span of numbers near ±1e308 would overflow.
+    half, largest = high / 2 - low / 2, np.maximum(np.abs(low), np.abs(high))
+    enough = (count >= MIN_EDGES_FOR_RANGE) & (half > 0)
+    usual = float(np.median(half[enough] / largest[enough])) if enough.any() else 0.5
+    more = np.maximum(usual * largest - half, 0.0) * (WIDENING_EDGES / (count + WIDENING_EDGES))
+    more[(count >= MIN_EDGES_FOR_RANGE) | (count == 0)] = 0.0
+    with np.errstate(over="ignore"):
+        return np.maximum(low - more, low.min()), np.minimum(high + more, high.max())
+
+
+# ---- several weight columns -----------------------------------------------------------------------------------------
+
+FOLDS = 5
+BACKFITTING_SWEEPS = 2  # times that all effects are fitted, each to the residuals of the others
+MAX_SAMPLED_ROWS = 500_000
+# An explained variance below one of these counts as chance: noise in n rows exceeds 12 / n once in a hundred times.
+MIN_EXPLAINED, MIN_EXPLAINED_TIMES_ROWS = 0.01, 12.0
+MIN_DECISIVE = 0.05  # an explained variance below this is too small to prefer one column to another
+
+Groups = list[tuple[npt.NDArray[np.intp], int]]  # per effect: the group of each row, and the number of groups
+
+
+def learn_importance(columns: list[tuple[Graph, Weights]], seed: int = 0) -> tuple[Weights, Weights]:
+    """Return importances [C] that sum to 1, and the fraction of each column's variance that the structure explains [C].
+
+    A column is given as the graph of the edges that have it and its unit weights [n]. If the structure explains little
+    of every column, all are equally important.
+    """
+    explained = np.array([explained_variance(graph, unit_weight, seed) for graph, unit_weight in columns])
+    if explained.max() < MIN_DECISIVE:
+        return np.full(len(columns), 1 / len(columns)), explained
+    return explained / explained.sum(), explained
+
+
+def explained_variance(graph: Graph, unit_weight: Weights, seed: int = 0) -> float:
+    """Return the fraction of the variance of `unit_weight` [n] that other edges of the graph explain (R² out of fold).
+
+    It is 0 if it may be chance.
+
+    >>> from focuse.data.readers import read
+    >>> graph = read([(f"h{i % 20}", "r", f"t{i // 20}", i % 20) for i in range(400)])
+    >>> explained_variance(graph, graph.weight / 19) > 0.9
+    True
+    >>> explained_variance(graph, np.random.default_rng(0).random(400)) < 0.05
+    True
+    """
+    random = np.random.default_rng([seed, RandomStream.IMPORTANCE_FOLDS])
+    if len(graph) > MAX_SAMPLED_ROWS:
+        rows = np.sort(random.choice(len(graph), MAX_SAMPLED_ROWS, replace=False))
+        graph, unit_weight = graph.select(rows), unit_weight[rows]
+    if len(graph) < 2 * FOLDS or np.ptp(unit_weight) == 0:
+        return 0.0
+    # Repeats of a triple fall into one fold, because that a weight occurs twice is not structure.
+    distinct, triple = np.unique(graph.keys, return_inverse=True)
+    fold = (random.permutation(len(distinct)) % FOLDS)[triple]
+    groups = _groups(graph)
+    predicted = np.empty(len(unit_weight))
+    for number in range(FOLDS):
+        held_out = fold == number
+        if held_out.any():
+            predicted[held_out] = _predict(groups, unit_weight, ~held_out)[held_out]
+    # The baseline without structure predicts the mean of the other folds.
+    sums, counts = np.bincount(fold, unit_weight, FOLDS), np.bincount(fold, minlength=FOLDS)
+    baseline = ((unit_weight.sum() - sums) / np.maximum(len(unit_weight) - counts, 1))[fold]
+    unexplained = np.square(unit_weight - predicted).sum() / np.square(unit_weight - baseline).sum()
+    explained = float(1 - unexplained)
+    return explained if explained >= max(MIN_EXPLAINED, MIN_EXPLAINED_TIMES_ROWS / len(unit_weight)) else 0.0
+
+
+def _groups(graph: Graph) -> Groups:
+    """Return the groups of rows of each effect, the coarse effects first."""
+    entities, relations = len(graph.entities), len(graph.relations)
+    head, relation, tail = (ids.astype(np.int64) for ids in (graph.head, graph.relation, graph.tail))
+    low, high = np.minimum(head, tail), np.maximum(head, tail)
+    result = []
+    for key in (relation, head, tail, head * relations + relation, tail * relations + relation, low * entities + high):
+        distinct, group = np.unique(key, return_inverse=True)
+        result.append((group, len(distinct)))
+    return result
+
+
+def _predict(groups: Groups, unit_weight: Weights, fitted: npt.NDArray[np.bool_]) -> Weights:
+    """Predict the unit weight of every row [n] from the rows that are `fitted`, bool [n]."""
+    mean = unit_weight[fitted].mean()
+    effects = [np.zeros(count) for _, count in groups]
+    residual = unit_weight[fitted] - mean
+    inside = [group[fitted] for group, _ in groups]
+    for _ in range(BACKFITTING_SWEEPS):
+        for index, (_, count) in enumerate(groups):
+            residual += effects[index][inside[index]]
+            effects[index] = shrunken_means(residual, inside[index], count)
+            residual -= effects[index][inside[index]]
+    total: Weights = np.full(len(unit_weight), mean)
+    for effect, (group, _) in zip(effects, groups, strict=True):
+        total += effect[group]
+    return total
+
+
+def shrunken_means(values: Weights, group: npt.NDArray[np.intp], groups: int) -> Weights:
+    """Return the mean of each group's values [n], shrunken towards 0 if groups differ little beyond chance; [groups].
+
+    The estimate is m · nτ² / (nτ² + σ²) for a group of n values with mean m, where the variances within groups (σ²) and
+    between them (τ²) come from the analysis of variance.
+    """
+    count = np.bincount(group, minlength=groups)
+    mean = np.bincount(group, values, groups) / np.maximum(count, 1)
+    seen, rows = int((count > 0).sum()), len(values)
+    if seen < 2 or rows <= seen:
+        return np.zeros(groups)
+    within = np.square(values - mean[group]).sum() / (rows - seen)
+    among = (count * np.square(mean - values.mean())).sum() / (seen - 1)
+    size = (rows - np.square(count).sum() / rows) / (seen - 1)
+    between = max((among - within) / size, 0.0)
+    if between == 0.0:
+        return np.zeros(groups)
+    signal = count * between
+    kept = np.divide(signal, signal + within, out=np.zeros(groups), where=signal > 0)
+    shrunken: Weights = mean * kept
+    return shrunken
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnMerger:
+    """Combines the weight columns of edges into one weight: names, normalizers and importances [C], which sum to 1.
+
+    `explained` [C] is the fraction of each column's variance that the graph's structure explains; NaN if unknown.
+    """
+
+    names: tuple[str, ...]
+    lower_is_better: frozenset[str]
+    normalizers: tuple[Normalizer, ...]
+    importance: Weights
+    explained: Weights
+
+    def unit_weights(self, graph: Graph) -> tuple[Weights, Mask]:
+        """Return the unit weights of a graph's columns and where they are present, [n, C] each."""
+        if graph.columns is None:
+            raise FocuseError(
+                f"{graph.source}: a single weight per edge, but train has {', '.join(self.names)}; "
+                "read it with the same columns"
+            )
+        values = graph.columns.values_of(self.names)
+        present = ~np.isnan(values)
+        if not present.any(axis=1).all():
+            raise FocuseError(
+                f"{graph.source}: {int((~present.any(axis=1)).sum()):,} rows have none of train's weight columns "
+                f"({', '.join(self.names)}); read it with the same columns"
+            )
+        scaled = np.zeros(values.shape)
+        for index, normalizer in enumerate(self.normalizers):
+            rows = present[:, index]
+            scaled[rows, index] = normalizer.transform(values[rows, index], graph.relation[rows])
+        return scaled, present
+
+    def __call__(self, graph: Graph) -> Graph:
+        """Return the graph with its combined weight in [0, 1]; an unweighted graph is not changed."""
+        if not graph.weighted or not len(graph):
+            return graph
+        weight = combine_columns(*self.unit_weights(graph), self.importance)
+        columns = graph.columns
+        if columns is not None:
+            columns = WeightColumns(self.names, columns.values_of(self.names), self.lower_is_better)
+        return replace(graph, weight=weight, columns=columns, lower_is_better=False)
+
+    def __str__(self) -> str:
+        """Return one line on the importance of each column."""
+        columns = [
+            f"{name} {importance:.2f}"
+            + ("" if np.isnan(explained) else f" ({explained:.0%} of its variance explained)")
+            for name, importance, explained in zip(self.names, self.importance, self.explained, strict=True)
+        ]
+        if (self.explained == 0).all():
+            columns.append("the graph's structure explains none of them, so all are equally important")
+        return f"importance of weight columns: {', '.join(columns)}"
+
+    # ---- storing ------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what run.toml stores of it."""
+        measured = {} if np.isnan(self.explained).any() else {"explained": self.explained.tolist()}
+        return {
+            "names": list(self.names),
+            "lower_is_better": [name in self.lower_is_better for name in self.names],
+            "normalize": [_inner(normalizer).name for normalizer in self.normalizers],
+            "importance": self.importance.tolist(),
+            **measured,
+        }
+
+    def arrays(self) -> Arrays:
+        """Return its arrays, those of a column under its index."""
+        arrays = {
+            f"{index}/{name}": array
+            for index, normalizer in enumerate(self.normalizers)
+            for name, array in normalizer.arrays.items()
+        }
+        return arrays | {"importance": self.importance, "explained": self.explained}
+
+    @classmethod
+    def from_stored(cls, described: Mapping[str, Any], arrays: Arrays) -> ColumnMerger:
+        """Restore what `to_dict` and `arrays` returned."""
+        names, reversed_columns = tuple(described["names"]), described["lower_is_better"]
+        normalizers = []
+        for index, (name, lower) in enumerate(zip(described["normalize"], reversed_columns, strict=True)):
+            own = {key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{index}/")}
+            normalizers.append(stored_normalizer(name, own, lower))
+        lower_is_better = frozenset(name for name, lower in zip(names, reversed_columns, strict=True) if lower)
+        return cls(names, lower_is_better, tuple(normalizers), arrays["importance"], arrays["explained"])
+
+
+def fit_merger(
+    train: Graph, normalize: str | None = None, importance: Mapping[str, float] | None = None, seed: int = 0
+) -> ColumnMerger:
+    """Fit normalizers and importances of a training graph's columns; a given `importance` need not sum to 1.
+
+    A column with a single weight per relation is normalized over all edges, because it is constant within a relation.
+
+    >>> from focuse.data.readers import read
+    >>> graph = read([("a", "r", "b", 1, 30), ("a", "r", "c", 0, 10)])
+    >>> fit_merger(graph, importance={"w1": 3, "w2": 1}).importance.tolist()
+    [0.75, 0.25]
+    """
+    columns = train.columns
+    if columns is None:
+        raise FocuseError(f"{train.source}: a single weight per edge; there is nothing to merge")
+    graphs, normalizers = [], []
+    for name in columns.names:
+        single = train.column(name)
+        if not len(single):
+            raise FocuseError(f"{train.source}: the weight column {name!r} has no number in train; leave it out")
+        chosen = default_normalizer(single) if normalize in (None, "relation") else normalize
+        normalizers.append(fit_normalizer(chosen or "relation", single))
+        graphs.append(single)
+    if importance is not None:
+        importances, explained = given_importance(columns, importance), np.full(len(columns.names), np.nan)
+    else:
+        scaled = [
+            (single, normalizer.transform(single.weight, single.relation))
+            for single, normalizer in zip(graphs, normalizers, strict=True)
+        ]
+        importances, explained = learn_importance(scaled, seed)
+    return ColumnMerger(columns.names, columns.lower_is_better, tuple(normalizers), importances, explained)
+
+
+def given_importance(columns: WeightColumns, importance: Mapping[str, float]) -> Weights:
+    """Scale the user's importances to a sum of 1 [C]; columns that are not named get 0."""
+    numbers = np.zeros(len(columns.names))
+    for name, value in importance.items():
+        if not np.isfinite(value) or value < 0:
+            raise FocuseError(f"importance of {name!r} is {value:g}; give a number of at least 0")
+        numbers[columns.index(name)] = value
+    if not numbers.sum() > 0:
+        raise FocuseError("importance: every column has 0; give at least one a number above 0")
+    scaled: Weights = numbers / numbers.sum()
+    return scaled

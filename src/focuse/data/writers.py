@@ -1,0 +1,252 @@
+"""Write graphs and tables of links to text, Parquet, RDF or GraphML files.
+
+A file is written whole or not at all. Files of data are faithful: what was read is written, and reads back the same.
+For files that are to be opened in a spreadsheet, FOCUSE_SPREADSHEET=1 puts an apostrophe before names that a
+spreadsheet would run as formulas, as the explorer does in everything that it saves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
+
+from focuse.data.graph import BASE_IRI, Graph
+from focuse.data.readers import INTEGRATIONS, import_function
+from focuse.errors import FocuseError
+from focuse.storage.atomic import refuse_overwrite, replace_file
+
+COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
+TABLE_SUFFIXES = (".tsv", ".csv", ".parquet")
+NAME_COLUMNS = ("head", "relation", "tail")
+CHUNK_ROWS = 1 << 17
+
+# ---- writers of other formats ---------------------------------------------------------------------------------------
+
+GRAPH_WRITERS: dict[str, str] = {}
+LINK_WRITERS: dict[str, str] = {}
+
+
+def register_writer(suffixes: Iterable[str], graph: str, links: str = "") -> None:
+    """Register writers for file suffixes, as "module:name" of functions that yield the bytes of a file in pieces.
+
+    Parameters
+    ----------
+    graph : str
+        Names a function (graph, suffix, base IRI, path) -> bytes in pieces.
+    links : str
+        Names a function (table of links, suffix, base IRI, asserted) -> bytes in pieces, if there is one.
+    """
+    for suffix in suffixes:
+        GRAPH_WRITERS[suffix] = graph
+        if links:
+            LINK_WRITERS[suffix] = links
+
+
+def _registered(writers: dict[str, str]) -> dict[str, str]:
+    import_module(INTEGRATIONS)
+    return writers
+
+
+def link_suffixes() -> tuple[str, ...]:
+    """Return the suffixes of files that `write_links` can write."""
+    return (*TABLE_SUFFIXES, *_registered(LINK_WRITERS))
+
+
+def _format_and_compression(path: Path, writers: dict[str, str]) -> tuple[str, str | None]:
+    """Return the format suffix and the compression of a file name; raise an error for other formats."""
+    compression = COMPRESSION.get(path.suffix)
+    suffix = Path(path.stem).suffix if compression else path.suffix
+    known = suffix in TABLE_SUFFIXES or suffix in _registered(writers)
+    if not known or (compression and suffix == ".parquet"):
+        *suffixes, last = (*TABLE_SUFFIXES, *_registered(writers))
+        raise FocuseError(
+            f"{path}: cannot write {path.suffix or 'a file without suffix'}; use {', '.join(suffixes)} or {last}"
+        )
+    return suffix, compression
+
+
+# ---- graphs ---------------------------------------------------------------------------------------------------------
+
+
+def check_graph_path(path: Path) -> tuple[str, str | None]:
+    """Return the format suffix and compression of a new file; raise if its format is unknown or the file exists."""
+    suffix, compression = _format_and_compression(path, GRAPH_WRITERS)
+    refuse_overwrite(path)
+    return suffix, compression
+
+
+def write(graph: Graph, path: Path, base: str = BASE_IRI) -> None:
+    """Write the columns head, relation, tail and weight. TSV has neither header nor quotes, CSV has both.
+
+    Several weights have a header in TSV, too, because their names would be lost without. In RDF, weights are
+    annotations of triples, and a name that is not an IRI is appended to `base`.
+    """
+    suffix, compression = check_graph_path(path)
+    if suffix == ".parquet":
+        with replace_file(path) as temporary:
+            pq.write_table(graph.to_arrow(), temporary, compression="zstd")
+        return
+    if suffix in GRAPH_WRITERS:
+        pieces = import_function(GRAPH_WRITERS[suffix])(graph, suffix, base, path)
+        _write_pieces(pieces, path, compression)
+        return
+    if suffix == ".tsv":
+        refuse_characters(graph, path, "[\t\r\n]", "a tab or line end; write .csv or .parquet instead")
+        refuse_characters(graph, path, "^\ufeff", "a byte order mark; write .csv or .parquet instead")
+    refuse_characters(graph, path, r"\x00", "a zero byte; write .parquet instead")  # readers take it for UTF-16
+    with replace_file(path) as temporary, pa.output_stream(str(temporary), compression=compression) as stream:
+        if suffix == ".csv":
+            arrow_csv.write_csv(spreadsheet_safe(graph.to_arrow()), stream)
+        else:
+            _write_graph_tsv(graph, stream)
+
+
+def _write_pieces(pieces: Iterator[pa.Buffer | bytes], path: Path, compression: str | None) -> None:
+    with replace_file(path) as temporary, pa.output_stream(str(temporary), compression=compression) as stream:
+        for piece in pieces:
+            stream.write(piece)
+
+
+def _write_graph_tsv(graph: Graph, stream: pa.NativeFile) -> None:
+    """Write lines without quoting; Arrow's writer refuses names that contain quotes."""
+    if graph.columns is not None:
+        stream.write(("\t".join(safe_headings([*NAME_COLUMNS, *graph.columns.names])) + "\n").encode())
+    for start in range(0, len(graph), CHUNK_ROWS):
+        table = spreadsheet_safe(graph.select(np.arange(start, min(start + CHUNK_ROWS, len(graph)))).to_arrow())
+        columns = [pc.fill_null(column.combine_chunks().cast(pa.string()), "") for column in table.columns]
+        lines = pc.binary_join_element_wise(pc.binary_join_element_wise(*columns, "\t"), "", "\n")
+        stream.write(column_bytes(lines))
+
+
+def column_bytes(lines: pa.Array | pa.ChunkedArray) -> pa.Buffer | bytes:
+    """Return all texts [n] of a column as one text, without a copy if possible: its bytes are contiguous in Arrow."""
+    if isinstance(lines, pa.ChunkedArray):
+        lines = lines.combine_chunks()
+    length = pc.sum(pc.binary_length(lines)).as_py() or 0
+    if length and not lines.offset:
+        return lines.buffers()[2].slice(0, length)
+    return b"".join(map(str.encode, lines.to_pylist()))
+
+
+def refuse_characters(graph: Graph, path: Path, pattern: str, fault: str) -> None:
+    """Raise an error if a name contains characters that the format cannot represent."""
+    column_names = pa.array(graph.columns.names if graph.columns is not None else [], pa.string())
+    for names in (graph.entities.column, graph.relations.column, column_names):
+        refused = pc.match_substring_regex(names, pattern)
+        if pc.any(refused).as_py():
+            name = names[pc.index(refused, True).as_py()].as_py()
+            raise FocuseError(f"{path}: the name {name!r} contains {fault}")
+
+
+# ---- links: predictions and discoveries with their numbers ----------------------------------------------------------
+
+
+def write_links(links: Any, path: str | Path, base: str = BASE_IRI, asserted: bool = False) -> Path:
+    """Write links to a file whose suffix names the format, and return its path. It appears only when it is complete.
+
+    Parameters
+    ----------
+    links : pyarrow.Table, or an object with a method `to_arrow` that returns one
+        Columns head, relation and tail; every other column is a number, a truth value or a text of the link. Text files
+        have a header; with FOCUSE_SPREADSHEET=1 names that begin like formulas get an apostrophe.
+    base : str
+        In RDF, a name that is not an IRI is appended to it.
+    asserted : bool
+        In RDF, whether the triples are stated, or only quoted and annotated as suits predictions.
+
+    >>> import tempfile
+    >>> table = pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"], "probability": [0.75]})
+    >>> path = write_links(table, Path(tempfile.mkdtemp()) / "links.ttl")
+    >>> print(path.read_text(encoding="utf-8").splitlines()[1][:44])
+    << <urn:focuse:a> <urn:focuse:r> <urn:focuse
+    """
+    path = Path(path)
+    suffix, compression = link_format(path)
+    table = links.to_arrow() if hasattr(links, "to_arrow") else pa.table(links)
+    if suffix in LINK_WRITERS:
+        missing = [name for name in NAME_COLUMNS if name not in table.column_names]
+        if missing:
+            raise FocuseError(f"{path}: links have no column {missing[0]!r}; give head, relation and tail")
+        _write_pieces(import_function(LINK_WRITERS[suffix])(table, suffix, base, asserted), path, compression)
+        return path
+    with replace_file(path) as temporary:
+        if suffix == ".parquet":
+            pq.write_table(table, temporary)
+            return path
+        table = spreadsheet_safe(table)
+        with pa.output_stream(str(temporary), compression=compression) as stream:
+            if suffix == ".csv":
+                arrow_csv.write_csv(table, stream)
+            else:
+                _write_links_tsv(table, path, stream)
+    return path
+
+
+def link_format(path: Path) -> tuple[str, str | None]:
+    """Return the format suffix and the compression of a file of links; raise an error for other formats."""
+    return _format_and_compression(path, LINK_WRITERS)
+
+
+def _write_links_tsv(table: pa.Table, path: Path, stream: Any) -> None:
+    """Write a header and lines without quotes; Arrow's writer quotes or refuses names."""
+    stream.write(("\t".join(table.column_names) + "\n").encode())
+    for batch in table.to_batches(CHUNK_ROWS):
+        columns = [column.cast(pa.string()).fill_null("") for column in batch.columns]
+        texts = [text for text, column in zip(columns, batch.columns, strict=True) if pa.types.is_string(column.type)]
+        if any(pc.any(pc.match_substring_regex(column, "[\t\r\n]")).as_py() for column in texts):
+            raise FocuseError(f"{path}: a name contains a tab or line end; write .csv or .parquet instead")
+        lines = pc.binary_join_element_wise(*columns, "\t")
+        stream.write(("\n".join(lines.to_pylist()) + "\n").encode())
+
+
+# ---- text that is safe to open in a spreadsheet ---------------------------------------------------------------------
+
+SPREADSHEET_VARIABLE = "FOCUSE_SPREADSHEET"
+# Wide characters, too, which some programs convert. Leading quotes vanish when text without quoting is read.
+FORMULA = '^"*[=+\\-@\t\r\n＝＋－＠]'
+
+
+def for_spreadsheets() -> bool:
+    """Return whether text files are to be safe to open in a spreadsheet instead of exact."""
+    given = os.environ.get(SPREADSHEET_VARIABLE, "").strip().lower()
+    if given not in ("", "0", "off", "no", "false", "1", "on", "yes", "true"):
+        raise FocuseError(f"{SPREADSHEET_VARIABLE} is {given!r}; set it to 1 or 0")
+    return given in ("1", "on", "yes", "true")
+
+
+def escape_formulas(names: pa.Array) -> pa.Array:
+    """Return names [n] with an apostrophe before those that begin like formulas.
+
+    >>> escape_formulas(pa.array(["=1+1", "plain", "-x"])).to_pylist()
+    ["'=1+1", 'plain', "'-x"]
+    """
+    odd = pc.match_substring_regex(names, FORMULA)
+    return pc.if_else(odd, pc.binary_join_element_wise("'", names, ""), names) if pc.any(odd).as_py() else names
+
+
+def spreadsheet_safe(table: pa.Table) -> pa.Table:
+    """Return a table for a text file, with formulas escaped if FOCUSE_SPREADSHEET asks for it."""
+    if not for_spreadsheets():
+        return table
+    for index, field in enumerate(table.schema):
+        value_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if pa.types.is_string(value_type) or pa.types.is_large_string(value_type):
+            column = table.column(index).cast(pa.string())
+            safe = pa.chunked_array([escape_formulas(chunk) for chunk in column.chunks], pa.string())
+            table = table.set_column(index, field.name, safe)
+    return table.rename_columns(safe_headings(table.column_names))
+
+
+def safe_headings(names: Sequence[str]) -> list[str]:
+    """Return column names, with formulas escaped if FOCUSE_SPREADSHEET asks for it."""
+    given = pa.array(names, pa.string())
+    return list((escape_formulas(given) if for_spreadsheets() else given).to_pylist())

@@ -1,0 +1,302 @@
+"""The autograd engine: the reference implementation that the other engines are checked against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from focuse.engines.base import Step, TableOptimizer, TrainBatch, TrainBatches
+from focuse.engines.scorer import TableScorer
+from focuse.models.base import Model, Side, Table, moduli, score_triples
+from focuse.objective.losses import ModelObjective
+from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives
+
+
+class TableView:
+    """A table as one step accesses it: all of it, or only the rows that the batch needs.
+
+    Gradients are taken with respect to `leaf`; a model takes `values`, which are equal unless they were encoded.
+    """
+
+    def __init__(self, table: Tensor) -> None:
+        self.table = table
+        self.ids: Tensor | None = None
+        self.leaf = self.values = table.detach().requires_grad_()
+
+    def gather(self, ids: Tensor | None) -> None:
+        """Gather the rows of these ids only (None: every row is needed)."""
+        if ids is not None:
+            self.ids = torch.unique(ids)
+            self.leaf = self.values = F.embedding(self.ids, self.table).requires_grad_()
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Rows of `ids`, [...] -> [..., d]."""
+        place = ids if self.ids is None else torch.searchsorted(self.ids, ids)
+        return F.embedding(place, self.values)
+
+    def touched(self) -> Tensor:
+        """The rows that a regularizer of touched rows applies to."""
+        return self.leaf
+
+    def gradient(self) -> Tensor:
+        """The gradient of `leaf` after the backward pass."""
+        return self.leaf.grad if self.leaf.grad is not None else torch.zeros_like(self.leaf)
+
+
+class FixedTableView(TableView):
+    """A view of fixed size: as many rows as there are ids, so that no size has to be read from the GPU.
+
+    Unused rows repeat the first row and its gradient, so that writing it again changes nothing.
+    """
+
+    def gather(self, ids: Tensor | None) -> None:
+        if ids is None:
+            return
+        ordered = ids.sort().values
+        places = torch.cat([ordered.new_zeros(1), (ordered[1:] != ordered[:-1]).long()]).cumsum(0)
+        size = min(len(ids), len(self.table))
+        # Padding is larger than every id, so that the search never finds it.
+        self.distinct = ordered.new_full((size,), len(self.table)).scatter_(0, places, ordered)
+        self.there = self.distinct < len(self.table)
+        self.ids = torch.where(self.there, self.distinct, self.distinct[0])
+        self.leaf = self.values = F.embedding(self.ids, self.table).requires_grad_()
+
+    def rows(self, ids: Tensor) -> Tensor:
+        place = ids if self.ids is None else torch.searchsorted(self.distinct, ids)
+        return F.embedding(place, self.values)
+
+    def touched(self) -> Tensor:
+        return self.leaf if self.ids is None else torch.where(self.there[:, None], self.leaf, 0.0)
+
+    def gradient(self) -> Tensor:
+        found = super().gradient()
+        return found if self.ids is None else torch.where(self.there[:, None], found, found[0])
+
+
+class AutogradEngine:
+    """Owns the tables of entities [E, d] and relations [R, r] and the shared parameters, and trains them.
+
+    With `inverse_relations` the relation table has 2R rows, and row r + R is the inverse of relation r: a triple then
+    has two scores, as an answer (h, r, ?) and as an answer (t, r + R, ?).
+    """
+
+    steps_per_call = 1  # number of steps that it prefers to be given at once
+    command = "focuse"  # the command that starts a training with this engine
+    fallback_message = "training uses torch operations; a faster engine exists"
+    fallback_reason = ""  # why this engine is used instead of a fused one, if it is
+    view: type[TableView] = TableView  # how a step accesses a table
+
+    def __init__(
+        self,
+        model: Model,
+        entity: Tensor,
+        relation: Tensor,
+        optimizer: TableOptimizer,
+        parameters: Mapping[str, Tensor] | None = None,
+        inverse_relations: bool = False,
+    ) -> None:
+        if parameters is None:  # initial values, if those are the same in every dimension
+            parameters = model.init_parameters(entity.shape[1], torch.Generator().manual_seed(0))
+        self.tables = {"entity": entity, "relation": relation, **parameters}
+        self.inverse_relations = inverse_relations
+        self.scorer = self.make_scorer(model, self.tables)
+        self.model = self.scorer.model
+        self.optimizer = optimizer
+
+    @property
+    def device(self) -> torch.device:
+        return self.scorer.device
+
+    @property
+    def entities(self) -> int:
+        """Number of entities; a sharded engine holds the rows of some of them only."""
+        return self.scorer.entities
+
+    def make_scorer(self, model: Model, tables: Mapping[str, Tensor]) -> TableScorer:
+        """A scorer over tables that are held as this engine holds its own."""
+        return TableScorer(model, tables, self.inverse_relations)
+
+    def any_rank(self, flag: bool) -> bool:
+        """Whether the flag is set in any process of the training; here there is one."""
+        return flag
+
+    def step(self, step: Step) -> float | Tensor:
+        """Score, weigh, differentiate and update; the loss without the regularizer."""
+        loss, total, views = self.compute_loss(step)
+        value, minimized = torch.stack([loss, total]).tolist()
+        if not math.isfinite(minimized):
+            raise FloatingPointError(f"the loss is {minimized}")
+        self.backward_and_update(total, views)
+        return float(value)
+
+    def compute_loss(self, step: Step) -> tuple[Tensor, Tensor, dict[str, TableView]]:
+        """The loss [], what the step minimizes [], and the views of the tables that both depend on."""
+        batch, auxiliary, regularizer = step.positives, step.auxiliary, step.regularizer
+        model = self.model
+        views = {name: self.table_view(name) for name in self.tables if name not in model.buffers}
+        if self.optimizer.rows_only and (model.encoder is None or model.encoder.rowwise):
+            views["entity"].gather(_entity_ids(batch, step.negatives, auxiliary))
+            views["relation"].gather(self.relation_ids(step))
+        entity, relation = views["entity"], views["relation"]
+        parameters = {name: views[name].leaf if name in views else self.tables[name] for name in model.parameters}
+        model = model.bind(parameters, model.context.in_training(step.seed))
+        if model.encoder is not None or self.scorer.has_attributes:
+            entity.values, relation.values = self.scorer.encode(model, entity.leaf, relation.leaf, entity.ids)
+        objective = step.objective
+        if isinstance(objective, ModelObjective):
+            objective = objective.for_model(model)
+            auxiliary = None if auxiliary is None else replace(auxiliary, loss=objective.shortfall)
+        triples = self._triple_rows(batch, entity, relation)
+        asked = triples.queries(model)
+        positive = triples.scores(model, asked)
+        parts = []
+        groups = _split_sides(step.negatives) if self.inverse_relations else step.negatives
+        for group in groups:
+            side: Side = "head" if group.side == "head" else "tail"
+            negative = _score_negatives(model, triples, group, entity, asked)
+            mask = group.valid_mask(self.entities)
+            parts.append(objective(positive[side], negative, batch.weight, mask, step.beta).sum())
+        if auxiliary is not None:
+            inferred = self._triple_rows(auxiliary.batch, entity, relation)
+            found = inferred.scores(model, inferred.queries(model))
+            # Once per group of negatives, as an answer on that group's side.
+            sides: list[Side] = ["head" if group.side == "head" else "tail" for group in groups]
+            terms = [auxiliary.loss(found[side], auxiliary.batch.weight) for side in sides]
+            parts.append(torch.stack(terms).sum() * len(batch))
+        loss = torch.stack(parts).sum()
+        if model.auxiliary_loss is not None:
+            weight = model.auxiliary_loss.weight
+            own = model.auxiliary_loss.loss(model, triples.head, triples.relation, triples.tail)
+            loss = (1 - weight) * loss + weight * own.sum()
+        total = loss * step.scale
+        if regularizer is not None:
+            # A leaf holds the rows that the step touches, or the whole table for an optimizer of whole tables.
+            regularized: list[tuple[Table, Tensor]] = [("entity", entity.touched()), ("relation", relation.touched())]
+            if regularizer.scope == "rows":
+                regularized = triples.regularized()
+            sizes = moduli if regularizer.moduli else _unchanged
+            total = total + regularizer([sizes(model, table, values) for table, values in regularized])
+        return loss, total, views
+
+    def relation_ids(self, step: Step) -> Tensor:
+        """All relation ids that a step touches, inverse ones included."""
+        ids = step.positives.relation
+        if step.auxiliary is not None:
+            ids = torch.cat([ids, step.auxiliary.batch.relation])
+        offset = self.scorer.inverse_offset
+        return ids if offset is None else torch.cat([ids, ids + offset])
+
+    def _triple_rows(self, batch: Batch, entity: TableView, relation: TableView) -> TripleRows:
+        offset = self.scorer.inverse_offset
+        inverse = None if offset is None else relation.rows(batch.relation + offset)
+        return TripleRows(entity.rows(batch.head), relation.rows(batch.relation), entity.rows(batch.tail), inverse)
+
+    def table_view(self, name: str) -> TableView:
+        """A table as a step accesses it."""
+        return self.view(self.tables[name])
+
+    def backward_and_update(self, total: Tensor, views: Mapping[str, TableView]) -> None:
+        """One step of the optimizer along the negative gradient of `total`."""
+        total.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.update({name: (view.ids, view.gradient()) for name, view in views.items()})
+        self.scorer.invalidate()
+
+    def batch_runner(self, train_batch: TrainBatch) -> TrainBatches:
+        """`train_batch` for several batches; here one after the other."""
+
+        def train_batches(rows: Sequence[Tensor], beta: float, seeds: Sequence[int]) -> float | Tensor:
+            return sum(train_batch(batch, beta, seed) for batch, seed in zip(rows, seeds, strict=True))
+
+        return train_batches
+
+
+@dataclass(frozen=True)
+class TripleRows:
+    """Rows of B triples; with inverse relations also those of the relations that are asked for heads."""
+
+    head: Tensor
+    relation: Tensor
+    tail: Tensor
+    inverse: Tensor | None
+
+    def queries(self, model: Model) -> dict[Side, Tensor]:
+        """With inverse relations the queries on both sides [B, q], for positives and negatives alike; else none.
+
+        They are made as one batch, so that a model that normalizes by batches sees what it will rank with.
+        """
+        if self.inverse is None:
+            return {}
+        known, relation = torch.cat([self.head, self.tail]), torch.cat([self.relation, self.inverse])
+        of_tail, of_head = model.query(known, relation, "tail").chunk(2)
+        return {"tail": of_tail, "head": of_head}
+
+    def scores(self, model: Model, queries: Mapping[Side, Tensor]) -> dict[Side, Tensor]:
+        """Scores of the triples [B] as an answer on each side; the same without inverse relations."""
+        if self.inverse is None:
+            found = score_triples(model, self.head, self.relation, self.tail)
+            return {"tail": found, "head": found}
+        of_tail = model.score(queries["tail"], self.relation, self.tail, "tail")
+        return {"tail": of_tail, "head": model.score(queries["head"], self.inverse, self.head, "tail")}
+
+    def regularized(self) -> list[tuple[Table, Tensor]]:
+        """The rows that a regularizer of the triples' rows applies to."""
+        relations: list[tuple[Table, Tensor]] = [("relation", self.relation)]
+        if self.inverse is not None:
+            relations.append(("relation", self.inverse))
+        return [("entity", self.head), *relations, ("entity", self.tail)]
+
+
+def _unchanged(model: Model, table: Table, values: Tensor) -> Tensor:
+    return values
+
+
+def _split_sides(negatives: list[Negatives]) -> list[Negatives]:
+    """Negatives of both sides as two groups: with inverse relations each side has its own score of the positive."""
+    found = []
+    for group in negatives:
+        if group.side != "both" or group.replaces_tail is None:
+            found.append(group)
+            continue
+        for side, mine in (("tail", group.replaces_tail), ("head", ~group.replaces_tail)):
+            mask = mine if group.mask is None else mine & group.mask
+            found.append(replace(group, side=side, replaces_tail=None, mask=mask))  # type: ignore[arg-type]
+    return found
+
+
+def _score_negatives(
+    model: Model, triples: TripleRows, group: Negatives, entity: TableView, queries: Mapping[Side, Tensor]
+) -> Tensor:
+    """Scores of one group of negatives: [B, N]."""
+    head, relation, tail = triples.head, triples.relation, triples.tail
+    if group.side == "both":
+        if group.entities is None or group.replaces_tail is None:
+            raise ValueError("negatives of both sides need their entities and sides")
+        rows = entity.rows(group.entities)
+        of_tail = model.score_negatives(model.query(head, relation, "tail"), relation, rows, "tail")
+        of_head = model.score_negatives(model.query(tail, relation, "head"), relation, rows, "head")
+        return torch.where(group.replaces_tail, of_tail, of_head)
+    side: Side = group.side
+    if triples.inverse is None:
+        query = model.query(head if side == "tail" else tail, relation, side)
+    else:
+        query, relation = queries[side], relation if side == "tail" else triples.inverse
+        side = "tail"
+    pool = entity.values if group.entities is None else entity.rows(group.entities)
+    return (model.score_negatives if pool.dim() == 3 else model.score_pool)(query, relation, pool, side)
+
+
+def _entity_ids(batch: Batch, negatives: list[Negatives], auxiliary: AuxiliaryTriples | None) -> Tensor | None:
+    """All entity ids that a step touches, or None for every one."""
+    ids = [batch.head, batch.tail]
+    if auxiliary is not None:
+        ids += [auxiliary.batch.head, auxiliary.batch.tail]
+    for group in negatives:
+        if group.entities is None:
+            return None
+        ids.append(group.entities.flatten())
+    return torch.cat(ids)

@@ -1,0 +1,96 @@
+"""Choose the engine and the device of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from focuse.engines.autograd import AutogradEngine
+from focuse.engines.base import FusableOptimizer, TableOptimizer
+from focuse.engines.cuda_graphs import CudaGraphEngine
+from focuse.engines.fused_cpu import FusedCpuEngine
+from focuse.engines.fused_gpu import FusedGpuEngine
+from focuse.engines.process_group import PEER_LOST, ProcessGroup, current_group, is_peer_lost
+from focuse.engines.scorer import TableScorer
+from focuse.engines.sharded.engine import SHARDED, ShardedEngine, ShardedScorer
+from focuse.engines.sharded.exchange import EmbeddingExchange
+from focuse.errors import FocuseError
+from focuse.models.base import Model
+from focuse.option_strings import choose
+
+# 'partitioned' is one of the others over those partitions of the tables that are in memory.
+ENGINES = ("auto", "reference", "fused", "partitioned", *SHARDED)
+
+
+def make_engine(
+    name: str,
+    model: Model,
+    tables: dict[str, Tensor],
+    optimizer: TableOptimizer,
+    entities: int | None = None,
+    inverse_relations: bool = False,
+) -> AutogradEngine:
+    """The engine called `name` over `tables`; 'auto' is the fused one for their device if it supports the model.
+
+    A sharded engine is given this process's rows of all `entities`. With `inverse_relations` the relation table has
+    rows r and r + R for each relation r.
+    """
+    name = "auto" if choose("engine", name, ENGINES) == "partitioned" else name
+    parameters = {name: table for name, table in tables.items() if name not in ("entity", "relation")}
+    if name in SHARDED:
+        lacking = ShardedEngine.lacks(model)
+        if lacking:
+            raise FocuseError(f"engine {name!r}: {lacking}; use the engine 'auto'")
+        own = tables["entity"], tables["relation"], optimizer, parameters
+        count = entities or len(tables["entity"])
+        return ShardedEngine(model, *own, current_group(), count, name, inverse_relations)
+    device = tables["entity"].device
+    fused = FusedCpuEngine if device.type == "cpu" else FusedGpuEngine
+    lacking = fused.lacks(model, device, optimizer, inverse_relations)
+    if name == "fused" and lacking:
+        raise FocuseError(f"engine 'fused': {lacking}; use the engine 'auto'")
+    engine_class: type[AutogradEngine] = fused
+    if name == "reference" or lacking:
+        recorded = name == "auto" and device.type == "cuda" and isinstance(optimizer, FusableOptimizer)
+        engine_class = CudaGraphEngine if recorded else AutogradEngine
+    engine = engine_class(model, tables["entity"], tables["relation"], optimizer, parameters, inverse_relations)
+    engine.fallback_reason = lacking if name == "auto" and engine_class is AutogradEngine else ""
+    return engine
+
+
+def make_table_scorer(
+    model: Model, tables: Mapping[str, Tensor], entities: int, group: ProcessGroup, inverse_relations: bool = False
+) -> TableScorer:
+    """A scorer over trained tables; in a group of several processes each has its own rows of all `entities`."""
+    if group.is_single:
+        return TableScorer(model, tables, inverse_relations)
+    exchange = EmbeddingExchange(tables["entity"], entities, group)
+    return ShardedScorer(model, tables, exchange, inverse_relations)
+
+
+def choose_device(name: str, engine: str = "auto") -> str:
+    """'auto' is the GPU if there is one, and the engine is not one for a CPU alone."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() and engine != "partitioned" else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        raise FocuseError(f"device {name!r} is not available here; use 'auto' or 'cpu'") from None
+    return name
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Too little memory, or a lost process, is an error in one line that says what to do."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        messages = ("allocate memory", "size calculation overflowed")
+        if is_peer_lost(error):
+            raise FocuseError(PEER_LOST) from None
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in messages):
+            raise FocuseError("not enough memory; lower --dim, --batch-size or --negatives") from None
+        raise

@@ -1,0 +1,394 @@
+"""The fused CPU engine: the autograd engine's step in C++ loops.
+
+It computes the same numbers as the autograd engine up to rounding, and the same bits whenever the same step is
+computed again, on all cores and without copies of rows. The per-triple negatives of a positive are scored, judged and
+sent back in one loop; a pool that a batch shares meets it in matrix products, block by block. Gradients are gathered
+row by row and applied at once: there is no table of gradients, and a row-wise optimizer touches only the rows of the
+batch.
+
+For a model that is `plain()` the loops also make the queries. Any other model that compares plainly makes them by
+torch (`AutogradQueries`), which takes their gradients back to the rows of the batch and to dense tensors before
+anything moves.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from focuse.engines.autograd import AutogradEngine
+from focuse.engines.base import (
+    LOSS_CODES,
+    NONLINEARITY_CODES,
+    QUERY_CODES,
+    SIMILARITY_CODES,
+    FusableOptimizer,
+    Penalty,
+    Step,
+    TableOptimizer,
+    address,
+    fused_objective,
+    unsupported_model,
+)
+from focuse.engines.native import SWITCH, library
+from focuse.engines.native.structs import (
+    LONG,
+    ObjectiveStruct,
+    OptimizerStruct,
+    PoolStruct,
+    StepStruct,
+    TableStruct,
+    checked_library,
+)
+from focuse.models.base import Model, components_of
+from focuse.objective.losses import FusedObjective
+from focuse.objective.negatives import Negatives
+
+
+class AutogradQueries:
+    """Queries on both sides of B positives and S auxiliary triples by torch, and their backward pass.
+
+    `values` [2, B + S, d] are the queries for tails, then for heads (0 for auxiliary triples), of the model in
+    training. Only the rows of the batch are taken from the tables. With `inverse` relations, whose ids are `inverse`
+    higher, there are no auxiliary triples.
+    """
+
+    def __init__(self, model: Model, tables: Mapping[str, Tensor], step: Step, inverse: int | None = None) -> None:
+        batch, auxiliary = step.positives, step.auxiliary
+        self.parameters = {name: _leaf(table) for name, table in model.parameters.items() if name not in model.buffers}
+        model = model.bind({**model.parameters, **self.parameters}, model.context.in_training(step.seed))
+        relations = batch.relation if inverse is None else torch.cat([batch.relation, batch.relation + inverse])
+        self.rows = [
+            _leaf(F.embedding(batch.head, tables["entity"])),
+            _leaf(F.embedding(relations, tables["relation"])),
+            _leaf(F.embedding(batch.tail, tables["entity"])),
+        ]
+        head, relation, tail = self.rows
+        if inverse is None:
+            self.asked = [model.query(head, relation, "tail"), model.query(tail, relation, "head")]
+        else:  # as one batch: a model that normalizes by batches sees what it will rank with
+            self.asked = list(model.query(torch.cat([head, tail]), relation, "tail").chunk(2))
+        if auxiliary is not None:
+            known = _leaf(F.embedding(auxiliary.batch.head, tables["entity"]))
+            relation = _leaf(F.embedding(auxiliary.batch.relation, tables["relation"]))
+            self.rows += [known, relation]
+            self.asked.append(model.query(known, relation, "tail"))
+        self.count = len(batch)
+        self.values = torch.zeros(2, sum(map(len, self.asked[::2])), tables["entity"].shape[1])
+        for query, place in zip(self.asked, self._places(self.values), strict=True):
+            if query.shape != place.shape:
+                raise ValueError(f"{model.name}: queries {tuple(query.shape)}, where {tuple(place.shape)} are needed")
+            place.copy_(query.detach())
+
+    def _places(self, both: Tensor) -> list[Tensor]:
+        """The part of [2, B + S, d] that belongs to each query."""
+        return [both[0, : self.count], both[1, : self.count], both[0, self.count :]][: len(self.asked)]
+
+    def back(self, gradient: Tensor, of_ends: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """From the gradient of `values` to those of each triple's relation [B + S, r] and of parameters.
+
+        Inverse relations come behind all others. The gradients of heads and tails are added to `of_ends` [2, B + S, d].
+        """
+        leaves, count = [*self.rows, *self.parameters.values()], self.count
+        found = torch.autograd.grad(self.asked, leaves, self._places(gradient), allow_unused=True)
+        whole = [torch.zeros_like(leaf) if part is None else part for leaf, part in zip(leaves, found, strict=True)]
+        head, relation, tail = whole[:3]
+        of_ends[0, :count] += head
+        of_ends[1, :count] += tail
+        if len(self.rows) > 3:
+            of_ends[0, count:] += whole[3]
+            relation = torch.cat([relation, whole[4]])
+        return relation, dict(zip(self.parameters, whole[len(self.rows) :], strict=True))
+
+
+def _leaf(values: Tensor) -> Tensor:
+    return values.detach().requires_grad_()
+
+
+METHOD_CODES = {"adam": 0, "adagrad": 1}
+SCOPE_CODES = {"tables": 0, "touched": 1, "rows": 2}
+# Positives are divided into groups. At most that many threads work on them, and each group sums a gradient of the whole
+# pool. The number depends on the machine alone, so that the number of threads changes no sum; where the sums would take
+# more than 1 GB, there are fewer groups.
+GROUPS = min(16, os.cpu_count() or 1)
+MAX_POOL_WORKSPACE = 1 << 28  # floats
+POOL_PIECE = 1 << 16  # columns of a pool at once; the scores of a larger pool are computed twice
+PARTS = 64  # of a batch, as in step.hpp: the gradients of few relations are summed per part
+# Rows that `update` reads in random order are stored in blocks of columns that fit into a core's own cache.
+CACHE_BYTES = 5 << 18
+BLOCK_COLUMNS = (48, 40, 32, 24, 16)  # the widths that step.hpp knows
+PRECOMPUTED = 3  # the query operation of models whose queries AutogradQueries computes
+TABLES = ("entity", "relation")
+MIN_PARALLEL_SCORES = 4096  # in a step with fewer scores a second thread costs more than it saves
+
+
+class FusedCpuEngine(AutogradEngine):
+    """Owns tables in main memory and trains them in C++."""
+
+    optimizer: FusableOptimizer
+
+    def __init__(
+        self,
+        model: Model,
+        entity: Tensor,
+        relation: Tensor,
+        optimizer: FusableOptimizer,
+        parameters: Mapping[str, Tensor] | None = None,
+        inverse_relations: bool = False,
+    ) -> None:
+        super().__init__(model, entity, relation, optimizer, parameters, inverse_relations)
+        query = None if model.fused is None else model.fused.query
+        self.query_operation = PRECOMPUTED if query is None else QUERY_CODES[query]
+        self._buffers: dict[str, Tensor] = {}
+
+    @staticmethod
+    def lacks(model: Model, device: torch.device, optimizer: TableOptimizer, inverse_relations: bool = False) -> str:
+        """Why it cannot serve, '' if it can."""
+        if device.type != "cpu":
+            return "its loops are for a CPU"
+        if library() is None:
+            return f"its loops were not built (install a C++ compiler, then focuse again), or {SWITCH} is off"
+        if model.fused is None:
+            return unsupported_model(model)
+        return (
+            ""
+            if isinstance(optimizer, FusableOptimizer)
+            else "it needs the optimizer 'row-adam', 'adam' or 'row-adagrad'"
+        )
+
+    def step(self, step: Step) -> float | Tensor:
+        """By C++ loops where they support the step, by autograd otherwise."""
+        fused = fused_objective(step.objective)
+        per_triple = [group for group in step.negatives if group.side == "both"]
+        # The loops score auxiliary triples as answers for the tail only, which is half of it with inverse relations.
+        unknown_loss = fused is None or fused.loss != "squared-error" or self.inverse_relations
+        unsupported = step.auxiliary is not None and unknown_loss
+        unsupported |= any(self.modulus_layout(step.regularizer, table) is None for table in TABLES)
+        if fused is None or unsupported or len(per_triple) not in (0, len(step.negatives)) or len(per_triple) > 1:
+            return super().step(step)
+        native = _NativeStep(self, step, fused)
+        if per_triple:
+            native.per_triple_negatives(per_triple[0])
+        else:
+            native.shared_negatives(step.negatives)
+        self.scorer.invalidate()
+        return native.update()
+
+    def modulus_layout(self, regularizer: Penalty | None, table: str) -> tuple[int, int] | None:
+        """How the numbers whose moduli are penalized lie in a row of `table`: (components, spans).
+
+        A complex number has two components. Without a penalty of moduli it is (1, 1). None means that the C++ library
+        does not know the layout.
+        """
+        if regularizer is None or not regularizer.moduli:
+            return 1, 1
+        components = components_of(self.model)[TABLES.index(table)]
+        if regularizer.power != 3 or components == 0 or self.tables[table].shape[1] % components:
+            return None
+        return components, 1
+
+    def buffer(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Memory that is kept from step to step, of the given shape; its contents are arbitrary."""
+        size = math.prod(shape)
+        kept = self._buffers.get(name)
+        if kept is None or len(kept) < size:
+            kept = self._buffers[name] = torch.empty(size, dtype=dtype)
+        return kept[:size].view(shape)
+
+
+class _NativeStep:
+    """One step in the C++ library: fills its `Step` structure and calls its functions in their order."""
+
+    def __init__(self, engine: FusedCpuEngine, step: Step, fused: FusedObjective) -> None:
+        batch, auxiliary, regularizer = step.positives, step.auxiliary, step.regularizer
+        self.engine, self.positives = engine, len(batch)
+        self.kept_alive: list[Tensor] = []  # tensors that the structure points at
+        extra = len(auxiliary.batch) if auxiliary is not None else 0
+        self.triples = self.positives + extra
+        struct = self.struct = StepStruct()
+        struct.entities, struct.relations = (self._table(name, regularizer) for name in TABLES)
+        for name in ("head", "relation", "tail", "weight"):
+            values = getattr(batch, name)
+            if auxiliary is not None:
+                values = torch.cat([values, getattr(auxiliary.batch, name)])
+            setattr(struct, name, self._pointer(values))
+        struct.positives, struct.auxiliary = self.positives, extra
+        struct.auxiliary_weight = fused.rule_weight * self.positives * len(step.negatives) / extra if extra else 0.0
+        struct.query_operation = engine.query_operation
+        struct.similarity = SIMILARITY_CODES[engine.model.similarity]
+        inverse_offset = engine.scorer.inverse_offset
+        struct.inverse_offset = inverse_offset or 0
+        self.relation_entries = self.triples + (0 if inverse_offset is None else self.positives)
+        struct.objective = _objective(fused, float(step.beta), step.scale, engine.model.parameters.get("scale"))
+        struct.optimizer = _optimizer(engine.optimizer)
+        width = self.width = engine.tables["entity"].shape[1]
+        columns = struct.block_columns = _block_columns(width, 2 * self.triples)
+        self.blocks, buffer = -(-width // columns), engine.buffer
+        self.loss = buffer("loss", self.triples, dtype=torch.float64)
+        struct.loss = address(self.loss)
+        struct.raw_score = address(buffer("raw_score", 2, self.triples))
+        self.queries = None
+        if engine.query_operation == PRECOMPUTED:
+            self.queries = AutogradQueries(engine.model, engine.tables, step, inverse_offset)
+            struct.precomputed_queries = self._pointer(self.queries.values)
+            struct.query_gradient = address(buffer("query_gradient", 2, self.triples, width))
+            # Whole rows are read in blocks of columns: what is read behind the last row is not used.
+            struct.entity_gradient = address(buffer("entity_gradient", 2 * self.triples * width + columns))
+        else:
+            struct.entity_gradient = address(buffer("entity_gradient", self.blocks, 2 * self.triples, columns))
+            relations = len(engine.tables["relation"])
+            struct.sum_relations = PARTS * relations < self.positives
+            rows = PARTS * relations + extra if struct.sum_relations else self.relation_entries
+            struct.relation_gradient = address(buffer("relation_gradient", rows, width))
+        struct.scale_gradient = address(buffer("scale_gradient", self.triples, 2))
+        struct.threads = torch.get_num_threads()
+
+    def _pointer(self, tensor: Tensor) -> int | None:
+        self.kept_alive.append(tensor.contiguous())
+        return address(self.kept_alive[-1])
+
+    def _table(self, name: str, regularizer: Penalty | None) -> TableStruct:
+        table, optimizer = self.engine.tables[name], self.engine.optimizer
+        moment1, moment2, _ = optimizer.moments(name)
+        power, scope, strength = 0, 0, 0.0
+        if regularizer is not None:
+            power, scope, strength = regularizer.power, SCOPE_CODES[regularizer.scope], regularizer.strength
+        components, spans = self.engine.modulus_layout(regularizer, name) or (1, 1)
+        pointers = (address(part) for part in (table, moment1, moment2))
+        return TableStruct(*pointers, *table.shape, power, scope, components, spans, strength)
+
+    def _call(self, function: str, *more: object) -> None:
+        checked_library()[function](ctypes.byref(self.struct), *more)
+
+    def per_triple_negatives(self, group: Negatives) -> None:
+        """Losses and gradients of positives that have negatives of their own."""
+        if group.entities is None or group.replaces_tail is None:
+            raise ValueError("negatives of both sides need their entities and sides")
+        struct, shape = self.struct, group.entities.shape
+        struct.negatives, struct.negatives_per_positive = self._pointer(group.entities), shape[1]
+        struct.replaces_tail = self._pointer(group.replaces_tail)
+        struct.mask = None if group.mask is None else self._pointer(group.mask)
+        struct.negative_gradient = address(self.engine.buffer("negative_gradient", *shape))
+        struct.queries = address(self.engine.buffer("queries", self.blocks, 2 * self.positives, struct.block_columns))
+        if shape.numel() < MIN_PARALLEL_SCORES:
+            struct.threads = 1
+        self._call("per_triple_negatives")
+
+    def shared_negatives(self, groups: list[Negatives]) -> None:
+        """Losses and gradients of positives that share their negatives, by matrix products."""
+        struct, entities = self.struct, len(self.engine.tables["entity"])
+        struct.pool_piece = POOL_PIECE
+        ids = [group.entities for group in groups]
+        repeated = [number > 0 and ids[number] is ids[number - 1] for number in range(len(ids))]
+        sizes = [entities if pool is None else len(pool) for pool in ids]
+        total = sum(size for size, same in zip(sizes, repeated, strict=True) if not same)
+        gradient = self.engine.buffer("pool_gradient", total, self.width)
+        pools, row = (PoolStruct * len(groups))(), 0
+        for pool, group, size, same in zip(pools, groups, sizes, repeated, strict=True):
+            pool.entities = None if group.entities is None else self._pointer(group.entities)
+            pool.size, pool.replaces_tail, pool.same_as_previous = size, group.side == "tail", same
+            pool.target = None if group.target is None else self._pointer(group.target)
+            pool.mask = None if group.mask is None else self._pointer(group.mask)
+            if group.known is not None:
+                pool.known_rows, pool.known_entities = (self._pointer(part) for part in group.known)
+                pool.known_count = len(group.known[0])
+            pool.gradient = address(gradient[row:])
+            row += 0 if same else size
+        if total > entities or ids[0] is not None:
+            every = torch.arange(entities)
+            parts = [every if pool is None else pool for pool, same in zip(ids, repeated, strict=True) if not same]
+            struct.pool, struct.pool_size = self._pointer(torch.cat(parts)), total
+        struct.pool_gradient = address(gradient)
+        arguments = pools, ctypes.c_int64(len(groups))
+        struct.groups = GROUPS
+        threads, struct.threads = struct.threads, 0  # the number of groups must not depend on the number of threads
+        while struct.groups > 1 and self._pool_workspace_size(*arguments) > MAX_POOL_WORKSPACE:
+            struct.groups -= 1
+        struct.threads = threads
+        workspace = self.engine.buffer("pool_workspace", self._pool_workspace_size(*arguments))
+        self._call("shared_negatives", *arguments, ctypes.c_void_p(address(workspace)))
+
+    def _pool_workspace_size(self, *arguments: object) -> int:
+        return int(checked_library()["pool_workspace_size"](ctypes.byref(self.struct), *arguments))
+
+    def update(self) -> float:
+        """Take the optimizer's step; return the loss."""
+        struct = self.struct
+        if struct.auxiliary:
+            self._call("auxiliary_triples")
+        loss = float(self.loss.sum())
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss is {loss}")
+        negatives = self.positives * struct.negatives_per_positive if struct.negatives else 0
+        entries = 2 * self.triples + struct.pool_size + negatives
+        if entries >= 2**32:
+            raise ValueError(f"{entries:,} negatives in one batch are too many; lower the batch size")
+        dense = self._dense_gradients()
+        for counter in self.engine.optimizer.counters():
+            counter += 1
+        struct.optimizer = _optimizer(self.engine.optimizer)
+        sort_buffer = self.engine.buffer("sort_buffer", 7 * entries + 6 * self.relation_entries, dtype=torch.int32)
+        struct.sort_buffer = address(sort_buffer)
+        self._call("update")
+        for name, gradient in dense.items():
+            values = self.engine.tables[name]
+            tensors = [values, *self.engine.optimizer.moments(name)[:2], gradient]
+            self._call("update_dense", *(ctypes.c_void_p(address(part)) for part in tensors), LONG(values.numel()))
+        return loss
+
+    def _dense_gradients(self) -> dict[str, Tensor]:
+        """Gradients of the dense tensors; those of precomputed queries go back to the rows they were computed from."""
+        engine = self.engine
+        dense: dict[str, Tensor] = {}
+        if self.queries is not None:
+            shape = 2, self.triples, self.width
+            entity_gradient = engine.buffer("entity_gradient", 2 * self.triples * self.width).view(shape)
+            relation_gradient, dense = self.queries.back(engine.buffer("query_gradient", *shape), entity_gradient)
+            self.struct.relation_gradient = self._pointer(relation_gradient)
+        if "scale" in engine.model.parameters:
+            total = dense.get("scale", torch.zeros_like(engine.tables["scale"])).contiguous()
+            self._call("add_scale_gradient", ctypes.c_void_p(address(total)))
+            dense["scale"] = total
+        return {name: gradient.contiguous() for name, gradient in dense.items()}
+
+
+def _block_columns(width: int, rows: int) -> int:
+    """Columns of a block: what the cache holds of `rows` rows, at least 32; then the fewest for as many blocks."""
+    most = next((columns for columns in BLOCK_COLUMNS if 4 * columns * rows <= CACHE_BYTES), 32)
+    blocks = -(-width // max(most, 32))
+    return min(columns for columns in BLOCK_COLUMNS if blocks * columns >= width)
+
+
+def _objective(fused: FusedObjective, beta: float, scale: float, affine: Tensor | None) -> ObjectiveStruct:
+    gain, offset = (1.0, 0.0) if affine is None else affine.tolist()
+    return ObjectiveStruct(
+        loss=LOSS_CODES[fused.loss],
+        nonlinearity=NONLINEARITY_CODES[fused.nonlinearity],
+        shift=fused.shift,
+        margin=fused.margin,
+        temperature=fused.temperature,
+        beta=beta if fused.focused else 1.0,
+        scale=scale,
+        gain=gain,
+        offset=offset,
+    )
+
+
+def _optimizer(optimizer: FusableOptimizer) -> OptimizerStruct:
+    rule, steps = optimizer.rule, float(optimizer.counters()[0])
+    return OptimizerStruct(
+        method=METHOD_CODES[rule.method],
+        whole=rule.whole,
+        lr=rule.lr,
+        beta1=rule.betas[0],
+        beta2=rule.betas[1],
+        eps=rule.eps,
+        bias1=1.0 - rule.betas[0] ** steps,
+        bias2=1.0 - rule.betas[1] ** steps,
+    )

@@ -1,0 +1,1 @@
+"""Entity tables that are partitioned on disk."""

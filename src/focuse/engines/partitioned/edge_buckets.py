@@ -1,0 +1,220 @@
+"""Entities assigned to partitions, and training edges in buckets on disk, one per pair of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from focuse.data.graph import Graph
+from focuse.data.weights import Normalizer
+from focuse.engines.partitioned.stages import Stage
+from focuse.objective.focuse import SoftLabels
+from focuse.objective.negatives import Batch
+from focuse.random_streams import RandomStream
+from focuse.storage.partition_files import reading_partition
+from focuse.storage.tensors import (
+    ArraySpec,
+    TensorFile,
+    check_tensors,
+    forget_pages,
+    map_arrays,
+    read_header,
+    writing,
+)
+from focuse.system import chunks
+
+CHUNK = 1 << 20  # edges sorted at once
+SLICES = 16  # of a bucket that make up one part of it
+COLUMNS = 4  # head, relation, tail, and the bits of the weight
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionAssignment:
+    """The partition of each entity, `part` uint16 [E], its row there, `row` int32 [E], and the partitions' `sizes` [P].
+
+    Entities of a partition lie in the order of their ids, so that whole tables are written and read front to back.
+    """
+
+    part: npt.NDArray[np.uint16]
+    row: Ints
+    sizes: npt.NDArray[np.int64]
+
+    @classmethod
+    def random(cls, entities: int, partitions: int, seed: int) -> PartitionAssignment:
+        """Assign entities at random, so that those with many edges spread; sizes differ by at most one.
+
+        >>> PartitionAssignment.random(10, 4, 0).sizes.tolist()
+        [3, 3, 2, 2]
+        """
+        part = (np.arange(entities) % partitions).astype(np.uint16)
+        if partitions > 1:
+            np.random.default_rng([seed, RandomStream.PARTITION_OF_ENTITY]).shuffle(part)
+        return cls.from_parts(part, partitions)
+
+    @classmethod
+    def from_parts(cls, part: npt.NDArray[np.uint16], partitions: int) -> PartitionAssignment:
+        """The assignment with these partitions, uint16 [E]."""
+        sizes = np.bincount(part, minlength=partitions)
+        order = np.argsort(part, kind="stable")
+        row = np.empty(len(part), np.int32)
+        starts = np.cumsum(sizes) - sizes
+        for piece in chunks(len(part), CHUNK):
+            found = part[order[piece]]
+            row[order[piece]] = np.arange(piece.start, piece.stop) - starts[found]
+        return cls(part, row, sizes)
+
+    @property
+    def partitions(self) -> int:
+        return len(self.sizes)
+
+
+class EdgeBuckets:
+    """Training edges on disk, bucket after bucket.
+
+    The edges of a bucket are in random order; those of a single bucket are in the graph's order. `counts` [P · P] are
+    the edges from partition i to partition j, at place i · P + j.
+    """
+
+    def __init__(self, path: Path, counts: npt.NDArray[np.int64], assignment: PartitionAssignment) -> None:
+        self.path, self.counts, self.assignment = path, counts, assignment
+        self.starts = np.cumsum(counts) - counts
+        with reading_partition(path):
+            self.offset = read_header(path)[0]["edges"][1]
+
+    def __len__(self) -> int:
+        return int(self.counts.sum())
+
+    @classmethod
+    def open(cls, path: Path) -> EdgeBuckets:
+        """Open and check a file that `write_edge_buckets` wrote."""
+        with reading_partition(path):
+            check_tensors(path, required=True)
+            arrays = map_arrays(path)
+            counts = np.array(arrays["counts"])
+            partitions = round(len(counts) ** 0.5)
+            if counts.sum() != len(arrays["edges"]) or partitions**2 != len(counts):
+                raise ValueError("the counts are not those of its edges")
+            assignment = PartitionAssignment.from_parts(np.array(arrays["part"]), partitions)
+        return cls(path, counts, assignment)
+
+    def count(self, stage: Stage) -> int:
+        """How many edges a stage trains."""
+        starts, stops = self._rows(stage)
+        return int((stops - starts).sum())
+
+    def crowding(self, stage: Stage) -> float:
+        """The probability that two ends of a stage's edges are in the same partition; 1 / P if all are active."""
+        starts, stops = self._rows(stage)
+        edges = (stops - starts).sum(-1)
+        ends = edges.sum(0) + edges.sum(1)
+        return float(((ends / ends.sum()) ** 2).sum())
+
+    def _rows(self, stage: Stage) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where the edges that a stage trains begin and end within each bucket, [c, c, SLICES] each.
+
+        A part is made of slices from all over a bucket, since only edges that were written together are shuffled: seen
+        from afar, a bucket still has the graph's order.
+        """
+        sizes = self.counts.reshape(self.assignment.partitions, -1)[np.ix_(stage.active, stage.active)][..., None]
+        number, parts = stage.number[..., None], stage.parts[..., None]
+        slices = number + parts * np.arange(SLICES)
+        return sizes * slices // (parts * SLICES), sizes * (slices + 1) // (parts * SLICES)
+
+    def read(self, stage: Stage, rows: int) -> Ints:
+        """Read the edges of a stage, [n, 4]; ids are rows of the buffer, where slot s begins at row s · `rows`."""
+        slot = stage.slot_of(self.assignment.partitions)
+        edges = np.empty((self.count(stage), COLUMNS), np.int32)
+        starts, stops = self._rows(stage)
+        active, at = stage.active, 0
+        with reading_partition(self.path), self.path.open("rb", buffering=0) as file:
+            for one, two, piece in np.argwhere(stops > starts).tolist():
+                head, tail = active[one], active[two]
+                start, stop = int(starts[one, two, piece]), int(stops[one, two, piece])
+                some = edges[at : at + stop - start]
+                at += len(some)
+                first = int(self.starts[head * self.assignment.partitions + tail]) + start
+                file.seek(self.offset + first * 4 * COLUMNS)
+                if file.readinto(some.reshape(-1).view(np.uint8).data) != some.nbytes:
+                    raise ValueError("the edges are cut short")
+                some[:, 0] += np.int32(slot[head] * rows)
+                some[:, 2] += np.int32(slot[tail] * rows)
+            forget_pages(file)
+        return edges
+
+
+def write_edge_buckets(
+    path: Path, graph: Graph, normalizer: Normalizer, assignment: PartitionAssignment, tick: Callable[[], Any]
+) -> EdgeBuckets:
+    """Write the edges of `graph` to disk by buckets, in two passes: count them, then write each to its bucket."""
+    partitions, part = assignment.partitions, assignment.part
+    counts = np.zeros(partitions * partitions, np.int64)
+    for piece in chunks(len(graph), CHUNK):
+        counts += np.bincount(_bucket_of(graph, piece, assignment), minlength=len(counts))
+        tick()
+    specs = {
+        "counts": ArraySpec.of(counts),
+        "edges": ArraySpec(np.dtype("<i4"), (len(graph), COLUMNS)),
+        "part": ArraySpec.of(part),
+    }
+    file = TensorFile(path, specs)
+    ends = np.cumsum(counts) - counts  # where the next edge of each bucket goes
+    with writing(path):
+        file.create(allocate=True)
+        with file.open():
+            file.write("counts", counts)
+            file.write("part", part)
+            for piece in chunks(len(graph), CHUNK):
+                bucket = _bucket_of(graph, piece, assignment)
+                order = _shuffled_order(bucket, partitions, piece.start)
+                edges = np.empty((len(bucket), COLUMNS), np.int32)
+                weight = normalizer.transform(graph.weight[piece], graph.relation[piece]).astype(np.float32)
+                edges[:, 0], edges[:, 2] = (assignment.row[ids[piece]][order] for ids in (graph.head, graph.tail))
+                edges[:, 1], edges[:, 3] = graph.relation[piece][order], weight[order].view(np.int32)
+                sizes = np.bincount(bucket, minlength=len(counts))
+                begin = np.cumsum(sizes) - sizes
+                for at in np.flatnonzero(sizes).tolist():
+                    file.write("edges", edges[begin[at] : begin[at] + sizes[at]], int(ends[at]))
+                ends += sizes
+                tick()
+        file.seal(forget=True)
+    return EdgeBuckets(path, counts, assignment)
+
+
+def _shuffled_order(bucket: npt.NDArray[Any], partitions: int, start: int) -> npt.NDArray[np.int64]:
+    """Edges by bucket, in random order within each, so that a part of it is like the whole, even of a sorted file."""
+    if partitions == 1:
+        return np.arange(len(bucket))
+    shuffled = np.random.default_rng([start, RandomStream.EDGES_IN_BUCKET]).permutation(len(bucket))
+    found: npt.NDArray[np.int64] = shuffled[np.argsort(bucket[shuffled], kind="stable")]
+    return found
+
+
+def _bucket_of(graph: Graph, piece: slice, assignment: PartitionAssignment) -> npt.NDArray[Any]:
+    heads, tails = (assignment.part[ids[piece]].astype(np.uint32) for ids in (graph.head, graph.tail))
+    found = heads * np.uint32(assignment.partitions) + tails
+    return found.astype(np.uint16) if assignment.partitions <= 256 else found  # numpy sorts 16 bits in one pass
+
+
+class StageEdges:
+    """The edges of a stage, from which a trainer takes batches; 16 bytes per edge."""
+
+    def __init__(self, edges: Ints, label: SoftLabels | None) -> None:
+        self.edges, self.label = torch.from_numpy(edges), label
+
+    def __len__(self) -> int:
+        return len(self.edges)
+
+    def take(self, rows: Tensor) -> Batch:
+        """The batch of the edges `rows`, int64 [B]."""
+        some = self.edges.index_select(0, rows)
+        head, relation, tail = (some[:, place].long() for place in range(3))
+        weight = some[:, 3].contiguous().view(torch.float32)
+        return Batch(head, relation, tail, weight if self.label is None else self.label(weight))

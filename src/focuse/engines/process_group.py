@@ -1,0 +1,308 @@
+"""The processes that train together, as torchrun starts them, and the messages between them.
+
+`current_group()` always returns a group. Without torchrun it is a group of one process, whose messages return at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from focuse.errors import FocuseError
+
+START = "torchrun --nproc-per-node 2 -m focuse train … (GRAPH --out RUN --engine sharded, or --resume RUN)"
+
+CONNECT_TIMEOUT, ANSWER_TIMEOUT = timedelta(minutes=5), timedelta(seconds=3)
+POLL_INTERVAL = 0.05  # seconds
+PEER_LOST = (
+    "another process of this training is gone; torchrun --max-restarts 3 starts all again, from the last checkpoint"
+)
+
+
+Value = TypeVar("Value")
+
+
+class ProcessGroup:
+    """All processes of a training: this one is number `rank` of `size`, and its tensors are on `device`.
+
+    It is number `local_rank` on its machine, where ranks follow each other. `job` is a name that all processes keep
+    when torchrun restarts them, `store` the key-value store through which they met. Every method that communicates must
+    be called by all processes in the same order. With one process these methods return what they are given.
+
+    >>> alone = ProcessGroup()
+    >>> alone.rank, alone.size, alone.is_main, alone.any_rank(True), alone.broadcast("a"), alone.shard(5)
+    (0, 1, True, True, 'a', slice(0, 5, None))
+    """
+
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        device: torch.device | None = None,
+        job: str = "",
+        local_rank: int = 0,
+        store: Any = None,
+    ) -> None:
+        self.rank, self.size, self.job, self.local_rank, self.store = rank, size, job, local_rank, store
+        self.device = torch.device("cpu") if device is None else device
+        self._messages = 0
+
+    @property
+    def is_single(self) -> bool:
+        """Whether this is the only process and torchrun did not start it."""
+        return self.size == 1 and self.store is None
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process is the one that reports and writes."""
+        return self.rank == 0
+
+    @property
+    def is_local_main(self) -> bool:
+        """Whether this process is the first on its machine."""
+        return self.local_rank == 0
+
+    def shard(self, count: int) -> slice:
+        """This process's part of `count` rows.
+
+        >>> [ProcessGroup(rank, 3).shard(7) for rank in range(3)]
+        [slice(0, 3, None), slice(3, 6, None), slice(6, 7, None)]
+        """
+        return shard_slice(count, self.rank, self.size)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum `values` over all processes, in place; all get the same bits."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def any_rank(self, flag: bool) -> bool:
+        """Whether `flag` is true in any process."""
+        if self.size == 1:
+            return flag
+        found = torch.tensor([float(flag)], device=self.device)
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+        return bool(found.item())
+
+    def broadcast(self, value: Any) -> Any:
+        """The main process's `value`."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, 0)
+        return values[0]
+
+    def broadcast_on_host(self, value: Any) -> Any:
+        """The `value`, as JSON, of the first process on this machine; it may come hours later."""
+        if self.size == 1:
+            return value
+        self._messages += 1
+        name = f"focuse here {self.rank - self.local_rank} {self._messages}"
+        if self.is_local_main:
+            self.store.set(name, json.dumps(value))
+        while not self.store.check([name]):  # polled: a collective call gives up after half an hour
+            time.sleep(POLL_INTERVAL)
+        return json.loads(self.store.get(name))
+
+    def all_to_all(self, values: Tensor, send: list[int], receive: list[int]) -> Tensor:
+        """Send rows to every process and receive rows from every process.
+
+        `values` [Σ send, ...] holds the rows for each process in the order of ranks; the result is [Σ receive, ...].
+        """
+        if self.size == 1:
+            return values
+        found = values.new_empty(sum(receive), *values.shape[1:])
+        dist.all_to_all_single(found, values.contiguous(), receive, send)
+        return found
+
+    def all_gather(self, values: Tensor, count: int) -> Tensor:
+        """The shards of `count` rows of all processes put together: [shard, ...] -> [count, ...]."""
+        if self.size == 1:
+            return values
+        longest = shard_slice(count, 0, self.size).stop
+        padded = values.new_zeros(longest, *values.shape[1:])
+        padded[: len(values)] = values
+        found = values.new_empty(longest * self.size, *values.shape[1:])
+        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # its name until torch 2.12
+        gather(found, padded)
+        return found[:count]
+
+    def barrier(self) -> None:
+        """Wait until all processes have come this far."""
+        self.any_rank(False)
+
+    def on_main(self, action: Callable[[], Value]) -> Value:
+        """What `action` gives, which only the main process runs; a FocuseError of it is raised in every process."""
+        if self.size == 1:
+            return action()
+        self.barrier()  # no other process may still use what the main process changes
+        found: Value | None = None
+        failure: tuple[type[FocuseError], str] | None = None
+        if self.is_main:
+            try:
+                found = action()
+            except FocuseError as error:
+                failure = type(error), str(error)
+        found, failure = self.broadcast((found, failure))
+        if failure is not None:
+            kind, text = failure
+            raise kind.__new__(kind, text)  # not every error is made from its text alone
+        return cast("Value", found)
+
+
+def shard_slice(count: int, rank: int, size: int) -> slice:
+    """The part of `count` rows that process `rank` of `size` owns; TorchRec shards tables in the same way."""
+    length = -(-count // size)
+    return slice(min(count, rank * length), min(count, (rank + 1) * length))
+
+
+_initialized: list[ProcessGroup] = []
+
+
+def current_group(environment: Mapping[str, str] = os.environ) -> ProcessGroup:
+    """The group of this process: one process unless torchrun has started it.
+
+    Before `init_group` its rank and size are those that torchrun gave; the processes cannot communicate yet.
+    """
+    if _initialized:
+        return _initialized[0]
+    if not _launched_by_torchrun(environment):
+        return ProcessGroup()
+    local_rank = int(environment.get("LOCAL_RANK", "0"))
+    return ProcessGroup(int(environment["RANK"]), int(environment["WORLD_SIZE"]), local_rank=local_rank)
+
+
+def init_group(device: str) -> ProcessGroup:
+    """Connect the processes that torchrun has started; 'cuda' is this process's own GPU from then on."""
+    if not _launched_by_torchrun(os.environ):
+        raise FocuseError(f"engine 'sharded' is for processes that torchrun starts: {START}")
+    if not _initialized:
+        cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        if cuda:
+            torch.cuda.set_device(local_rank)
+        job, store = _connect("cpu:gloo,cuda:nccl" if cuda else "gloo")
+        atexit.register(destroy_group)
+        own = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+        _initialized.append(ProcessGroup(dist.get_rank(), dist.get_world_size(), own, job, local_rank, store))
+    return _initialized[0]
+
+
+def destroy_group() -> None:
+    """Disconnect the processes."""
+    if _initialized:
+        _initialized.clear()
+        dist.destroy_process_group()
+
+
+def _launched_by_torchrun(environment: Mapping[str, str]) -> bool:
+    return all(name in environment for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"))
+
+
+def _connect(backend: str) -> tuple[str, Any]:
+    """Connect all processes; return the name of their job, which the first one to come makes up, and their store.
+
+    torchrun's store outlives workers that it restarts. So the job's name is found there again, but so would be
+    addresses of processes that are gone: the main process opens a store for this start, and publishes its address.
+    """
+    from torch.distributed.rendezvous import rendezvous  # only here: not every build of torch has it
+
+    agent_store, rank, size = next(iter(rendezvous("env://")))
+    job: bytes = agent_store.compare_set("focuse job", "", uuid.uuid4().hex)
+    outlives = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = (_open_store(agent_store) if rank == 0 else _find_store(agent_store)) if outlives else agent_store
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    return job.decode(), store
+
+
+def _open_store(agent_store: Any) -> Any:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # finds the own address; nothing is sent
+        probe.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+        address = probe.getsockname()[0]
+    store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    name = uuid.uuid4().hex
+    store.set("focuse meeting", name)
+    agent_store.set("focuse meeting", f"{address} {store.port} {name}")
+    return store
+
+
+def _client(address: str, port: int) -> Any:
+    return dist.TCPStore(address, port, is_master=False, timeout=ANSWER_TIMEOUT, wait_for_workers=False)  # type: ignore[attr-defined]
+
+
+def _find_store(agent_store: Any) -> Any:
+    """The main process's store; an address that it published before a restart is of no use."""
+    give_up = time.monotonic() + CONNECT_TIMEOUT.total_seconds()
+    while True:
+        address, port, name = agent_store.get("focuse meeting").decode().split()
+        try:
+            store = _client(address, int(port))
+            if store.get("focuse meeting").decode() == name:
+                store.set_timeout(CONNECT_TIMEOUT)
+                return store
+        except (RuntimeError, ValueError):
+            pass
+        if time.monotonic() > give_up:
+            raise FocuseError(
+                f"the first process does not answer at {address}:{port}; see that machines reach each other"
+            )
+        time.sleep(0.1)
+
+
+def join_group(engine: str, device: str, out: object = True) -> ProcessGroup:
+    """The process group of a training with this engine, initialized if there are several processes.
+
+    FocuseError if the engine is not for several processes, or if it is and there is no folder `out` for the run.
+    """
+    if not engine.startswith("sharded"):
+        group = current_group()
+        if group.size > 1:
+            raise FocuseError(
+                f"torchrun has started several processes, and engine {engine!r} is for one; use --engine sharded"
+            )
+        return group
+    if out is None:
+        raise FocuseError(f"engine {engine!r} needs a folder that all processes see (--out RUN)")
+    return init_group(device)
+
+
+def is_peer_lost(error: BaseException) -> bool:
+    """Whether an error says that another process is no longer there.
+
+    >>> is_peer_lost(RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:27264"))
+    True
+    >>> is_peer_lost(RuntimeError("other"))
+    False
+    """
+    phrases = ("closed by peer", "reset by peer")
+    closed = isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in phrases)
+    return closed or type(error).__name__ in ("DistBackendError", "DistNetworkError")
+
+
+def first_to_report(text: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether no other process of this start has reported `text`, so that an error of all is printed once.
+
+    Processes ask torchrun's store, which is there before they connect; without one, every process reports.
+    """
+    alone = current_group(environment).size == 1
+    if alone or environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return True
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    key = f"focuse said {environment.get('TORCHELASTIC_RESTART_COUNT', '0')} {digest}"
+    try:
+        store = _client(environment["MASTER_ADDR"], int(environment["MASTER_PORT"]))
+        return int(store.add(key, 1)) == 1
+    except (RuntimeError, ValueError, KeyError):
+        return True

@@ -1,0 +1,393 @@
+"""Scores of triples from trained tables, and the counts of competitors that ranks are computed from.
+
+Distances and counts are computed in C++ on a CPU, in Triton on a GPU, and by torch otherwise. The C++ functions
+(`native_*`) return None where they were not built or do not support the tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from ctypes import c_float, c_int, c_int64, c_void_p
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from focuse.data.triple_index import expand_ranges
+from focuse.engines.base import SIMILARITY_CODES, address
+from focuse.engines.native import library
+from focuse.models.base import Model, Side, Table, join_inverse_relations, scaled, score_triples
+
+MANY_ENTITIES = 1 << 22  # ranking a few thousand triples against more entities takes many minutes
+
+
+class TableScorer:
+    """Scores with the tables of entities [E, d] and relations [R, r] and the parameters that all triples share.
+
+    With `inverse_relations` the relation table has 2R rows: row r + R is the inverse of relation r, and the query
+    (?, r, t) is the query (t, r + R, ?). The tables may still be trained: call `invalidate` after every change.
+    """
+
+    def __init__(self, model: Model, tables: Mapping[str, Tensor], inverse_relations: bool = False) -> None:
+        parameters = {name: table for name, table in tables.items() if name not in ("entity", "relation")}
+        self.model = model.bind(parameters)  # trained in place, so the model always sees the current values
+        self.tables = tables
+        self.inverse_offset = len(tables["relation"]) // 2 if inverse_relations else None
+        self._attributes = model.context.attribute_columns()
+        self._encoded: dict[str, Tensor] | None = None
+        self._known_duplicates: tuple[Tensor | None] | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.tables["entity"].device
+
+    @property
+    def entities(self) -> int:
+        """Number of entities; a sharded scorer holds the rows of some of them only."""
+        return len(self.tables["entity"])
+
+    @property
+    def expensive_to_rank(self) -> bool:
+        """Whether ranking against every entity takes too long, so that a sample is used by default."""
+        return self.model.defaults.get("expensive_to_rank", False) or len(self.tables["entity"]) > MANY_ENTITIES
+
+    @property
+    def side_dependent(self) -> bool:
+        """Whether a triple has two scores, one as an answer on each side."""
+        return self.inverse_offset is not None
+
+    def directed(self, relation: Tensor, side: Side) -> tuple[Tensor, Side]:
+        """The relation ids and the side that queries for `side` are asked with: inverse ones are asked for tails."""
+        if self.inverse_offset is None:
+            return relation, side
+        return relation if side == "tail" else relation + self.inverse_offset, "tail"
+
+    def query(self, known: Tensor, relation: Tensor, side: Side) -> tuple[Tensor, Tensor, Side]:
+        """Queries [B, q], the rows of their relations [B, r] and the side they are asked for: ids [B], [B]."""
+        relation, side = self.directed(relation, side)
+        rows = self.rows("relation", relation)
+        return self.model.query(self.rows("entity", known), rows, side), rows, side
+
+    def rows(self, table: Table, ids: Tensor) -> Tensor:
+        """Embeddings of `ids` as the model takes them: [...] -> [..., d]."""
+        return F.embedding(ids, self.encoded_tables()[table])
+
+    def blocks(self) -> Iterator[tuple[int, Tensor]]:
+        """The entity table in blocks (first id, rows); here in one."""
+        yield 0, self.encoded_tables()["entity"]
+
+    @torch.no_grad()
+    def encoded_tables(self) -> Mapping[str, Tensor]:
+        """Both tables as the model takes them: encoded and with node attributes; computed again after a step."""
+        if self._attributes is None and self.model.encoder is None:
+            return self.tables
+        if self._encoded is None:
+            held = self.tables["entity"], self.tables["relation"]
+            entity, relation = self.encode(self.model, *held, self._held_ids())
+            self._encoded = {"entity": entity, "relation": relation}
+        return self._encoded
+
+    def relation_table(self) -> Tensor:
+        """Encoded rows of relations [R, r]; with inverse relations each is followed by that of its inverse [R, 2r]."""
+        table = self.encoded_tables()["relation"]
+        return table if self.inverse_offset is None else join_inverse_relations(table)
+
+    @property
+    def has_attributes(self) -> bool:
+        """Whether node attributes are appended to the rows of entities."""
+        return self._attributes is not None
+
+    def encode(
+        self, model: Model, entity: Tensor, relation: Tensor, ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Rows of both tables as the model takes them; `entity` holds the rows of `ids`, or all rows."""
+        if self._attributes is not None:
+            attributes = self._attributes if ids is None else F.embedding(ids, self._attributes)
+            entity = torch.cat([entity, attributes], dim=1)
+        return (entity, relation) if model.encoder is None else model.encoder.encode(model, entity, relation)
+
+    def _held_ids(self) -> Tensor | None:
+        """Ids of the entities whose rows are held here, None for all."""
+        return None
+
+    def invalidate(self) -> None:
+        """Forget what was computed from earlier values of the tables."""
+        self._encoded = self._known_duplicates = None
+
+    @torch.no_grad()
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """One score per triple: ids [B] -> [B]; the mean of both directions for a model with inverse relations."""
+        rows = self.rows("entity", head), self.rows("relation", relation), self.rows("entity", tail)
+        found = score_triples(self.model, *rows)
+        if self.inverse_offset is None:
+            return found
+        inverse = self.rows("relation", relation + self.inverse_offset)
+        return (found + score_triples(self.model, rows[2], inverse, rows[0])) / 2
+
+    @torch.no_grad()
+    def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Scores of every entity on `side`: ids [B] -> [B, E]."""
+        query, relation_rows, side = self.query(known, relation, side)
+        exact = self._distances(query)
+        if exact is not None:
+            return exact
+        scores = _concatenate([self.model.score_pool(query, relation_rows, block, side) for _, block in self.blocks()])
+        # A matrix product rounds its last columns in another order, so entities with equal rows would not tie.
+        duplicates = self._duplicates()
+        return scores if duplicates is None else scores[:, duplicates]
+
+    @torch.no_grad()
+    def score_some(self, known: Tensor, relation: Tensor, entities: Tensor, side: Side) -> Tensor:
+        """Scores of some entities on `side`, given per query: ids [B], [B], [B, N] -> [B, N]."""
+        query, relation_rows, side = self.query(known, relation, side)
+        return self.model.score(query[:, None], relation_rows[:, None], self.rows("entity", entities), side)
+
+    def _distances(self, query: Tensor) -> Tensor | None:
+        """Scores by kernels whose ties are exact, for a model of plain distances: [B, d] -> [B, E]."""
+        found = []
+        for _, block in self.blocks():
+            part = distance_scores(self.model, query, block)
+            if part is None:
+                return None
+            found.append(part)
+        return _concatenate(found)
+
+    def _duplicates(self) -> Tensor | None:
+        """For each entity the first one with an equal row; computed once between two training steps."""
+        if self._known_duplicates is None:
+            self._known_duplicates = (_first_equal_row(self.encoded_tables()["entity"]),)
+        return self._known_duplicates[0]
+
+
+def distance_scores(model: Model, query: Tensor, rows: Tensor) -> Tensor | None:
+    """Scores by kernels whose ties are exact: [B, d], [N, d] -> [B, N]; None unless they are plain distances."""
+    if model.fused is None or model.similarity in (None, "dot"):
+        return None
+    found = distances(query, rows, model.similarity, sign=-1.0)
+    return None if found is None else scaled(model, found)
+
+
+def _concatenate(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def _first_equal_row(rows: Tensor) -> Tensor | None:
+    """For each row the first one equal to it, bit by bit: [E, d] -> [E]; None if all differ."""
+    # Sums of the bits as integers: unlike sums of floats, exact in any order. The rows decide.
+    keys = rows.view(torch.int32).sum(1, dtype=torch.int32)
+    distinct, group = torch.unique(keys, return_inverse=True)
+    if len(distinct) == len(rows):
+        return None
+    every = torch.arange(len(rows), device=rows.device)
+    first = torch.full_like(every, len(rows)).scatter_reduce_(0, group, every, "amin")[group]
+    later = torch.nonzero(first != every)[:, 0]
+    equal = later[(rows[later] == rows[first[later]]).all(1)]
+    return every.index_copy(0, equal, first[equal])
+
+
+def make_scorer(
+    model: Model,
+    entity: Tensor,
+    relation: Tensor,
+    parameters: Mapping[str, Tensor] | None = None,
+    inverse_relations: bool = False,
+) -> TableScorer:
+    """A scorer over the tables [E, d] and [R, r]; `parameters` default to the model's initial ones.
+
+    >>> from focuse.models.bilinear import DistMult
+    >>> scorer = make_scorer(DistMult(), torch.eye(3), torch.ones(1, 3))
+    >>> scorer.score_all(torch.tensor([1]), torch.tensor([0]), "tail")
+    tensor([[0., 1., 0.]])
+    """
+    if parameters is None:
+        parameters = model.init_parameters(entity.shape[1], torch.Generator().manual_seed(0))
+    return TableScorer(model, {"entity": entity, "relation": relation, **parameters}, inverse_relations)
+
+
+def distances(queries: Tensor, rows: Tensor, form: str, sign: float = 1.0) -> Tensor | None:
+    """Return `sign` · distance of every query to every row: [B, d], [E, d] -> [B, E]; None if no kernel serves.
+
+    `form` is "l1" or "l2". Distances to equal rows are equal to the last bit, and nothing larger than the result is
+    allocated.
+    """
+    if _on_gpu(queries):
+        from focuse.engines.triton.count_kernels import distances as by_triton
+
+        return by_triton(queries, rows, form, sign)
+    return native_distances(queries, rows, form, sign=sign)
+
+
+def count_competitors(
+    scores: Tensor, first: Tensor, target: Tensor, start: Tensor, stop: Tensor, answers: Tensor
+) -> Tensor:
+    """Count the competitors of each target: the entities that score at least as high for the same query.
+
+    Parameters
+    ----------
+    scores
+        Scores of all entities for each query, [Q, E].
+    first
+        Query q has the targets first[q] to first[q + 1]; int64 [Q + 1], from 0 to n.
+    target
+        True entities, int64 [n].
+    start, stop
+        Query q has the known answers start[q] to stop[q] of `answers`; int64 [Q].
+    answers
+        Ascending keys whose remainder by E is an entity, int64 [m].
+
+    Returns
+    -------
+    Tensor
+        int64 [n, 4]: entities that score higher and entities that score equal, among all; then the same without known
+        answers. All four are -1 where a score of the query is not finite.
+
+    Examples
+    --------
+    >>> score, zero = torch.tensor([[0.5, 0.1, 0.5, 0.9]]), torch.tensor([0])
+    >>> bounds, target, known = torch.tensor([0, 1]), torch.tensor([2]), torch.tensor([3])
+    >>> count_competitors(score, bounds, target, zero, zero + 1, known).tolist()
+    [[1, 1, 0, 1]]
+    """
+    arguments = (scores, first, target, start, stop, answers)
+    if _on_gpu(scores):
+        from focuse.engines.triton.count_kernels import count_competitors as by_triton
+
+        return by_triton(*arguments)
+    counts = native_count_competitors(*arguments)
+    return torch_count_competitors(*arguments) if counts is None else counts
+
+
+def torch_count_competitors(
+    scores: Tensor, first: Tensor, target: Tensor, start: Tensor, stop: Tensor, answers: Tensor
+) -> Tensor:
+    """Do as `count_competitors`, without a kernel."""
+    query = torch.repeat_interleave(first.diff())
+    own = scores[query, target]
+    counts = count_local_competitors(scores, own, query, target, start, stop, answers, 0, scores.shape[1])
+    counts[~torch.isfinite(scores).all(1)[query]] = -1
+    return counts
+
+
+def count_local_competitors(
+    scores: Tensor,
+    own: Tensor,
+    query: Tensor,
+    target: Tensor,
+    start: Tensor,
+    stop: Tensor,
+    answers: Tensor,
+    first_entity: int,
+    entities: int,
+) -> Tensor:
+    """Count competitors as `count_competitors` does, but among the entities of a shard only.
+
+    `scores` [Q, s] are those of entity `first_entity` and the s − 1 after it, of `entities` in all. The targets' scores
+    `own` [n] to the queries `query` [n] are given, because the targets may be in another shard.
+
+    >>> score, zero = torch.tensor([[0.5, 0.9]]), torch.tensor([0])
+    >>> known = zero, zero + 1, torch.tensor([3])
+    >>> count_local_competitors(score, torch.tensor([0.5]), zero, zero, *known, first_entity=2, entities=4).tolist()
+    [[1, 1, 0, 1]]
+    """
+    higher, equal = _compare_with_all(scores, query, own)
+    column = target - first_entity
+    equal -= ((column >= 0) & (column < scores.shape[1])).long()  # the target itself
+    which, position = expand_ranges(start[query], stop[query])
+    column = answers[position] % entities - first_entity
+    inside = (column >= 0) & (column < scores.shape[1])
+    which, column = which[inside], column[inside]
+    found, target_score = scores[query[which], column], own[which]
+    known_higher = torch.zeros_like(higher).index_add_(0, which, (found > target_score).long())
+    known_equal = (found == target_score) & (column + first_entity != target[which])
+    known_equal = torch.zeros_like(equal).index_add_(0, which, known_equal.long())
+    return torch.stack([higher, equal, higher - known_higher, equal - known_equal], dim=1)
+
+
+def _compare_with_all(scores: Tensor, query: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Count the entities that score higher than each target, and equal (with itself): [Q, s], [n], [n] -> [n], [n]."""
+    if scores.device.type == "cpu":  # without copying rows, and NumPy counts several times as fast as torch
+        rows, counts = scores.numpy(), np.empty((2, len(query)), np.int64)
+        for target, (row, score) in enumerate(zip(query.tolist(), own.numpy(), strict=True)):
+            counts[0, target] = np.count_nonzero(rows[row] > score)
+            counts[1, target] = np.count_nonzero(rows[row] == score)
+        higher, equal = torch.from_numpy(counts)
+        return higher, equal
+    higher, equal = torch.empty_like(query), torch.empty_like(query)
+    size = max(len(scores), 1)  # scores are copied for each target: so many that memory at most doubles
+    for begin in range(0, len(query), size):
+        some = slice(begin, begin + size)
+        higher[some], equal[some] = compare_with_target(scores[query[some]], own[some])
+    return higher, equal
+
+
+def compare_with_target(scores: Tensor, own: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Count the candidates that score higher than the target, and equal: [n, C], [n] -> int64 [n], [n].
+
+    With a `mask` [n, C] only the candidates where it is True are counted.
+    """
+    higher, equal = scores > own[:, None], scores == own[:, None]
+    if mask is not None:
+        higher, equal = higher & mask, equal & mask
+    return higher.sum(1), equal.sum(1)
+
+
+def _on_gpu(tensor: Tensor) -> bool:
+    return tensor.is_cuda and tensor.dtype == torch.float32 and _has_triton()
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+SMALL = 1 << 16  # operations; for fewer, starting a thread takes longer than the work
+
+
+def native_distances(
+    queries: Tensor, rows: Tensor, form: str, out: Tensor | None = None, sign: float = 1.0
+) -> Tensor | None:
+    """Do as `distances` by the C++ library, writing to `out` if given; None where it is missing."""
+    native = library()
+    if native is None or not _is_float32_on_cpu(queries, rows):
+        return None
+    size = (len(queries), len(rows))
+    out = queries.new_empty(size) if out is None else out
+    if queries.shape[1:] != rows.shape[1:] or out.shape != size or not _is_float32_on_cpu(out):
+        raise ValueError(f"{tuple(queries.shape)} to {tuple(rows.shape)} do not give {tuple(out.shape)} {out.dtype}")
+    queries, rows = queries.contiguous(), rows.contiguous()
+    native.distances(
+        c_void_p(address(queries)), c_void_p(address(rows)), *map(c_int64, (*size, rows.shape[1])),
+        c_int(SIMILARITY_CODES[form]), c_float(sign), c_void_p(address(out)),
+        c_int(_num_threads(out.numel() * rows.shape[1])),
+    )  # fmt: skip
+    return out
+
+
+def native_count_competitors(
+    scores: Tensor, first: Tensor, target: Tensor, start: Tensor, stop: Tensor, answers: Tensor
+) -> Tensor | None:
+    """Do as `count_competitors` by the C++ library; None where it is missing."""
+    native = library()
+    if native is None or not _is_float32_on_cpu(scores):
+        return None
+    queries, entities = scores.shape
+    counts = target.new_empty(len(target), 4)
+    # Referenced until the call is over, because `contiguous` may have made copies.
+    arrays = [array.contiguous() for array in (first, target, start, stop, answers, counts)]
+    scores = scores.contiguous()
+    native.count_competitors(
+        c_void_p(address(scores)), c_int64(queries), c_int64(entities), *(c_void_p(address(array)) for array in arrays),
+        c_int(_num_threads(len(target) * entities)),
+    )  # fmt: skip
+    return counts
+
+
+def _is_float32_on_cpu(*tensors: Tensor) -> bool:
+    return all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors)
+
+
+def _num_threads(work: int) -> int:
+    return torch.get_num_threads() if work > SMALL else 1

@@ -1,0 +1,1 @@
+"""Entity tables that are sharded over several processes."""

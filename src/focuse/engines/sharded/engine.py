@@ -1,0 +1,288 @@
+"""The engine of several processes: each holds a shard of the entity table.
+
+Each process takes its share of every batch, asks the owners for the rows that it needs and sends their gradients
+back; gradients of relations and dense parameters are summed, and every process takes the same step. So a step is that
+of the autograd engine, up to rounding, whatever the number of processes. In ranking, each process scores its own
+rows: of a query only its own row, the score of its target and counts of competitors cross the network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from focuse.engines.autograd import AutogradEngine, TableView
+from focuse.engines.base import Step, TableOptimizer
+from focuse.engines.process_group import ProcessGroup, shard_slice
+from focuse.engines.scorer import TableScorer, count_local_competitors
+from focuse.engines.sharded.exchange import EmbeddingExchange, TorchRecExchange, torchrec_unavailable
+from focuse.errors import FocuseError
+from focuse.models.base import Model, Side, Table
+from focuse.objective.negatives import Batch, Negatives
+
+GPU_PIECE = 1 << 28  # numbers of a table that are copied to a GPU at once: 1 GB
+SHARDED = ("sharded", "sharded:torchrec", "sharded:plain", "sharded:host")
+
+
+class ExchangedTableView(TableView):
+    """Rows of the entities in this process's part of a batch, gathered from the processes that own them.
+
+    `count_once`: each touched row is regularized by one process only.
+    """
+
+    def __init__(self, exchange: EmbeddingExchange, count_once: bool) -> None:
+        super().__init__(exchange.rows)
+        self.exchange, self.count_once = exchange, count_once
+
+    def gather(self, ids: Tensor | None) -> None:
+        if ids is None:
+            raise ValueError("no step of the sharded engine can touch every entity")
+        self.ids = torch.unique(ids)
+        self.leaf = self.values = self.exchange.gather_rows(self.ids).requires_grad_()
+        self.counted = self.exchange.counted_here(self.ids) if self.count_once else None
+
+    def touched(self) -> Tensor:
+        """The rows that this process regularizes; each is in one process only, although several have touched it."""
+        return self.leaf if self.counted is None else self.leaf[self.counted]
+
+
+class ReplicatedTableView(TableView):
+    """Rows that the whole batch touches, of a table that every process has; the main process regularizes them."""
+
+    def __init__(self, table: Tensor, batch_ids: Tensor, is_main: bool) -> None:
+        super().__init__(table)
+        self.batch_ids, self.is_main = batch_ids, is_main
+
+    def gather(self, ids: Tensor | None) -> None:
+        super().gather(self.batch_ids)
+
+    def touched(self) -> Tensor:
+        return self.leaf if self.is_main else self.leaf[:0]
+
+
+class ShardedScorer(TableScorer):
+    """Scores with an entity table of which this process holds a shard; every process takes part in every call."""
+
+    def __init__(
+        self,
+        model: Model,
+        tables: Mapping[str, Tensor],
+        exchange: EmbeddingExchange,
+        inverse_relations: bool = False,
+    ) -> None:
+        super().__init__(model, tables, inverse_relations)
+        self.exchange, self.group, self.entity_count = exchange, exchange.group, exchange.size
+
+    @property
+    def device(self) -> torch.device:
+        return self.group.device
+
+    @property
+    def entities(self) -> int:
+        return self.entity_count
+
+    @property
+    def processes(self) -> int:
+        return self.group.size
+
+    @torch.no_grad()
+    def rows(self, table: Table, ids: Tensor) -> Tensor:
+        """Embeddings of `ids`, as the model takes them: [...] -> [..., d]."""
+        if table != "entity":
+            return super().rows(table, ids)
+        distinct, place = torch.unique(ids, return_inverse=True)
+        found = self.exchange.fetch(distinct)
+        if self.has_attributes or self.model.encoder is not None:
+            found = self.encode(self.model, found, self.tables["relation"], distinct)[0]
+        return F.embedding(place, found)
+
+    def blocks(self) -> Iterator[tuple[int, Tensor]]:
+        """This process's rows in pieces; rows in main memory are copied to the GPU piece by piece."""
+        for first, rows in super().blocks():
+            size = len(rows) if rows.device == self.device else max(1, GPU_PIECE // rows.shape[1])
+            for start in range(0, max(len(rows), 1), max(size, 1)):
+                yield first + start, rows[start : start + size].to(self.device)
+
+    def _duplicates(self) -> Tensor | None:
+        found = super()._duplicates()
+        return None if found is None else found.to(self.device)
+
+    def _held_ids(self) -> Tensor:
+        return torch.arange(self.exchange.first, self.exchange.last, device=self.device)
+
+    @torch.no_grad()
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """As by one process; each process computes a part of them."""
+        part = self.group.shard(len(head))
+        return self.group.all_gather(super().score(head[part], relation[part], tail[part]), len(head))
+
+    @torch.no_grad()
+    def score_some(self, known: Tensor, relation: Tensor, entities: Tensor, side: Side) -> Tensor:
+        part = self.group.shard(len(known))
+        found = super().score_some(known[part], relation[part], entities[part], side)
+        return self.group.all_gather(found, len(known))
+
+    @torch.no_grad()
+    def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Scores of every entity on `side`, in every process, so for a few queries only: ids [B] -> [B, E]."""
+        found = super().score_all(known, relation, side)
+        return self.group.all_gather(found.T.contiguous(), self.entity_count).T
+
+    @torch.no_grad()
+    def count_competitors(
+        self,
+        known: Tensor,
+        relation: Tensor,
+        side: Side,
+        first: Tensor,
+        target: Tensor,
+        start: Tensor,
+        stop: Tensor,
+        facts: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Counts int64 [n, 4] as of `ranking_kernels.count_competitors`, and the scores of the targets [n]."""
+        scores = super().score_all(known, relation, side)  # of this process's rows
+        query = torch.repeat_interleave(first.diff())
+        row = target - self.exchange.first
+        here = (row >= 0) & (row < scores.shape[1])
+        target_scores = scores.new_zeros(len(target))
+        target_scores[here] = scores[query[here], row[here]]
+        self.group.sum(target_scores)
+        counts = count_local_competitors(
+            scores, target_scores, query, target, start, stop, facts, self.exchange.first, self.entity_count
+        )
+        finite = torch.isfinite(scores).all(1)[query]
+        table = self.group.sum(torch.cat([counts, (~finite).long()[:, None]], dim=1))
+        table[table[:, 4] > 0] = -1
+        return table[:, :4], target_scores
+
+
+class ShardedEngine(AutogradEngine):
+    """Owns this process's shard `entity` [n, d] of all `entities`, and whole tables of everything else."""
+
+    fallback_message = "rows are exchanged by torch.distributed; TorchRec could do it"
+    command = "torchrun … -m focuse"
+
+    def __init__(
+        self,
+        model: Model,
+        entity: Tensor,
+        relation: Tensor,
+        optimizer: TableOptimizer,
+        parameters: Mapping[str, Tensor],
+        group: ProcessGroup,
+        entities: int,
+        name: str = "sharded",
+        inverse_relations: bool = False,
+    ) -> None:
+        self.group, self.entity_count = group, entities
+        use_torchrec = name in ("sharded", "sharded:torchrec")
+        unavailable = self._torchrec_unavailable(optimizer) if use_torchrec else ""
+        if name == "sharded:torchrec" and unavailable:
+            raise FocuseError(f"engine {name!r}: {unavailable}; use the engine 'sharded:plain'")
+        if unavailable or not use_torchrec:
+            self.exchange: EmbeddingExchange = EmbeddingExchange(entity, entities, group)
+            self.fallback_reason = unavailable
+        else:
+            self.exchange = TorchRecExchange(entity, entities, group, optimizer)
+        super().__init__(model, self.exchange.rows, relation, optimizer, parameters, inverse_relations)
+        self._batch_relations = relation.new_empty(0, dtype=torch.int64)
+        self._count_once = False
+
+    def _torchrec_unavailable(self, optimizer: TableOptimizer) -> str:
+        """Why TorchRec cannot be used, '' if it can; if one process cannot, none does."""
+        reason = torchrec_unavailable(optimizer)
+        last = shard_slice(self.entity_count, self.group.size - 1, self.group.size)
+        if last.start == last.stop:
+            reason = reason or f"TorchRec needs a row for each of the {self.group.size} processes"
+        elsewhere = self.group.any_rank(bool(reason))
+        return reason or ("TorchRec cannot be used in another process" if elsewhere else "")
+
+    @staticmethod
+    def lacks(model: Model) -> str:
+        """Why it cannot serve, '' if it can."""
+        if model.encoder is not None and not model.encoder.rowwise:
+            return f"{model.name} encodes entities from the whole table"
+        return f"{model.name} needs the whole batch" if "whole batch" in model.requires else ""
+
+    @property
+    def entities(self) -> int:
+        return self.entity_count
+
+    def any_rank(self, flag: bool) -> bool:
+        return self.group.any_rank(flag)
+
+    def make_scorer(self, model: Model, tables: Mapping[str, Tensor]) -> ShardedScorer:
+        shard = tables["entity"]
+        trained = shard is self.exchange.rows
+        exchange = self.exchange if trained else EmbeddingExchange(shard, self.entity_count, self.group)
+        return ShardedScorer(model, tables, exchange, self.inverse_relations)
+
+    # ---- one training step ----------------------------------------------------------------------------------------
+
+    def table_view(self, name: str) -> TableView:
+        if name == "entity":
+            return ExchangedTableView(self.exchange, self._count_once)
+        if name == "relation":
+            return ReplicatedTableView(self.tables[name], self._batch_relations, self.group.is_main)
+        return super().table_view(name)
+
+    def step(self, step: Step) -> float:
+        """As the autograd engine's step: every process is given the whole batch and trains its part of it."""
+        batch = step.positives
+        part = self.group.shard(len(batch))
+        self._batch_relations = self.relation_ids(step)
+        self._count_once = step.regularizer is not None and step.regularizer.scope != "rows"
+        if part.start < part.stop:
+            positives = Batch(*(column[part] for column in (batch.head, batch.relation, batch.tail, batch.weight)))
+            negatives = [_part_of(group, part) for group in step.negatives]
+            loss, total, views = self.compute_loss(replace(step, positives=positives, negatives=negatives))
+            total.backward()  # type: ignore[no-untyped-call]
+            losses = torch.stack([loss, total]).detach()
+        else:  # fewer triples than processes: nothing to add, but every process takes part in the exchange
+            views = {name: self.table_view(name) for name in self.tables if name not in self.model.buffers}
+            for name in ("entity", "relation"):
+                views[name].gather(self._batch_relations[:0])
+            losses = views["entity"].leaf.new_zeros(2)
+        return self._update(losses, views)
+
+    def _update(self, losses: Tensor, views: Mapping[str, TableView]) -> float:
+        """Sum the gradients and take the step; `losses` are this process's loss and minimized total."""
+        gradients = {name: view.gradient() for name, view in views.items()}
+        entity_gradient = gradients.pop("entity")
+        flat = self.group.sum(torch.cat([losses, *(gradient.flatten() for gradient in gradients.values())]))
+        loss, minimized = flat[:2].tolist()
+        if not math.isfinite(minimized):
+            raise FloatingPointError(f"the loss is {minimized}")
+        summed = torch.split(flat[2:], [gradient.numel() for gradient in gradients.values()])
+        replicated = {
+            name: (views[name].ids, total.view(gradient.shape))
+            for (name, gradient), total in zip(gradients.items(), summed, strict=True)
+        }
+        self.optimizer.update({**self.exchange.scatter_gradients(entity_gradient), **replicated})
+        self.scorer.invalidate()
+        return float(loss)
+
+
+def _part_of(group: Negatives, part: slice) -> Negatives:
+    """The negatives of a part of the batch; a shared pool is the same for all parts."""
+    entities = group.entities
+    if entities is None:
+        raise ValueError("no step of the sharded engine can touch every entity")
+    facts = group.known
+    if facts is not None:
+        inside = (facts[0] >= part.start) & (facts[0] < part.stop)
+        facts = facts[0][inside] - part.start, facts[1][inside]
+    return replace(
+        group,
+        entities=entities if entities.dim() == 1 else entities[part],
+        replaces_tail=None if group.replaces_tail is None else group.replaces_tail[part],
+        mask=None if group.mask is None else group.mask[part],
+        target=None if group.target is None else group.target[part],
+        known=facts,
+    )

@@ -1,0 +1,119 @@
+"""Ranking on a GPU: distances between all queries and all rows, and how many competitors score above a target.
+
+Matrix products are left to torch. Nothing here waits for the GPU.
+"""
+
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from focuse.engines.base import SIMILARITY_CODES
+
+L1 = tl.constexpr(SIMILARITY_CODES["l1"])
+QUERIES, ROWS = 16, 512  # of a tile: 64 sums per thread, which reads 20 numbers per 64 terms
+UNROLLED = 4  # columns whose numbers are loaded together, so that the sums wait only once for memory
+SCORES = 1024  # scores of a query that a program reads at once
+
+
+@triton.jit
+def _distance_kernel(
+    queries, rows, out, query_count, row_count, sign,
+    width: tl.constexpr, similarity: tl.constexpr,
+    tile_queries: tl.constexpr, tile_rows: tl.constexpr, unrolled: tl.constexpr,
+) -> None:  # fmt: skip
+    """One tile. A pair's terms are added in the order of the columns, so equal rows are equally far to the last bit.
+
+    Both tables come transposed, [width, …]: what neighboring threads read lies together.
+    """
+    q = tl.program_id(0) * tile_queries + tl.arange(0, tile_queries)
+    r = tl.program_id(1) * tile_rows + tl.arange(0, tile_rows)
+    query_pointer, row_pointer = queries + q, rows + r
+    total = tl.zeros([tile_queries, tile_rows], dtype=tl.float32)
+    for start in range(0, width, unrolled):
+        for step in tl.static_range(unrolled):
+            within = start + step < width  # beyond the width both are 0, and so is their distance
+            query = tl.load(query_pointer, mask=(q < query_count) & within, other=0.0)
+            row = tl.load(row_pointer, mask=(r < row_count) & within, other=0.0)
+            query_pointer += query_count
+            row_pointer += row_count
+            difference = query[:, None] - row[None, :]
+            if similarity == L1:
+                total += tl.abs(difference)
+            else:
+                total += difference * difference
+    if similarity != L1:
+        total = tl.sqrt(total)
+    cell = q.to(tl.int64)[:, None] * row_count + r[None, :]
+    tl.store(out + cell, sign * total, mask=(q < query_count)[:, None] & (r < row_count)[None, :])
+
+
+@triton.jit
+def _count_kernel(
+    scores, query_of, targets, starts, stops, facts, counts, entities: tl.constexpr, block: tl.constexpr
+) -> None:  # fmt: skip
+    """One target against all scores of its query, then against those of the known answers."""
+    i = tl.program_id(0).to(tl.int64)
+    query = tl.load(query_of + i)
+    target = tl.load(targets + i)
+    row = scores + query * entities
+    target_score = tl.load(row + target)
+    higher = tl.zeros([block], dtype=tl.int32)
+    same = tl.zeros([block], dtype=tl.int32)
+    bad = tl.zeros([block], dtype=tl.int32)
+    for begin in range(0, entities, block):
+        e = begin + tl.arange(0, block)
+        inside = e < entities
+        score = tl.load(row + e, mask=inside, other=0.0)
+        higher += (inside & (score > target_score)).to(tl.int32)
+        same += (inside & (score == target_score) & (e != target)).to(tl.int32)
+        bad += (inside & ~(tl.abs(score) < float("inf"))).to(tl.int32)  # NaN is not below it either
+    known_higher = tl.zeros([block], dtype=tl.int32)
+    known_same = tl.zeros([block], dtype=tl.int32)
+    stop = tl.load(stops + query)
+    begin = tl.load(starts + query)
+    while begin < stop:
+        f = begin + tl.arange(0, block)
+        inside = f < stop
+        e = tl.load(facts + f, mask=inside, other=0) % entities
+        score = tl.load(row + e, mask=inside, other=0.0)
+        known_higher += (inside & (score > target_score)).to(tl.int32)
+        known_same += (inside & (score == target_score) & (e != target)).to(tl.int32)
+        begin += block
+    finite = tl.sum(bad) == 0
+    all_higher, all_same = tl.sum(higher), tl.sum(same)
+    into = counts + i * 4
+    tl.store(into, tl.where(finite, all_higher, -1).to(tl.int64))
+    tl.store(into + 1, tl.where(finite, all_same, -1).to(tl.int64))
+    tl.store(into + 2, tl.where(finite, all_higher - tl.sum(known_higher), -1).to(tl.int64))
+    tl.store(into + 3, tl.where(finite, all_same - tl.sum(known_same), -1).to(tl.int64))
+
+
+def distances(queries: Tensor, rows: Tensor, similarity: str, sign: float = 1.0) -> Tensor:
+    """As `focuse.engines.scorer.distances`: [B, d], [E, d] -> [B, E]."""
+    out = queries.new_empty(len(queries), len(rows))
+    grid = (triton.cdiv(len(queries), QUERIES), triton.cdiv(len(rows), ROWS))
+    if out.numel():
+        _distance_kernel[grid](
+            queries.mT.contiguous(), rows.mT.contiguous(), out, len(queries), len(rows), float(sign),
+            rows.shape[1], SIMILARITY_CODES[similarity], QUERIES, ROWS, UNROLLED, num_warps=4,
+        )  # fmt: skip
+    return out
+
+
+def count_competitors(
+    scores: Tensor, first: Tensor, target: Tensor, start: Tensor, stop: Tensor, facts: Tensor
+) -> Tensor:
+    """As `focuse.engines.scorer.count_competitors`: scores [Q, E] -> int64 [n, 4]."""
+    counts = target.new_empty(len(target), 4)
+    every = torch.arange(len(scores), device=scores.device)
+    query = torch.repeat_interleave(every, first.diff(), output_size=len(target))
+    if len(target):
+        _count_kernel[(len(target),)](
+            scores.contiguous(), query, target.contiguous(), start.contiguous(), stop.contiguous(), facts.contiguous(),
+            counts, scores.shape[1], SCORES, num_warps=4,
+        )  # fmt: skip
+    return counts

@@ -1,0 +1,441 @@
+"""The step of positives that share their negatives: one pool for all of them, or every entity.
+
+The matrix of raw scores, positives × pool, is made in blocks of columns. If it takes more than one block, it is made
+twice, since the softmax of a positive needs all of its scores before any gradient is known. A block [B, C] holds raw
+scores, then in their place the coefficients of the gradients. Matrix products make and use it if the similarity is a
+dot product, `distance_kernel` and `distance_gradient_kernel` if it is a distance. Its rows are `stride` floats long, a
+multiple of a tile; beyond C they end in zeros, so that tiles are read without masks.
+"""
+
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from focuse.engines.base import LOSS_CODES, NONLINEARITY_CODES
+from focuse.engines.triton.device_math import (
+    L1,
+    accumulate_softmax,
+    backpropagate_triple,
+    divide_by_distance,
+    focus_parameters,
+    focused_score,
+    load_row,
+    make_query,
+    negative_losses,
+    positive_loss,
+    sign,
+    similarity_of_sum,
+    similarity_terms,
+    store_row,
+    triple_rows,
+)
+from focuse.engines.triton.step import (
+    StepBuffers,
+    StepTask,
+    auxiliary_losses,
+    join_side_stream,
+    side_stream,
+    sort_entries,
+    update_rows,
+)
+from focuse.objective.negatives import Negatives
+
+BLOCK_SCORES = 1 << 24  # scores held at once: 64 MB
+PRODUCT_PRECISION = "tf32"  # of the inputs of matrix products in a training step; ranking always uses float32
+TILE = 64  # rows and columns of a tile of distances
+
+
+@triton.jit
+def query_kernel(
+    entity_table, relation_table, heads, relations, tails, queries, positives,
+    half: tl.constexpr, width: tl.constexpr, operation: tl.constexpr, similarity: tl.constexpr, columns: tl.constexpr,
+) -> None:  # fmt: skip
+    """One program: the two queries of a positive and its own raw score."""
+    b = tl.program_id(0).to(tl.int64)
+    head, relation, tail = triple_rows(entity_table, relation_table, heads, relations, tails, b, width)
+    total = tl.zeros([columns], dtype=tl.float32)
+    for start in range(0, half, columns):
+        d = start + tl.arange(0, columns)
+        h, h_i = load_row(head, d, half, operation)
+        r, r_i = load_row(relation, d, half, operation)
+        t, t_i = load_row(tail, d, half, operation)
+        tail_query, tail_query_i = make_query(h, h_i, r, r_i, operation, False)
+        head_query, head_query_i = make_query(t, t_i, r, r_i, operation, True)
+        store_row(queries + b * 2 * width, d, tail_query, tail_query_i, half, operation)
+        store_row(queries + (b * 2 + 1) * width, d, head_query, head_query_i, half, operation)
+        total += similarity_terms(tail_query, tail_query_i, t, t_i, similarity, operation)
+    tl.store(positives + b, similarity_of_sum(tl.sum(total, axis=0), similarity))
+
+
+@triton.jit
+def triple_gradient_kernel(
+    entity_table, relation_table, heads, relations, tails, query_gradients, coefficients, out, triples, strength,
+    half: tl.constexpr, width: tl.constexpr, operation: tl.constexpr, similarity: tl.constexpr, power: tl.constexpr,
+    columns: tl.constexpr,
+) -> None:  # fmt: skip
+    """One program: from the gradients of a positive's queries to those of its rows."""
+    b = tl.program_id(0).to(tl.int64)
+    head, relation, tail = triple_rows(entity_table, relation_table, heads, relations, tails, b, width)
+    coefficient = tl.load(coefficients + b)
+    for start in range(0, half, columns):
+        d = start + tl.arange(0, columns)
+        tail_grad, tail_grad_i = load_row(query_gradients + b * 2 * width, d, half, operation)
+        head_grad, head_grad_i = load_row(query_gradients + (b * 2 + 1) * width, d, half, operation)
+        backpropagate_triple(
+            head, relation, tail, d, tail_grad, tail_grad_i, head_grad, head_grad_i, coefficient,
+            out, b, triples, strength, half, width, operation, similarity, power,
+        )  # fmt: skip
+
+
+@triton.jit
+def mask_known_kernel(scores, rows, entities, count, first, wide, stride, block: tl.constexpr) -> None:
+    """Known triples do not count: their raw scores in the block of entities [first, first + wide) become NaN."""
+    i = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    row = tl.load(rows + i, mask=i < count, other=0)
+    column = tl.load(entities + i, mask=i < count, other=-1) - first
+    tl.store(scores + row * stride + column, float("nan"), mask=(i < count) & (column >= 0) & (column < wide))
+
+
+@triton.jit
+def valid_columns(
+    raw, c, b, first, wide, pool, target, mask, size,
+    listed: tl.constexpr, targeted: tl.constexpr, masked: tl.constexpr, filtered: tl.constexpr,
+):  # fmt: skip
+    """Which columns c of the block count for positive b. `listed`: the pool has ids; `filtered`: NaN does not count."""
+    valid = c < wide
+    if targeted:
+        entity = first + c
+        if listed:
+            entity = tl.load(pool + first + c, mask=c < wide, other=0)
+        valid = valid & (entity != tl.load(target + b))
+    if masked:
+        valid = valid & (tl.load(mask + b * size + first + c, mask=c < wide, other=0) != 0)
+    if filtered:
+        valid = valid & (raw == raw)
+    return valid
+
+
+@triton.jit
+def softmax_kernel(
+    scores, scale, weights, beta, pool, target, mask, softmax, first, wide, stride, size, shift, temperature,
+    loss: tl.constexpr, nonlinearity: tl.constexpr, focused: tl.constexpr, scaled: tl.constexpr,
+    listed: tl.constexpr, targeted: tl.constexpr, masked: tl.constexpr, filtered: tl.constexpr,
+    fresh: tl.constexpr, block: tl.constexpr,
+) -> None:  # fmt: skip
+    """One program: this block added to a positive's softmax [B, 3]: maximum, sum, and how many negatives count.
+
+    `fresh`: this is the first block.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    _alpha, negative_alpha, gain, offset = focus_parameters(weights, beta, scale, b, focused, scaled)
+    max_logit, exp_sum, number = -float("inf"), 0.0, 0.0
+    if not fresh:
+        max_logit, exp_sum = tl.load(softmax + b * 3), tl.load(softmax + b * 3 + 1)
+        number = tl.load(softmax + b * 3 + 2)
+    for start in range(0, wide, block):
+        c = start + tl.arange(0, block)
+        raw = tl.where(c < wide, tl.load(scores + b * stride + c, mask=c < stride, other=0.0), 0.0)
+        valid = valid_columns(raw, c, b, first, wide, pool, target, mask, size, listed, targeted, masked, filtered)
+        negative, _slope = focused_score(raw, gain, offset, negative_alpha, shift, nonlinearity)
+        max_logit, exp_sum = accumulate_softmax(negative, valid, max_logit, exp_sum, temperature, loss)
+        number += tl.sum(valid.to(tl.float32), axis=0)
+    tl.store(softmax + b * 3, max_logit)
+    tl.store(softmax + b * 3 + 1, exp_sum)
+    tl.store(softmax + b * 3 + 2, number)
+
+
+@triton.jit
+def score_gradient_kernel(
+    scores, scale, weights, beta, pool, target, mask, positives, softmax, sums, first, wide, stride, size,
+    factor, shift, margin, temperature,
+    similarity: tl.constexpr, loss: tl.constexpr, nonlinearity: tl.constexpr, focused: tl.constexpr,
+    scaled: tl.constexpr, listed: tl.constexpr, targeted: tl.constexpr, masked: tl.constexpr, filtered: tl.constexpr,
+    fresh: tl.constexpr, block: tl.constexpr,
+) -> None:  # fmt: skip
+    """One program: replaces a positive's raw scores by coefficients.
+
+    Sums over the negatives go to `sums` [B, 4]: losses, derivatives by h, gradients of gain and offset.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    alpha, negative_alpha, gain, offset = focus_parameters(weights, beta, scale, b, focused, scaled)
+    max_logit, exp_sum = tl.load(softmax + b * 3), tl.load(softmax + b * 3 + 1)
+    number = tl.load(softmax + b * 3 + 2)
+    positive, _by_raw = focused_score(tl.load(positives + b), gain, offset, alpha, shift, nonlinearity)
+    label = tl.load(weights + b)
+    value, slope, gain_gradient, offset_gradient = 0.0, 0.0, 0.0, 0.0
+    if not fresh:
+        value, slope = tl.load(sums + b * 4), tl.load(sums + b * 4 + 1)
+        gain_gradient, offset_gradient = tl.load(sums + b * 4 + 2), tl.load(sums + b * 4 + 3)
+    for start in range(0, wide, block):
+        c = start + tl.arange(0, block)
+        raw = tl.where(c < wide, tl.load(scores + b * stride + c, mask=c < stride, other=0.0), 0.0)
+        valid = valid_columns(raw, c, b, first, wide, pool, target, mask, size, listed, targeted, masked, filtered)
+        negative, by_raw = focused_score(raw, gain, offset, negative_alpha, shift, nonlinearity)
+        values, slopes = negative_losses(
+            negative, valid, positive, label, number, max_logit, exp_sum, margin, temperature, loss
+        )  # fmt: skip
+        by_score = tl.where(valid, slopes * by_raw * factor, 0.0)
+        tl.debug_barrier()  # several threads may hold one number: all have read it before it is written over
+        tl.store(scores + b * stride + c, divide_by_distance(by_score * gain, raw, similarity), mask=c < stride)
+        value += tl.sum(values, axis=0)
+        slope += tl.sum(slopes, axis=0)
+        gain_gradient += tl.sum(tl.where(valid, by_score * raw, 0.0), axis=0)
+        offset_gradient += tl.sum(by_score, axis=0)
+    tl.store(sums + b * 4, value)
+    tl.store(sums + b * 4 + 1, slope)
+    tl.store(sums + b * 4 + 2, gain_gradient)
+    tl.store(sums + b * 4 + 3, offset_gradient)
+
+
+@triton.jit
+def positive_kernel(
+    scale, weights, beta, positives, softmax, sums, losses, coefficients, scale_gradient, count, factor, shift, margin,
+    similarity: tl.constexpr, loss: tl.constexpr, nonlinearity: tl.constexpr, focused: tl.constexpr,
+    scaled: tl.constexpr, fresh: tl.constexpr, block: tl.constexpr,
+) -> None:  # fmt: skip
+    """Losses, coefficients and gradients of `scale` of some positives; those of groups that are not first are added."""
+    b = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    there = b < count
+    b = tl.where(there, b, 0)
+    alpha, _negative_alpha, gain, offset = focus_parameters(weights, beta, scale, b, focused, scaled)
+    raw = tl.load(positives + b)
+    positive, by_raw = focused_score(raw, gain, offset, alpha, shift, nonlinearity)
+    max_logit, exp_sum = tl.load(softmax + b * 3), tl.load(softmax + b * 3 + 1)
+    number = tl.load(softmax + b * 3 + 2)
+    value, slope = tl.load(sums + b * 4), tl.load(sums + b * 4 + 1)
+    value, slope = positive_loss(
+        positive, tl.load(weights + b), number, max_logit, exp_sum, value, slope, margin, loss
+    )  # fmt: skip
+    by_score = slope * by_raw * factor
+    gain_gradient = tl.load(sums + b * 4 + 2) + by_score * raw
+    offset_gradient = tl.load(sums + b * 4 + 3) + by_score
+    coefficient = divide_by_distance(by_score * gain, raw, similarity)
+    if not fresh:
+        value += tl.load(losses + b)
+        coefficient += tl.load(coefficients + b)
+        if scaled:
+            gain_gradient += tl.load(scale_gradient + b * 2)
+            offset_gradient += tl.load(scale_gradient + b * 2 + 1)
+    tl.store(losses + b, value, mask=there)
+    tl.store(coefficients + b, coefficient, mask=there)
+    if scaled:
+        tl.store(scale_gradient + b * 2, gain_gradient, mask=there)
+        tl.store(scale_gradient + b * 2 + 1, offset_gradient, mask=there)
+
+
+@triton.jit
+def distance_kernel(
+    queries, rows, scores, count, query_stride, stride,
+    width: tl.constexpr, similarity: tl.constexpr, tile_rows: tl.constexpr, tile_columns: tl.constexpr,
+) -> None:  # fmt: skip
+    """One program: a tile of −‖q − x‖ [count, stride].
+
+    Both sides are stored transposed: `queries` [width, query_stride], `rows` [width, stride].
+    """
+    b = tl.program_id(0).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
+    c = tl.program_id(1).to(tl.int64) * tile_columns + tl.arange(0, tile_columns)
+    total = tl.zeros([tile_rows, tile_columns], dtype=tl.float32)
+    query, row = queries + b, rows + c
+    for _d in range(width):
+        difference = tl.load(query)[:, None] - tl.load(row)[None, :]
+        total += tl.abs(difference) if similarity == L1 else difference * difference
+        query += query_stride
+        row += stride
+    if similarity != L1:
+        total = tl.sqrt(total)
+    # Columns beyond the width of the block are not used.
+    tl.store(scores + b[:, None] * stride + c[None, :], -total, mask=(b < count)[:, None])
+
+
+@triton.jit
+def distance_gradient_kernel(
+    own, others, coefficients, out, own_count, other_count, own_stride, other_stride, coefficient_stride, out_stride,
+    width: tl.constexpr, similarity: tl.constexpr, added: tl.constexpr, tile_rows: tl.constexpr,
+    tile_columns: tl.constexpr,
+) -> None:  # fmt: skip
+    """One program: a tile of the gradients of `own` rows [own_count, width], summed over all others.
+
+    Coefficients are [other_count, coefficient_stride]; `added`: the sum is added to `out`.
+    """
+    b = tl.program_id(0).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
+    d = tl.program_id(1).to(tl.int64) * tile_columns + tl.arange(0, tile_columns)
+    there = (b < own_count)[:, None] & (d < width)[None, :]
+    x = tl.load(own + b[:, None] * own_stride + d[None, :], mask=there, other=0.0)
+    total = tl.zeros([tile_rows, tile_columns], dtype=tl.float32)
+    coefficient, other = coefficients + b, others + d
+    for _c in range(other_count):
+        difference = tl.load(other, mask=d < width, other=0.0)[None, :] - x
+        direction = sign(difference) if similarity == L1 else difference
+        total += tl.load(coefficient)[:, None] * direction
+        coefficient += coefficient_stride
+        other += other_stride
+    if added:
+        total += tl.load(out + b[:, None] * out_stride + d[None, :], mask=there, other=0.0)
+    tl.store(out + b[:, None] * out_stride + d[None, :], total, mask=there)
+
+
+def shared_pool_step(task: StepTask, groups: list[Negatives]) -> Tensor:
+    """Take the step; return the loss, float64 []."""
+    batch, entity_table = task.batch, task.tables["entity"]
+    pools = [group.entities for group in groups if group.entities is not None]
+    ids = torch.cat(pools) if pools else batch.head
+    buffers = StepBuffers(task, pool_size=len(ids) if pools else 0)
+    with side_stream(ids.device, task.tuning.overlap_sort):
+        entries = sort_entries(buffers, ids, ids, ids)
+    pool_task = _PoolTask(task, buffers)
+    layout = {**task.layout(), "columns": task.columns(512), "num_warps": 4}
+    rows = (entity_table, task.tables["relation"], batch.head, batch.relation, batch.tail)
+    query_kernel[(len(batch),)](*rows, buffers.sources, pool_task.positives, **layout)
+    addend, begin = None, 3 * task.triples
+    for number, group in enumerate(groups):
+        if group.entities is None:
+            into, added = (torch.empty_like(entity_table), False) if addend is None else (addend, True)
+            addend = into
+        else:
+            into, added = buffers.gradients[begin : begin + len(group.entities)], False
+            begin += len(group.entities)
+        with product_precision():
+            pool_task.compute(group, into, added, fresh=number == 0)
+    power, strength = task.penalty(per_triple=True)
+    triple_gradient_kernel[(len(batch),)](
+        *rows, pool_task.query_gradients, pool_task.coefficients, buffers.gradients, task.triples, strength,
+        power=power, **layout,
+    )  # fmt: skip
+    auxiliary_losses(buffers)
+    join_side_stream(ids.device, task.tuning.overlap_sort)
+    return update_rows(buffers, entries, addend)
+
+
+class _PoolTask:
+    """What the groups of negatives of one step have in common."""
+
+    def __init__(self, task: StepTask, buffers: StepBuffers) -> None:
+        self.task, self.buffers = task, buffers
+        count, width, device = len(task.batch), task.width, buffers.sources.device
+        self.queries = buffers.sources[: buffers.queries].view(count, 2, width)
+        self.query_gradients = torch.zeros(count, 2, width, device=device)
+        self.positives, self.coefficients = torch.empty(count, device=device), torch.empty(count, device=device)
+        self.softmax, self.sums = torch.empty(count, 3, device=device), torch.empty(count, 4, device=device)
+
+    def compute(self, group: Negatives, into: Tensor, added: bool, fresh: bool) -> None:
+        """One group: losses, and gradients of its queries, of the positives, and of its rows.
+
+        Those of the rows [P, d] are stored in `into`, or `added` to it; `fresh`: this is the first group.
+        """
+        task, objective = self.task, self.task.objective
+        side = 0 if group.side == "tail" else 1
+        queries, query_gradients = self.queries[:, side], self.query_gradients[:, side]
+        entity_table = task.tables["entity"]
+        rows = entity_table if group.entities is None else entity_table.index_select(0, group.entities)
+        count = len(queries)
+        wide = min(max(BLOCK_SCORES // count // 128 * 128, 128), len(rows))
+        scores = torch.empty(count, _round_up(wide), device=rows.device)
+        starts = range(0, len(rows), wide)
+        for start in starts:
+            self._score(group, queries, rows[start : start + wide], scores, start)
+            block_width = min(wide, len(rows) - start)
+            self._launch(softmax_kernel, group, scores, start, block_width, len(rows), start == 0, {})
+        for start in starts:
+            block = rows[start : start + wide]
+            if len(starts) > 1:
+                self._score(group, queries, block, scores, start)
+            more = {"positives": self.positives, "sums": self.sums, "factor": task.scale, "margin": objective.margin,
+                    "similarity": task.layout()["similarity"]}  # fmt: skip
+            self._launch(score_gradient_kernel, group, scores, start, len(block), len(rows), start == 0, more)
+            self._backpropagate(queries, query_gradients, block, scores, into[start : start + wide], added)
+        positive_kernel[(triton.cdiv(count, 128),)](
+            task.scale_table, task.batch.weight, task.beta, self.positives, self.softmax, self.sums,
+            self.buffers.losses, self.coefficients, self.buffers.scale_gradient, count, task.scale, objective.shift,
+            objective.margin, similarity=task.layout()["similarity"], loss=LOSS_CODES[objective.loss],
+            nonlinearity=NONLINEARITY_CODES[objective.nonlinearity], focused=objective.focused, scaled=task.scaled,
+            fresh=fresh, block=128,
+        )  # fmt: skip
+
+    def _launch(
+        self, kernel: Any, group: Negatives, scores: Tensor, first: int, wide: int, size: int, fresh: bool,
+        more: dict[str, Any],
+    ) -> None:  # fmt: skip
+        """One of the two kernels that read a block of scores, one program per positive."""
+        task, objective, weight = self.task, self.task.objective, self.task.batch.weight
+        mask = weight if group.mask is None else group.mask.contiguous().view(torch.uint8)
+        kernel[(len(scores),)](
+            scores=scores, scale=task.scale_table, weights=weight, beta=task.beta,
+            pool=weight if group.entities is None else group.entities,
+            target=weight if group.target is None else group.target, mask=mask, softmax=self.softmax,
+            first=first, wide=wide, stride=scores.stride(0), size=size, shift=objective.shift,
+            temperature=objective.temperature, loss=LOSS_CODES[objective.loss],
+            nonlinearity=NONLINEARITY_CODES[objective.nonlinearity], focused=objective.focused, scaled=task.scaled,
+            listed=group.entities is not None, targeted=group.target is not None, masked=group.mask is not None,
+            filtered=group.known is not None, fresh=fresh, block=min(1024, triton.next_power_of_2(wide)), num_warps=4,
+            **more,
+        )  # fmt: skip
+
+    def _score(self, group: Negatives, queries: Tensor, rows: Tensor, scores: Tensor, first: int) -> None:
+        """Raw scores of all queries with some rows; those of known triples become NaN."""
+        task, wide = self.task, len(rows)
+        if task.model.similarity == "dot":
+            torch.mm(queries, rows.t(), out=scores[:, :wide])
+        else:
+            grid = (triton.cdiv(len(queries), TILE), triton.cdiv(wide, TILE))
+            distance_kernel[grid](
+                _transposed(queries), _transposed(rows, scores.shape[1]), scores, len(queries),
+                _round_up(len(queries)), scores.shape[1], width=task.width, similarity=task.layout()["similarity"],
+                tile_rows=TILE, tile_columns=TILE, num_warps=4,
+            )  # fmt: skip
+        if group.known is not None and len(group.known[0]):
+            count = len(group.known[0])
+            mask_known_kernel[(triton.cdiv(count, 1024),)](
+                scores, *group.known, count, first, wide, scores.stride(0), 1024
+            )
+
+    def _backpropagate(
+        self, queries: Tensor, query_gradients: Tensor, rows: Tensor, scores: Tensor, into: Tensor, added: bool
+    ) -> None:
+        """Gradients of the queries, which add up over the blocks, and of some rows, from a block of coefficients."""
+        coefficients = scores[:, : len(rows)]
+        if self.task.model.similarity == "dot":
+            query_gradients.addmm_(coefficients, rows)
+            into.addmm_(coefficients.t(), queries, beta=float(added))
+            return
+        similarity, width = self.task.layout()["similarity"], self.task.width
+        sums = (
+            (queries, rows, _transposed(coefficients), query_gradients, True),
+            (rows, queries, coefficients, into, added),
+        )
+        for own, others, factors, out, more in sums:
+            grid = (triton.cdiv(len(own), TILE), triton.cdiv(width, TILE))
+            distance_gradient_kernel[grid](
+                own, others, factors, out, len(own), len(others), own.stride(0), others.stride(0), factors.stride(0),
+                out.stride(0), width=width, similarity=similarity, added=more, tile_rows=TILE, tile_columns=TILE,
+                num_warps=4,
+            )  # fmt: skip
+
+
+def _round_up(size: int) -> int:
+    return -(-size // TILE) * TILE
+
+
+def _transposed(x: Tensor, wide: int = 0) -> Tensor:
+    """[n, m] -> [m, n and zeros up to a whole number of tiles, or up to `wide`]."""
+    out = torch.zeros(x.shape[1], wide or _round_up(len(x)), device=x.device)
+    out[:, : len(x)] = x.t()
+    return out
+
+
+@contextmanager
+def product_precision() -> Iterator[None]:
+    """Let matrix products round their inputs to PRODUCT_PRECISION, as tensor cores take them, and sum in float32."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = PRODUCT_PRECISION
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before

@@ -1,0 +1,251 @@
+"""FocusE inside PyKEEN (Ali et al., 2021), for those who stay there: edge weights, a loss, and β's decay.
+
+    weights = EdgeWeights.of(training, "graph.tsv")      # what each training triple weighs, in [0, 1]
+    loss = FocusELoss(decay=50)                          # focuse's layer, then one of focuse's losses
+    pipeline(training=training, …, loss=loss, training_loop_kwargs={"loss_weighter": weights},
+             training_kwargs={"num_epochs": 100, "callbacks": loss.callback()})
+
+The equations are those of focus.py: PyKEEN's scores go through the layer, with the positive's weight for the positive
+and for all its corruptions. It works in both of PyKEEN's training loops. In sLCWA the negatives are what PyKEEN's
+sampler draws, without those that its filter takes out; in LCWA a positive's negatives are all entities that PyKEEN
+labels 0 in its row. `pip install 'focuse[pykeen]'` brings PyKEEN.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from focuse.config import takes_weights
+from focuse.data.graph import Graph
+from focuse.data.readers import read
+from focuse.data.triple_index import find_sorted_tensor
+from focuse.data.weights import default_normalizer, fit_normalizer
+from focuse.errors import FocuseError
+from focuse.objective.focuse import FocusELayer
+from focuse.objective.losses import FocusedLoss, make_loss
+from focuse.option_strings import choose
+
+try:
+    from pykeen.losses import Loss, UnsupportedLabelSmoothingError
+    from pykeen.training.callbacks import TrainingCallback
+    from pykeen.triples.weights import LossWeighter
+except ImportError as error:
+    raise ImportError(f"focuse.integrations.pykeen needs PyKEEN ({error}); pip install 'focuse[pykeen]'") from None
+
+
+class EdgeWeights(LossWeighter):  # type: ignore[misc]
+    """What triples weigh, looked up by their ids; NaN for one that is not known.
+
+    `triples` int64 [n, 3] as PyKEEN trains on them (with inverse ones, if it makes such), `weight` [n] in [0, 1].
+    """
+
+    def __init__(self, triples: Tensor, weight: Tensor, entities: int, relations: int) -> None:
+        if not len(triples):
+            raise FocuseError("EdgeWeights: no triples; give those that are trained on")
+        if weight.shape != triples.shape[:1]:
+            raise FocuseError(f"EdgeWeights: {len(triples):,} triples have {weight.numel():,} weights; give one each")
+        most = torch.tensor([entities, relations, entities], device=triples.device)
+        if not bool(((triples >= 0) & (triples < most)).all()):
+            raise FocuseError(f"EdgeWeights: ids reach beyond {entities:,} entities or {relations:,} relations")
+        if not bool(((weight >= 0) & (weight <= 1)).all()):
+            raise FocuseError("EdgeWeights: weights must lie in [0, 1]; EdgeWeights.of normalizes them")
+        self.entities, self.relations = entities, relations
+        keys = self._keys(*triples.unbind(-1))
+        self.keys, order = torch.sort(keys)
+        self.weight = weight.to(torch.get_default_dtype())[order]
+        if len(self.keys) > 1 and bool((self.keys[1:] == self.keys[:-1]).any()):
+            raise FocuseError("EdgeWeights: a triple has two weights; EdgeWeights.of makes one of them")
+
+    @classmethod
+    def of(cls, factory: Any, graph: Any, *, normalize: str | None = None, duplicates: str = "max") -> Self:
+        """Weights of the triples of a PyKEEN `factory`, from a `graph` by names (whatever `focuse.read` takes).
+
+        The graph may hold more than the factory does, and in any order. PyKEEN keeps one of several equal triples;
+        `duplicates` says what that one weighs: the max, the mean or the last. Then weights are normalized as by
+        `focuse train`: `normalize` is one of its normalizers, fitted on the factory's triples alone.
+
+        >>> from pykeen.triples import TriplesFactory
+        >>> rows = [("a", "likes", "b", 1.0), ("b", "likes", "c", 3.0), ("a", "likes", "b", 2.0)]
+        >>> factory = TriplesFactory.from_labeled_triples(np.array([row[:3] for row in rows]))
+        >>> EdgeWeights.of(factory, rows, normalize="relation").weight_triples(factory.mapped_triples).tolist()
+        [0.0, 1.0]
+        """
+        if not hasattr(factory, "entity_to_id"):
+            raise FocuseError(
+                "EdgeWeights.of needs a TriplesFactory with names; with ids alone call EdgeWeights itself"
+            )
+        if duplicates == "keep":
+            raise FocuseError("PyKEEN keeps one of several equal triples; say which weight counts: max, mean or last")
+        found = read(graph)
+        if found.columns is not None:
+            raise FocuseError(f"{found.source}: it has several weights an edge; give one, like graph.column('score')")
+        ids = _ids(factory, found)
+        inside = ids.min(axis=1, initial=0) >= 0
+        found, ids = found.select(inside), ids[inside]
+        entities, relations = factory.num_entities, factory.real_num_relations
+        own = np.unique(_number(factory.mapped_triples.numpy(), entities, relations))
+        used = np.isin(_number(ids, entities, relations), own)
+        merged = found.select(used).merge_repeated(duplicates)
+        ids = _ids(factory, merged)
+        _complete(factory, own, _number(ids, entities, relations), found.source)
+        share = fit_normalizer(normalize or default_normalizer(merged), merged).transform(
+            merged.weight, merged.relation
+        )
+        triples, weight = torch.from_numpy(ids), torch.from_numpy(share)
+        if factory.create_inverse_triples:  # an edge back weighs what the edge does
+            inverter = factory.relation_inverter
+            triples = torch.cat([inverter.map(triples), inverter.map(triples, invert=True).flip(1)])
+            weight = weight.repeat(2)
+        return cls(triples, weight, entities, factory.num_relations)
+
+    def __call__(self, h: Any, r: Any, t: Any) -> Tensor:
+        """Weights of triples by ids that broadcast; None stands for all there are."""
+        every = (self.entities, self.relations, self.entities)
+        ids = [
+            torch.arange(size) if part is None else torch.as_tensor(part)
+            for part, size in zip((h, r, t), every, strict=True)
+        ]
+        keys = self._keys(*ids)
+        index, found = find_sorted_tensor(self.keys, keys)
+        return torch.where(found, self.weight[index], torch.nan)
+
+    def _keys(self, h: Tensor, r: Tensor, t: Tensor) -> Tensor:
+        return (h * self.relations + r) * self.entities + t
+
+
+class FocusELoss(Loss):  # type: ignore[misc]
+    """FocusE, then one of focuse's losses: PyKEEN's scores in, one number out.
+
+    `loss` as `focuse train` takes it ('multiclass-nll', 'margin:margin=2', …), `nonlinearity`, `decay` in epochs,
+    `floor` and `fixed` as in `focuse.objective.focuse.FocusELayer`. For models whose scores are never above 0
+    (distances: TransE, RotatE, …) take nonlinearity='shifted-softplus'. `reduction` is over the positives of a batch.
+    """
+
+    def __init__(
+        self,
+        loss: str = "multiclass-nll",
+        nonlinearity: str = "softplus",
+        decay: int = 100,
+        floor: float = 0.0,
+        fixed: float | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction=choose("reduction", reduction, ("mean", "sum")))
+        if takes_weights(loss):
+            raise FocuseError(f"FocusELoss: the loss {loss!r} takes the weights itself; choose another under the layer")
+        self.focus = FocusELayer(nonlinearity, decay, floor, fixed)
+        self.objective = FocusedLoss(make_loss(loss), self.focus)
+        self.beta: float | None = fixed
+
+    def callback(self) -> BetaDecay:
+        """What tells this loss the epoch; goes into `training_kwargs`."""
+        return BetaDecay(self)
+
+    def process_slcwa_scores(
+        self,
+        positive_scores: Tensor,
+        negative_scores: Tensor,
+        label_smoothing: float | None = None,
+        batch_filter: Tensor | None = None,
+        num_entities: int | None = None,
+        pos_weights: Tensor | None = None,
+        neg_weights: Tensor | None = None,
+    ) -> Tensor:
+        """[B, 1], [B, N] (or those that a filter bool [B, N] lets through), weights [B] -> []."""
+        if batch_filter is not None:
+            negative_scores = negative_scores.new_zeros(batch_filter.shape).masked_scatter(
+                batch_filter, negative_scores
+            )
+        return self._total(positive_scores[:, 0], negative_scores, pos_weights, batch_filter, label_smoothing)
+
+    def process_lcwa_scores(
+        self,
+        predictions: Tensor,
+        labels: Tensor,
+        label_smoothing: float | None = None,
+        num_entities: int | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Scores, labels and weights [B, E] -> []; a positive is held against the entities labelled 0 in its row."""
+        row, place = (labels > 0.5).nonzero(as_tuple=True)
+        weight = None if weights is None else weights[row, place]
+        return self._total(predictions[row, place], predictions[row], weight, labels[row] == 0, label_smoothing)
+
+    def _total(
+        self,
+        positive: Tensor,
+        negative: Tensor,
+        weight: Tensor | None,
+        mask: Tensor | None,
+        label_smoothing: float | None,
+    ) -> Tensor:
+        if label_smoothing:
+            raise UnsupportedLabelSmoothingError(self)
+        if weight is None:
+            raise FocuseError(
+                "FocusELoss has no weights: give training_loop_kwargs={'loss_weighter': EdgeWeights.of(…)}, and train "
+                "by the loop sLCWA or LCWA (the symmetric one hands no weights on)"
+            )
+        if self.beta is None:
+            raise FocuseError("FocusELoss does not know the epoch: give training_kwargs={'callbacks': loss.callback()}")
+        if bool(weight.isnan().any()):
+            raise FocuseError("FocusELoss: a training triple has no weight; make EdgeWeights of the training factory")
+        value = self.objective(positive, negative, weight.to(positive), mask, self.beta)
+        reduced: Tensor = self._reduction_method(value)
+        return reduced
+
+
+class BetaDecay(TrainingCallback):  # type: ignore[misc]
+    """Sets β of a `FocusELoss` before every batch, by the epochs that PyKEEN has finished; a resumed training goes on.
+
+    `betas` holds that of every epoch; a result tracker gets it as the metric 'beta'.
+    """
+
+    def __init__(self, loss: FocusELoss) -> None:
+        super().__init__()
+        self.focused = loss
+        self.betas: list[float] = []
+
+    def register_training_loop(self, training_loop: Any) -> None:
+        if training_loop.loss is not self.focused:
+            raise FocuseError("BetaDecay: the pipeline trains by another loss; give it the FocusELoss of this callback")
+        super().register_training_loop(training_loop)
+        self.pre_batch()  # before it trains PyKEEN tries how much fits into memory, without callbacks
+
+    def pre_batch(self, **kwargs: Any) -> None:
+        self.focused.beta = self.focused.focus.beta(len(self.training_loop.losses_per_epochs))
+
+    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
+        self.betas.append(float(self.focused.beta or 0.0))
+        if self.training_loop.result_tracker is not None:
+            self.training_loop.result_tracker.log_metrics({"beta": self.betas[-1]}, step=epoch)
+
+
+def _ids(factory: Any, graph: Graph) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Triples in a factory's ids, int64 [n, 3]; −1 where it does not know a name."""
+    entity = np.array([factory.entity_to_id.get(name, -1) for name in graph.entities], np.int64)
+    relation = np.array([factory.relation_to_id.get(name, -1) for name in graph.relations], np.int64)
+    return np.stack([entity[graph.head], relation[graph.relation], entity[graph.tail]], axis=1)
+
+
+def _number(ids: Any, entities: int, relations: int) -> Any:
+    """One number a triple: [n, 3] -> [n]."""
+    return (ids[:, 0] * relations + ids[:, 1]) * entities + ids[:, 2]
+
+
+def _complete(factory: Any, own: Any, weighed: Any, source: str) -> None:
+    """Raise where a triple of the factory has no weight."""
+    missing = own[~np.isin(own, weighed)]
+    if not len(missing):
+        return
+    rest, tail = divmod(int(missing[0]), factory.num_entities)
+    head, relation = divmod(rest, factory.real_num_relations)
+    names, kinds = factory.entity_id_to_label, factory.relation_id_to_label
+    raise FocuseError(
+        f"{source}: {len(missing):,} of {len(own):,} training triples have no weight there, "
+        f"the first is ({names[head]}, {kinds[relation]}, {names[tail]})"
+    )

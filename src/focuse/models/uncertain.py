@@ -1,0 +1,228 @@
+"""Models whose score is a confidence: UKGE, PASSLEAF, SUKE and BEUrRE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from focuse.models.base import ConfidenceHead, Model, Requirement, Side, Similarity, Table
+from focuse.models.bilinear import ComplEx, DistMult
+from focuse.models.translational import RotatE
+
+
+class LogisticConfidence(Model):
+    """A mixin that precedes a model with scores f: the logistic function of w f + b is a confidence."""
+
+    confidence_head = ConfidenceHead("sigmoid")
+    parameters: Mapping[str, Tensor] = {"scale": torch.tensor([1.0, 0.0])}  # w, b
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "dim": 128, "epochs": 100, "sampling": "independent", "negatives": 20, "focus": "off", "loss": "squared-error",
+        "optimizer": "adam", "regularizer": "none", "normalize": "none", "init_std": 0.3, "max_batch_size": 512,
+    }  # fmt: skip
+
+
+# Faster without a fused engine: negatives that a batch shares, and an optimizer of the batch's rows only.
+SHARED_NEGATIVES_DEFAULTS: Mapping[str, Any] = {
+    **LogisticConfidence.defaults, "sampling": "shared", "negatives": 64, "optimizer": "row-adam", "lr": 1e-2,
+}  # fmt: skip
+
+
+class UkgeLogi(LogisticConfidence, DistMult):
+    """Confidence by the logistic function.
+
+    UKGE (Chen et al., 2019): DistMult whose scores are mapped to the confidence of a fact.
+
+        f(h, r, t) = w Σ hᵢ rᵢ tᵢ + b         w and b are learned, one of each for the whole graph
+        φ(f)       = 1 / (1 + e^−f)           logistic, `ukge-logi`
+        φ(f)       = min(max(f, 0), 1)        bounded rectifier, `ukge-rect`; training sees it without bounds
+
+    Ranks go by f, which orders as φ does but has no ties at 0 and 1.
+    """
+
+    name = "ukge-logi"
+
+
+class UkgeRect(UkgeLogi):
+    """Confidence by the bounded rectifier, with L2 on the embeddings of the batch."""
+
+    name = "ukge-rect"
+    confidence_head = ConfidenceHead("linear")
+    # The original's λ = 5e-4 multiplies ½Σx²; its mean over the batch and our sum give Adam the same steps.
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **UkgeLogi.defaults,
+        "regularizer": "l2:2.5e-4",
+        "regularizer_scope": "rows",
+    }
+
+
+PASSLEAF_DEFAULTS: Mapping[str, Any] = {**SHARED_NEGATIVES_DEFAULTS, "semi_supervised": "pool"}
+
+
+class PassleafComplEx(LogisticConfidence, ComplEx):
+    """Confidence by ComplEx.
+
+    PASSLEAF (Chen, Yeh and Kuo, 2021): UKGE's logistic confidence over other scores, with a pool of own estimates.
+
+        φ = 1 / (1 + e^−(w f + b)), w and b learned
+        f = Re Σ hᵢ rᵢ conj(tᵢ)                `passleaf-complex`
+        f = 2 − (1/k) Σ |hᵢ e^(i rᵢ) − tᵢ|²    `passleaf-rotate`: a relation turns k complex numbers by an angle each
+
+    The pool is a matter of training (training/semi_supervised.py) and serves every model of a confidence.
+    """
+
+    name = "passleaf-complex"
+    defaults = PASSLEAF_DEFAULTS
+
+
+class PassleafRotatE(LogisticConfidence, Model):
+    """Confidence by 2 minus RotatE's mean squared distance.
+
+    As |q − c|² = |q|² + |c|² − 2 q·c, a pool is one matrix product.
+
+    PASSLEAF (Chen, Yeh and Kuo, 2021) is UKGE's logistic confidence of other scores, with a pool of own estimates:
+
+        φ = 1 / (1 + e^−(w f + b)), w and b learned
+        f = Re Σ hᵢ rᵢ conj(tᵢ)                `passleaf-complex`
+        f = 2 − (1/k) Σ |hᵢ e^(i rᵢ) − tᵢ|²    `passleaf-rotate`: a relation rotates k complex numbers by an angle each
+
+    The pool belongs to training (training/semi_supervised.py) and serves every confidence model.
+    """
+
+    name = "passleaf-rotate"
+    similarity = "dot"
+    components = RotatE.components
+    defaults = PASSLEAF_DEFAULTS
+
+    def init_table(self, table: Table, values: Tensor) -> Tensor:
+        return RotatE().init_table(table, values)
+
+    def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        dim, size = relation.shape[-1], known.square().sum(-1, keepdim=True)
+        rotated = RotatE().query(known, relation, side)
+        return torch.cat([2 * rotated, 2 * dim - size, -torch.ones_like(size)], dim=-1) / dim
+
+    def candidates(self, rows: Tensor, relation: Tensor, side: Side) -> Tensor:
+        return torch.cat([rows, torch.ones_like(rows[..., :1]), rows.square().sum(-1, keepdim=True)], dim=-1)
+
+
+class TwoEvaluators(ConfidenceHead):
+    """SUKE's head: the structure evaluator gives the plausibility; times the uncertainty evaluator: the confidence."""
+
+    has_plausibility = True
+
+    def unclipped(self, score: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        return self._evaluate(score, parameters, 0) * self._evaluate(score, parameters, 1)
+
+    def plausibility(self, score: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        return self._evaluate(score, parameters, 0)
+
+    def _evaluate(self, score: Tensor, parameters: Mapping[str, Tensor], evaluator: int) -> Tensor:
+        slope, offset = parameters["evaluators"][evaluator].unbind()
+        return torch.sigmoid(slope * score + offset)
+
+
+class Suke(DistMult):
+    """Confidence as the product of two evaluators of DistMult's score.
+
+    SUKE (Wang et al., 2021): one score, two evaluators; structure says whether, uncertainty how surely.
+
+        f = Σ hᵢ rᵢ tᵢ
+        s = 1 / (1 + e^−(w₁ f + b₁))     of structure: 1 for facts, 0 for negatives, whatever their weight
+        u = 1 / (1 + e^−(w₂ f + b₂))     of uncertainty
+        φ = s u                          the confidence: the weight of facts, 0 for negatives
+
+    w and b are learned. The loss is the squared error of φ and, in addition, that of s. Ranks go by f. This is our
+    reading of the paper's abstract: how it joins the two evaluators was not at hand.
+    """
+
+    name = "suke"
+    confidence_head = TwoEvaluators("two evaluators")
+    parameters: Mapping[str, Tensor] = {"evaluators": torch.tensor([[1.0, 0.0], [1.0, 0.0]])}  # w, b of each
+    defaults: ClassVar[Mapping[str, Any]] = SHARED_NEGATIVES_DEFAULTS
+
+
+GAMMA = 0.5772156649015329  # Euler's constant
+FAR = -15.0  # below this, ln softplus(x) is x in float32
+
+
+def box(rows: Tensor, mapping: Tensor) -> Tensor:
+    """Boxes of low corners and log extents [..., 2d], shifted and stretched by [..., 2d]; none is turned inside out."""
+    low, extent = rows.chunk(2, -1)
+    shift, stretch = mapping.chunk(2, -1)
+    low = low + shift
+    return torch.cat([low, low + extent.exp() * stretch.relu()], dim=-1)
+
+
+def intersection(one: Tensor, other: Tensor, beta: float) -> Tensor:
+    """The intersection of two boxes with corners softened by β; its extents may be negative."""
+    (low, high), (other_low, other_high) = one.chunk(2, -1), other.chunk(2, -1)
+    # β ln(e^(a/β) + e^(b/β)) is b + β ln(1 + e^((a − b)/β)): one softplus, and nothing overflows.
+    low = other_low + F.softplus(low - other_low, beta=1 / beta)
+    return torch.cat([low, other_high - F.softplus(other_high - high, beta=1 / beta)], dim=-1)
+
+
+def log_volume(boxes: Tensor, beta: float) -> Tensor:
+    """ln Π ln(1 + e^(high − low − 2γβ)): [..., 2d] -> [...]."""
+    low, high = boxes.chunk(2, -1)
+    extent = high - low - 2 * GAMMA * beta
+    return torch.where(extent < FAR, extent, F.softplus(extent.clamp(min=FAR)).log()).sum(-1)
+
+
+def initial_boxes(values: Tensor) -> Tensor:
+    """Nearly equal boxes, as BEUrRE's authors initialize them, from standard normal numbers [..., 2d]."""
+    low, extent = (torch.special.ndtr(part) for part in values.chunk(2, -1))  # uniform in [0, 1]
+    return torch.cat([1e-4 + 0.0099 * low, -0.1 + 0.099 * extent], dim=-1)
+
+
+def initial_maps(values: Tensor) -> Tensor:
+    """Two maps close to the identity, from standard normal numbers [..., 4d]."""
+    shift, stretch, other_shift, other_stretch = values.chunk(4, -1)
+    return torch.cat([1e-4 * shift, 1 + 0.2 * stretch, 1e-4 * other_shift, 1 + 0.2 * other_stretch], dim=-1)
+
+
+BETA = 0.01
+
+
+class Beurre(Model):
+    """Confidence as the share of the tail's box that lies in the head's.
+
+    The row of an entity holds low corners and log extents, that of a relation an affine map for either side.
+
+    BEUrRE (Chen, Boratko et al., 2021): an entity is a box, and a relation moves and stretches the boxes of both ends.
+
+        φ(h, r, t) = vol(H ∩ T) / vol(T)        H and T: the boxes of h and t after the two affine maps of r
+        vol(box)   = Π ln(1 + e^(high − low − 2γβ))
+        H ∩ T      = from β ln(e^(H.low/β) + e^(T.low/β)) to −β ln(e^(−H.high/β) + e^(−T.high/β))
+
+    Corners are Gumbel variables of scale β, so that boxes without overlap still have a gradient. The score is ln φ,
+    which is never above 0. Volumes are those of the authors' code (in their paper β is also the temperature of
+    softplus). Constraints on relations (transitive, composed) are left out.
+    """
+
+    name = "beurre"
+    similarity: ClassVar[Similarity | None] = None
+    confidence_head = ConfidenceHead("exp")
+    requires: ClassVar[frozenset[Requirement]] = frozenset({"whole table"})
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **SHARED_NEGATIVES_DEFAULTS, "dim": 64, "negatives": 10, "lr": 3e-3, "init_std": 1.0,
+    }  # fmt: skip
+
+    def widths(self, dim: int) -> tuple[int, int]:
+        return 2 * dim, 4 * dim
+
+    def init_table(self, table: Table, values: Tensor) -> Tensor:
+        return (initial_maps if table == "relation" else initial_boxes)(values / values.square().mean().sqrt())
+
+    def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
+        return box(known, relation.chunk(2, -1)[0 if side == "tail" else 1])
+
+    def candidates(self, rows: Tensor, relation: Tensor, side: Side) -> Tensor:
+        return box(rows, relation.chunk(2, -1)[1 if side == "tail" else 0])
+
+    def similarity_of(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
+        common = log_volume(intersection(query, candidates, BETA), BETA)
+        return common - log_volume(candidates if side == "tail" else query, BETA)

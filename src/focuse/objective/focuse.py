@@ -1,0 +1,178 @@
+"""FocusE and soft labels: the two ways in which the weight of an edge enters the loss.
+
+**FocusE** is a layer between the scores of a model and its loss (Pai and Costabello, IJCAI 2021, section 4). For a
+positive triple t⁺ with weight w ∈ [0, 1] and its negatives t⁻, with scores f:
+
+    g(t)  = σ(f(t)) = ln(1 + e^f(t))                 softplus makes scores non-negative          (1)
+    α⁺    = β + (1 − w)(1 − β)                       for the positive                            (2)
+    α⁻    = β + w (1 − β)                            for each of its negatives                   (3)
+    h(t)  = α g(t)                                   what the loss sees instead of f(t)          (4)
+
+β, the structural influence, falls linearly from 1 (weights are ignored) to 0 (they count in full) over λ epochs. A
+positive of high weight gets a small α⁺ while its negatives keep their full score, so its loss is larger and training
+works on it longer. The layer has no parameters, knows neither model nor loss, and exists in training only: ranking and
+prediction use f(t). As β falls, α⁺ of the highest weights goes to 0, and such positives are no longer pulled up.
+
+**Soft labels** avoid that. With p⁺ = e^f(t⁺) / (e^f(t⁺) + Σ e^f(t⁻)), the softmax of a positive among its negatives,
+the label and the loss are
+
+    q     = w^γ                                                                                  (5)
+    loss  = −q ln p⁺ − (1 − q) ln(1 − p⁺)            whose slope by f(t⁺) is p⁺ − q              (6)
+
+so a positive is pulled up to its own label and no further, and pushed down where it is above it. The label exponent γ
+is the only parameter: at 0 every label is 1 (a plain model), 1 takes weights as probabilities, and the larger it is,
+the fewer triples have labels far from 0. `focuse.objective.losses.SoftLabelLoss` computes (6).
+
+This module is the only Python that knows α, β and γ; the C++ and Triton kernels repeat equations 1 to 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from focuse.errors import FocuseError
+from focuse.models.base import Model
+from focuse.option_strings import choose
+
+# The authors' experiment code computes ln(1 + 9999·eˣ), that is softplus(x + ln 9999): a hidden margin of 9.2.
+# Scores of distance models are ≤ 0, where a plain softplus never exceeds ln 2; they need it.
+AUTHORS_SHIFT = math.log(9999.0)
+
+Nonlinearity = Callable[[Tensor], Tensor]
+NONLINEARITIES: dict[str, Nonlinearity] = {
+    "softplus": F.softplus,
+    "shifted-softplus": lambda score: F.softplus(score + AUTHORS_SHIFT),
+    "linear": lambda score: score,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+
+
+@dataclass(frozen=True)
+class FocusELayer:
+    """Equations 1 to 4, and the schedule of β.
+
+    Parameters
+    ----------
+    nonlinearity
+        g, one of NONLINEARITIES or 'shifted-softplus:24' for another shift.
+    decay
+        λ in epochs; 0 means β = 0 from the start.
+    floor
+        The lowest value of β.
+    fixed
+        One β for all of training instead of the schedule.
+
+    Examples
+    --------
+    >>> layer = FocusELayer()
+    >>> positive, negative, weight = torch.zeros(1), torch.zeros(1, 2), torch.ones(1)
+    >>> layer(positive, negative, weight, beta=0.5)
+    (tensor([0.3466]), tensor([[0.6931, 0.6931]]))
+    """
+
+    nonlinearity: str = "softplus"
+    decay: int = 100
+    floor: float = 0.0
+    fixed: float | None = None
+
+    def __post_init__(self) -> None:
+        make_nonlinearity(self.nonlinearity)
+        if self.decay < 0:
+            raise FocuseError(f"decay {self.decay} is negative; give the number of epochs over which β falls to 0")
+        for name, value in (("floor of β", self.floor), ("fixed β", self.fixed)):
+            if value is not None and not 0.0 <= value <= 1.0:
+                raise FocuseError(f"{name} {value:g} is out of range; β lies in [0, 1]")
+
+    def beta(self, epoch: int) -> float:
+        """Return β in an epoch counted from 0: max(1 − epoch/λ, floor), or the fixed value.
+
+        >>> [FocusELayer(decay=4).beta(epoch) for epoch in range(6)]
+        [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
+        """
+        if self.fixed is not None:
+            return self.fixed
+        falling = 1.0 - epoch / self.decay if self.decay else 0.0
+        return max(falling, self.floor)
+
+    def __call__(
+        self, positive: Tensor, negative: Tensor, weight: Tensor, beta: float | Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return h of the scores f: positives [B], negatives [B, N], weights [B] in [0, 1] -> [B], [B, N]."""
+        if positive.shape != weight.shape or negative.dim() != 2 or negative.shape[:1] != positive.shape:
+            raise ValueError(
+                f"shapes do not fit: positive {tuple(positive.shape)}, negative {tuple(negative.shape)}, "
+                f"weight {tuple(weight.shape)}"
+            )
+        g = make_nonlinearity(self.nonlinearity)
+        alpha_positive = beta + (1 - weight) * (1 - beta)
+        alpha_negative = beta + weight * (1 - beta)
+        return alpha_positive * g(positive), alpha_negative[:, None] * g(negative)
+
+
+@dataclass(frozen=True)
+class SoftLabels:
+    """Equation 5: labels q = w^γ, where γ is `exponent`."""
+
+    exponent: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.exponent <= 100.0:
+            raise FocuseError(
+                f"label exponent {self.exponent:g} is out of range; give 0 (weights are ignored) to 100, "
+                "1 takes weights as probabilities"
+            )
+
+    def __call__(self, weight: Tensor) -> Tensor:
+        """Return the labels of weights [n] in [0, 1]; a negative weight marks a false triple and stays as it is.
+
+        >>> SoftLabels(2.0)(torch.tensor([1.0, 0.5, 0.0, -1.0])).tolist()
+        [1.0, 0.25, 0.0, -1.0]
+        """
+        return torch.where(weight < 0, weight, weight.clamp(min=0.0) ** self.exponent)
+
+
+def make_nonlinearity(text: str) -> Nonlinearity:
+    """Return g by its name; 'shifted-softplus:24' shifts by 24 instead of the authors' ln 9999.
+
+    >>> round(make_nonlinearity("shifted-softplus:24")(torch.tensor(-4.0)).item(), 3)
+    20.0
+    """
+    kind, shift = parse_nonlinearity(text)
+    return (lambda score: F.softplus(score + shift)) if shift else NONLINEARITIES[kind]
+
+
+def parse_nonlinearity(text: str) -> tuple[str, float]:
+    """Return the name of g without a shift, and the shift that is added to a score before.
+
+    >>> parse_nonlinearity("shifted-softplus:24"), parse_nonlinearity("tanh")
+    (('softplus', 24.0), ('tanh', 0.0))
+    """
+    name, colon, margin = text.partition(":")
+    choose("non-linearity", name, NONLINEARITIES)
+    if not colon:
+        return ("softplus", AUTHORS_SHIFT) if name == "shifted-softplus" else (name, 0.0)
+    try:
+        shift = float(margin)
+    except ValueError:
+        shift = math.nan
+    if name != "shifted-softplus" or not math.isfinite(shift):
+        raise FocuseError(f"non-linearity {text!r}: only shifted-softplus takes a number, like 'shifted-softplus:24'")
+    return "softplus", shift
+
+
+def default_nonlinearity(model: Model | type[Model]) -> str:
+    """Return the model's default, else the paper's softplus, or the authors' shifted one for distances (scores ≤ 0).
+
+    >>> from focuse.models.registry import model_class
+    >>> default_nonlinearity(model_class("complex")), default_nonlinearity(model_class("rotate"))
+    ('softplus', 'shifted-softplus')
+    """
+    usual = "shifted-softplus" if model.similarity in ("l1", "l2") else "softplus"
+    return str(model.defaults.get("nonlinearity", usual))

@@ -1,0 +1,455 @@
+"""Batches of positives, and negative sampling: which entities replace the head or the tail of a positive.
+
+A negative is a positive triple with its head or its tail replaced by another entity. Negatives are a pure function of
+(seed, epoch, batch): engines can be compared, and a resumed run draws the same ones. There are three ways to sample:
+
+    independent  N negatives per positive (the paper's), each with its own corrupted side and entity
+    shared       one pool of entities per batch, which replaces both sides of every positive
+    all          every entity on both sides (1-vs-all)
+
+Entities are drawn uniformly and sides with equal probability, or by a `NegativeDistribution`:
+
+    type         another entity that train has on this side of the relation (Krompaß, Baier and Tresp, 2015), uniformly
+    degree       any entity, by (number of its edges)^¾ (Mikolov et al., 2013)
+    bernoulli    the head is replaced with probability tph / (tph + hpt), tails per head and heads per tail of the
+                 relation, else the tail (Wang et al., 2014)
+
+Its probabilities are whole numbers made once on the CPU, so that every device draws the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from focuse.data.graph import Graph
+from focuse.data.triple_index import TripleIndex
+from focuse.errors import FocuseError
+from focuse.models.base import Side
+from focuse.objective.randomness import StreamKey, as_seed, draw_integers, run_kernel
+from focuse.option_strings import choose
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Positive triples: ids int64 [B] and normalized weights float [B]."""
+
+    head: Tensor
+    relation: Tensor
+    tail: Tensor
+    weight: Tensor
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+    def take(self, rows: Tensor) -> Batch:
+        """Return the triples at `rows`, int64 [B]."""
+        columns = (self.head, self.relation, self.tail, self.weight)
+        taken = run_kernel("take", rows.device, columns, rows)
+        return Batch(*(taken or (column.index_select(0, rows) for column in columns)))
+
+    def set_weights(self, weight: Tensor) -> None:
+        """Replace the weights [B] in place, because a recorded CUDA graph reads them from there."""
+        self.weight.copy_(weight)
+
+    def first(self, count: int) -> Batch:
+        """Return the first `count` triples."""
+        return Batch(self.head[:count], self.relation[:count], self.tail[:count], self.weight[:count])
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """Entities that replace one side of each positive; a triple corrupted in this way is a negative.
+
+    Parameters
+    ----------
+    side
+        Which side the entities replace. For "both", `replaces_tail` says it for each of them.
+    entities
+        int64 [B, N]: negatives per triple; int64 [P]: one pool that all positives share; None: every entity.
+    replaces_tail
+        bool [B, N], True where an entity replaces the tail, False where it replaces the head.
+    mask
+        bool [B, N] or [B, P], False where a negative does not count.
+    target
+        int64 [B], the entity that the positive itself has on that side; it does not count either.
+    known
+        Rows and entities, int64 [m] each, of negatives that are known triples and do not count.
+    """
+
+    side: Literal["head", "tail", "both"]
+    entities: Tensor | None
+    replaces_tail: Tensor | None = None
+    mask: Tensor | None = None
+    target: Tensor | None = None
+    known: tuple[Tensor, Tensor] | None = None
+
+    def valid_mask(self, num_entities: int) -> Tensor | None:
+        """Return which negatives count by `mask`, `target` and `known`: bool [B, N], [B, P] or [B, E]; None for all."""
+        if self.target is None:
+            return self.mask
+        pool = torch.arange(num_entities, device=self.target.device) if self.entities is None else self.entities
+        valid = pool != self.target[:, None]
+        if self.known is not None:
+            valid[self.known] = False
+        return valid if self.mask is None else valid & self.mask
+
+
+@dataclass(frozen=True)
+class AuxiliaryTriples:
+    """Further triples with a loss term of their own, `loss`(scores [S], weights [S]) -> [], added per positive."""
+
+    batch: Batch
+    loss: Callable[[Tensor, Tensor], Tensor]
+
+
+SAMPLINGS = ("independent", "shared", "all")
+
+
+@dataclass(frozen=True)
+class NegativeSampler:
+    """Draws the negatives of a batch.
+
+    Parameters
+    ----------
+    sampling
+        One of SAMPLINGS.
+    count
+        Negatives per positive, or entities in the shared pool.
+    entities
+        Number of entities of the graph.
+    known
+        Known triples that are left out of the negatives; None keeps false negatives, as the paper does.
+    distribution
+        Which entities and sides are drawn; None means uniform entities and sides.
+    """
+
+    sampling: str
+    count: int
+    entities: int
+    known: TripleIndex | None = None
+    distribution: NegativeDistribution | None = None
+
+    def __post_init__(self) -> None:
+        choose("sampling", self.sampling, SAMPLINGS)
+        if self.count < 1:
+            raise FocuseError(f"negatives {self.count}: give at least 1")
+        if self.distribution is not None:
+            check_negative_distribution(
+                self.sampling, self.distribution.entity_distribution, self.distribution.side_distribution
+            )
+
+    def __call__(self, batch: Batch, key: StreamKey) -> list[Negatives]:
+        """Return the negatives of `batch`, a pure function of the stream key."""
+        sample: Callable[[Batch, StreamKey], list[Negatives]] = {
+            "independent": self._independent,
+            "shared": self._shared,
+            "all": self._all,
+        }[self.sampling]
+        return sample(batch, key)
+
+    def _independent(self, batch: Batch, key: StreamKey) -> list[Negatives]:
+        """A side and an entity for each negative; [B, N]."""
+        shape, device = (len(batch), self.count), batch.head.device
+        if self.distribution is None:
+            entities, replaces_tail = draw_negatives(key, shape, self.entities, device)
+        else:
+            side_bits, entity_bits = draw_integers(key, (2, *shape), 1 << RANDOM_BITS, device).unbind()
+            entities, replaces_tail = self.distribution.per_triple(side_bits, entity_bits, batch)
+        mask = None
+        if self.known is not None:
+            head = torch.where(replaces_tail, batch.head[:, None], entities)
+            tail = torch.where(replaces_tail, entities, batch.tail[:, None])
+            mask = ~self.known.contains(head, batch.relation[:, None].expand(shape), tail)
+        return [Negatives("both", entities, replaces_tail, mask)]
+
+    def _shared(self, batch: Batch, key: StreamKey) -> list[Negatives]:
+        """One pool [P] for both sides of every positive; the positive itself does not count where it was drawn."""
+        below = self.entities if self.distribution is None else 1 << RANDOM_BITS
+        pool = draw_integers(key, (self.count,), below, batch.head.device)
+        pool = pool if self.distribution is None else self.distribution.shared(pool)
+        shape = (len(batch), self.count)
+        result = []
+        for side, given, target in _sides(batch):
+            mask = None
+            if self.known is not None:
+                ends = (given[:, None].expand(shape), pool.expand(shape))
+                head, tail = ends if side == "tail" else ends[::-1]
+                mask = ~self.known.contains(head, batch.relation[:, None].expand(shape), tail)
+            result.append(Negatives(side, pool, None, mask, target))
+        return result
+
+    def _all(self, batch: Batch, key: StreamKey) -> list[Negatives]:
+        """Every entity but the positive's own, on both sides; [B, E]."""
+        result = []
+        for side, given, target in _sides(batch):
+            known = None if self.known is None else self.known.known_answers(given, batch.relation, side)
+            result.append(Negatives(side, None, target=target, known=known))
+        return result
+
+
+def draw_negatives(
+    key: StreamKey, shape: tuple[int, ...], entities: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Draw uniform entities, int64, and whether each replaces the tail, bool; both of `shape`.
+
+    One random number serves both: its lowest bit is the side, the rest the entity.
+    """
+    drawn: tuple[Tensor, Tensor] | None = run_kernel("draw_negatives", device, as_seed(key), shape, entities, device)
+    if drawn is not None:
+        return drawn
+    both = draw_integers(key, shape, 2 * entities, device)
+    return both >> 1, (both & 1).bool()
+
+
+def _sides(batch: Batch) -> list[tuple[Side, Tensor, Tensor]]:
+    """Each side to corrupt, the entity that stays and the entity that is replaced."""
+    return [("tail", batch.head, batch.tail), ("head", batch.tail, batch.head)]
+
+
+# ---- distributions ------------------------------------------------------------------------------------------------
+
+ENTITY_DISTRIBUTIONS, SIDE_DISTRIBUTIONS = ("uniform", "type", "degree"), ("uniform", "bernoulli")
+DEGREE_POWER = 0.75
+RANDOM_BITS = 31
+
+
+def check_negative_distribution(sampling: str, entity_distribution: str, side_distribution: str) -> None:
+    """Raise if a way of sampling cannot draw from these distributions.
+
+    >>> check_negative_distribution("all", "degree", "uniform")
+    Traceback (most recent call last):
+    focuse.errors.FocuseError: negative_distribution 'degree' chooses entities, and sampling 'all' takes every one; \
+use sampling 'independent' or 'shared'
+    """
+    choose("negative_distribution", entity_distribution, ENTITY_DISTRIBUTIONS)
+    choose("corrupt_side", side_distribution, SIDE_DISTRIBUTIONS)
+    if sampling == "all" and entity_distribution != "uniform":
+        others = "'independent'" if entity_distribution == "type" else "'independent' or 'shared'"
+        raise FocuseError(
+            f"negative_distribution {entity_distribution!r} chooses entities, and sampling 'all' takes every one; use "
+            f"sampling {others}"
+        )
+    if sampling == "shared" and entity_distribution == "type":
+        raise FocuseError(
+            "negative_distribution 'type' is by relation, and the pool of sampling 'shared' serves all relations; use "
+            "sampling 'independent', or negative_distribution 'degree'"
+        )
+    if sampling != "independent" and side_distribution != "uniform":
+        raise FocuseError(
+            f"corrupt_side {side_distribution!r} chooses a side, and sampling {sampling!r} replaces both; use sampling "
+            "'independent'"
+        )
+
+
+def scale_bits(bits: Tensor, below: Tensor | int) -> Tensor:
+    """Map random numbers in [0, 2³¹) to whole numbers in [0, below)."""
+    return bits * below >> RANDOM_BITS
+
+
+@dataclass(frozen=True)
+class NegativeDistribution:
+    """Distributions of the entities and of the corrupted side; made by `make_negative_distribution`.
+
+    `entity_distribution` is one of ENTITY_DISTRIBUTIONS and `side_distribution` one of SIDE_DISTRIBUTIONS; `by_degree`
+    and `by_relation` are there where one of the two needs them.
+    """
+
+    entity_distribution: str
+    side_distribution: str
+    entities: int
+    by_degree: DegreeDistribution | None = None
+    by_relation: RelationEntities | None = None
+
+    def per_triple(self, side_bits: Tensor, entity_bits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return entities, int64, and whether each replaces the tail, bool, for random bits; all [B, N]."""
+        if self.side_distribution == "bernoulli" and self.by_relation is not None:
+            replaces_tail = self.by_relation.sides(side_bits, batch.relation)
+        else:
+            replaces_tail = scale_bits(side_bits, 2) > 0
+        if self.entity_distribution == "type" and self.by_relation is not None:
+            return self.by_relation(entity_bits, replaces_tail, batch), replaces_tail
+        return self.shared(entity_bits), replaces_tail
+
+    def shared(self, bits: Tensor) -> Tensor:
+        """Return entities for random bits, whatever they replace: [...] -> [...]."""
+        return scale_bits(bits, self.entities) if self.by_degree is None else self.by_degree(bits)
+
+
+def make_negative_distribution(
+    entity_distribution: str, side_distribution: str, positives: Batch, entities: int, relations: int
+) -> NegativeDistribution | None:
+    """Fit distributions to the positives of train; None for uniform entities and sides, which need no fit.
+
+    >>> positives = Batch(*torch.tensor([[0, 0, 0], [0, 0, 0], [1, 2, 3]]), torch.ones(3))
+    >>> fitted = make_negative_distribution("type", "bernoulli", positives, entities=9, relations=1)
+    >>> fitted.by_relation.sizes(torch.tensor([0]))
+    (tensor([1]), tensor([3]))
+    """
+    if (entity_distribution, side_distribution) == (ENTITY_DISTRIBUTIONS[0], SIDE_DISTRIBUTIONS[0]):
+        return None
+    by_degree = by_relation = None
+    if entity_distribution == "degree":
+        by_degree = DegreeDistribution.fit(positives, entities)
+    if entity_distribution == "type" or side_distribution == "bernoulli":
+        by_relation = RelationEntities.fit(positives, entities, relations)
+    return NegativeDistribution(entity_distribution, side_distribution, entities, by_degree, by_relation)
+
+
+@dataclass(frozen=True)
+class DegreeDistribution:
+    """Entities drawn in proportion to degree^¾, by an alias table (Walker, 1977): two look-ups per draw.
+
+    A random number falls into one of E columns of height 2³¹: below `threshold[e]` it stands for entity e, else for
+    `alias[e]`; int64 [E] each.
+    """
+
+    threshold: Tensor
+    alias: Tensor
+
+    @classmethod
+    def fit(cls, positives: Batch, entities: int) -> DegreeDistribution:
+        """Count the edges of train; an entity without any is never drawn."""
+        degree = torch.bincount(torch.cat([positives.head, positives.tail]).cpu(), minlength=entities).double()
+        device = positives.head.device
+        threshold, alias = _alias_table(degree.numpy() ** DEGREE_POWER)
+        return cls(torch.from_numpy(threshold).to(device), torch.from_numpy(alias).to(device))
+
+    def __call__(self, bits: Tensor) -> Tensor:
+        """Return entities for random bits: [...] -> [...]."""
+        scaled = bits * len(self.threshold)
+        column, height = scaled >> RANDOM_BITS, scaled & ((1 << RANDOM_BITS) - 1)
+        return torch.where(height < self.threshold[column], column, self.alias[column])
+
+
+def _alias_table(weight: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the threshold of each column and the entity above it: float [E] -> int64 [E], [E].
+
+    Light entities fill less than their column and heavy ones more. What the light ones lack and what the heavy ones
+    have left over are laid side by side along one line. A light column is filled by the heavy entity at which its part
+    begins; a heavy entity that gives too much by this is filled by the next one.
+    """
+    size, full = len(weight), 1 << RANDOM_BITS
+    total = np.cumsum(weight)
+    # Rounded running totals: the heights add up to all columns exactly.
+    height = np.where(total < total[-1], np.round(total * (size * full / total[-1])), size * full).astype(np.int64)
+    threshold, alias = np.diff(height, prepend=0), np.arange(size, dtype=np.int64)
+    light, heavy = np.flatnonzero(threshold < full), np.flatnonzero(threshold >= full)
+    lacking, left_over = np.cumsum(full - threshold[light]), np.cumsum(threshold[heavy] - full)
+    begins = np.append(0, lacking)
+    alias[light] = heavy[np.searchsorted(left_over, begins[:-1], side="right")]
+    filled = np.searchsorted(begins[:-1], left_over, side="left")  # light columns that begin before a heavy one ends
+    threshold[heavy] = full - np.maximum(begins[filled] - left_over, 0)
+    alias[heavy[:-1]] = heavy[1:]
+    return threshold, alias
+
+
+@dataclass(frozen=True)
+class RelationEntities:
+    """The entities that train has as heads and as tails of each relation.
+
+    Group r holds the heads of relation r, group R + r its tails. `keys` are the distinct numbers group · E + entity,
+    ascending, int64 [m]; `members` are their entities and two more places, [m + 2]; `starts`, int64 [2R + 1], says
+    where each group begins.
+    """
+
+    keys: Tensor
+    members: Tensor
+    starts: Tensor
+    entities: int
+
+    @classmethod
+    def fit(cls, positives: Batch, entities: int, relations: int) -> RelationEntities:
+        """Collect the entities of the positives of train."""
+        head, relation, tail = (column.cpu() for column in (positives.head, positives.relation, positives.tail))
+        keys = torch.unique(torch.cat([relation * entities + head, (relations + relation) * entities + tail]))
+        starts = torch.searchsorted(keys, torch.arange(2 * relations + 1) * entities)
+        device = positives.head.device
+        return cls(keys.to(device), F.pad(keys % entities, (0, 2)).to(device), starts.to(device), entities)
+
+    @property
+    def relations(self) -> int:
+        return len(self.starts) // 2
+
+    def sizes(self, relation: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the numbers of heads and of tails of relations: [B] -> [B], [B]."""
+        heads, tails = relation, relation + self.relations
+        return self.starts[heads + 1] - self.starts[heads], self.starts[tails + 1] - self.starts[tails]
+
+    def sides(self, bits: Tensor, relation: Tensor) -> Tensor:
+        """Return which of random bits [B, N] replace the tail, bool [B, N] (Wang et al., 2014).
+
+        Tails per head (tph) and heads per tail (hpt) are both edges divided by entities of one side, so only the
+        numbers of entities are left: the tail is replaced with probability hpt / (tph + hpt) = heads / (heads + tails).
+        """
+        heads, tails = self.sizes(relation)
+        return scale_bits(bits, (heads + tails)[:, None]) < heads[:, None]
+
+    def candidates(self, group: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return a group's start, its number of candidates other than `target`, and the target's position; [B] each.
+
+        A target that is not in the group, as in a false triple, is positioned after all groups.
+        """
+        first, end, key = self.starts[group], self.starts[group + 1], group * self.entities + target
+        position = torch.searchsorted(self.keys, key)
+        present = (position < end) & (self.members[position] == target)
+        return first, end - first - present.long(), torch.where(present, position, len(self.keys))
+
+    def __call__(self, bits: Tensor, replaces_tail: Tensor, batch: Batch) -> Tensor:
+        """Return entities for random bits: heads or tails of the relation as `replaces_tail` says, int64 [B, N].
+
+        Where train has no other entity on that side, any entity is drawn.
+        """
+        heads = self.candidates(batch.relation, batch.head)
+        tails = self.candidates(batch.relation + self.relations, batch.tail)
+        first, count, target = (
+            torch.where(replaces_tail, tail[:, None], head[:, None]) for head, tail in zip(heads, tails, strict=True)
+        )
+        position = first + scale_bits(bits, count)
+        position += position >= target  # skips the positive's own entity
+        return torch.where(count > 0, self.members[position], scale_bits(bits, self.entities))
+
+    def num_candidates(self, batch: Batch) -> Tensor:
+        """Return how many negatives each triple has on both sides together: int64 [B]."""
+        sides = (batch.relation, batch.head), (batch.relation + self.relations, batch.tail)
+        counts = torch.stack([self.candidates(group, target)[1] for group, target in sides])
+        return torch.where(counts > 0, counts, self.entities - 1).sum(0)
+
+
+MAX_TRIES = 100  # to find a negative that is not a known triple
+
+
+def corrupt_graph(
+    test: Graph, known_keys: npt.NDArray[np.int64], seed: int = 0, popular: npt.NDArray[np.int32] | None = None
+) -> Graph:
+    """Draw one negative of weight 0 for each row of `test`: a random side, then a uniform entity.
+
+    With `popular` [m] entities (with repeats) every other row draws from them instead: such negatives are harder to
+    distinguish from true triples, and a file of negatives may have many.
+    No negative is in `known_keys` (`Graph.keys` of train, say) or in test. A row for which a hundred tries find only
+    known triples is left out.
+    """
+    random = np.random.default_rng(seed)
+    known = np.unique(np.concatenate([known_keys, test.keys]))
+    head, tail = test.head.copy(), test.tail.copy()
+    remaining = np.arange(len(test))
+    for _ in range(MAX_TRIES):
+        replaces_tail = random.random(len(remaining)) < 0.5
+        entity = random.integers(0, max(len(test.entities), 1), len(remaining), dtype=np.int32)
+        if popular is not None:
+            entity = np.where(remaining % 2, popular[random.integers(0, len(popular), len(remaining))], entity)
+        head[remaining] = np.where(replaces_tail, test.head[remaining], entity)
+        tail[remaining] = np.where(replaces_tail, entity, test.tail[remaining])
+        keys = test.keys_of(head[remaining], test.relation[remaining], tail[remaining])
+        remaining = remaining[np.isin(keys, known)]
+        if not len(remaining):
+            break
+    drawn = replace(test, head=head, tail=tail, weight=np.zeros(len(test)))
+    return drawn.select(np.setdiff1d(np.arange(len(test)), remaining))

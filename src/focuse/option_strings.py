@@ -1,0 +1,139 @@
+"""The exception that users read, and helpers to word its messages."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from focuse.errors import FocuseError, nearest
+
+
+def choose(kind: str, word: str, known: Iterable[str]) -> str:
+    """Return `word` if it is one of `known`, else raise an error that lists them."""
+    names = list(known)
+    if word not in names:
+        raise FocuseError(f"unknown {kind} {word!r}{nearest(word, names)}: choose one of {', '.join(names)}")
+    return word
+
+
+def parse_option_string(text: str, kind: str) -> tuple[str, list[float], dict[str, float]]:
+    """Return the name, the positional numbers and the named numbers of an option; `kind` names it in errors.
+
+    >>> parse_option_string("self-adversarial:margin=6", "loss")
+    ('self-adversarial', [], {'margin': 6.0})
+    """
+    name, _, rest = text.partition(":")
+    positional: list[float] = []
+    named: dict[str, float] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.rpartition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise FocuseError(
+                f"{kind} {text!r}: {value!r} is not a number; write it like 'l3:1e-3' or 'margin:margin=2'"
+            )
+        if equals:
+            named[key.strip()] = number
+        else:
+            positional.append(number)
+    return name.strip(), positional, named
+
+
+def parse_named_numbers(text: str, kind: str) -> dict[str, float]:
+    """Return numbers by the names of columns.
+
+    >>> parse_named_numbers("confidence=2, recency=1", "importance")
+    {'confidence': 2.0, 'recency': 1.0}
+    """
+    found: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.rpartition("=")
+        name = name.strip()
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not name or not math.isfinite(number) or number < 0:
+            raise FocuseError(f"{kind} {part!r}: write a column and a number of at least 0, like 'confidence=2'")
+        if name in found:
+            raise FocuseError(f"{kind} {text!r}: {name} is given twice")
+        found[name] = number
+    return found
+
+
+def parse_names(text: str) -> list[str]:
+    """Return names that are separated by commas.
+
+    >>> parse_names("p, distance")
+    ['p', 'distance']
+    """
+    return [name for name in (part.strip() for part in text.split(",")) if name]
+
+
+def to_option_string(value: Any) -> Any:
+    """Return names, or names with numbers, as the string that settings use for them; other values unchanged.
+
+    >>> to_option_string({"confidence": 2, "recency": 1}), to_option_string(["p", "distance"]), to_option_string(True)
+    ('confidence=2,recency=1', 'p,distance', 'all')
+    """
+    if isinstance(value, bool):
+        return "all" if value else ""
+    if not isinstance(value, Mapping | list | tuple | set | frozenset):
+        return value
+    invalid = [name for name in value if not isinstance(name, str) or "," in name or not name.strip()]
+    if invalid:
+        raise FocuseError(f"column {invalid[0]!r}: give its name, one without a comma")
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={number}" for name, number in value.items())
+    return ",".join(value if isinstance(value, list | tuple) else sorted(value))
+
+
+SECONDS_PER_UNIT = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration, written as a number and its unit: s, m, h or d.
+
+    >>> parse_duration("1.5h")
+    5400.0
+    """
+    number, unit = text.strip()[:-1], text.strip()[-1:]
+    try:
+        seconds = float(number) * SECONDS_PER_UNIT[unit]
+    except (ValueError, KeyError):
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise FocuseError(f"duration {text!r}: give a number above 0 and its unit, like '90s', '30m', '2h' or '1d'")
+    return seconds
+
+
+def parse_memory(text: str) -> int:
+    """Return the bytes of a size like '6GB', '512 MB' or '1.5GiB'.
+
+    >>> parse_memory("6GB"), parse_memory("1.5 GiB")
+    (6000000000, 1610612736)
+    """
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([kmgt]?)(i?)(b?)\s*", text, re.IGNORECASE)
+    size = 0.0
+    if match is not None and match[2] + match[4]:  # a number without a unit is ambiguous
+        size = float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2].lower() or " ")
+    if not 1 <= size < 1 << 63:
+        raise FocuseError(f"memory {text!r}: give a size like '6GB' or '512MB'")
+    return int(size)
+
+
+def parse_partitions(text: str) -> tuple[int, int, int]:
+    """Return the number of partitions, how many are loaded at once, and the rounds per epoch.
+
+    >>> parse_partitions("32:8"), parse_partitions("8:4:2")
+    ((32, 8, 1), (8, 4, 2))
+    """
+    match = re.fullmatch(r"\s*([0-9]{1,4})\s*:\s*([0-9]{1,4})\s*(?::\s*([1-9][0-9]?)\s*)?", text)
+    if match is None or not 1 <= int(match[2]) <= int(match[1]):
+        raise FocuseError(f"partitions {text!r}: give how many, and how many of them at once, like '32:8'")
+    return int(match[1]), int(match[2]), int(match[3] or 1)

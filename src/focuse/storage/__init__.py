@@ -1,0 +1,1 @@
+"""Files: atomic replacement, locks, tensors and the folder of a run."""

@@ -1,0 +1,324 @@
+"""What is fixed when a run begins: settings, splits and weight scaling, in run.toml and files of arrays next to it."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pyarrow import parquet
+from safetensors.numpy import load_file
+
+from focuse import __version__
+from focuse.config import Config, with_model
+from focuse.data.attributes import NodeAttributes
+from focuse.data.graph import AlignedGraph, Graph, UnseenNames, Vocabulary, WeightColumns
+from focuse.data.splits import Splits
+from focuse.data.weights import ColumnMerger, Normalizer, stored_normalizer
+from focuse.errors import FocuseError
+from focuse.models.base import split_inverse_relations
+from focuse.storage.atomic import replace_file
+from focuse.storage.tensors import (
+    ALTERED,
+    check_text,
+    file_checksum,
+    map_arrays,
+    reading,
+    seal_text,
+    write_arrays,
+    writing,
+)
+from focuse.system import chunks
+
+FORMAT = 3
+CHUNK = 1 << 20  # edges checked at a time
+MAPPED = 1 << 26  # bytes of edges from which on they are memory-mapped, not read
+CONFIG = "run.toml"
+SPLITS, SCALING = "splits.safetensors", "weight_scaling.safetensors"
+COLUMNS, ATTRIBUTES = "weight_columns.safetensors", "node_attributes.safetensors"
+PARTS = ("train", "valid", "test")
+EDGE_COLUMNS = ("head", "relation", "tail", "weight")
+RESTORE = "put a copy of it back, or train again"
+
+Metadata = tuple[Config, Splits, Normalizer]
+
+# ---- format 2 -----------------------------------------------------------------------------------------------------
+# Format 3 gave files, tensors and settings other names. These tables, and `upgrade`, are all that format 2 needs.
+
+OLD_FILE_NAMES = {  # new -> old
+    SCALING: "normaliser.safetensors",
+    COLUMNS: "columns.safetensors",
+    ATTRIBUTES: "numbers.safetensors",
+    "label_exponent.json": "sharpness.json",
+}
+OLD_TENSOR_PREFIXES = {"optimiser": "optimizer"}  # old -> new, as below
+OLD_KEYS = {"columns": "weight_columns", "numbers": "node_attributes"}
+OLD_SETTING_NAMES = {
+    "sharpness": "label_exponent",
+    "corrupt": "negative_distribution",
+    "coin": "corrupt_side",
+    "spread": "init_std",
+    "judge": "stop_metric",
+    "regularize": "regularizer_scope",
+}
+OLD_SETTING_VALUES: dict[tuple[str, Any], Any] = {("corrupt_side", "fair"): "uniform"}
+
+
+def upgrade(config: dict[str, Any]) -> dict[str, Any]:
+    """The contents of a run.toml with the keys of today's format."""
+    if config["format"] == FORMAT:
+        return config
+    config = {OLD_KEYS.get(key, key): value for key, value in config.items()}
+    settings: dict[str, Any] = {}
+    for name, value in dict(config["settings"]).items():
+        key = OLD_SETTING_NAMES.get(str(name), str(name))
+        settings[key] = OLD_SETTING_VALUES.get((key, str(value)), value)
+    # Before validation had two parts, all of it decided when to stop.
+    config["settings"] = {"stopping_share": 1.0, **settings}
+    config["lower_weights_are_stronger"] = config.pop("direction", "higher") == "lower"
+    return config
+
+
+def run_file(folder: Path, name: str) -> Path:
+    """The path of a file of a run; a run of an older format may have it under another name."""
+    old = folder / OLD_FILE_NAMES.get(name, name)
+    return old if old.exists() and not (folder / name).exists() else folder / name
+
+
+def with_inverse_rows(folder: Path, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors of a run in which relation r has the inverse r + R, as rows of its table and of its optimizer state.
+
+    Older runs have one row of twice the width for a relation and its inverse.
+    """
+    if not _read_config(folder)["settings"].get("reciprocal", False):
+        return tensors
+    relations = parquet.read_metadata(folder / "relations.parquet").num_rows
+
+    def is_old(key: str, value: torch.Tensor) -> bool:
+        table = key.rpartition("/")[2].partition(".")[0]
+        return table == "relation" and value.dim() == 2 and len(value) == relations
+
+    return {key: split_inverse_relations(value) if is_old(key, value) else value for key, value in tensors.items()}
+
+
+# ---- TOML ---------------------------------------------------------------------------------------------------------
+
+
+def to_toml(table: Mapping[str, Any], path: str = "") -> str:
+    """Plain values first, then sub-tables.
+
+    >>> print(to_toml({"format": 1, "settings": {"model": "complex", "lr": 0.001}}), end="")
+    format = 1
+    <BLANKLINE>
+    [settings]
+    model = "complex"
+    lr = 0.001
+    """
+    lines = [f"{_key(key)} = {_value(value)}" for key, value in table.items() if not isinstance(value, Mapping)]
+    text = "".join(line + "\n" for line in lines)
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            name = f"{path}.{_key(key)}" if path else _key(key)
+            text += f"\n[{name}]\n" + to_toml(value, name)
+    return text
+
+
+def _key(key: str) -> str:
+    return key if key.isascii() and key.replace("_", "").replace("-", "").isalnum() else _value(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return repr(value)
+    if isinstance(value, float):
+        return repr(float(value))  # np.float64 is a float too, but its own repr is no TOML
+    if isinstance(value, str):
+        # JSON's strings are TOML's but for DEL, which TOML wants escaped.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    raise TypeError(f"no TOML for {type(value).__name__}")
+
+
+# ---- writing ------------------------------------------------------------------------------------------------------
+
+
+def write_metadata(folder: Path, settings: Config, splits: Splits, normalizer: Normalizer) -> None:
+    """Write settings, splits and weight scaling to an empty folder."""
+    parts = {"train": splits.train, "valid": splits.valid.graph, "test": splits.test.graph}
+    others = {"inferred": splits.inferred, "false": splits.known_negatives}
+    parts |= {name: graph for name, graph in others.items() if graph is not None}
+    config: dict[str, Any] = {
+        "focuse": __version__,
+        "torch": torch.__version__,
+        "lower_weights_are_stronger": splits.train.lower_is_better,
+        "settings": _given_settings(settings),
+        "sources": {name: graph.source for name, graph in parts.items()},
+        "weighted": {name: graph.weighted for name, graph in parts.items()},
+        "unseen": {"valid": asdict(splits.valid.unseen), "test": asdict(splits.test.unseen)},
+    }
+    edges = {f"{name}/{column}": getattr(graph, column) for name, graph in parts.items() for column in EDGE_COLUMNS}
+    several = {name: graph.columns.values for name, graph in parts.items() if graph.columns is not None}
+    edges |= {f"{name}/columns": values for name, values in several.items()}
+    arrays = {SPLITS: edges, SCALING: normalizer.arrays}
+    if splits.merger is not None:
+        config["weight_columns"], arrays[COLUMNS] = splits.merger.to_dict(), splits.merger.arrays()
+    if splits.attributes is not None:
+        config["node_attributes"] = splits.attributes.source
+        with replace_file(folder / ATTRIBUTES) as temporary:
+            splits.attributes.write(temporary)
+    splits.train.entities.write(folder / "entities.parquet")
+    splits.train.relations.write(folder / "relations.parquet")
+    for name, values in arrays.items():
+        write_arrays(folder / name, values, seal=False)
+    # Before the other tables: a run.toml that was cut short must still say that it had checksums.
+    checksums = {path.name: file_checksum(path) for path in sorted(folder.iterdir())}
+    (folder / CONFIG).write_bytes(_config_text({"format": FORMAT, "checksums": checksums, **config}))
+
+
+def write_settings(folder: Path, settings: Config) -> None:
+    """Replace the settings of a run by those for the rest of its training."""
+    with reading(folder / CONFIG, RESTORE) as path:
+        config = tomllib.loads(path.read_text(encoding="utf-8"))
+    config["settings"] = _given_settings(settings)
+    with writing(path), replace_file(path, durable=True) as temporary:
+        temporary.write_bytes(_config_text(config))
+
+
+def _config_text(config: dict[str, Any]) -> bytes:
+    """The text of run.toml; that of a run with checksums ends with its own."""
+    text = to_toml(config)
+    return (seal_text(text) if "checksums" in config else text).encode()
+
+
+def _given_settings(settings: Config) -> dict[str, Any]:
+    """TOML has no None: settings without a value are left out."""
+    return {key: value for key, value in settings.to_dict().items() if value is not None}
+
+
+# ---- reading ------------------------------------------------------------------------------------------------------
+
+
+def read_metadata(folder: Path, model: object = None, trusted: bool = False) -> Metadata:
+    """Settings, splits and weight scaling of a run.
+
+    `model` is the class of its model, if that cannot be imported. The model's name in a `trusted` folder, which this
+    very command has written, is not checked.
+    """
+    config = _read_config(folder)
+    config = config if trusted else with_model(config, model, folder)
+    with reading(folder / CONFIG):
+        settings = Config.of(**config["settings"])
+        splits = _read_splits(folder, config)
+    with _checked(run_file(folder, SCALING), config) as path:
+        arrays = load_file(path)
+        arrays.pop("nothing", None)  # format 2 had it where there was nothing to store
+        kind = "none" if splits.merger is not None else settings.normalize or "relation"
+        normalizer = stored_normalizer(kind, arrays, splits.train.lower_is_better)
+        every = np.arange(len(splits.train.relations), dtype=np.int32)
+        normalizer.transform(np.zeros(len(every)), every)
+    return settings, splits, normalizer
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    with reading(folder / CONFIG, RESTORE) as path:
+        text = path.read_bytes().decode()
+        config = tomllib.loads(text)
+        version = config["format"]
+    if version not in (2, FORMAT):
+        newer = isinstance(version, int) and version > FORMAT
+        advice = "update focuse" if newer else f"train it again: focuse train GRAPH --config {path} --out NEW"
+        raise FocuseError(f"{path}: run format {version}, this focuse {__version__} reads 2 to {FORMAT}; {advice}")
+    edited = "put a copy back, or if you changed it yourself, remove its last line and its table [checksums]"
+    with reading(path, edited):
+        check_text(text, required="checksums" in config)
+    with reading(path, RESTORE):
+        return upgrade(config)
+
+
+@contextmanager
+def _checked(path: Path, config: dict[str, Any]) -> Iterator[Path]:
+    """`reading` of a file whose checksum is in run.toml, if that has some."""
+    with reading(path, RESTORE):
+        written = config.get("checksums")
+        if written is not None and file_checksum(path) != dict(written).get(path.name):
+            raise ValueError(ALTERED)
+        yield path
+
+
+def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
+    names = {*PARTS, *config["sources"]}
+    with _checked(folder / "entities.parquet", config) as path:
+        entities = Vocabulary.read(path)
+    with _checked(folder / "relations.parquet", config) as path:
+        relations = Vocabulary.read(path)
+    with _checked(folder / SPLITS, config) as path:
+        edges = map_arrays(path) if path.stat().st_size >= MAPPED else load_file(path)
+        missing = {f"{name}/{column}" for name in names for column in EDGE_COLUMNS} - set(edges)
+        if missing:
+            raise ValueError(f"no column {min(missing)}")
+        _check_edges(edges, len(entities), len(relations))
+    merger = _read_merger(folder, config)
+    lower = config["lower_weights_are_stronger"] is True
+    parts = {
+        name: Graph(
+            edges[f"{name}/head"],
+            edges[f"{name}/relation"],
+            edges[f"{name}/tail"],
+            edges[f"{name}/weight"],
+            entities,
+            relations,
+            config["sources"][name],
+            config["weighted"][name],
+            _columns(merger, edges.get(f"{name}/columns")),
+            lower and name in PARTS,
+        )
+        for name in config["sources"]
+    }
+    unseen = {name: UnseenNames(**config["unseen"][name]) for name in ("valid", "test")}
+    if not all(isinstance(part.rows, int) for part in unseen.values()):
+        raise ValueError("unseen rows that are no number")
+    valid, test = (AlignedGraph(parts[name], unseen[name]) for name in ("valid", "test"))
+    attributes = None
+    if "node_attributes" in config:
+        with _checked(run_file(folder, ATTRIBUTES), config) as path:
+            attributes = NodeAttributes.read(path, len(entities))
+    return Splits(parts["train"], valid, test, parts.get("inferred"), parts.get("false"), merger, attributes)
+
+
+def _check_edges(edges: dict[str, Any], entities: int, relations: int) -> None:
+    """Raise ValueError unless ids are in the vocabularies, weights are finite, and columns are of one length."""
+    sizes = {"head": entities, "relation": relations, "tail": entities}
+    for key, values in edges.items():
+        part, _, column = key.partition("/")
+        if column not in EDGE_COLUMNS:
+            continue
+        if values.shape != edges[f"{part}/head"].shape or values.ndim != 1:
+            raise ValueError(f"{key} has another length than {part}/head")
+        if values.dtype.kind != ("f" if column == "weight" else "i"):
+            raise ValueError(f"{key} has the data type {values.dtype}")
+        if column == "weight" and not all(np.isfinite(values[piece]).all() for piece in chunks(len(values), CHUNK)):
+            raise ValueError(f"{key} has a weight that is not a finite number")
+        if column in sizes and len(values) and not 0 <= values.min() <= values.max() < sizes[column]:
+            raise ValueError(f"{key} has an id that is not in the vocabulary")
+    if not len(edges["train/head"]):
+        raise ValueError("no edges in train")
+
+
+def _read_merger(folder: Path, config: dict[str, Any]) -> ColumnMerger | None:
+    if "weight_columns" not in config:
+        return None
+    with _checked(run_file(folder, COLUMNS), config) as path:
+        return ColumnMerger.from_stored(config["weight_columns"], load_file(path))
+
+
+def _columns(merger: ColumnMerger | None, values: Any) -> WeightColumns | None:
+    return None if merger is None or values is None else WeightColumns(merger.names, values, merger.lower_is_better)

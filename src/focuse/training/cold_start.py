@@ -1,0 +1,417 @@
+"""Embeddings for entities and relations that a run has not seen.
+
+A new entity begins near the known entities with the same edges: at the mean row of the entities x with an edge (x, r,
+o), over its own edges (·, r, o), each by its weight and the more the fewer such x there are. A new relation begins as
+the known one that separates its edges best from their negatives.
+
+The new rows are then trained while all others rest, by the objective of the run, with work in proportion to the new
+edges. New entities meet their own edges, and a sample of known edges in which they are negatives: in the training of
+the run they would have been drawn for those, too. Without it they score too high everywhere and push known entities
+down (benchmarks/extend.py measures both).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from focuse.config import Config
+from focuse.data.graph import Graph, Weights, concatenate, find_sorted
+from focuse.data.triple_index import TripleIndex, build_triple_index
+from focuse.engines.autograd import AutogradEngine
+from focuse.engines.base import Gradients
+from focuse.engines.scorer import TableScorer
+from focuse.errors import FocuseError
+from focuse.models.base import Model, join_inverse_relations, split_inverse_relations
+from focuse.objective.focuse import SoftLabels
+from focuse.objective.negatives import Batch, Negatives
+from focuse.objective.randomness import StreamKey, generator, stream_seed
+from focuse.random_streams import RandomStream
+from focuse.storage.tensors import Tables
+from focuse.training.callbacks import Reporter
+from focuse.training.graph_update import GraphUpdate
+from focuse.training.optimizers import RowAdam
+from focuse.training.problem import TrainingProblem, TrainingTriples, as_batch, build_model, init_tables
+from focuse.training.trainer import DivergedError, InMemory, Trainer
+from focuse.training.validation import BestTables
+
+Ids = npt.NDArray[np.int64]
+SIBLINGS = 64  # entities with the same edge that are looked at, at most
+TRIED = 256  # edges of a new relation that known ones are tried on
+LIGHT = 0.1  # what an edge of weight 0 still counts
+PIECE = 1 << 16  # rows gathered at once
+FALLBACK = 1e-6  # how much an edge counts that tells no more than its relation and side
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Edges as their ends see them: an `entity`, its side (0: head) and the relation as one number, the `other` end."""
+
+    entity: Ids
+    kind: Ids
+    other: Ids
+    weight: Weights
+
+    @classmethod
+    def of(cls, graph: Graph, weight: Weights, rows: npt.NDArray[np.bool_] | None = None) -> Ends:
+        """Both ends of every edge, heads first."""
+        graph, weight = (graph, weight) if rows is None else (graph.select(rows), weight[rows])
+        head, kind, tail = (column.astype(np.int64) for column in (graph.head, graph.relation, graph.tail))
+        kinds = np.concatenate([2 * kind, 2 * kind + 1])
+        return cls(np.concatenate([head, tail]), kinds, np.concatenate([tail, head]), np.tile(weight, 2))
+
+    def take(self, rows: npt.NDArray[Any]) -> Ends:
+        return Ends(self.entity[rows], self.kind[rows], self.other[rows], self.weight[rows])
+
+
+def with_first_rows(settings: Config, grown: GraphUpdate, tables: Tables, model: Model) -> Tables:
+    """The tables with rows behind them for the new names (and for the inverses of new relations); all are copies."""
+    train, seed = grown.splits.train, settings.seed + len(grown.splits.train.entities)
+    known = {"entity": grown.entities, "relation": grown.relations}
+    more = {"entity": len(train.entities) - grown.entities, "relation": len(train.relations) - grown.relations}
+    chance = init_tables(replace(settings, seed=seed), model, more["entity"], more["relation"])
+    made = {name: table.clone() for name, table in tables.items() if name not in known}
+    if settings.reciprocal:  # one row per relation until all are there
+        tables = {**tables, "relation": join_inverse_relations(tables["relation"])}
+        chance["relation"] = join_inverse_relations(chance["relation"])
+    for name in known:
+        made[name] = torch.cat([tables[name], _sized(chance[name].to(tables[name]), tables[name])])
+    if more["entity"]:
+        mean, found = siblings_mean(grown, tables["entity"], settings.seed)
+        made["entity"][grown.entities + found] = mean.to(made["entity"])
+    if more["relation"]:
+        made["relation"][grown.relations :] = made["relation"][_known_relations(settings, grown, made, model)]
+    if settings.reciprocal:
+        made["relation"] = split_inverse_relations(made["relation"])
+    return made
+
+
+def _sized(rows: Tensor, table: Tensor) -> Tensor:
+    """Rows by chance, as large as a table's usual ones: untrained ones may be far smaller or larger."""
+    size = usual_size(rows)
+    return rows * (usual_size(table) / size) if size > 0 else rows
+
+
+def usual_size(table: Tensor) -> float:
+    """The root of the mean square of a table's numbers; of very many rows some are enough."""
+    some = table[:: max(1, len(table) // 10_000)]
+    return float(some.double().pow(2).mean().sqrt()) if some.numel() else 0.0
+
+
+def siblings_mean(grown: GraphUpdate, table: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Mean rows [m, d] of those that stand as the new entities do, and which of these they are for, int64 [m].
+
+    Where nobody has the same edge, the mean of all that stand on that side of the relation.
+    """
+    train = grown.splits.train
+    touching = grown.touching(train)
+    weight = grown.normalizer.transform(train.weight[touching], train.relation[touching])
+    mine = Ends.of(train.select(touching), weight + LIGHT)
+    mine = mine.take((mine.entity >= grown.entities) & (mine.other < grown.entities))
+    mine = mine.take(mine.kind < 2 * grown.relations)
+    size, random = len(train.entities), np.random.default_rng([seed, RandomStream.NEW_ENTITY_SIBLINGS])
+    theirs = _known_ends(train, grown, mine)
+    sums, total = torch.zeros(size - grown.entities, table.shape[1]), torch.zeros(size - grown.entities)
+    for theirs_key, mine_key, counts in (
+        (theirs.kind * size + theirs.other, mine.kind * size + mine.other, 1.0),
+        (theirs.kind, mine.kind, FALLBACK),
+    ):
+        groups, place = np.unique(mine_key, return_inverse=True)
+        means, sizes = _group_means(table, theirs, theirs_key, groups, random)
+        worth = np.where(sizes > 0, counts / np.log(2.0 + sizes), 0.0)[place] * mine.weight
+        at, amount = torch.from_numpy(mine.entity - grown.entities), torch.from_numpy(worth).float()
+        sums.index_add_(0, at, means[torch.from_numpy(place)] * amount[:, None])
+        total.index_add_(0, at, amount)
+    found = torch.nonzero(total > 0).ravel()
+    return sums[found] / total[found, None], found
+
+
+def _known_ends(train: Graph, grown: GraphUpdate, mine: Ends) -> Ends:
+    """Ends of known edges that could be siblings': those of the same kinds, the same other end or a sample."""
+    wanted = np.zeros(len(train.entities), bool)
+    wanted[mine.other] = True
+    kinds = np.zeros(2 * len(train.relations), bool)
+    kinds[mine.kind] = True
+    step = max(1, len(train) // 200_000)  # for the side of a relation some edges are enough
+    sample = np.zeros(len(train), bool)
+    sample[::step] = True
+    rows = (kinds[2 * train.relation] & (wanted[train.tail] | sample)) | (
+        kinds[2 * train.relation + 1] & (wanted[train.head] | sample)
+    )
+    rows &= ~grown.touching(train)
+    near = train.select(rows)
+    return Ends.of(near, grown.normalizer.transform(near.weight, near.relation) + LIGHT)
+
+
+def _group_means(
+    table: Tensor, theirs: Ends, keys: Ids, groups: Ids, random: np.random.Generator
+) -> tuple[Tensor, npt.NDArray[np.int64]]:
+    """For each of the sorted `groups` the mean row of ends with that key, by weight, and how many there are."""
+    place, found_group = find_sorted(groups, keys)
+    rows = np.flatnonzero(found_group)
+    sizes = np.bincount(place[rows], minlength=len(groups))
+    rows = random.permutation(rows)
+    rows = rows[np.argsort(place[rows], kind="stable")]
+    rank = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    rows = rows[rank < SIBLINGS]
+    sums, total = torch.zeros(len(groups), table.shape[1]), torch.zeros(len(groups))
+    for piece in np.array_split(rows, max(1, -(-len(rows) // PIECE))):
+        at, amount = torch.from_numpy(place[piece]), torch.from_numpy(theirs.weight[piece]).float()
+        found = table[torch.from_numpy(theirs.entity[piece]).to(table.device)].cpu().float()
+        sums.index_add_(0, at, found * amount[:, None])
+        total.index_add_(0, at, amount)
+    return sums / total.clamp(min=1e-12)[:, None], sizes
+
+
+@torch.no_grad()
+def _known_relations(settings: Config, grown: GraphUpdate, tables: Tables, model: Model) -> list[int]:
+    """For each new relation the known one that tells its edges best from negatives."""
+    train, random = grown.splits.train, np.random.default_rng([settings.seed, RandomStream.NEW_RELATION_TRIALS])
+    if settings.reciprocal:
+        tables = {**tables, "relation": split_inverse_relations(tables["relation"])}
+    scorer = TableScorer(model, tables, settings.reciprocal)
+    best = []
+    for relation in range(grown.relations, len(train.relations)):
+        edges = random.permutation(np.flatnonzero(train.relation == relation))[:TRIED]
+        head, tail = (torch.from_numpy(column[edges].astype(np.int64)) for column in (train.head, train.tail))
+        other = torch.from_numpy(random.integers(len(train.entities), size=len(edges)))
+        margins = []
+        for kind in range(grown.relations):
+            kinds = torch.full_like(head, kind)
+            ids = [part.to(scorer.device) for part in (head, kinds, tail, other)]
+            margins.append(float((scorer.score(*ids[:3]) - scorer.score(ids[0], ids[1], ids[3])).mean()))
+        best.append(int(np.argmax(margins)))
+    return best
+
+
+EPOCHS = 50
+MOST_ANCHORS = 512  # known edges per epoch for which new entities are negatives
+MOST_ANCHORS_EXPENSIVE = 64  # the same for a model that takes long
+FORCED = 512  # new entities in a pool, at most
+MOST_CANDIDATES = 20_000  # entities up to which 1-vs-all compares with all of them
+POOL = 1024  # size of the pool of negatives beyond that
+STEP = 0.05  # of Adam, in units of a table's usual number
+
+
+class NewRows:
+    """Adam on the rows behind the known ones, with steps that shrink to nothing; the others are not touched."""
+
+    rows_only = True
+    repeated = False
+
+    def __init__(self, tables: Tables, known: Mapping[str, int], steps: int, inverse_relations: bool = False) -> None:
+        self.steps, self.done = max(steps, 1), 0
+        self.blocks: list[tuple[str, int, Tensor, RowAdam, float]] = []  # table, first id, rows, optimizer, usual size
+        for name, count in known.items():
+            blocks = tables[name].chunk(2 if inverse_relations and name == "relation" else 1)
+            size = usual_size(torch.cat([block[:count] for block in blocks])) or 1.0
+            for number, block in enumerate(blocks):
+                rows = block[count:]  # a view: the optimizer changes the table
+                first = number * len(block) + count
+                self.blocks.append((name, first, rows, RowAdam({name: rows}, STEP * size), size))
+
+    def update(self, gradients: Gradients) -> None:
+        """One step; `ids` are those of whole tables."""
+        shrunk = 1.0 - self.done / self.steps
+        for name, first, rows, adam, size in self.blocks:
+            ids, gradient = gradients[name]
+            if ids is None:
+                ids, gradient = torch.arange(len(rows), device=rows.device), gradient[first : first + len(rows)]
+            else:
+                mine = (ids >= first) & (ids < first + len(rows))
+                ids, gradient = ids[mine] - first, gradient[mine]
+            if not len(ids):
+                continue
+            adam.lr = STEP * size * shrunk
+            adam.update({name: (ids, gradient)})
+        self.done += 1
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        raise NotImplementedError("new rows are trained in one go")
+
+
+def train_new_rows(
+    config: Config, update: GraphUpdate, tables: Tables, epochs: int | None, reached: int, reporter: Reporter
+) -> Tables:
+    """The tables with rows for the new names, trained for `epochs`; the old rows keep their bits.
+
+    `reached` is the number of epochs that the run was trained for, which determines β.
+    """
+    model = build_model(config, update.splits)
+    tables = with_first_rows(config, update, tables, model)
+    train = update.splits.train
+    if len(train.entities) == update.entities and len(train.relations) == update.relations:
+        return tables
+    epochs = EPOCHS if epochs is None else epochs
+    if epochs:
+        try:
+            _new_rows_trainer(_sampled(config, len(train.entities)), update, tables, epochs, reached, reporter).run()
+        except DivergedError as error:
+            raise FocuseError(f"the new rows diverged ({error}); their weights may be of another unit") from None
+    if not all(bool(torch.isfinite(table).all()) for table in tables.values()):
+        raise FocuseError("the new rows diverged; their edges' weights may be of another unit")
+    return tables
+
+
+def _sampled(config: Config, entities: int) -> Config:
+    """A config under which a step does not compare with every entity of a large graph."""
+    if config.sampling != "all" or entities <= MOST_CANDIDATES:
+        return config
+    return replace(config, sampling="shared", negatives=POOL)
+
+
+def _new_rows_trainer(
+    config: Config, update: GraphUpdate, tables: Tables, epochs: int, reached: int, reporter: Reporter
+) -> Trainer:
+    """The run's own training problem on the edges of new names, with an optimizer that moves the new rows only."""
+    config = replace(config, epochs=epochs, device=str(tables["entity"].device), semi_supervised="none")
+    splits = update.splits
+    problem = TrainingProblem.build(config, replace(splits, inferred=None), update.normalizer, DeferredTriples())
+    placement = NewEdges(problem, update, epochs, reached)
+    known = {"entity": update.entities, "relation": update.relations}
+    parameters = {name: table.clone() for name, table in tables.items() if name not in known}
+    optimizer = NewRows(tables, known, epochs * placement.batch_count, config.reciprocal)
+    model = problem.model.bind(context=replace(problem.model.context, evaluation=True))  # shared parameters are frozen
+    engine = AutogradEngine(model, tables["entity"], tables["relation"], optimizer, parameters, config.reciprocal)
+    placement.engine = engine
+    return Trainer(placement.problem, engine, placement, reporter)
+
+
+class DeferredTriples:
+    """Training triples that are loaded only if a distribution of negatives is computed from them (a `TripleSource`)."""
+
+    def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> DeferredTriples:
+        self.triples, self.device = triples, device
+        return self
+
+    def index(self, train: Graph, device: str) -> TripleIndex:
+        return build_triple_index([train], device)
+
+    def __len__(self) -> int:
+        return len(self.triples)
+
+    def first(self, count: int) -> Batch:
+        graph = self.triples.facts.select(np.arange(count))
+        return as_batch(graph, np.zeros(count), self.device)
+
+    def take(self, rows: Tensor) -> Batch:
+        return self.first(len(self)).take(rows)
+
+    def set_weights(self, weight: Tensor) -> None:
+        raise NotImplementedError("the weights of deferred triples are fixed")
+
+
+class NewEdges(InMemory):
+    """The edges of new entities and relations, and known edges ("anchors") for which new entities are negatives.
+
+    Without anchors, no edge would teach a new entity what it is not the answer to.
+    """
+
+    engine: AutogradEngine
+
+    def __init__(self, problem: TrainingProblem, update: GraphUpdate, epochs: int, reached: int) -> None:
+        self.update, self.epochs, config, splits = update, epochs, problem.config, problem.splits
+        self.new_entities = problem.entities - update.entities
+        new = splits.train.select(update.touching(splits.train))
+        self.batch_size = min(config.batch_size or 512, max(len(new), 1))
+        most = MOST_ANCHORS_EXPENSIVE if problem.model.defaults.get("expensive_to_rank") else MOST_ANCHORS
+        self.anchors = min(self._anchor_count(problem), most)
+        anchors = splits.train.select(_similar_edges(splits.train, new, self.anchors * epochs, config.seed))
+        false = splits.known_negatives
+        false = None if false is None else false.select(update.touching(false))
+        trained = replace(splits, train=concatenate([new, anchors]), known_negatives=false)
+        self.rows = TrainingTriples.of(config, trained, update.normalizer)
+        self.is_new = np.ones(len(self.rows.graph), bool)
+        self.is_new[len(new) : len(new) + len(anchors)] = False
+        self.first_anchor = len(new)
+        epoch = max(reached - 1, 0)
+        weight, merged = self.rows.weights_at(epoch)
+        self.beta = problem.beta(epoch) if merged is None else merged
+        batch = as_batch(self.rows.graph, weight.copy(), config.device)
+        batch = batch if problem.labels is None else replace(batch, weight=problem.labels(batch.weight))
+        mean = config.reduction == "mean"
+        self.problem = replace(
+            problem, batch=batch, scale=1.0 / (config.batch_size or self.batch_size) if mean else 1.0
+        )
+        self.triples, self.best = batch, BestTables()
+        self.batch_count = -(-int(self.is_new.sum()) // self.batch_size)
+
+    validator = None
+
+    def _anchor_count(self, problem: TrainingProblem) -> int:
+        """Anchors per epoch, so that new entities are drawn about as often as the run's own sampling would."""
+        config, edges = problem.config, len(problem.splits.train)
+        if not self.new_entities:
+            return 0
+        if config.sampling == "all":
+            return edges
+        drawn = edges * (config.negatives or 1) / problem.entities
+        per_triple = config.sampling == "independent"
+        forced = 1 if per_triple else min(self.new_entities, FORCED)
+        return math.ceil(drawn * (self.new_entities / forced))
+
+    def start_epoch(self, epoch: int) -> float:
+        taken = self.rows.rows_at(epoch)
+        new = np.flatnonzero(self.is_new) if taken is None else taken[self.is_new[taken]]
+        self.random = generator(self.problem.config.seed, epoch, RandomStream.COLD_START)
+        order = torch.from_numpy(new)[torch.randperm(len(new), generator=self.random)]
+        start = self.first_anchor + epoch * self.anchors
+        anchors = torch.arange(start, start + self.anchors)
+        parts = torch.split(order, self.batch_size)
+        self.parts = list(zip(parts, torch.tensor_split(anchors, len(parts)), strict=True))
+        self.row_count = max(len(new) + self.anchors, 1)
+        return self.beta
+
+    def size(self, epoch: int) -> tuple[int, int]:
+        return len(self.parts), self.row_count
+
+    def batches(self, epoch: int, first: int, at_once: int) -> Iterator[Sequence[Tensor]]:
+        for new, anchors in self.parts[first:]:
+            self.new_in_batch = len(new)
+            yield [torch.cat([new, anchors]).to(self.problem.config.device)]
+
+    def sample(self, batch: Batch, seed: StreamKey) -> list[Negatives]:
+        return [self._with_new_entities(group, batch) for group in self.problem.negatives(batch, seed)]
+
+    def seed(self, epoch: int, batch: int) -> int:
+        return stream_seed(self.problem.config.seed, epoch, RandomStream.COLD_START + 1 + batch)
+
+    def _with_new_entities(self, group: Negatives, batch: Batch) -> Negatives:
+        """Negatives with new entities for the anchors, which follow the new edges in a batch."""
+        new, device, known = self.new_in_batch, batch.head.device, self.problem.negatives.known
+        if group.entities is None or new == len(batch):
+            return group
+        if group.entities.dim() == 2:  # per-triple negatives: the first one of an anchor is a new entity
+            chosen = torch.randint(self.new_entities, (len(batch) - new,), generator=self.random).to(device)
+            entities = group.entities.clone()
+            entities[new:, 0] = self.update.entities + chosen
+            return replace(group, entities=entities)
+        count = min(self.new_entities, FORCED)
+        more = self.update.entities + torch.randperm(self.new_entities, generator=self.random)[:count].to(device)
+        before = torch.ones(len(batch), len(group.entities), dtype=torch.bool, device=device)
+        added = torch.zeros(len(batch), count, dtype=torch.bool, device=device)
+        added[new:] = True
+        if known is not None:
+            given = (batch.head if group.side == "tail" else batch.tail)[:, None].expand(added.shape)
+            ends = (given, more.expand(added.shape)) if group.side == "tail" else (more.expand(added.shape), given)
+            added &= ~known.contains(ends[0], batch.relation[:, None].expand(added.shape), ends[1])
+        mask = torch.cat([before if group.mask is None else group.mask, added], dim=1)
+        return replace(group, entities=torch.cat([group.entities, more]), mask=mask)
+
+
+def _similar_edges(train: Graph, new: Graph, count: int, seed: int) -> npt.NDArray[np.int64]:
+    """Random known edges of the relations of the new edges: there new entities could be taken for answers."""
+    relations = np.zeros(len(train.relations), bool)
+    relations[new.relation] = True
+    able = np.flatnonzero(relations[train.relation])
+    return able[np.random.default_rng([seed, RandomStream.COLD_START]).integers(len(able), size=count)]

@@ -1,0 +1,162 @@
+"""A training's graph and edges, in memory or in a file that the processes of one machine share.
+
+All processes map the same file, which has no name any more. So there is one copy per machine, in the page cache. The
+first process of the machine writes it, in the folder of the graph cache or else in that for temporary files.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from focuse.config import Config
+from focuse.data.graph import Graph
+from focuse.data.graph_cache import scratch_folder
+from focuse.data.splits import Splits
+from focuse.data.triple_index import TripleIndex
+from focuse.data.weights import Normalizer
+from focuse.engines.partitioned.edge_buckets import COLUMNS, StageEdges
+from focuse.engines.process_group import PEER_LOST, current_group, is_peer_lost
+from focuse.errors import FocuseError
+from focuse.objective.focuse import SoftLabels
+from focuse.objective.negatives import Batch
+from focuse.storage.metadata import read_metadata, write_metadata
+from focuse.system import chunks
+from focuse.training.problem import TrainingTriples
+
+Prepared = tuple[Config, Splits, Normalizer]
+CHUNK = 1 << 20  # edges written at a time
+Array = npt.NDArray[Any]
+
+
+def prepared_once(prepare: Callable[[], Prepared]) -> Prepared:
+    """What `prepare` gives; on each machine only the first process calls it, and the others map what it has written.
+
+    So a graph is read and split once per machine, and each process has only the pages in memory that it uses.
+    """
+    group, folder, failure = current_group(), "", ""
+    try:
+        if group.is_local_main:
+            try:
+                made = prepare()  # before there is a folder, which would be removed as abandoned if this takes long
+                folder = tempfile.mkdtemp(suffix=".part", prefix=".", dir=scratch_folder())
+                write_metadata(Path(folder), *made)
+            except FocuseError as error:
+                failure = str(error)
+            except OSError as error:
+                failure = _full_disk(error)
+        where, failure = group.broadcast_on_host((folder, failure))
+        if group.any_rank(bool(failure)):
+            raise FocuseError(failure or "the training cannot be prepared on another machine, which reports why")
+        found = read_metadata(Path(where), trusted=True)
+        group.barrier()
+    except RuntimeError as error:
+        if is_peer_lost(error):  # this is where a process first waits for another one
+            raise FocuseError(PEER_LOST) from None
+        raise
+    finally:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def _full_disk(error: OSError) -> str:
+    where = scratch_folder() or tempfile.gettempdir()
+    return f"{where}: no space for the training's edges: {error.strerror or error}; name a folder with FOCUSE_CACHE"
+
+
+class TriplesInSharedMemory:
+    """Training triples that all processes of a machine share (a `TripleSource`)."""
+
+    def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> SharedEdges:
+        return SharedEdges(triples, labels, device)
+
+    def index(self, train: Graph, device: str) -> TripleIndex:
+        return SharedTripleIndex(train)
+
+
+def shared_array(kind: Any, shape: tuple[int, ...], fill: Callable[[Array], None]) -> Array:
+    """An array for all processes of this machine, which the first of them fills; every process calls it."""
+    group, path, failure = current_group(), "", ""
+    if group.is_local_main:
+        try:
+            path = _filled(np.dtype(kind), shape, fill)
+        except OSError as error:
+            failure = _full_disk(error)
+    path, failure = group.broadcast_on_host((path, failure))
+    if group.any_rank(bool(failure)):
+        raise FocuseError(failure or "no space for the training's edges on another machine, which reports where")
+    found: Array = np.asarray(np.memmap(path, kind, "r+", shape=shape)) if math.prod(shape) else np.empty(shape, kind)
+    group.barrier()  # all have it open, so its name is not needed
+    if group.is_local_main:
+        with suppress(OSError):  # Windows keeps it; a later reading clears it away
+            Path(path).unlink()
+    return found
+
+
+def _filled(kind: np.dtype[Any], shape: tuple[int, ...], fill: Callable[[Array], None]) -> str:
+    """The path of a new file with an array."""
+    number, path = tempfile.mkstemp(suffix=".part", prefix=".", dir=scratch_folder())
+    try:
+        with os.fdopen(number, "r+b") as file:
+            size = math.prod(shape) * kind.itemsize
+            file.truncate(size)
+            if size and hasattr(os, "posix_fallocate"):  # a disk that is too small is an error now, not a signal later
+                os.posix_fallocate(file.fileno(), 0, size)
+            if size:
+                fill(np.asarray(np.memmap(file, kind, "r+", shape=shape)))
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(path)
+        raise
+    return path
+
+
+class SharedEdges(StageEdges):
+    """A training's rows, 16 bytes each in a file of the machine; batches come to `device`."""
+
+    def __init__(self, rows: TrainingTriples, label: SoftLabels | None, device: torch.device | str) -> None:
+        super().__init__(shared_array(np.int32, (len(rows), COLUMNS), rows.pack), label)
+        self.device = device
+
+    def take(self, rows: Tensor) -> Batch:
+        """The rows int64 [B] of it."""
+        batch = super().take(rows)
+        return Batch(*(part.to(self.device) for part in (batch.head, batch.relation, batch.tail, batch.weight)))
+
+    def first(self, count: int) -> Batch:
+        """The first rows of it, in memory."""
+        return self.take(torch.arange(count))
+
+    def set_weights(self, weight: Tensor) -> None:
+        """Other weights float [n], for all processes; each calls it."""
+        group = current_group()
+        group.barrier()
+        if group.is_local_main:
+            self.edges[:, 3] = weight.view(torch.int32)
+        group.barrier()
+
+
+class SharedTripleIndex(TripleIndex):
+    """The facts of a graph as sorted keys in a file of the machine, 8 bytes each, to look up known triples."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.entities, self.relations = len(graph.entities), len(graph.relations)
+
+        def fill(keys: Array) -> None:
+            for piece in chunks(len(graph), CHUNK):
+                keys[piece] = graph.keys_of(graph.head[piece], graph.relation[piece], graph.tail[piece])
+            keys.sort()
+
+        self.keys = {"tail": torch.from_numpy(shared_array(np.int64, (len(graph),), fill))}

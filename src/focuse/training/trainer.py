@@ -1,0 +1,389 @@
+"""The training loop: epochs, validation, early stopping, checkpoints.
+
+Shuffles and negatives are pure functions of (seed, epoch, batch), so a resumed training needs no random state and ends
+in the same bits as one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from focuse.config import Config, checkpoint_interval
+from focuse.data.splits import Splits
+from focuse.data.weights import Normalizer
+from focuse.engines.autograd import AutogradEngine
+from focuse.engines.factory import make_engine
+from focuse.engines.process_group import ProcessGroup, current_group
+from focuse.engines.scorer import TableScorer
+from focuse.engines.sharded.engine import SHARDED
+from focuse.errors import FocuseError, Stopped
+from focuse.evaluation.ranking import sample_size
+from focuse.models.registry import trusting
+from focuse.objective.negatives import Batch, Negatives
+from focuse.objective.randomness import EpochOrder, StreamKey, epoch_order, stream_seed
+from focuse.random_streams import RandomStream
+from focuse.storage.run_folder import RunFolder
+from focuse.storage.tables import Checkpoint, Progress
+from focuse.system import interruptible
+from focuse.training.callbacks import Reporter
+from focuse.training.optimizers import make_optimizer
+from focuse.training.problem import TrainingProblem, TripleSource, home_of
+from focuse.training.semi_supervised import SamplePool, make_pool_schedule
+from focuse.training.validation import BestTables, RankValidator, Validator
+
+
+class DivergedError(FocuseError):
+    """The loss or an embedding is no longer a finite number."""
+
+
+class Placement(Protocol):
+    """Where tables and training triples are during a training: in memory, or in partitions on disk.
+
+    It gives the loop its batches, and checkpoints the tables.
+    """
+
+    @property
+    def in_memory(self) -> bool: ...
+
+    @property
+    def best(self) -> BestTables: ...
+
+    @property
+    def validator(self) -> Validator | None: ...
+
+    def open(self, folder: RunFolder | None, note: Callable[[str], None]) -> None:
+        """Make everything ready for the first step."""
+
+    def start_epoch(self, epoch: int) -> float:
+        """Set the weights of an epoch counted from 0; β."""
+
+    def size(self, epoch: int) -> tuple[int, int]:
+        """Number of batches and of triples in an epoch."""
+
+    def batches(self, epoch: int, first: int, at_once: int) -> Iterator[Sequence[Tensor]]:
+        """Groups of up to `at_once` batches of row numbers, from batch number `first` on."""
+
+    def take(self, rows: Tensor) -> Batch:
+        """The triples of these rows."""
+
+    def sample(self, batch: Batch, seed: StreamKey) -> list[Negatives]:
+        """Negatives of a batch."""
+
+    def seed(self, epoch: int, batch: int) -> int:
+        """Seed of all random numbers of a batch."""
+
+    def scorer(self) -> TableScorer:
+        """What the validator scores with."""
+
+    def tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The tables and the state of the optimizer that a checkpoint holds."""
+
+    def finish(self, checkpoint: Checkpoint) -> Checkpoint:
+        """The last checkpoint with the tables to use."""
+
+    def close(self) -> None:
+        """Release files and threads."""
+
+
+class InMemory:
+    """Tables and training triples in memory."""
+
+    in_memory = True
+
+    def __init__(self, problem: TrainingProblem, engine: AutogradEngine, checkpoint: Checkpoint | None = None) -> None:
+        self.problem, self.engine = problem, engine
+        self.triples = problem.batch
+        self._shuffled: tuple[int, EpochOrder] | None = None
+        at = checkpoint.progress if checkpoint else Progress()
+        tables = checkpoint.best if checkpoint else None
+        self.best = BestTables(at.best_value, at.best_epoch, at.checks_since_best, tables)
+
+    @property
+    def validator(self) -> Validator | None:
+        return self.problem.validator
+
+    def open(self, folder: RunFolder | None, note: Callable[[str], None]) -> None:
+        """Everything is in memory already."""
+
+    def start_epoch(self, epoch: int) -> float:
+        beta, triples = self.problem.beta(epoch), self.problem.triples
+        if triples.moving:
+            weight, merged = triples.weights_at(epoch)
+            self.triples.set_weights(torch.from_numpy(weight))
+            beta = beta if merged is None else merged
+        return beta
+
+    def size(self, epoch: int) -> tuple[int, int]:
+        order = self._order(epoch)
+        return len(order.batches), order.rows
+
+    def batches(self, epoch: int, first: int, at_once: int) -> Iterator[Sequence[Tensor]]:
+        batches = self._order(epoch).batches
+        for start in range(first, len(batches), at_once):
+            yield batches[start : start + at_once]
+        self._order(epoch + 1)  # while a GPU still works on this one
+
+    def _order(self, epoch: int) -> EpochOrder:
+        """The shuffled rows of an epoch; the last one is cached."""
+        if self._shuffled is None or self._shuffled[0] != epoch:
+            config, rows = self.problem.config, self.problem.triples.rows_at(epoch)
+            seed = stream_seed(config.seed, epoch, RandomStream.SHUFFLE)
+            count = len(self.triples) if rows is None else len(rows)
+            device = self.engine.device if isinstance(self.triples, Batch) else "cpu"
+            order = epoch_order(count, config.batch_size or len(self.triples), seed, device, rows)
+            self._shuffled = epoch, order
+        return self._shuffled[1]
+
+    def take(self, rows: Tensor) -> Batch:
+        return self.triples.take(rows)
+
+    def sample(self, batch: Batch, seed: StreamKey) -> list[Negatives]:
+        return self.problem.negatives(batch, seed)
+
+    def seed(self, epoch: int, batch: int) -> int:
+        return stream_seed(self.problem.config.seed, epoch, batch)
+
+    def scorer(self) -> TableScorer:
+        return self.engine.scorer
+
+    def tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return self.engine.tables, self.engine.optimizer.state()
+
+    def finish(self, checkpoint: Checkpoint) -> Checkpoint:
+        return checkpoint
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, reporter: Reporter) -> AutogradEngine:
+    """The engine of a problem over the tables of a checkpoint, or over initial ones."""
+    config = problem.config
+    tables = checkpoint.tables if checkpoint else problem.init_tables(reporter.note)
+    tables = {name: table.to(home_of(config, name)) for name, table in tables.items()}
+    optimizer = make_optimizer(config.optimizer, tables, config.learning_rate)
+    if checkpoint and checkpoint.optimizer:  # a run that was extended from partitions has none
+        state = checkpoint.optimizer.items()
+        optimizer.load({name: value.to(home_of(config, name.partition(".")[0])) for name, value in state})
+    return make_engine(config.engine, problem.model, tables, optimizer, problem.entities, config.reciprocal)
+
+
+class Trainer:
+    """Solves a problem: `engine` takes the steps, `placement` gives the batches, `folder` keeps the checkpoints.
+
+    At the `deadline` (of time.monotonic) it stops and saves, as on Ctrl-C.
+    """
+
+    def __init__(
+        self,
+        problem: TrainingProblem,
+        engine: AutogradEngine,
+        placement: Placement,
+        reporter: Reporter,
+        folder: RunFolder | None = None,
+        checkpoint: Checkpoint | None = None,
+        deadline: float = math.inf,
+        group: ProcessGroup | None = None,
+    ) -> None:
+        self.problem, self.config, self.engine, self.placement = problem, problem.config, engine, placement
+        self.reporter, self.folder, self.deadline = reporter, folder, deadline
+        self.group = group or current_group()
+        self.progress = checkpoint.progress if checkpoint else Progress()
+        self.history: list[dict[str, Any]] = list(checkpoint.history) if checkpoint else []
+        self.pool: SamplePool | None = None
+        if self.config.semi_supervised != "none" and (schedule := make_pool_schedule(self.config.semi_supervised)):
+            self.pool = SamplePool(schedule, self.config.device, checkpoint.pool if checkpoint else None)
+        # A pool changes from step to step, so no engine can capture its steps.
+        capturing = type(engine) if self.pool is None else AutogradEngine
+        self.train_batches = capturing.batch_runner(engine, self._train_batch)
+        self.loss: float | Tensor = self.progress.loss
+
+    def run(self) -> Checkpoint:
+        """Train to the end; the last checkpoint, whose `final` tables are the ones to use."""
+        self.placement.open(self.folder, self.reporter.note)
+        self._report_start()
+        try:
+            with interruptible(self.folder is not None) as interrupted:
+                while not self.progress.finished:
+                    self._epoch(interrupted)
+                checkpoint = self._finish()  # a request to stop that comes now has nothing left to stop
+        finally:
+            self.reporter.stop()
+            self.placement.close()
+        return self.placement.finish(checkpoint)
+
+    def _report_start(self) -> None:
+        engine, pool = self.engine, self.pool
+        if engine.fallback_reason:
+            self.reporter.note(f"{engine.fallback_message}, but {engine.fallback_reason}")
+        sample = sample_size(engine.scorer, None, engine.entities)
+        if sample is not None and isinstance(self.placement.validator, RankValidator):
+            self.reporter.note(f"validation ranks against {sample:,} sampled entities per side, not all")
+        if pool is not None and not pool.schedule.share_at(self.config.epochs):
+            start = pool.schedule.start + pool.schedule.wait + 1
+            self.reporter.note(
+                f"semi-supervised training starts in epoch {start}, but training ends after epoch "
+                f"{self.config.epochs}; lower start (--semi-supervised pool:start=…,wait=…) or raise --epochs"
+            )
+        self.reporter.start(self.config, self.progress.epoch)
+
+    def _epoch(self, interrupted: threading.Event) -> None:
+        """Train one epoch, or what is left of it; validate, report and save."""
+        at, started = self.progress, time.perf_counter()
+        beta = self.placement.start_epoch(at.epoch)
+        batches, rows = self.placement.size(at.epoch)
+        for some in self.placement.batches(at.epoch, at.batch, self.engine.steps_per_call):
+            self.loss = self.loss + self._train(some, beta)
+            at.batch += len(some)
+            self.reporter.step(at.epoch, at.batch / batches)
+            if self.group.any_rank(interrupted.is_set() or time.monotonic() > self.deadline):
+                self._stop_here()
+            if at.batch < batches:
+                self._save_if_due(epoch_ends=False)
+        self._read_loss()
+        row: dict[str, Any] = {"epoch": at.epoch + 1, "loss": at.loss / rows}
+        row |= {"beta": beta if self.problem.focus else None}
+        at.epoch, at.batch, at.loss, self.loss = at.epoch + 1, 0, 0.0, 0.0
+        self._validate(row)
+        row["seconds"] = round(time.perf_counter() - started, 4)
+        self.history.append(row)
+        if self.folder is not None:
+            self.folder.append(row)
+        self._report_epoch(row)
+        self._save_if_due(epoch_ends=True)
+
+    def _train(self, batches: Sequence[Tensor], beta: float) -> float | Tensor:
+        at = self.progress
+        seeds = [self.placement.seed(at.epoch, at.batch + number) for number in range(len(batches))]
+        try:
+            return self.train_batches(batches, beta, seeds)
+        except FloatingPointError as error:
+            raise self._diverged(str(error)) from None
+
+    def _train_batch(self, rows: Tensor, beta: float | Tensor, seed: StreamKey) -> float | Tensor:
+        """One step of the engine on one batch; its loss."""
+        batch = self.placement.take(rows)
+        negatives = self.placement.sample(batch, seed)
+        step = self.problem.step(batch, negatives, beta, seed)
+        if self.pool is not None:
+            if not isinstance(seed, int):
+                raise ValueError("steps with a pool are not captured")
+            batch, negatives = self.pool(batch, negatives, self.progress.epoch + 1, seed, self.engine.scorer)
+            step = replace(step, positives=batch, negatives=negatives)
+        return self.engine.step(step)
+
+    def _validate(self, row: dict[str, Any]) -> None:
+        """Measure on validation when it is due, and decide whether to stop."""
+        at, config, best = self.progress, self.config, self.placement.best
+        last = at.epoch >= config.epochs
+        due = at.epoch % config.check_every == 0 or last
+        validator = self.placement.validator
+        if validator is not None and due and (at.epoch >= (config.burn_in or 0) or last):
+            found = row[validator.metric] = validator(self.placement.scorer())
+            best.update(validator.sign * found, at.epoch, self.engine.tables)
+            at.best_value, at.best_epoch, at.checks_since_best = best.value, best.epoch, best.checks_since
+        if last:
+            at.finished = "all epochs"
+        elif at.checks_since_best >= config.patience:
+            at.finished = "stopped early"
+
+    def _report_epoch(self, row: dict[str, Any]) -> None:
+        """Callbacks may ask to stop here; if one of them fails, nothing that was learned is lost."""
+        failed: FocuseError | None = None
+        stop: str | None = None
+        try:
+            stop = self.reporter.epoch(row)
+        except FocuseError as error:
+            failed = error
+        if self.group.any_rank(failed is not None):
+            if self.folder is not None:
+                save = self.folder.finish if self.progress.finished else self.folder.save
+                save(self.checkpoint())
+            raise failed or FocuseError("another process has failed; its message says why")
+        stops = self.group.any_rank(bool(stop))
+        self.progress.finished = self.progress.finished or stop or ("stopped by another process" if stops else "")
+
+    def _read_loss(self) -> None:
+        """The loss of the epoch as a number. A GPU works ahead: only here its result is waited for."""
+        self.progress.loss = float(self.loss)
+        if not math.isfinite(self.progress.loss):
+            raise self._diverged(f"the loss is {self.progress.loss}")
+
+    def _diverged(self, why: str) -> DivergedError:
+        return DivergedError(
+            f"training diverged in epoch {self.progress.epoch + 1}: {why}; "
+            "lower the learning rate (--lr) or the dimension"
+        )
+
+    # ---- checkpoints ----------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> Checkpoint:
+        self._read_loss()
+        tables, optimizer = self.placement.tables()
+        pool = self.pool.state() if self.pool is not None else {}
+        return Checkpoint(self.progress, tables, optimizer, self.placement.best.tables, self.history, pool)
+
+    def _save_if_due(self, epoch_ends: bool) -> None:
+        if self.folder is None or self.progress.finished:
+            return
+        epochs, seconds = checkpoint_interval(self.config.checkpoint_every)
+        by_epoch = epochs and epoch_ends and self.progress.epoch % epochs == 0
+        by_clock = seconds and time.monotonic() - self.folder.last_saved >= seconds
+        if by_epoch or (seconds and self.group.any_rank(bool(by_clock))):
+            self.folder.save(self.checkpoint())
+
+    def _finish(self) -> Checkpoint:
+        checkpoint = self.checkpoint()
+        finite = all(bool(torch.isfinite(table).all()) for table in checkpoint.final().values())
+        if self.group.any_rank(not finite):
+            raise DivergedError("training diverged in its last step; lower the learning rate (--lr)")
+        if self.folder is not None:
+            self.folder.finish(checkpoint)
+        return checkpoint
+
+    def _stop_here(self) -> None:
+        if self.folder is None:
+            raise KeyboardInterrupt
+        self.folder.save(self.checkpoint())
+        command = "focuse" if self.group.is_single else "torchrun … -m focuse"
+        raise Stopped(
+            f"stopped after {self.progress}, saved; continue with: "
+            f"{command}{trusting(self.config.model)} train --resume {shlex.quote(str(self.folder.path))}"
+        )
+
+
+def make_trainer(
+    config: Config,
+    splits: Splits,
+    normalizer: Normalizer,
+    reporter: Reporter,
+    folder: RunFolder | None = None,
+    checkpoint: Checkpoint | None = None,
+    deadline: float = math.inf,
+) -> Trainer:
+    """A trainer of a resolved config: in memory, with an entity table in partitions, or with several processes."""
+    # Imported here because both are rare, and partitions and shared memory build on this module.
+    if config.engine == "partitioned":
+        from focuse.training.partitioned import Partitioned
+
+        parts: tuple[TrainingProblem, AutogradEngine, Placement] = Partitioned.build(
+            config, splits, normalizer, checkpoint
+        )
+        return Trainer(*parts, reporter, folder, checkpoint, deadline)
+    source: TripleSource | None = None
+    if config.engine in SHARDED:
+        from focuse.training.shared_memory import TriplesInSharedMemory
+
+        source = TriplesInSharedMemory()
+    problem = TrainingProblem.build(config, splits, normalizer, source)
+    engine = build_engine(problem, checkpoint, reporter)
+    return Trainer(problem, engine, InMemory(problem, engine, checkpoint), reporter, folder, checkpoint, deadline)

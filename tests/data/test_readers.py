@@ -1,0 +1,843 @@
+"""Reading files and rows: what comes out (faulty files have a module of their own)."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import struct
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from focuse.data import readers
+from focuse.data.graph import Graph, from_columns
+from focuse.data.readers import max_unpacked_bytes, open_decompressed, read
+from focuse.data.statistics import describe
+from focuse.errors import FocuseError
+
+Row = tuple[str, str, str, float]
+
+
+SMALL: list[Row] = [("a", "r", "b", 0.5), ("b", "s", "c", -2.0), ("a", "r", "b", 7.0)]
+
+
+def rows(graph: Graph) -> list[Row]:
+    entities, relations = list(graph.entities), list(graph.relations)
+    return [
+        (entities[h], relations[r], entities[t], float(w))
+        for h, r, t, w in zip(graph.head, graph.relation, graph.tail, graph.weight, strict=True)
+    ]
+
+
+def put(folder: Path, data: bytes | str, name: str = "graph.tsv") -> Path:
+    path = folder / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+def zstd(data: bytes) -> bytes:
+    return bytes(pa.compress(data, codec="zstd", asbytes=True))
+
+
+def lines(delimiter: str, edges: Sequence[Sequence[Any]] = SMALL, end: str = "\n") -> str:
+    return "".join(delimiter.join(map(str, edge)) + end for edge in edges)
+
+
+def complaint(source: Any, **options: Any) -> str:
+    """The message of the error that reading must raise: always one line."""
+    with pytest.raises(FocuseError) as caught:
+        read(source, **options)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+# ---- what can be read -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("delimiter", ["\t", ",", ";", "|", " "])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("head", ["", "head relation tail weight"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd])
+def test_text_with_any_delimiter_line_end_and_compression(
+    tmp_path: Path, delimiter: str, end: str, head: str, pack: Any
+) -> None:
+    text = (delimiter.join(head.split()) + end if head else "") + lines(delimiter, end=end)
+    graph = read(put(tmp_path, pack(text.encode()), "any.name"))
+    assert rows(graph) == SMALL
+    assert graph.weighted
+    assert graph.source.endswith("any.name")
+
+
+@pytest.mark.parametrize("blank", [0, 1, 3])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("header", [True, False])
+def test_byte_order_mark_and_blank_lines(tmp_path: Path, blank: int, mark: bytes, end: str, header: bool) -> None:
+    first = f"weight\ttail\trelation\thead{end}" if header else ""
+    body = "".join(f"{w}\t{t}\t{r}\t{h}{end}{end * blank}" for h, r, t, w in SMALL)
+    path = put(tmp_path, mark + (end * blank + first + end * blank + body).encode())
+    assert rows(read(path, columns=None if header else [4, 3, 2, 1])) == SMALL
+
+
+def test_the_last_line_may_lack_its_end(tmp_path: Path) -> None:
+    assert rows(read(put(tmp_path, lines("\t").rstrip("\n")))) == SMALL
+
+
+def test_three_columns_give_weight_one(tmp_path: Path) -> None:
+    graph = read(put(tmp_path, "a\tr\tb\nc\tr\td\n"))
+    assert rows(graph) == [("a", "r", "b", 1.0), ("c", "r", "d", 1.0)]
+    assert not graph.weighted
+    assert not read([("a", "r", "b")]).weighted
+
+
+def test_columns_of_a_wide_file_by_name_and_number(tmp_path: Path) -> None:
+    path = put(tmp_path, "id,film,person,stars,verb\n1,Alien,Ann,5,likes\n2,Brazil,Bob,3,hates\n", "x.csv")
+    expected = [("Ann", "likes", "Alien", 5.0), ("Bob", "hates", "Brazil", 3.0)]
+    assert rows(read(path, columns=["person", "verb", "film", "stars"])) == expected
+    assert rows(read(path, columns=[3, 5, 2, 4], header=True)) == expected
+    assert rows(read(path, columns=["3", "5", "2", "4"], header=True)) == expected
+    unweighted = read(path, columns=["person", "verb", "film"])
+    assert [row[:3] for row in rows(unweighted)] == [row[:3] for row in expected]
+    assert not unweighted.weighted
+    assert "5 columns" in complaint(path)
+    assert "'nobody'" in complaint(path, columns=["nobody", "verb", "film"])
+
+
+def test_names_that_look_like_numbers_or_nulls_stay_names(tmp_path: Path) -> None:
+    names = ["NA", "null", "NaN", "true", "007", "1e3", "-", '"', "'", " x ", "#", "\\N", "\\", "\xa0", "PAR1"]
+    edges: list[Row] = [(name, name, name, 1.0) for name in reversed(names)]
+    assert rows(read(put(tmp_path, lines("\t", edges)))) == edges
+
+
+def test_quotes_are_part_of_names_in_tsv_and_delimiters_in_csv(tmp_path: Path) -> None:
+    assert rows(read(put(tmp_path, '"a\tr"\t"b"\t1\n'))) == [('"a', 'r"', '"b"', 1.0)]
+    assert rows(read(put(tmp_path, '"a","r,""s""","b\nc",1\n'))) == [("a", 'r,"s"', "b\nc", 1.0)]
+
+
+def test_a_text_file_may_begin_like_parquet(tmp_path: Path) -> None:
+    assert rows(read(put(tmp_path, "PAR1\tbinds\tF2R\t0.9\n"))) == [("PAR1", "binds", "F2R", 0.9)]
+
+
+def test_compression_is_detected_by_content(tmp_path: Path) -> None:
+    one, two = b"a\tr\tb\t0.5\n", b"b\ts\tc\t-2\na\tr\tb\t7\n"
+    for pack in (gzip.compress, zstd):
+        assert rows(read(put(tmp_path, pack(one) + pack(two), "plain.tsv"))) == SMALL
+
+
+def test_options_override_detection(tmp_path: Path) -> None:
+    path = put(tmp_path, "head,relation,tail\na,r,b\n")
+    assert len(read(path)) == 1
+    assert rows(read(path, header=False))[0][:3] == ("head", "relation", "tail")
+    assert rows(read(put(tmp_path, "a,b,c;r;x,y,z;1\n"), delimiter=";")) == [("a,b,c", "r", "x,y,z", 1.0)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(
+        st.tuples(
+            *[st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\t\r\n\0\ufeff"), min_size=1)] * 3,
+            st.floats(allow_nan=False, allow_infinity=False),
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_ids_agree_with_a_plain_dict(edges: list[Row]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        graph = read(put(Path(folder), lines("\t", [(h, r, t, repr(w)) for h, r, t, w in edges])))
+    entities: dict[str, int] = {}
+    for name in [edge[0] for edge in edges] + [edge[2] for edge in edges]:
+        entities.setdefault(name, len(entities))
+    relations: dict[str, int] = {}
+    for _, name, _, _ in edges:
+        relations.setdefault(name, len(relations))
+    assert list(graph.entities) == list(entities)
+    assert list(graph.relations) == list(relations)
+    assert graph.head.tolist() == [entities[edge[0]] for edge in edges]
+    assert graph.relation.tolist() == [relations[edge[1]] for edge in edges]
+    assert graph.tail.tolist() == [entities[edge[2]] for edge in edges]
+    assert graph.weight.tolist() == [edge[3] for edge in edges]
+    assert {column.dtype for column in (graph.head, graph.relation, graph.tail)} == {np.dtype(np.int32)}
+    assert graph.weight.dtype == np.float64
+
+
+def test_ids_agree_across_the_blocks_of_a_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("focuse.data.readers.BLOCK_BYTES", 4096)  # many partial dictionaries to unify
+    edges: list[Row] = [(f"e{i * 7919 % 997}", f"r{i % 13}", f"e{i * 31 % 1009}", i / 8) for i in range(20_000)]
+    graph = read(put(tmp_path, lines("\t", edges)))
+    assert rows(graph) == edges
+    assert len(set(graph.entities)) == len(graph.entities) == len({n for h, _, t, _ in edges for n in (h, t)})
+    quoted = "".join(f'"{h}\n","{r}","{t}",{w}\n' for h, r, t, w in edges)
+    assert rows(read(put(tmp_path, quoted, "q.csv"))) == [(f"{h}\n", r, t, w) for h, r, t, w in edges]
+
+
+def test_ids_agree_across_the_chunks_of_a_table() -> None:
+    edges: list[Row] = [(f"e{i * 7 % 31}", f"r{i % 3}", f"e{i * 5 % 37}", i / 8) for i in range(200)]
+    whole = pa.table(dict(zip(("head", "relation", "tail", "weight"), zip(*edges, strict=True), strict=True)))
+    pieces = pa.concat_tables([whole.slice(start, 7) for start in range(0, 200, 7)])
+    encoded = pieces.set_column(2, "tail", pieces["tail"].dictionary_encode())
+    assert pieces["head"].num_chunks > 20
+    for table in (whole, pieces, encoded):
+        graph = read(table)
+        assert rows(graph) == edges
+        assert list(graph.entities) == list(dict.fromkeys([edge[0] for edge in edges] + [edge[2] for edge in edges]))
+
+
+def test_parquet_files_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "year=2020"  # a folder that Arrow might take for a partition
+    path.mkdir()
+    table = {"w": [0.5, 2.0], "from": ["a", "b"], "to": ["b", "c"], "type": ["r", "s"]}
+    pq.write_table(pa.table(table), path / "x.bin")
+    assert rows(read(path / "x.bin")) == [("a", "r", "b", 0.5), ("b", "s", "c", 2.0)]
+    assert rows(read(path / "x.bin", columns=["to", "type", "from"])) == [("b", "r", "a", 1.0), ("c", "s", "b", 1.0)]
+    pq.write_table(pa.table(table | {"__index_level_0__": [4, 9]}), path / "x.parquet")
+    assert len(read(path / "x.parquet")) == 2
+
+
+def test_sources_may_be_str_path_or_graph(tmp_path: Path) -> None:
+    path = put(tmp_path, lines("\t"))
+    graph = read(str(path))
+    assert rows(graph) == rows(read(path)) == SMALL
+    assert read(graph) is graph
+    assert rows(read(lambda: path)) == SMALL
+
+
+# ---- weights of relations -------------------------------------------------------------------------------------------
+def test_relation_weights_from_a_dict() -> None:
+    graph = read(SMALL, relation_weights={"s": 3, "r": 0.25})
+    assert graph.weight.tolist() == [0.25, 3.0, 0.25]
+    assert read([("a", "r", "b")], relation_weights={"r": 2}).weighted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "r\t0.25\ns\t3\n",
+        "relation\tweight\nr\t0.25\ns\t3\n",
+        "\nrelation,weight\n\nr,0.25\ns,3",
+        "\ufeffr;0.25\r\ns;3\r\n",
+        "r 0.25\ns 3\n",
+        '"r",0.25\n"s",3\n',
+    ],
+)
+def test_relation_weights_from_a_file(tmp_path: Path, text: str) -> None:
+    path = put(tmp_path, text, "weights.txt")
+    assert read(SMALL, relation_weights=path).weight.tolist() == [0.25, 3.0, 0.25]
+    assert read(SMALL, relation_weights=str(path)).weight.tolist() == [0.25, 3.0, 0.25]
+
+
+def test_relation_weights_with_odd_names(tmp_path: Path) -> None:
+    graph = [("a", "is in", "b"), ("a", 'x,"y"', "b"), ("a", "l\u2028m", "b")]
+    path = put(tmp_path, 'is in,1\n"x,""y""",2\nl\u2028m,3\n')
+    assert read(graph, relation_weights=path).weight.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"rr": 1, "s": 1}, "no number for 1 relation of rows, such as 'r' (did you mean rr?)"),
+        ({"r": 1}, "no number for 1 relation of rows, such as 's'; give every one"),
+        ({}, "no number for 2 relations of rows, such as 'r'; give every one"),
+        ({"r": 1, "s": "much"}, "'s': the weight 'much' is not a number"),
+        ({"r": 1, "s": None}, "'s': the weight 'None' is not a number"),
+        ({"r": 1, "s": float("nan")}, "'s': the weight 'nan' is not finite"),
+        ({"r": float("inf"), "s": 1}, "'r': the weight 'inf' is not finite"),
+    ],
+)
+def test_faulty_relation_weights(weights: dict[str, Any], message: str) -> None:
+    assert message in complaint(SMALL, relation_weights=weights)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("r\t1\ns\tmuch\n", ", line 2: the weight 'much' is not a number"),
+        ("relation\tweight\nr\t1\n\ns\tnan\n", ", line 4: the weight 'nan' is not finite"),
+        ("r\tinf\ns\t1\n", ", line 1: the weight 'inf' is not finite"),
+        ("r\t1\ns\t\n", ", line 2: the weight is empty"),
+        ("r\t1\n2\n", ", line 2: expected a relation and its weight"),
+        ("r\t1\ns\t1\nr\t2\n", ", line 3: the relation 'r' has a weight already"),
+        ("r\t1\n", "such as 's'"),
+        ("", "2 relations"),
+    ],
+)
+def test_faulty_files_of_relation_weights(tmp_path: Path, text: str, message: str) -> None:
+    assert message in complaint(SMALL, relation_weights=put(tmp_path, text))
+
+
+def test_a_table_of_relation_weights_may_know_more_relations() -> None:
+    assert read(SMALL, relation_weights={"r": 1, "s": 2, "elsewhere": 3}).weight.max() == 2
+
+
+def test_files_of_relation_weights_that_cannot_be_read(tmp_path: Path) -> None:
+    assert "none.txt" in complaint(SMALL, relation_weights=tmp_path / "none.txt")
+    assert str(tmp_path) in complaint(SMALL, relation_weights=tmp_path)
+    assert "x.txt" in complaint(SMALL, relation_weights=put(tmp_path, b"\xff\xfe\xfd", "x.txt"))
+
+
+# ---- rows of tuples and other things --------------------------------------------------------------------------------
+def test_rows_of_tuples_lists_and_arrays() -> None:
+    assert rows(read(SMALL)) == rows(read([list(row) for row in SMALL])) == rows(read(row for row in SMALL)) == SMALL
+    assert rows(read(np.array([["a", "r", "b", "0.5"], ["b", "s", "c", "-2"]]))) == SMALL[:2]
+    assert rows(read([(1, 2, 3, True)])) == [("1", "2", "3", 1.0)]
+    assert rows(read([("a", 1, 3.5, 2**60 + 1), (5, "r", "b", 2**70)])) == [
+        ("a", "1", "3.5", 2.0**60),
+        ("5", "r", "b", 2.0**70),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        ([], "no edges"),
+        ([("a", "r", "b", 1), ("a", "r", "b")], "rows, row 2: 3 values"),
+        ([("a", "r")], "rows, row 1: 2 values"),
+        ([("a", "r", "b", 1), ("a", "r", None, 1)], "rows, row 2: the tail is empty"),
+        ([("a", "r", "b", 1), (1, "r", "b", 1), (None, "r", "b", 1)], "rows, row 3: the head is empty"),
+        ([("a", "r", "b", 1), (float("nan"), "r", "b", 1)], "rows, row 2: the head is empty"),
+        ([("a", "", "b", 1)], "rows, row 1: the relation is empty"),
+        ([("a", "r", "b", 1), ("a", "r", "b", float("nan"))], "rows, row 2: the weight 'nan' is not finite"),
+        ([("a", "r", "b", float("-inf"))], "rows, row 1: the weight '-inf' is not finite"),
+        ([("a", "r", "b", 1), ("a", "r", "b", "x")], "rows, row 2: the weight 'x' is not a number"),
+        ([("a", "r", "b", 1), ("a", "r", "b", None)], "rows, row 2: the weight is empty"),
+        ([("a", "r", "b", "1_0")], "rows, row 1: the weight '1_0' is not a number"),
+        ([("a\ud800", "r", "b", 1)], "rows, row 1: 'a\\ud800' is not Unicode text"),
+        (["abc", "def"], "rows, row 1: 'abc' is not a tuple"),
+        ([1, 2], "rows, row 1: 1 is not a tuple"),
+        ({"head": ["a"]}, "rows, row 1: 'head' is not a tuple"),
+        ([{"head": "a", "relation": "r", "tail": "b"}], "rows, row 1"),
+        (None, "NoneType"),
+        (3.5, "float"),
+    ],
+)
+def test_faulty_rows(edges: Any, message: str) -> None:
+    assert message in complaint(edges)
+
+
+def test_known_data_sets_have_known_sizes() -> None:
+    root = os.environ.get("FOCUSE_DATA")
+    if not root or not Path(root).is_dir():
+        pytest.skip("FOCUSE_DATA names no folder with the data sets")
+    train = read(Path(root) / "ppi5k" / "train.tsv.gz")
+    test = read(Path(root) / "ppi5k" / "test.tsv.gz")
+    seen = Counter(row[:3] for row in rows(train))
+    assert len(train) == 230_929
+    assert train.num_repeated == len(train) - len(seen)
+    facts = describe(train, {"test": test})
+    assert facts.repeated_triples == sum(count > 1 for count in seen.values()) == 15_089
+    assert facts.leakage["test"].same_triple == sum(row[:3] in seen for row in rows(test)) == 2_971
+    nations = Path(root) / "nl27k"
+    aligned = read(nations / "test.tsv.gz").align(read(nations / "train.tsv.gz"))
+    assert aligned.unseen.rows == 8
+
+
+FAULTS = [
+    ("a\tr\tb\tnan", "the weight 'nan' is not finite"),
+    ("a\tr\tb\t-inf", "the weight '-inf' is not finite"),
+    ("a\tr\tb\t1e999", "the weight '1e999' is not finite"),
+    ("a\tr\tb\tmany", "the weight 'many' is not a number"),
+    ("a\tr\tb\t1_000", "the weight '1_000' is not a number"),
+    ("a\tr\tb\t", "the weight is empty"),
+    ("\tr\tb\t1", "the head is empty"),
+    ("a\t\tb\t1", "the relation is empty"),
+    ("a\tr\t\t1", "the tail is empty"),
+    ("a\tr\tb", "3 columns instead of 4"),
+    ("a\tr\tb\t1\t2", "5 columns instead of 4"),
+    (" ", "1 columns instead of 4"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), FAULTS)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd])
+def test_a_faulty_line_is_named(tmp_path: Path, line: str, message: str, pack: Any) -> None:
+    text = "head\trelation\ttail\tweight\n\na\tr\tb\t1\n\n" + line + "\na\tr\tb\t1\n"
+    path = put(tmp_path, pack(text.encode()))
+    assert complaint(path).startswith(f"{path}, line 5: {message}")
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize(
+    ("line", "message"), [(b"a\tr\t\xe9\t1", "the tail is not UTF-8"), (b"a\tr\tb\toops", "the weight 'oops'")]
+)
+def test_a_faulty_line_far_down_is_named(tmp_path: Path, line: bytes, message: str, pack: Any) -> None:
+    sound = [b"head%d\trelation\ttail\t0.25" % number for number in range(200_000)]
+    sound[100_002] = line
+    path = put(tmp_path, pack(b"\n".join(sound)))
+    assert complaint(path).startswith(f"{path}, line 100003: {message}")
+
+
+def test_lines_inside_quoted_fields_count(tmp_path: Path) -> None:
+    text = '"head","relation","tail","weight"\n' + '"a\n\nb",r,"c\r\nd",1\n' * 2 + "x,r,y,1\nx,r,,1\n"
+    path = put(tmp_path, text, "x.csv")
+    assert complaint(path).startswith(f"{path}, line 11: the tail is empty")
+
+
+def test_an_open_quote_is_named_by_its_line(tmp_path: Path) -> None:
+    path = put(tmp_path, 'a,r,b,1\n"c,r,d,1\ne,r,f,1\n', "x.csv")
+    assert complaint(path).startswith(f"{path}, line 2: ")
+
+
+def test_a_first_line_without_number_and_known_heading(tmp_path: Path) -> None:
+    path = put(tmp_path, "person,likes,film,stars\nAnn,likes,Alien,5\n")
+    message = complaint(path)
+    assert message.startswith(f"{path}, line 1: the weight 'stars'")
+    assert "--header" in message
+    assert len(read(path, header=True)) == 1
+
+
+def test_other_encodings(tmp_path: Path) -> None:
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
+        path = put(tmp_path, "a\tr\tb\t1\n".encode(encoding))
+        assert complaint(path).startswith(f"{path}, line 1: not UTF-8 text")
+    path = put(tmp_path, "a\tr\tb\t1\ncafé\tr\tb\t1\n".encode("latin-1"))
+    assert complaint(path).startswith(f"{path}, line 2: the head is not UTF-8")
+    path = put(tmp_path, b"caf\xe9\tr\tb\t1\n")
+    assert complaint(path).startswith(f"{path}, line 1: the head is not UTF-8")
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd])
+def test_a_truncated_archive(tmp_path: Path, pack: Any) -> None:
+    large = pack(b"".join(b"e%d\tr\te%d\t%d\n" % (i, i * 7919 % 100_003, i) for i in range(30_000)))
+    small = pack(b"a\tr\tb\t1\n" * 5)
+    for data in (large[: len(large) // 2], large[:-4], small[:-3], small[: len(small) // 2]):
+        path = put(tmp_path, data, "x.gz")
+        message = complaint(path)
+        assert message.startswith(str(path))
+        assert "runcated" in message or "damaged" in message
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\r\n\n", gzip.compress(b"", mtime=0), b"\xef\xbb\xbf", b"\xef\xbb\xbf\n"])
+def test_an_empty_file(tmp_path: Path, data: bytes) -> None:
+    path = put(tmp_path, data)
+    assert complaint(path).startswith(f"{path}: the file is empty")
+
+
+def test_a_header_alone(tmp_path: Path) -> None:
+    path = put(tmp_path, "head\trelation\ttail\tweight\n")
+    assert complaint(path).startswith(f"{path}: no edges")
+
+
+def test_no_such_file_folders_and_pipes(tmp_path: Path) -> None:
+    assert complaint(tmp_path / "none.tsv").startswith(f"{tmp_path / 'none.tsv'}: No such file")
+    assert complaint(tmp_path).startswith(f"{tmp_path}: Is a directory")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert "pipe" in complaint(pipe)
+    complaint("a\tr\tb\n" * 3)  # text instead of a path
+    complaint("a\0b")
+
+
+def test_damaged_parquet(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    pq.write_table(pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"]}), stream)
+    path = put(tmp_path, stream.getvalue()[:-9], "x.parquet")
+    assert "not a readable Parquet file" in complaint(path)
+    path = put(tmp_path, b"PAR1PAR1", "y.parquet")
+    assert "not a readable Parquet file" in complaint(path)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.one_of(st.binary(max_size=80), st.text("ab\t,;\"' \r\n01.e-", max_size=60).map(str.encode)))
+def test_any_bytes_give_a_graph_or_one_line(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = put(Path(folder), data)
+        try:
+            graph = read(path)
+        except FocuseError:
+            assert complaint(path).startswith(str(path))
+        else:
+            assert len(graph) > 0
+            assert np.isfinite(graph.weight).all()
+            assert all(name for name in [*graph.entities, *graph.relations])
+
+
+def test_a_zip_archive_is_recognized(tmp_path: Path) -> None:
+    """Also one that would unpack to much: it is never opened."""
+    path = tmp_path / "graph.tsv.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("graph.tsv", "a\tr\tb\t1\n" * 100_000)
+    assert complaint(path) == (
+        f"{path}: a zip archive or a spreadsheet; unpack it, or save it as CSV, and give that file"
+    )
+
+
+NAMES = ("head", "relation", "tail", "weight")
+
+
+FRAMES = [pd.DataFrame, pl.DataFrame, pa.table]
+
+
+EDGES = st.lists(
+    st.tuples(*[st.text(min_size=1)] * 3, st.floats(allow_nan=False, allow_infinity=False)), min_size=1, max_size=10
+)
+
+
+def columns(edges: list[Row], names: tuple[str, ...] = NAMES) -> dict[str, list[Any]]:
+    return {name: [edge[place] for edge in edges] for place, name in enumerate(names)}
+
+
+def tables_complaint(source: Any, **options: Any) -> str:
+    with pytest.raises(FocuseError) as caught:
+        read(source, **options)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+@settings(deadline=None, max_examples=40)
+@given(EDGES)
+def test_frames_are_unchanged_after_conversion_and_back(edges: list[Row]) -> None:
+    graph = from_columns(*list(columns(edges).values()))
+    assert rows(read(graph.to_arrow())) == edges
+    assert rows(read(graph.to_pandas())) == edges
+    assert rows(read(graph.to_polars())) == edges
+    assert sorted(rows(read(graph.to_networkx()))) == sorted(edges)
+    assert graph.to_pandas().columns.tolist() == graph.to_polars().columns == list(NAMES)
+
+
+@pytest.mark.parametrize("make", FRAMES)
+def test_headings_decide_and_position_otherwise(make: Any) -> None:
+    table = columns(SMALL)
+    assert rows(read(make({name: table[name] for name in ("weight", "tail", "head", "relation")}))) == SMALL
+    assert rows(read(make(dict(zip("abcd", table.values(), strict=True))))) == SMALL
+    assert rows(read(make({"id": [1, 2, 3], **table}))) == SMALL
+    assert rows(read(make({"id": [1, 2, 3], **table}), columns=["head", 3, "4", "weight"])) == SMALL
+    three = read(make({name: table[name] for name in NAMES[:3]}))
+    assert [row[:3] for row in rows(three)] == [row[:3] for row in SMALL]
+    assert not three.weighted
+    assert "source, target, weight" in tables_complaint(make({"source": ["a"], "target": ["b"], "weight": [1]}))
+    assert "--columns" in tables_complaint(make(dict(zip("abcde", [*table.values(), [1, 2, 3]], strict=True))))
+    assert "empty" in tables_complaint(make({name: [] for name in NAMES}))
+
+
+def test_a_pandas_index_is_no_column() -> None:
+    frame = pd.DataFrame(columns(SMALL, ("a", "b", "c", "d")), index=[7, 3, 5])
+    assert rows(read(frame)) == SMALL
+    assert rows(read(frame[frame["d"] > 0])) == [SMALL[0], SMALL[2]]
+    stored = pa.table({**columns(SMALL, ("a", "b", "c", "d")), "__index_level_0__": [7, 3, 5]})
+    assert rows(read(stored)) == SMALL
+
+
+@pytest.mark.parametrize("make", FRAMES)
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("weight", [1.0, float("nan"), 2.0], "frame, row 2: the weight"),
+        ("weight", [1.0, 2.0, float("inf")], "frame, row 3: the weight 'inf' is not finite"),
+        ("weight", [1, None, None], "frame, row 2: the weight"),
+        ("weight", ["1", "2", "x"], "frame, row 3: the weight 'x' is not a number"),
+        ("weight", ["1", "", "x"], "frame, row 2: the weight is empty"),
+        ("weight", ["1", "2", "1_0"], "frame, row 3: the weight '1_0' is not a number"),
+        ("head", ["a", "", "b"], "frame, row 2: the head is empty"),
+        ("relation", ["a", "b", None], "frame, row 3: the relation is empty"),
+        ("tail", [None, None, "b"], "frame, row 1: the tail is empty"),
+        ("tail", [[1], [2], [3]], "frame: the tail column holds"),
+    ],
+)
+def test_faulty_frames_name_the_row(make: Any, column: str, values: list[Any], message: str) -> None:
+    assert tables_complaint(make({**columns(SMALL), column: values})).startswith(message)
+
+
+@pytest.mark.parametrize("make", FRAMES)
+@pytest.mark.parametrize("weight", [[1, 2, 3], ["1", " 2 ", "3e0"], [True, True, True], [2**53 + 1, 2, 2**60]])
+def test_weights_of_other_types(make: Any, weight: list[Any]) -> None:
+    assert read(make({**columns(SMALL), "weight": weight})).weight.tolist() == [float(value) for value in weight]
+
+
+def test_weights_of_special_types() -> None:
+    table = columns(SMALL)
+    for weight, expected in [
+        (pa.array([Decimal("0.25"), Decimal("1.5"), Decimal("-2")]), [0.25, 1.5, -2.0]),
+        (pa.array([0.25, 0.25, 1.0]).dictionary_encode(), [0.25, 0.25, 1.0]),
+        (pa.array(["1", "2", "1"]).dictionary_encode(), [1.0, 2.0, 1.0]),
+        (pa.array([1, 2, 3], pa.float32()), [1.0, 2.0, 3.0]),
+        (pa.array([1, 2, 2**64 - 1], pa.uint64()), [1.0, 2.0, 2.0**64]),
+    ]:
+        assert read(pa.table({**table, "weight": weight})).weight.tolist() == expected
+
+
+def test_pandas_nullable_categorical_and_mixed_columns() -> None:
+    frame = pd.DataFrame(columns(SMALL))
+    frame["head"] = pd.Categorical(frame["head"], categories=["unused", "b", "a"])
+    frame["tail"] = frame["tail"].astype("string")
+    frame["weight"] = pd.array([1, 2, 3], dtype="Int64")
+    graph = read(frame)
+    assert [row[:3] for row in rows(graph)] == [row[:3] for row in SMALL]
+    assert list(graph.entities) == ["a", "b", "c"]  # no unused category, in order of appearance
+    assert tables_complaint(frame.assign(weight=pd.array([1, None, 3], dtype="Int64"))).startswith(
+        "frame, row 2: the weight"
+    )
+    assert tables_complaint(frame.assign(head=pd.Categorical(["a", None, "b"]))).startswith(
+        "frame, row 2: the head is empty"
+    )
+    mixed = pd.DataFrame({**columns(SMALL), "head": [1, "x", 2.5]})
+    assert [row[0] for row in rows(read(mixed))] == ["1", "x", "2.5"]
+    mixed = pd.DataFrame({**columns(SMALL), "head": [1, "x", None]})
+    assert tables_complaint(mixed).startswith("frame, row 3: the head is empty")
+    mixed = pd.DataFrame({**columns(SMALL), "weight": [0.5, "x", 2]})
+    assert tables_complaint(mixed).startswith("frame, row 2: the weight 'x' is not a number")
+    double = pd.DataFrame([["a", "r", "b", 1.0]], columns=["head", "relation", "tail", "tail"])
+    assert "frame" in tables_complaint(double)
+
+
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["unused", "b", "a"])])
+def test_polars_categories(kind: Any) -> None:
+    graph = read(pl.DataFrame(columns(SMALL)).with_columns(pl.col("head").cast(kind)))
+    assert rows(graph) == SMALL
+    assert list(graph.entities) == ["a", "b", "c"]
+
+
+def test_dictionaries_in_chunks_with_repeats_and_gaps() -> None:
+    one = pa.DictionaryArray.from_arrays(pa.array([2, 0], pa.int8()), pa.array(["a", "unused", "a"]))
+    two = pa.DictionaryArray.from_arrays(pa.array([1], pa.int8()), pa.array(["x", "b"]))
+    head = pa.chunked_array([one.cast(pa.dictionary(pa.int8(), pa.string())), two])
+    table = pa.table({"head": head, "relation": ["r", "r", "s"], "tail": ["a", "c", "a"]})
+    graph = read(table)
+    assert [row[:3] for row in rows(graph)] == [("a", "r", "a"), ("a", "r", "c"), ("b", "s", "a")]
+    assert list(graph.entities) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("make", FRAMES)
+def test_numbers_as_names(make: Any) -> None:
+    graph = read(make({"head": [10, 2, 10], "relation": [0, 0, 1], "tail": [2, 3, 10], "weight": [1, 2, 3]}))
+    assert rows(graph) == [("10", "0", "2", 1.0), ("2", "0", "3", 2.0), ("10", "1", "10", 3.0)]
+    assert graph.head.dtype == graph.tail.dtype == graph.relation.dtype == np.int32
+
+
+def test_objects_that_are_not_tables_are_refused() -> None:
+    for source in (pd.Series([1, 2]), pl.Series([1, 2]), pl.DataFrame(columns(SMALL)).lazy()):
+        tables_complaint(source)
+    batch = pa.RecordBatch.from_pydict(columns(SMALL))
+    assert rows(read(batch)) == SMALL
+
+
+# ---- NetworkX -------------------------------------------------------------------------------------------------------
+def test_networkx_relation_from_data_or_key() -> None:
+    graph = nx.MultiDiGraph()
+    graph.add_edge("a", "b", key="likes", weight=2)
+    graph.add_edge("a", "b", relation="hates", weight=3)
+    graph.add_edge(1, ("x", 2), key="k", relation="data first", weight=4)
+    assert rows(read(graph)) == [
+        ("a", "likes", "b", 2.0), ("a", "hates", "b", 3.0), ("1", "data first", "('x', 2)", 4.0),
+    ]  # fmt: skip
+
+
+def test_networkx_without_weights_and_simple_graphs() -> None:
+    graph = nx.DiGraph()
+    graph.add_edge("a", "b", relation="r")
+    assert rows(read(graph)) == [("a", "r", "b", 1.0)]
+    assert not read(graph).weighted
+    undirected = nx.MultiGraph()
+    undirected.add_edge("a", "b", key="r", weight=0.5)
+    assert rows(read(undirected)) == [("a", "r", "b", 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"relation": "r"}, "row 2: the weight is empty"),
+        ({"relation": "r", "weight": float("nan")}, "row 2: the weight 'nan' is not finite"),
+        ({"relation": "r", "weight": "much"}, "row 2: the weight 'much' is not a number"),
+        ({"weight": 1}, "edge ('a', 'c'): no 'relation'"),
+        ({"relation": None, "weight": 1}, "edge ('a', 'c'): no 'relation'"),
+        ({"relation": "", "weight": 1}, "row 2: the relation is empty"),
+    ],
+)
+def test_faulty_networkx_edges(data: dict[str, Any], message: str) -> None:
+    graph = nx.MultiDiGraph()
+    graph.add_edge("a", "b", relation="r", weight=1)
+    graph.add_edge("a", "c", **data)
+    assert tables_complaint(graph).startswith(f"NetworkX graph, {message}")
+
+
+def test_empty_networkx_graphs_and_names() -> None:
+    graph = nx.MultiDiGraph()
+    graph.add_node("alone")
+    assert "no edges" in tables_complaint(graph)
+    graph.add_edge("a", "", relation="r")
+    assert "row 1: the tail is empty" in tables_complaint(graph)
+
+
+LINE = {
+    ".tsv": b"a\tr\tb\t1\n",
+    ".csv": b"a,r,b,1\n",
+    ".nt": b"<urn:a> <urn:r> <urn:b> .\n",
+    ".graphml": b"<edge source='a' target='b'/>\n",
+}
+
+
+def packed(path: Path, times: int) -> Path:
+    """A packed text of so many lines."""
+    kind = {".gz": "gzip", ".zst": "zstd"}[path.suffix]
+    with pa.output_stream(str(path), compression=kind) as stream:
+        line = LINE[Path(path.stem).suffix]
+        stream.write(b"<graphml><graph>" if b"<edge" in line else b"")
+        for _ in range(times // 10_000):
+            stream.write(line * 10_000)
+        stream.write(b"</graph></graphml>" if b"<edge" in line else b"")
+    return path
+
+
+@pytest.mark.parametrize("suffix", LINE)
+@pytest.mark.parametrize("kind", [".gz", ".zst"])
+def test_a_decompression_bomb_is_refused(
+    suffix: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = packed(tmp_path / f"graph{suffix}{kind}", 20_000)
+    monkeypatch.setattr(readers, "ALWAYS_ALLOWED_BYTES", 1 << 16)
+    monkeypatch.setattr(readers, "MAX_COMPRESSION_RATIO", 5)
+    with pytest.raises(FocuseError, match=r"bytes unpack to more than .* FOCUSE_UNPACKED") as caught:
+        read(path, cache=False, missing=1.0)
+    assert str(path) in str(caught.value)
+    monkeypatch.setenv("FOCUSE_UNPACKED", "0.1")
+    assert len(read(path, cache=False)) in (1, 20_000)  # of RDF a fact is one, however often it is said
+
+
+def test_a_large_decompression_bomb_is_refused(tmp_path: Path) -> None:
+    """72 MB of text in some KB, with the limits as they are."""
+    path = tmp_path / "graph.tsv.zst"
+    path.write_bytes(pa.compress(LINE[".tsv"] * 9_000_000, "zstd", asbytes=True))
+    assert path.stat().st_size < 20_000
+    with pytest.raises(FocuseError, match=r"unpack to more than 0\.0671 GB, which no graph does"):
+        read(path, cache=False)
+
+
+def test_frames_of_zstd_without_data_are_skipped(tmp_path: Path) -> None:
+    """As pzstd and other writers put them before, between and behind the others."""
+    empty = [struct.pack("<II", 0x184D2A50 + number, 5) + b"other" for number in (0, 7, 15)]
+    rows = [pa.compress(line, "zstd", asbytes=True) for line in (b"a\tr\tb\t1\n", b"b\tr\tc\t2\n")]
+    path = tmp_path / "graph.tsv.zst"
+    path.write_bytes(empty[0] + empty[1] + rows[0] + empty[2] + rows[1] + empty[0])
+    assert read(path, cache=False).to_pandas()["weight"].tolist() == [1.0, 2.0]
+    path.write_bytes(empty[0][:-2])
+    with pytest.raises(FocuseError, match=r"graph\.tsv\.zst: damaged compressed file: Truncated"):
+        read(path, cache=False)
+    path.write_bytes(empty[0])
+    with pytest.raises(FocuseError, match=r"graph\.tsv\.zst: .*empty"):
+        read(path, cache=False)
+
+
+@pytest.mark.parametrize("suffix", LINE)
+def test_a_zstd_window_that_is_too_large_is_refused(suffix: str, tmp_path: Path) -> None:
+    """One frame that says to need 2 GiB, as `zstd --long=31` writes it, with one raw block."""
+    line = LINE[suffix]
+    block = (len(line) << 3 | 1).to_bytes(3, "little") + line  # the last one, raw
+    path = tmp_path / f"graph{suffix}.zst"
+    for window, fits in ((21 << 3, False), (17 << 3, True)):  # 2^(10 + n) bytes
+        path.write_bytes(b"\x28\xb5\x2f\xfd" + bytes([0, window]) + block)
+        with open_decompressed(path) as stream:
+            if fits:
+                assert stream.read(100) == line
+                continue
+        with pytest.raises(
+            FocuseError, match=r"zst: compressed with a window above 128 MiB \(zstd --long\); decompress it"
+        ):
+            read(path, cache=False)
+
+
+def test_a_well_compressed_graph_is_read(tmp_path: Path) -> None:
+    path = packed(tmp_path / "graph.tsv.gz", 50_000)  # 400 KB of 1 KB
+    assert len(read(path, cache=False)) == 50_000
+
+
+@pytest.mark.parametrize(("given", "most"), [("", 1 << 26), ("off", float("inf")), ("2", 2e9), ("0.5", 5e8)])
+def test_the_unpacked_limit_can_be_set(given: str, most: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOCUSE_UNPACKED", given)
+    assert max_unpacked_bytes(1_000) == most
+
+
+@pytest.mark.parametrize("given", ["x", "-1", "0", "nan"])
+def test_an_invalid_unpacked_limit_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOCUSE_UNPACKED", given)
+    with pytest.raises(FocuseError, match="FOCUSE_UNPACKED is"):
+        max_unpacked_bytes(1)
+
+
+def test_a_bounded_stream_behaves_like_a_stream(tmp_path: Path) -> None:
+    path = tmp_path / "x.gz"
+    path.write_bytes(gzip.compress(b"one\ntwo\n"))
+    with open_decompressed(path) as stream:
+        assert stream.read(2) + stream.read() == b"one\ntwo\n"
+    with open_decompressed(path) as stream:
+        assert list(io.TextIOWrapper(stream, encoding="utf-8")) == ["one\n", "two\n"]
+
+
+class TestParquet:
+    def test_a_long_name_in_every_parquet_row_is_refused(self, tmp_path: Path) -> None:
+        """3 KB in the file, 30 GB as text: it stays in its dictionary until its size is known."""
+        rows = 300_000
+        names = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * 100_000]))
+        pq.write_table(
+            pa.table({"head": names, "relation": ["r"] * rows, "tail": ["t"] * rows}), tmp_path / "g.parquet"
+        )
+        assert (tmp_path / "g.parquet").stat().st_size < 200_000
+        with pytest.raises(FocuseError, match="bytes unpack to more than"):
+            read(tmp_path / "g.parquet")
+
+    def test_a_parquet_file_of_many_empty_rows_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A column of one value is a few bytes, however many rows it has."""
+        rows = 500_000
+        monkeypatch.setattr(readers, "ALWAYS_ALLOWED_BYTES", rows - 1)
+        monkeypatch.setattr(readers, "MAX_COMPRESSION_RATIO", 1)
+        one = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array(["a"]))
+        pq.write_table(pa.table({"head": one, "relation": one, "tail": one}), tmp_path / "g.parquet")
+        with pytest.raises(FocuseError, match="bytes unpack to more than"):
+            read(tmp_path / "g.parquet")
+
+    def test_parquet_names_that_are_not_utf8_are_refused(self, tmp_path: Path) -> None:
+        """Arrow takes a file's word for it; the first to look would have been a crash far from here."""
+        path = tmp_path / "g.parquet"
+        pq.write_table(pa.table({"head": ["abcd"], "relation": ["r"], "tail": ["t"]}), path, compression="none")
+        path.write_bytes(path.read_bytes().replace(b"abcd", b"ab\xffd"))
+        with pytest.raises(FocuseError, match=r"not a readable Parquet file: .*UTF"):
+            read(path)
+
+    def test_parquet_headings_that_are_not_utf8_are_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "g.parquet"
+        table = pa.table({"head": ["a"], "relation": ["r"], "abcd": ["t"]})
+        pq.write_table(table, path, store_schema=False)
+        path.write_bytes(path.read_bytes().replace(b"abcd", b"ab\xffd"))
+        with pytest.raises(FocuseError, match="not a readable Parquet file"):
+            read(path)
+
+    def test_dictionary_columns_of_parquet_are_read(self, tmp_path: Path) -> None:
+        names = pa.array(["a", "b", "a", None]).dictionary_encode().slice(0, 3)
+        table = pa.table({"head": names, "relation": ["r"] * 3, "tail": ["x", "y", "x"], "weight": [1, 2, 3]})
+        pq.write_table(table, tmp_path / "g.parquet")
+        graph = read(tmp_path / "g.parquet")
+        assert [graph.entities[row] for row in graph.head] == ["a", "b", "a"]
+        assert sorted(graph.entities) == ["a", "b", "x", "y"]
+
+
+def test_a_sorted_graph_of_long_names_reads_back(tmp_path: Path) -> None:
+    """It packs by far more than text does, and is no bomb."""
+    names = [f"http://example.org/people/department-of-examples/person-{number:05}" for number in range(700)]
+    head, tail = np.repeat(np.arange(700, dtype=np.int32), 700), np.tile(np.arange(700, dtype=np.int32), 700)
+    columns = [pa.DictionaryArray.from_arrays(pa.array(ids), pa.array(names)) for ids in (head, tail)]
+    kinds = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(head), np.int32)), pa.array(["knows"]))
+    table = pa.table({"head": columns[0], "relation": kinds, "tail": columns[1], "weight": (head % 5) / 4})
+    pq.write_table(table, tmp_path / "sorted.parquet", compression="zstd")
+    size = (tmp_path / "sorted.parquet").stat().st_size
+    assert len(read(tmp_path / "sorted.parquet", cache=False)) == 490_000
+    assert 490_000 * 2 * len(names[0]) > 200 * size
+    assert 490_000 * 2 * len(names[0]) > 1 << 25
+
+
+def test_nested_columns_are_not_read(tmp_path: Path) -> None:
+    table = pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"], "weight": [1.0], "notes": [["x" * 100]]})
+    pq.write_table(table, tmp_path / "nested.parquet")
+    assert len(read(tmp_path / "nested.parquet", cache=False)) == 1

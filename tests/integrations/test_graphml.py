@@ -1,0 +1,138 @@
+"""GraphML: read as NetworkX reads it, written so that NetworkX and we read it back."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import tempfile
+from pathlib import Path
+
+import networkx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from focuse.data.readers import read
+from focuse.errors import FocuseError
+from focuse.integrations.graphml import NOT_XML
+
+NAMES = st.text(min_size=1, max_size=8).filter(lambda name: not re.search(NOT_XML, name)) | st.sampled_from(
+    ["<>", '"', "a b", " a ", "\n", "\t", "\r", "&amp;", "'", "\u2028", "𝔘"]
+)
+
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+ROWS = st.lists(st.tuples(NAMES, NAMES, NAMES, NUMBERS), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize("suffix", [".graphml", ".graphml.gz"])
+@given(rows=ROWS)
+@settings(max_examples=25)
+def test_names_and_weights_come_back(suffix: str, rows) -> None:
+    graph = read(rows)
+    with tempfile.TemporaryDirectory() as folder:
+        graph.write(Path(folder) / f"graph{suffix}")
+        back = read(Path(folder) / f"graph{suffix}")
+        theirs = networkx.read_graphml(Path(folder) / f"graph{suffix}", force_multigraph=True)
+    assert back.to_arrow().equals(graph.to_arrow())
+    assert back.entities == graph.entities
+    told = [(head, data["relation"], tail, data["weight"]) for head, tail, data in theirs.edges(data=True)]
+    assert sorted(told) == sorted(rows)
+
+
+def test_several_weights_come_back(tmp_path: Path) -> None:
+    graph = read([("a", "r", "b", 0.9, None), ("a", "r", "c", 0.2, 30)])
+    graph.write(tmp_path / "x.graphml")
+    assert read(tmp_path / "x.graphml").to_arrow().equals(graph.to_arrow())
+    assert read(tmp_path / "x.graphml", weights=["w1"]).weight.tolist() == [0.9, 0.2]
+
+
+def test_many_edges_are_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("focuse.integrations.graphml.CHUNK_EDGES", 100)
+    graph = read([(f"a{i % 99}", f"r{i % 3}", f"b{i}", i / 7) for i in range(1_050)])
+    graph.write(tmp_path / "x.graphml")
+    assert read(tmp_path / "x.graphml").to_arrow().equals(graph.to_arrow())
+
+
+def test_what_networkx_writes_is_read(tmp_path: Path) -> None:
+    theirs = networkx.MultiDiGraph()
+    theirs.add_node("alone", size=3)
+    theirs.add_edge("a", "b", label="knows", weight=2)
+    theirs.add_edge("a", "b", label="likes", weight=3, note="x")
+    networkx.write_graphml(theirs, tmp_path / "x.graphml")
+    graph = read(tmp_path / "x.graphml")
+    assert graph.to_arrow().to_pylist() == [
+        {"head": "a", "relation": "knows", "tail": "b", "weight": 2.0},
+        {"head": "a", "relation": "likes", "tail": "b", "weight": 3.0},
+    ]
+    assert graph.notes == ()
+
+
+def test_edges_without_relations_and_undirected_edges(tmp_path: Path) -> None:
+    networkx.write_graphml(networkx.path_graph(4), tmp_path / "x.graphml")
+    graph = read(tmp_path / "x.graphml")
+    assert list(graph.relations) == ["related"]
+    assert len(graph) == 3
+    assert not graph.weighted
+    assert graph.notes[0].endswith("3 undirected edges are read once, from source to target")
+
+
+PAGE = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+<key id="d0" for="edge" attr.name="{name}" attr.type="double">{usual}</key>
+<key id="d1" for="node" attr.name="relation" attr.type="string"/>
+<graph edgedefault="directed"><node id="a"/><node id="b"/>
+<edge source="a" target="b"><data key="d0">0.5</data></edge><edge source="b" target="a">{data}</edge></graph></graphml>
+"""
+
+
+@pytest.fixture
+def page(tmp_path: Path):
+    def write(name: str = "weight", usual: str = "", data: str = "") -> Path:
+        path = tmp_path / "x.graphml"
+        path.write_text(PAGE.format(name=name, usual=usual, data=data), encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_missing_weights(page) -> None:
+    with pytest.raises(FocuseError, match=r"x\.graphml, row 2: the weight is empty"):
+        read(page())
+    assert read(page(), missing=2).weight.tolist() == [0.5, 2.0]
+    dropped = read(page(), missing="drop")
+    assert dropped.weight.tolist() == [0.5]
+    assert dropped.notes[0].endswith("1 edge without a weight left out")
+    assert read(page(usual="<default>7</default>")).weight.tolist() == [0.5, 7.0]
+
+
+def test_any_real_number_of_edges_is_a_weight(page) -> None:
+    assert read(page(name="flow", usual="<default>7</default>")).weight.tolist() == [0.5, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        ({"data": '<data key="d0">much</data>'}, r"row 2: the weight 'much' is not a number"),
+        ({"data": "<oops>"}, r"line 5: not XML: mismatched tag"),
+        ({"data": "</edge><hyperedge/><edge source='a' target='b'>"}, "it has hyperedges"),
+    ],
+)
+def test_faults_are_one_line(page, make, message: str) -> None:
+    with pytest.raises(FocuseError, match=message):
+        read(page(**make))
+
+
+def test_other_faults(page, tmp_path: Path) -> None:
+    with pytest.raises(FocuseError, match=r"edges have no data 'weigt' \(did you mean weight\?\)"):
+        read(page(), weights=["weigt"])
+    (tmp_path / "e.graphml").write_text("<graphml/>", encoding="utf-8")
+    with pytest.raises(FocuseError, match="no edges"):
+        read(tmp_path / "e.graphml")
+    (tmp_path / "e.graphml.gz").write_bytes(gzip.compress(b"<graphml>" + b"x" * 9999)[:-12])
+    with pytest.raises(FocuseError, match=r"e\.graphml\.gz"):
+        read(tmp_path / "e.graphml.gz")
+    with pytest.raises(FocuseError, match="a character that XML cannot represent; write"):
+        read([("a\x01", "r", "b")]).write(tmp_path / "odd.graphml")
+    assert not (tmp_path / "odd.graphml").exists()

@@ -1,0 +1,1 @@
+"""A campaign of faults over trainings: `PYTHONPATH=tests/shared python -m faults`, the figures of docs/faults.md."""

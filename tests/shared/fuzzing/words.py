@@ -1,0 +1,160 @@
+"""What is written by hand: rules, settings in files and in one word, what a search tries, lists of names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fuzzing.guard import WrongError
+
+Call = Callable[[bytes], object]
+RULES = [
+    b"r(x, y) & r(y, z) -> r(x, z) : 0.9\n# a comment\n",
+    b'plays(x,y) & !"on loan"(x,y) | sport(x,y) -> "team\\u00e9"(y,x)\n',
+    b'"a\\"b\\\\c\\n"(x, y) -> s(y, x) : 1e-3  # end\r\n\r\n',
+    b"a:b/c(x_1, \xc3\xa9) -> d-e(x_1, \xc3\xa9)\n",
+]
+SETTINGS = [
+    b'[settings]\nmodel = "complex"\ndim = 20\nlr = 1e-3\nregularizer = "l3:1e-3"\nloss = "margin:2"\n',
+    b'dim = 200\nepochs = 5\nfocus = "paper"\ndecay = 3\nnegatives = 4\nsampling = "independent"\n',
+    b'importance = "confidence=2,recency=1"\nlower_is_better = "p"\ncheckpoint_every = "60s"\nseed = 3\n',
+    b'optimizer = "row-adam"\nnormalize = "quantile"\nduplicates = "mean"\nsemi_supervised = "none"\nbatch_size = 64\n',
+    b'model = "transe"\nloss = "self-adversarial:margin=6,temperature=0.5"\ncorrupt = "degree"\nthreshold = 0.8\n',
+]
+# Not of these: a model or callback called 'module:Class' is imported, which is the user's word and no file's.
+SPACES = [
+    b"lr=1e-4,1e-3\ndim=8,16",
+    b'loss=["nll", "margin:2"]\nmodel=complex,transe',
+    b"epochs=3,5,800\nfocus=label,paper,off\nlabel_exponent=1,2",
+    b"negatives=5,10\nsampling=shared,independent\nregularizer=l3:1e-3,l2:1e-2",
+]
+
+
+def rules(folder: Path) -> tuple[Call, list[bytes]]:
+    """Rules, which say the same when they are written out and read again."""
+    from focuse.rules.grammar import parse_rules, read_rules
+
+    path = folder / "rules.txt"
+
+    def call(data: bytes) -> None:
+        path.write_bytes(data)
+        found = read_rules(path)
+        text = "\n".join(map(str, found))
+        if parse_rules(text) != found:
+            raise WrongError("rules that read otherwise when written")
+        lines = [line for line in data.decode("utf-8").removeprefix("\ufeff").split("\n") if line.split("#")[0].strip()]
+        if len(found) > len(lines) or not all(0 < rule.truth <= 1 for rule in found):
+            raise WrongError(f"{len(found)} rules in {len(lines)} lines")
+
+    return call, RULES
+
+
+def settings(folder: Path) -> tuple[Call, list[bytes]]:
+    """A file of settings: what is taken is what TOML says, and comes back from a run's own file."""
+    import tomllib
+
+    from focuse.config import Config, merged, read_config
+    from focuse.storage.metadata import to_toml
+
+    path = folder / "settings.toml"
+
+    def call(data: bytes) -> None:
+        path.write_bytes(_without_imports(data))
+        found = read_config(path)
+        stated = Config.of(**found)
+        for name, value in found.items():
+            own = getattr(stated, name)
+            if isinstance(value, int | float) and not isinstance(own, str) and own not in (value, float(value)):
+                raise WrongError(f"{name} is {own!r}, the file says {value!r}")
+        merged(found, {"model": "transe"})
+        known = {name: value for name, value in stated.to_dict().items() if value is not None}
+        if Config.of(**tomllib.loads(to_toml(known))) != stated:
+            raise WrongError("settings that read otherwise when written")
+
+    return call, SETTINGS
+
+
+def _without_imports(data: bytes) -> bytes:
+    """Models and the like by 'module:Class' would be imported, and a fuzzer finds modules that do things."""
+    return b"\n".join(line for line in data.split(b"\n") if b"model" not in line or b":" not in line)
+
+
+def words(folder: Path) -> tuple[Call, list[bytes]]:
+    """One setting as one word, by the first byte which."""
+    from dataclasses import fields
+
+    from focuse.config import Config, value_of
+    from focuse.option_strings import parse_duration, parse_named_numbers, parse_names, parse_option_string
+
+    names = [field.name for field in fields(Config) if field.name not in ("model", "start", "device")]
+    ways: list[Callable[[str], object]] = [
+        parse_duration,
+        parse_names,
+        lambda text: parse_named_numbers(text, "importance"),
+        lambda text: parse_option_string(text, "loss"),
+        *(lambda text, name=name: Config.of(**{name: value_of(name, text)}) for name in names),  # type: ignore[misc]
+    ]
+
+    def call(data: bytes) -> None:
+        found: Any = ways[(data[0] if data else 0) % len(ways)](data[1:].decode("utf-8", "replace"))
+        numbers = found[1] + list(found[2].values()) if isinstance(found, tuple) else []
+        if not all(map(math.isfinite, numbers)):
+            raise WrongError("a number that is none")
+
+    seeds = [b"1.5h", b"p, distance", b"confidence=2,recency=1", b"self-adversarial:margin=6,temperature=0.5"]
+    seeds += [
+        b"margin:2",
+        b"l3:1e-3",
+        b"row-adam",
+        b"12",
+        b"0.5",
+        b"true",
+        b"degree:0.75",
+        b"quantile",
+        b"relation",
+        b"all",
+    ]
+    return call, [bytes([place]) + seed for place in range(len(ways)) for seed in seeds[place % 7 :: 7]]
+
+
+def spaces(folder: Path) -> tuple[Call, list[bytes]]:
+    """What a search varies, from the shell and from a file."""
+    from focuse.experiments.search.space import read_space
+
+    path = folder / "space.toml"
+
+    def call(data: bytes) -> None:
+        data = _without_imports(data)
+        if data[:1] == b"\xfe":
+            path.write_bytes(data[1:])
+            space = read_space(path, [], [], {})
+        else:
+            space = read_space(None, data.decode("utf-8", "replace").split("\n"), [], {})
+        if space.size < 1:
+            raise WrongError("a space of nothing")
+        space.cell(space.size - 1)
+        str(space)
+
+    files = [b'\xfelr = [1e-3, 1e-2]\ndim = 8\nloss = ["nll", "margin:2"]\n', b"\xfeepochs = [3, 5]\nfocus = 'off'\n"]
+    return call, [*SPACES, *files]
+
+
+def lists(folder: Path) -> tuple[Call, list[bytes]]:
+    """Lists of names and of entities' types."""
+    from focuse.inference.discovery.scope import _read_types, named
+
+    path = folder / "names.txt"
+
+    def call(data: bytes) -> None:
+        path.write_bytes(data)
+        found = named(["x"], path)
+        text = data.decode("utf-8").removeprefix("\ufeff")
+        if found is not None and not all(name in text for name in found[1:]):
+            raise WrongError("a name that is not in the file")
+        for name, kind in _read_types(path).items():
+            if f"{name}\t" not in text or kind not in text:
+                raise WrongError("a type that is not in the file")
+
+    return call, [b"a\tperson\nb\tcity\r\n", b"\xef\xbb\xbfa b\tx\ty\n\n", b"just a name\n"]

@@ -1,0 +1,172 @@
+"""The dial of labels: chosen on validation, against a plain model, by the widest ΔMRR that costs nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+import focuse
+from focuse.data.graph import from_columns
+from focuse.errors import FocuseError, Stopped
+from focuse.storage.run_folder import RunFolder
+from focuse.training import label_exponent as module
+from focuse.training.callbacks import SilentReporter
+from focuse.training.label_exponent import FILE, LabelExponentTrial, best_of, read_choice, write_choice
+
+QUICK = {"model": "distmult", "dim": 8, "epochs": 10, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def planted() -> focuse.Graph:
+    """Entities of the same group are linked, heavily; other links are light and by chance."""
+    random = np.random.default_rng(3)
+    head, tail = random.integers(0, 200, (2, 20_000))
+    near = head % 6 == tail % 6
+    kept = near | (random.random(20_000) < 0.15)
+    weight = np.where(near, 0.8, 0.1) + random.random(20_000) * 0.15
+    names = [np.char.add("e", column[kept].astype(str)) for column in (head, tail)]
+    return from_columns(names[0].tolist(), ["r"] * int(kept.sum()), names[1].tolist(), weight[kept])
+
+
+class Notes(SilentReporter):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+class TestBest:
+    def test_is_the_widest_within_tolerance_of_plain(self):
+        looks = [
+            LabelExponentTrial(0, 0.9, 0.0),
+            LabelExponentTrial(1, 0.895, 0.2),
+            LabelExponentTrial(2, 0.891, 0.5),
+            LabelExponentTrial(4, 0.889, 0.8),
+        ]
+        assert best_of(looks) == 2
+
+    def test_is_plain_where_every_label_costs_too_much(self):
+        assert best_of([LabelExponentTrial(0, 0.9, 0.1), LabelExponentTrial(1, 0.8, 0.5)]) == 0
+
+    def test_of_two_as_wide_is_the_one_of_the_higher_top(self):
+        assert (
+            best_of(
+                [
+                    LabelExponentTrial(0, 0.27, 0.1),
+                    LabelExponentTrial(2, 0.31, 0.256),
+                    LabelExponentTrial(8, 0.272, 0.258),
+                ]
+            )
+            == 2
+        )
+
+    def test_may_be_a_dull_one_of_a_wider_difference(self):
+        assert (
+            best_of([LabelExponentTrial(0, 0.5, 0.1), LabelExponentTrial(1, 0.6, 0.4), LabelExponentTrial(2, 0.6, 0.3)])
+            == 1
+        )
+
+
+class TestChoosing:
+    def test_follows_the_looks_and_is_stored_with_them(self, planted, tmp_path):
+        notes = Notes()
+        run = focuse.train(planted, out=tmp_path / "run", **{**QUICK, "progress": notes})
+        assert run.settings.focus == "label"
+        assert [look.label_exponent for look in run.choice[:2]] == [0.0, 1.0]
+        assert run.settings.label_exponent == best_of(run.choice)
+        assert (
+            len([text for text in notes.texts if text.startswith(("plain:", "label exponent "))]) == len(run.choice) + 1
+        )
+        again = focuse.load(tmp_path / "run")
+        assert again.choice == run.choice == focuse.resume(tmp_path / "run", epochs=11, progress=False).choice
+        assert again.settings.label_exponent == run.settings.label_exponent
+
+    def test_one_that_is_given_needs_no_looks(self, planted):
+        run = focuse.train(planted, label_exponent=3.0, **QUICK)
+        assert (run.settings.label_exponent, run.choice) == (3.0, [])
+
+    def test_goes_no_sharper_once_it_costs_too_much(self, planted, monkeypatch):
+        found = iter([0.9, 0.91, 0.85, 0.99])
+        monkeypatch.setattr(
+            module,
+            "_trials",
+            lambda *_: (LabelExponentTrial(sharp, next(found), sharp / 100) for sharp in (0.0, 1.0, 2.0, 4.0)),
+        )
+        run = focuse.train(planted, **QUICK)
+        assert [look.label_exponent for look in run.choice] == [0.0, 1.0, 2.0]
+        assert run.settings.label_exponent == 1.0
+
+    def test_ends_with_what_it_has_when_time_is_up(self, planted, tmp_path):
+        with pytest.raises(Stopped):
+            focuse.train(planted, deadline=time.monotonic(), out=tmp_path / "run", **QUICK)
+        again = focuse.resume(tmp_path / "run", progress=False)
+        assert (again.settings.label_exponent, again.choice) == (module.USUAL, [])
+
+    def test_is_never_plain_for_want_of_time(self, planted, monkeypatch):
+        monkeypatch.setattr(module, "_trials", lambda *_: iter([LabelExponentTrial(0.0, 0.9, 0.0)]))
+        run = focuse.train(planted, **QUICK)
+        assert (run.settings.label_exponent, run.choice) == (module.USUAL, [])
+
+    def test_with_little_validation_the_usual_one_is_taken(self, small):
+        notes = Notes()
+        run = focuse.train(small, **{**QUICK, "progress": notes})
+        assert run.settings.label_exponent == module.USUAL
+        assert any("too few to choose a label exponent" in text for text in notes.texts)
+
+    @pytest.mark.slow
+    def test_only_the_part_of_validation_for_stopping_is_looked_at(self, planted, monkeypatch):
+        seen = []
+        measure = module.evaluate
+        monkeypatch.setattr(
+            module, "evaluate", lambda engine, test, *more: seen.append(test.graph) or measure(engine, test, *more)
+        )
+        run = focuse.train(planted, **QUICK)
+        from focuse.data.splits import split_validation
+
+        held = split_validation(run.splits.valid.graph, run.settings.stopping_share, run.settings.seed)
+        assert seen
+        for graph in seen:
+            assert set(graph.keys) <= set(held.stopping.keys)
+            assert not set(graph.keys) & (set(held.calibration.keys) | set(held.conformal.keys))
+
+    @pytest.mark.slow
+    def test_the_same_seed_chooses_the_same_and_ends_in_the_same_bits(self, planted):
+        one, other = (focuse.train(planted, seed=4, **QUICK) for _ in range(2))
+        assert one.choice == other.choice
+        assert (one.scorer.tables["entity"] == other.scorer.tables["entity"]).all()
+
+
+class TestFile:
+    def test_comes_back_as_it_was(self, tmp_path):
+        looks = [LabelExponentTrial(0.0, 0.5, 0.1), LabelExponentTrial(2.0, 0.6, 0.4)]
+        write_choice(RunFolder(tmp_path), looks)
+        assert read_choice(RunFolder(tmp_path)) == looks
+
+    def test_without_looks_there_is_none(self, tmp_path):
+        write_choice(RunFolder(tmp_path), [])
+        assert not (tmp_path / FILE).exists()
+        assert read_choice(RunFolder(tmp_path)) == []
+
+    def test_a_folder_in_its_place_is_one_line(self, tmp_path):
+        (tmp_path / FILE).mkdir()
+        with pytest.raises(FocuseError, match="damaged file"):
+            read_choice(RunFolder(tmp_path))
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "{",
+            json.dumps([{"label_exponent": 1}]),
+            "[3]",
+            '[{"label_exponent": 1.0, "top_mrr": "x", "delta_mrr": 0.1}]',
+            "[" * 100_000,
+        ],
+    )
+    def test_a_damaged_one_is_one_line(self, tmp_path, text):
+        (tmp_path / FILE).write_text(text)
+        with pytest.raises(FocuseError, match="damaged file"):
+            read_choice(RunFolder(tmp_path))
