@@ -34,7 +34,7 @@ VALIDATED: dict[str, Any] = {
 }
 IMPATIENT = {"learning_rate": 0.5, "epochs": 60, "validation_every": 1}
 CONFIDENCE = {
-    "seed": 5,
+    "seed": 7,  # no two scores are so close that their order depends on the processor
     "model": "ukge-logi",
     "weight_mode": "unweighted",
     "loss": "squared-error",
