@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -38,6 +38,10 @@ class TableView:
         """Rows of `ids`, [...] -> [..., d]."""
         place = ids if self.ids is None else torch.searchsorted(self.ids, ids)
         return F.embedding(place, self.values)
+
+    def candidates(self, ids: Tensor | None) -> Tensor:
+        """Rows of `ids`, or of all entities."""
+        return self.values if ids is None else self.rows(ids)
 
     def touched(self) -> Tensor:
         """The rows that a regularizer of touched rows applies to."""
@@ -86,7 +90,6 @@ class AutogradEngine:
     """
 
     steps_per_call = 1  # number of steps that it prefers to be given at once
-    command = "focuse"  # the command that starts a training with this engine
     fallback_message = "training uses torch operations; a faster engine exists"
     fallback_reason = ""  # why this engine is used instead of a fused one, if it is
     view: type[TableView] = TableView  # how a step accesses a table
@@ -121,10 +124,6 @@ class AutogradEngine:
         """A scorer over tables that are held as this engine holds its own."""
         return TableScorer(model, tables, self.inverse_relations)
 
-    def any_rank(self, flag: bool) -> bool:
-        """Whether the flag is set in any process of the training; here there is one."""
-        return flag
-
     def step(self, step: Step) -> float | Tensor:
         """Score, weigh, differentiate and update; the loss without the regularizer."""
         loss, total, views = self.compute_loss(step)
@@ -151,28 +150,18 @@ class AutogradEngine:
         if isinstance(objective, ModelObjective):
             objective = objective.for_model(model)
             auxiliary = None if auxiliary is None else replace(auxiliary, loss=objective.shortfall)
-        triples = self._triple_rows(batch, entity, relation)
-        asked = triples.queries(model)
-        positive = triples.scores(model, asked)
-        parts = []
-        groups = _split_sides(step.negatives) if self.inverse_relations else step.negatives
-        for group in groups:
-            side: Side = "head" if group.side == "head" else "tail"
-            negative = _score_negatives(model, triples, group, entity, asked)
-            mask = group.valid_mask(self.entities)
-            parts.append(objective(positive[side], negative, batch.weight, mask, step.beta).sum())
+        triples = self.triple_embeddings(batch, entity, relation)
+        parts, sides = [], []
+        for terms in score_with_negatives(model, triples, step.negatives, entity.candidates, self.entities):
+            parts.append(objective(terms.positive, terms.negative, batch.weight, terms.mask, step.beta).sum())
+            sides.append(terms.side)
         if auxiliary is not None:
-            inferred = self._triple_rows(auxiliary.batch, entity, relation)
+            inferred = self.triple_embeddings(auxiliary.batch, entity, relation)
             found = inferred.scores(model, inferred.queries(model))
             # Once per group of negatives, as an answer on that group's side.
-            sides: list[Side] = ["head" if group.side == "head" else "tail" for group in groups]
-            terms = [auxiliary.loss(found[side], auxiliary.batch.weight) for side in sides]
-            parts.append(torch.stack(terms).sum() * len(batch))
-        loss = torch.stack(parts).sum()
-        if model.auxiliary_loss is not None:
-            weight = model.auxiliary_loss.weight
-            own = model.auxiliary_loss.loss(model, triples.head, triples.relation, triples.tail)
-            loss = (1 - weight) * loss + weight * own.sum()
+            losses = [auxiliary.loss(found[side], auxiliary.batch.weight) for side in sides]
+            parts.append(torch.stack(losses).sum() * len(batch))
+        loss = add_auxiliary_loss(model, triples, torch.stack(parts).sum())
         total = loss * step.scale
         if regularizer is not None:
             # A leaf holds the rows that the step touches, or the whole table for an optimizer of whole tables.
@@ -191,10 +180,12 @@ class AutogradEngine:
         offset = self.scorer.inverse_offset
         return ids if offset is None else torch.cat([ids, ids + offset])
 
-    def _triple_rows(self, batch: Batch, entity: TableView, relation: TableView) -> TripleRows:
+    def triple_embeddings(self, batch: Batch, entity: TableView, relation: TableView) -> TripleEmbeddings:
         offset = self.scorer.inverse_offset
         inverse = None if offset is None else relation.rows(batch.relation + offset)
-        return TripleRows(entity.rows(batch.head), relation.rows(batch.relation), entity.rows(batch.tail), inverse)
+        return TripleEmbeddings(
+            entity.rows(batch.head), relation.rows(batch.relation), entity.rows(batch.tail), inverse
+        )
 
     def table_view(self, name: str) -> TableView:
         """A table as a step accesses it."""
@@ -206,8 +197,8 @@ class AutogradEngine:
         self.optimizer.update({name: (view.ids, view.gradient()) for name, view in views.items()})
         self.scorer.invalidate()
 
-    def batch_runner(self, train_batch: TrainBatch) -> TrainBatches:
-        """`train_batch` for several batches; here one after the other."""
+    def batch_runner(self, train_batch: TrainBatch, capture: bool = True) -> TrainBatches:
+        """Return a function that calls `train_batch` for several batches, one after the other."""
 
         def train_batches(rows: Sequence[Tensor], beta: float, seeds: Sequence[int]) -> float | Tensor:
             return sum(train_batch(batch, beta, seed) for batch, seed in zip(rows, seeds, strict=True))
@@ -216,7 +207,7 @@ class AutogradEngine:
 
 
 @dataclass(frozen=True)
-class TripleRows:
+class TripleEmbeddings:
     """Rows of B triples; with inverse relations also those of the relations that are asked for heads."""
 
     head: Tensor
@@ -251,6 +242,51 @@ class TripleRows:
         return [("entity", self.head), *relations, ("entity", self.tail)]
 
 
+@dataclass(frozen=True)
+class ScoredGroup:
+    """Scores of positives [B] as answers on one side, scores of a group of negatives [B, N] and their mask."""
+
+    side: Side
+    positive: Tensor
+    negative: Tensor
+    mask: Tensor | None
+
+
+def score_with_negatives(
+    model: Model,
+    triples: TripleEmbeddings,
+    negatives: list[Negatives],
+    candidates: Callable[[Tensor | None], Tensor],
+    num_entities: int,
+) -> Iterator[ScoredGroup]:
+    """Score a batch and its negatives: the forward pass of every loss that is differentiated by autograd.
+
+    Parameters
+    ----------
+    triples
+        Embeddings of the B positives.
+    negatives
+        Groups of negatives. With inverse relations, a group of both sides becomes two.
+    candidates
+        Returns the embeddings of entity ids [...] as [..., d], or those of all entities for None.
+    """
+    queries = triples.queries(model)
+    positive = triples.scores(model, queries)
+    for group in negatives if triples.inverse is None else _split_sides(negatives):
+        side: Side = "head" if group.side == "head" else "tail"
+        scores = _score_negatives(model, triples, group, candidates(group.entities), queries)
+        yield ScoredGroup(side, positive[side], scores, group.valid_mask(num_entities))
+
+
+def add_auxiliary_loss(model: Model, triples: TripleEmbeddings, loss: Tensor) -> Tensor:
+    """The weighted mean of a loss and the model's auxiliary loss, if there is one: per triple [B], or their sum []."""
+    if model.auxiliary_loss is None:
+        return loss
+    weight = model.auxiliary_loss.weight
+    own = model.auxiliary_loss.loss(model, triples.head, triples.relation, triples.tail)
+    return (1 - weight) * loss + weight * (own if loss.dim() else own.sum())
+
+
 def _unchanged(model: Model, table: Table, values: Tensor) -> Tensor:
     return values
 
@@ -269,16 +305,15 @@ def _split_sides(negatives: list[Negatives]) -> list[Negatives]:
 
 
 def _score_negatives(
-    model: Model, triples: TripleRows, group: Negatives, entity: TableView, queries: Mapping[Side, Tensor]
+    model: Model, triples: TripleEmbeddings, group: Negatives, candidates: Tensor, queries: Mapping[Side, Tensor]
 ) -> Tensor:
-    """Scores of one group of negatives: [B, N]."""
+    """Scores of one group of negatives, whose embeddings are `candidates`: [B, N]."""
     head, relation, tail = triples.head, triples.relation, triples.tail
     if group.side == "both":
-        if group.entities is None or group.replaces_tail is None:
-            raise ValueError("negatives of both sides need their entities and sides")
-        rows = entity.rows(group.entities)
-        of_tail = model.score_negatives(model.query(head, relation, "tail"), relation, rows, "tail")
-        of_head = model.score_negatives(model.query(tail, relation, "head"), relation, rows, "head")
+        if group.replaces_tail is None:
+            raise ValueError("negatives of both sides need to say which side each one replaces")
+        of_tail = model.score_negatives(model.query(head, relation, "tail"), relation, candidates, "tail")
+        of_head = model.score_negatives(model.query(tail, relation, "head"), relation, candidates, "head")
         return torch.where(group.replaces_tail, of_tail, of_head)
     side: Side = group.side
     if triples.inverse is None:
@@ -286,8 +321,7 @@ def _score_negatives(
     else:
         query, relation = queries[side], relation if side == "tail" else triples.inverse
         side = "tail"
-    pool = entity.values if group.entities is None else entity.rows(group.entities)
-    return (model.score_negatives if pool.dim() == 3 else model.score_pool)(query, relation, pool, side)
+    return (model.score_negatives if candidates.dim() == 3 else model.score_pool)(query, relation, candidates, side)
 
 
 def _entity_ids(batch: Batch, negatives: list[Negatives], auxiliary: AuxiliaryTriples | None) -> Tensor | None:

@@ -121,11 +121,8 @@ class TableScorer:
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """One score per triple: ids [B] -> [B]; the mean of both directions for a model with inverse relations."""
         rows = self.rows("entity", head), self.rows("relation", relation), self.rows("entity", tail)
-        found = score_triples(self.model, *rows)
-        if self.inverse_offset is None:
-            return found
-        inverse = self.rows("relation", relation + self.inverse_offset)
-        return (found + score_triples(self.model, rows[2], inverse, rows[0])) / 2
+        offset = self.inverse_offset
+        return score_both_sides(self.model, *rows, None if offset is None else self.rows("relation", relation + offset))
 
     @torch.no_grad()
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
@@ -160,6 +157,12 @@ class TableScorer:
         if self._known_duplicates is None:
             self._known_duplicates = (_first_equal_row(self.encoded_tables()["entity"]),)
         return self._known_duplicates[0]
+
+
+def score_both_sides(model: Model, head: Tensor, relation: Tensor, tail: Tensor, inverse: Tensor | None) -> Tensor:
+    """One score per triple: rows [B, d] -> [B]; with rows of inverse relations the mean of the scores on both sides."""
+    score = score_triples(model, head, relation, tail)
+    return score if inverse is None else (score + score_triples(model, tail, inverse, head)) / 2
 
 
 def distance_scores(model: Model, query: Tensor, rows: Tensor) -> Tensor | None:

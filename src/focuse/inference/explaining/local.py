@@ -8,7 +8,6 @@ followed without training anew: in the rows of the asked entities, with the run'
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,10 +20,11 @@ from focuse.config import Config
 from focuse.data.graph import Graph
 from focuse.data.splits import Splits
 from focuse.data.weights import Normalizer
-from focuse.engines.scorer import TableScorer
-from focuse.models.base import Side, moduli, score_triples
+from focuse.engines.autograd import TripleEmbeddings, add_auxiliary_loss, score_with_negatives
+from focuse.engines.scorer import TableScorer, score_both_sides
+from focuse.models.base import moduli
 from focuse.objective.losses import ModelObjective
-from focuse.objective.negatives import Batch, Negatives
+from focuse.objective.negatives import Batch
 from focuse.training.problem import TrainingProblem
 
 Floats = npt.NDArray[np.float64]
@@ -120,7 +120,7 @@ class LocalLoss:
         self.snapshots = [(weight[rows], beta) for weight, beta in trained.snapshots]
         self.groups = trained.problem.negatives(self.batch, PLACE)
         finished = scorer.encoded_tables()
-        self.entity, self.kind = finished["entity"], finished["relation"][self.batch.relation]
+        self.entity, self.relation = finished["entity"], finished["relation"][self.batch.relation]
         offset = scorer.inverse_offset
         self.inverse = None if offset is None else finished["relation"][self.batch.relation + offset]
         # Which of the free rows stands at each end, -1 for neither.
@@ -159,51 +159,21 @@ class LocalLoss:
         return result
 
     def _losses(self, head: Tensor, tail: Tensor) -> Tensor:
-        """The objective of each fact, rows [n, d] -> [n]."""
+        """The objective of each triple: rows [n, d] -> [n]."""
         objective = self.trained.problem.objective
         if isinstance(objective, ModelObjective):
             objective = objective.for_model(self.model)
+        triples = TripleEmbeddings(head, self.relation, tail, self.inverse)
         total = head.new_zeros(len(head))
-        for positive, negative, mask in self._terms(head, tail):
+        for group in score_with_negatives(self.model, triples, self.groups, self._candidates, len(self.entity)):
+            negative = group.negative + self.trained.shift
             for weight, beta in self.snapshots:
-                part = objective(positive, negative + self.trained.shift, weight, mask, beta)
+                part = objective(group.positive, negative, weight, group.mask, beta)
                 total = total + part / len(self.snapshots)
-        own = self.model.auxiliary_loss
-        if own is None:
-            return total
-        return (1 - own.weight) * total + own.weight * own.loss(self.model, head, self.kind, tail)
+        return add_auxiliary_loss(self.model, triples, total)
 
-    def _terms(self, head: Tensor, tail: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Scores of the facts [n], of their corruptions [n, N], and which of those count; a term of the loss each."""
-        sided = self.inverse is not None
-        positive: dict[Side, Tensor] = {"tail": score_triples(self.model, head, self.kind, tail)}
-        if self.inverse is not None:
-            positive["head"] = score_triples(self.model, tail, self.inverse, head)
-        for group in self.groups:
-            mask = group.valid_mask(len(self.entity))
-            if group.side != "both":
-                yield positive[group.side if sided else "tail"], self._negatives(group, group.side, head, tail), mask
-                continue
-            of_tail, of_head = (self._negatives(group, side, head, tail) for side in ("tail", "head"))
-            if group.replaces_tail is None:
-                raise ValueError("corruptions of both sides need their sides")
-            if not sided:
-                yield positive["tail"], torch.where(group.replaces_tail, of_tail, of_head), mask
-                continue
-            for side, mine, negative in (
-                ("tail", group.replaces_tail, of_tail),
-                ("head", ~group.replaces_tail, of_head),
-            ):
-                yield positive[side], negative, mine if mask is None else mine & mask  # type: ignore[index]
-
-    def _negatives(self, group: Negatives, side: Side, head: Tensor, tail: Tensor) -> Tensor:
-        known, relation = head if side == "tail" else tail, self.kind
-        if self.inverse is not None:
-            relation, side = self.kind if side == "tail" else self.inverse, "tail"
-        query = self.model.query(known, relation, side)
-        pool = self.entity if group.entities is None else self.entity[group.entities]
-        score = self.model.score_negatives if pool.dim() == 3 else self.model.score_pool
-        return score(query, relation, pool, side)
+    def _candidates(self, ids: Tensor | None) -> Tensor:
+        return self.entity if ids is None else self.entity[ids]
 
     # ---- what is asked about, and what holds rows in place --------------------------------------------------------
 
@@ -215,10 +185,8 @@ class LocalLoss:
             slot = torch.tensor([place[entity]], device=theta.device)
             ends.append(self.made(theta[slot], slot))
         relations, offset = self.scorer.encoded_tables()["relation"], self.scorer.inverse_offset
-        found = score_triples(self.model, ends[0], relations[[relation]], ends[1])
-        if offset is not None:
-            found = (found + score_triples(self.model, ends[1], relations[[relation + offset]], ends[0])) / 2
-        return found[0]
+        inverse = None if offset is None else relations[[relation + offset]]
+        return score_both_sides(self.model, ends[0], relations[[relation]], ends[1], inverse)[0]
 
     def pull(self, theta: Tensor) -> Tensor:
         """The gradient of what an epoch's penalties take of the free rows, [k, d]."""
