@@ -34,6 +34,7 @@ import triton.language as tl
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
 from focuse.engines.fused_gpu import FusedGpuEngine
+from focuse.engines.optimizers import make_optimizer
 from focuse.engines.triton.per_triple import differentiate
 from focuse.engines.triton.step import StepBuffers, StepTask, Tuning, sort_entries, update_rows
 from focuse.models.registry import make_model
@@ -41,7 +42,6 @@ from focuse.objective.focuse import FocusELayer, default_nonlinearity
 from focuse.objective.losses import FocusedLoss, Regularizer, SquaredError, make_loss
 from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives, NegativeSampler
 from focuse.objective.randomness import stream_seed
-from focuse.training.optimizers import make_optimizer
 
 DEVICE = torch.device("cuda")
 DIM, NEGATIVES, BATCHES = 400, 30, 64

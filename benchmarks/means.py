@@ -21,11 +21,11 @@ from torch.nn.functional import softplus
 
 from focuse.engines.base import Step, fused_objective
 from focuse.engines.fused_cpu import FusedCpuEngine, _NativeStep
+from focuse.engines.optimizers import make_optimizer
 from focuse.models.registry import make_model
 from focuse.objective.focuse import FocusELayer
 from focuse.objective.losses import FocusedLoss, make_loss
 from focuse.objective.negatives import Batch, Negatives
-from focuse.training.optimizers import make_optimizer
 
 ENTITIES, RELATIONS, ROWS, COUNT, DIM, BETA = 4_999, 7, 3_609, 30, 100, 0.5
 

@@ -20,13 +20,13 @@ from torch import Tensor
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
 from focuse.engines.fused_cpu import FusedCpuEngine
+from focuse.engines.optimizers import make_optimizer
 from focuse.models import Model, Side
 from focuse.models.base import FusedForm
 from focuse.models.bilinear import ComplEx, DistMult, Rescal
 from focuse.objective.focuse import FocusELayer
 from focuse.objective.losses import FocusedLoss, make_loss, make_regularizer
 from focuse.objective.negatives import Batch, NegativeSampler
-from focuse.training.optimizers import make_optimizer
 
 ENTITIES, RELATIONS = 4_999, 7
 SAMPLINGS = (("independent", 30), ("shared", 256))

@@ -20,12 +20,12 @@ import torch
 from focuse.config import Config
 from focuse.engines.base import Step
 from focuse.engines.factory import make_engine
+from focuse.engines.optimizers import make_optimizer
 from focuse.errors import FocuseError
 from focuse.models import Context, Model
 from focuse.models.registry import MODELS
 from focuse.objective.negatives import Batch, NegativeSampler
 from focuse.objective.randomness import stream_seed
-from focuse.training.optimizers import make_optimizer
 from focuse.training.problem import make_objective
 
 ENTITIES, RELATIONS, EDGES, ROWS, STEPS = 4_999, 7, 230_929, 2_048, 32

@@ -47,12 +47,12 @@ def worker(size: Size) -> None:
 
     from focuse.engines.base import Step
     from focuse.engines.factory import make_engine
+    from focuse.engines.optimizers import make_optimizer
     from focuse.engines.process_group import init_group
     from focuse.models.registry import make_model
     from focuse.objective.losses import SoftLabelLoss, make_regularizer
     from focuse.objective.negatives import Batch, NegativeSampler
     from focuse.objective.randomness import draw_integers, stream_seed
-    from focuse.training.optimizers import make_optimizer
     from focuse.training.problem import normal_rows
 
     group = init_group("auto")
@@ -76,7 +76,7 @@ def worker(size: Size) -> None:
         ]
         batch = Batch(*ids, torch.ones(size.batch, device=group.device))
         engine.step(Step(batch, sampler(batch, keys[3]), objective, 1.0, penalty))
-        engine.any_rank(False)  # as the loop asks after each
+        group.any_rank(False)  # as the loop asks after each
 
     for number in range(3):
         step(number)

@@ -26,6 +26,7 @@ import torch  # noqa: E402
 
 from focuse.engines.autograd import AutogradEngine  # noqa: E402
 from focuse.engines.base import Step  # noqa: E402
+from focuse.engines.optimizers import make_optimizer  # noqa: E402
 from focuse.engines.process_group import ProcessGroup, init_group  # noqa: E402
 from focuse.engines.sharded.engine import ShardedEngine  # noqa: E402
 from focuse.engines.sharded.exchange import torchrec_unavailable  # noqa: E402
@@ -41,7 +42,6 @@ from focuse.objective.negatives import (  # noqa: E402
     NegativeSampler,
 )
 from focuse.objective.randomness import draw_integers, stream_seed  # noqa: E402
-from focuse.training.optimizers import make_optimizer  # noqa: E402
 
 RELATIONS = 50
 CASES: list[tuple[str, str, str, int, Any]] = [

@@ -33,11 +33,11 @@ from focuse.config import Config
 from focuse.engines.base import fused_objective
 from focuse.engines.fused_cpu import FusedCpuEngine
 from focuse.engines.fused_gpu import FusedGpuEngine
+from focuse.engines.optimizers import make_optimizer
 from focuse.errors import FocuseError
 from focuse.models import Model
 from focuse.models.checks import Trial
 from focuse.models.registry import MODELS
-from focuse.training.optimizers import make_optimizer
 from focuse.training.problem import make_objective
 
 DOCS = Path(__file__).parent.parent

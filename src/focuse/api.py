@@ -27,10 +27,9 @@ from focuse.inference.calibration import Calibration, fingerprint
 from focuse.inference.discovery.methods import DiscoveryMethods
 from focuse.inference.explaining.asking import ExplanationMethods
 from focuse.inference.predict import Predictions, predict, question
-from focuse.integrations.pykeen_models import PREFIX
 from focuse.integrations.trackers import make_trackers, stored_trackers
 from focuse.models.checks import check_scores
-from focuse.models.registry import MODELS, model_class
+from focuse.models.registry import MODELS, model_class, model_family
 from focuse.reports.report import write_report
 from focuse.rules.augmentation import with_inferred
 from focuse.storage.run_folder import RunFolder
@@ -272,7 +271,7 @@ def _chosen(given: dict[str, Any], out: str | Path | None) -> tuple[Config, Proc
     """The settings and the process group; both folders are checked before a long file is read."""
     start = given.get("start")
     chosen = Config.of(**given | ({"start": start.place()} if isinstance(start, Run) else {}))
-    if chosen.model not in MODELS and not chosen.model.startswith(PREFIX):
+    if chosen.model not in MODELS and not model_family(chosen.model):
         check_scores(model_class(chosen.model))
     group = join_group(chosen.engine, chosen.device, out)
     if out is not None and not RunFolder.was_created_by(Path(out), group):

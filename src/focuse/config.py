@@ -15,18 +15,17 @@ from typing import Any
 from focuse.data.graph import DUPLICATE_POLICIES, Graph
 from focuse.data.weights import NORMALIZERS, default_normalizer
 from focuse.engines.factory import ENGINES
+from focuse.engines.optimizers import LEARNING_RATES, OPTIMIZERS
 from focuse.engines.sharded.engine import SHARDED
 from focuse.errors import FocuseError, nearest
-from focuse.integrations import pykeen_models as pykeen
 from focuse.models import registry
 from focuse.models.base import Model, default_settings
 from focuse.models.registry import MODELS, make_model, model_class, model_name
 from focuse.objective.focuse import NONLINEARITIES, FocusELayer, SoftLabels, default_nonlinearity, make_nonlinearity
 from focuse.objective.losses import SCOPES, WEIGHTED, make_loss, make_regularizer
 from focuse.objective.negatives import SAMPLINGS, check_negative_distribution
+from focuse.objective.semi_supervised import make_pool_schedule
 from focuse.option_strings import choose, parse_memory, parse_named_numbers, parse_partitions, to_option_string
-from focuse.training.optimizers import LEARNING_RATES, OPTIMIZERS
-from focuse.training.semi_supervised import make_pool_schedule
 
 FOCUSES = ("label", "paper", "off")
 STOP_METRICS = ("auto", "mrr", "mse")
@@ -513,7 +512,7 @@ def check_trust(settings: Mapping[str, Any], path: Path, otherwise: str) -> None
 def _stranger(settings: Mapping[str, Any]) -> str:
     """The module of the model that a file names, if nobody has said to trust it; else ''."""
     name = settings.get("model")
-    if not isinstance(name, str) or name in MODELS or name.startswith(pykeen.PREFIX):
+    if not isinstance(name, str) or name in MODELS or registry.model_family(name):
         return ""
     return registry.untrusted(name)
 

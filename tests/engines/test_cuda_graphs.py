@@ -13,6 +13,7 @@ from focuse.config import Config
 from focuse.engines.autograd import AutogradEngine, FixedTableView, TableView
 from focuse.engines.base import Step
 from focuse.engines.cuda_graphs import WARM_UP, CudaGraphEngine, Replayed
+from focuse.engines.optimizers import make_optimizer
 from focuse.experiments.demo import careers
 from focuse.models import Context, Model
 from focuse.models.base import RandomnessUnavailableError
@@ -21,7 +22,6 @@ from focuse.models.registry import MODELS, make_model
 from focuse.objective.losses import make_regularizer
 from focuse.objective.negatives import SAMPLINGS, Batch, NegativeSampler
 from focuse.objective.randomness import stream_seed
-from focuse.training.optimizers import make_optimizer
 from focuse.training.problem import make_objective
 
 ENTITIES, RELATIONS, ROWS = 12, 3, 8

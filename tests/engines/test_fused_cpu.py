@@ -18,6 +18,7 @@ from focuse.engines.base import Step
 from focuse.engines.factory import make_engine
 from focuse.engines.fused_cpu import FusedCpuEngine
 from focuse.engines.native import library
+from focuse.engines.optimizers import make_optimizer
 from focuse.errors import FocuseError
 from focuse.models import Model
 from focuse.models.bilinear import DistMult
@@ -26,7 +27,6 @@ from focuse.objective.focuse import FocusELayer
 from focuse.objective.losses import LOSSES, FocusedLoss, SoftLabelLoss, SquaredError, make_loss, make_regularizer
 from focuse.objective.negatives import SAMPLINGS, AuxiliaryTriples, Batch, NegativeSampler
 from focuse.objective.randomness import draw_integers, stream_seed
-from focuse.training.optimizers import make_optimizer
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the loops were not built: no C++ compiler")
 MODELS = ("complex", "distmult", "transe", "transe-l2")

@@ -14,12 +14,12 @@ from focuse.data.triple_index import TripleIndex
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
 from focuse.engines.fused_gpu import FusedGpuEngine
+from focuse.engines.optimizers import make_optimizer
 from focuse.models.registry import make_model
 from focuse.objective.focuse import FocusELayer, default_nonlinearity
 from focuse.objective.losses import LOSSES, FocusedLoss, Regularizer, SoftLabelLoss, SquaredError, make_loss
 from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives, NegativeSampler, make_negative_distribution
 from focuse.objective.randomness import draw_integers, stream_seed
-from focuse.training.optimizers import make_optimizer
 
 PLAIN = ("complex", "distmult", "transe", "transe-l2", "ukge-logi", "ukge-rect")
 

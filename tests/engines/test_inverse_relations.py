@@ -16,6 +16,7 @@ from focuse.config import Config
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step, unsupported_model
+from focuse.engines.optimizers import make_optimizer
 from focuse.errors import FocuseError
 from focuse.evaluation.ranking import rank_graph
 from focuse.models.base import join_inverse_relations, score_triples
@@ -25,7 +26,6 @@ from focuse.objective.losses import FocusedLoss, Regularizer, SoftLabelLoss, Squ
 from focuse.objective.negatives import SAMPLINGS, AuxiliaryTriples, Batch, Negatives, NegativeSampler
 from focuse.objective.randomness import generator
 from focuse.random_streams import RandomStream
-from focuse.training.optimizers import make_optimizer
 from focuse.training.problem import init_tables
 
 ENTITIES, RELATIONS, DIM, BETA, MISSING = 6, 2, 2, 0.3, 0.7

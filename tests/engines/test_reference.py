@@ -14,12 +14,12 @@ from torch import Tensor
 from focuse.data.triple_index import TripleIndex
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Gradients, Step
+from focuse.engines.optimizers import OPTIMIZERS, make_optimizer
 from focuse.engines.scorer import make_scorer
 from focuse.models.registry import make_model
 from focuse.objective.focuse import FocusELayer
 from focuse.objective.losses import FocusedLoss, Regularizer, SquaredError, make_loss
 from focuse.objective.negatives import SAMPLINGS, AuxiliaryTriples, Batch, Negatives, NegativeSampler
-from focuse.training.optimizers import OPTIMIZERS, make_optimizer
 
 ENTITIES, RELATIONS, DIM = 6, 2, 2
 # A repeated head, a loop, a triple that comes twice; entity 5 is in no positive.

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from focuse.engines.optimizers import make_optimizer
 from focuse.engines.sharded import exchange
 from focuse.engines.sharded.exchange import torchrec_unavailable
-from focuse.training.optimizers import make_optimizer
 
 TABLES = {"entity": torch.zeros(2, 2)}
 

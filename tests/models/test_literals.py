@@ -8,6 +8,7 @@ import torch
 
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
+from focuse.engines.optimizers import make_optimizer
 from focuse.engines.scorer import make_scorer
 from focuse.models import Context, Model
 from focuse.models.base import components_of
@@ -16,7 +17,6 @@ from focuse.models.literals import BUMPS, KBLRN, AttributeRegression, TransEA, i
 from focuse.models.registry import make_model
 from focuse.objective.losses import FocusedLoss, make_loss
 from focuse.objective.negatives import Batch, Negatives
-from focuse.training.optimizers import make_optimizer
 
 # ---- literale -------------------------------------------------------------------------------------------------------
 

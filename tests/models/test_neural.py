@@ -13,6 +13,7 @@ from torch.autograd import gradcheck
 import focuse
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
+from focuse.engines.optimizers import make_optimizer
 from focuse.errors import FocuseError
 from focuse.models import Context
 from focuse.models import chunking as pieces
@@ -31,7 +32,6 @@ from focuse.models.neural import (
 )
 from focuse.objective.losses import FocusedLoss, make_loss
 from focuse.objective.negatives import Batch, Negatives
-from focuse.training.optimizers import make_optimizer
 
 
 def in_training(model: Model, seed: int) -> Any:

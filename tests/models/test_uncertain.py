@@ -16,6 +16,7 @@ from focuse.data.graph import Graph
 from focuse.data.triple_index import TripleIndex
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
+from focuse.engines.optimizers import make_optimizer
 from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.evaluation.ranking import rank
@@ -40,7 +41,6 @@ from focuse.models.uncertain import (
 )
 from focuse.objective.losses import TwoHeadedSquaredError
 from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives
-from focuse.training.optimizers import make_optimizer
 from focuse.training.problem import init_tables
 
 # ---- ukge -----------------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ import focuse
 from focuse import FocuseError
 from focuse.config import Config
 from focuse.engines.fused_cpu import FusedCpuEngine
+from focuse.engines.optimizers import OPTIMIZERS
 from focuse.objective.losses import LOSSES, FocusedLoss, SquaredError
 from focuse.objective.negatives import SAMPLINGS
-from focuse.training.optimizers import OPTIMIZERS
 from focuse.training.problem import init_tables, make_objective
 
 QUICK = {

@@ -13,13 +13,13 @@ from focuse.config import Config
 from focuse.data.splits import split
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
+from focuse.engines.optimizers import make_optimizer
 from focuse.errors import FocuseError
 from focuse.models.literals import regress_attributes
 from focuse.models.registry import MODELS
 from focuse.objective.losses import FocusedLoss, make_loss
 from focuse.objective.negatives import Batch, Negatives
 from focuse.training.callbacks import SilentReporter
-from focuse.training.optimizers import make_optimizer
 from focuse.training.preparation import with_numbers
 from focuse.training.problem import build_model, init_tables
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from focuse import Config, FocuseError, read
 from focuse.config import checkpoint_interval, default_batch_size
+from focuse.engines.optimizers import OPTIMIZERS
 from focuse.models.base import default_settings
 from focuse.models.registry import MODELS
 from focuse.objective.focuse import FocusELayer, SoftLabels
 from focuse.objective.losses import LOSSES
 from focuse.storage.metadata import to_toml
-from focuse.training.optimizers import OPTIMIZERS
 
 WRONG = [
     ({"model": "complx"}, "did you mean complex"),

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_int64, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from focuse.engines.native import library
 from focuse.models.base import Model, Side
-from focuse.objective.losses import FusedObjective, ObjectiveFunction
+from focuse.objective.losses import FusedObjective, ObjectiveFunction, Regularizer
 from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives
 from focuse.objective.randomness import register_kernel
+
+if TYPE_CHECKING:
+    from focuse.engines.scorer import TableScorer
 
 Gradients = Mapping[str, tuple[Tensor | None, Tensor]]
 
@@ -55,24 +58,6 @@ def unsupported_model(model: Model, inverse_relations: bool = False) -> str:
 TrainBatch = Callable[[Tensor, float | Tensor, int | Tensor], float | Tensor]
 # the same for several batches, one after the other -> the sum of their losses
 TrainBatches = Callable[[Sequence[Tensor], float, Sequence[int]], float | Tensor]
-
-
-class Penalty(Protocol):
-    """A regularizer: of whole tables, or of the rows of the batch's triples."""
-
-    @property
-    def scope(self) -> str: ...
-
-    @property
-    def power(self) -> int: ...
-
-    @property
-    def strength(self) -> float: ...
-
-    @property
-    def moduli(self) -> bool: ...
-
-    def __call__(self, parts: Iterable[Tensor]) -> Tensor | float: ...
 
 
 class TableOptimizer(Protocol):
@@ -129,7 +114,7 @@ class Step:
     negatives: list[Negatives]
     objective: ObjectiveFunction
     beta: float | Tensor
-    regularizer: Penalty | None = None
+    regularizer: Regularizer | None = None
     scale: float = 1.0
     auxiliary: AuxiliaryTriples | None = None
     seed: int | None = 0
@@ -194,25 +179,40 @@ class DistributedScorer(Protocol):
         stop: Tensor,
         answers: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the counts int64 [n, 4] of `ranking_kernels.count_competitors`, and the targets' scores [n]."""
+        """Return the counts int64 [n, 4] of `engines.scorer.count_competitors`, and the targets' scores [n]."""
 
 
 class Engine(Protocol):
-    """Owns the embedding tables and trains them."""
+    """Owns the embedding tables and trains them, step by step."""
 
     tables: dict[str, Tensor]
-    optimizer: TableOptimizer | None
-    steps_per_call: int
+    optimizer: TableOptimizer
+    steps_per_call: int  # number of steps that the engine prefers to be given at once
+    fallback_message: str
+    fallback_reason: str  # why this engine is used instead of a faster one; empty if there is no reason to say so
 
     @property
-    def scorer(self) -> ModelScorer:
+    def device(self) -> torch.device: ...
+
+    @property
+    def entities(self) -> int:
+        """Number of entities; a sharded engine holds the rows of some of them only."""
+
+    @property
+    def scorer(self) -> TableScorer:
         """A scorer over the tables as they are trained."""
 
-    def step(self, step: Step) -> float | Tensor:
-        """Score, weigh, differentiate and update; the loss without the regularizer."""
+    def make_scorer(self, model: Model, tables: Mapping[str, Tensor]) -> TableScorer:
+        """Return a scorer over other tables that are distributed as those of this engine."""
 
-    def batch_runner(self, train_batch: TrainBatch) -> TrainBatches:
-        """`train_batch` for several batches at once, in the way that is fastest for this engine."""
+    def step(self, step: Step) -> float | Tensor:
+        """Compute the loss and its gradient and update the tables; return the loss without the regularizer."""
+
+    def batch_runner(self, train_batch: TrainBatch, capture: bool = True) -> TrainBatches:
+        """Return a function that calls `train_batch` for several batches, in the way that is fastest for this engine.
+
+        Steps that differ from one another by more than their data must not be captured and replayed.
+        """
 
 
 def address(tensor: torch.Tensor | None) -> int | None:

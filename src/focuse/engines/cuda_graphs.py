@@ -50,9 +50,9 @@ class CudaGraphEngine(AutogradEngine):
         self.backward_and_update(total, views)
         return loss.detach().double()
 
-    def batch_runner(self, train_batch: TrainBatch) -> TrainBatches:
-        """`train_batch` captured as a CUDA graph once warm, several steps in one graph."""
-        return Replayed(train_batch, self)
+    def batch_runner(self, train_batch: TrainBatch, capture: bool = True) -> TrainBatches:
+        """Return a function that replays `train_batch` as a CUDA graph of several steps, after some ordinary ones."""
+        return Replayed(train_batch, self) if capture else super().batch_runner(train_batch)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from focuse.engines.autograd import AutogradEngine
-from focuse.engines.base import FusableOptimizer, TableOptimizer
+from focuse.engines.base import Engine, FusableOptimizer, TableOptimizer
 from focuse.engines.cuda_graphs import CudaGraphEngine
 from focuse.engines.fused_cpu import FusedCpuEngine
 from focuse.engines.fused_gpu import FusedGpuEngine
@@ -32,7 +32,7 @@ def make_engine(
     optimizer: TableOptimizer,
     entities: int | None = None,
     inverse_relations: bool = False,
-) -> AutogradEngine:
+) -> Engine:
     """The engine called `name` over `tables`; 'auto' is the fused one for their device if it supports the model.
 
     A sharded engine is given this process's rows of all `entities`. With `inverse_relations` the relation table has

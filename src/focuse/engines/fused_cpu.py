@@ -29,7 +29,6 @@ from focuse.engines.base import (
     QUERY_CODES,
     SIMILARITY_CODES,
     FusableOptimizer,
-    Penalty,
     Step,
     TableOptimizer,
     address,
@@ -47,7 +46,7 @@ from focuse.engines.native.structs import (
     checked_library,
 )
 from focuse.models.base import Model, components_of
-from focuse.objective.losses import FusedObjective
+from focuse.objective.losses import FusedObjective, Regularizer
 from focuse.objective.negatives import Negatives
 
 
@@ -180,7 +179,7 @@ class FusedCpuEngine(AutogradEngine):
         self.scorer.invalidate()
         return native.update()
 
-    def modulus_layout(self, regularizer: Penalty | None, table: str) -> tuple[int, int] | None:
+    def modulus_layout(self, regularizer: Regularizer | None, table: str) -> tuple[int, int] | None:
         """How the numbers whose moduli are penalized lie in a row of `table`: (components, spans).
 
         A complex number has two components. Without a penalty of moduli it is (1, 1). None means that the C++ library
@@ -253,7 +252,7 @@ class _NativeStep:
         self.kept_alive.append(tensor.contiguous())
         return address(self.kept_alive[-1])
 
-    def _table(self, name: str, regularizer: Penalty | None) -> TableStruct:
+    def _table(self, name: str, regularizer: Regularizer | None) -> TableStruct:
         table, optimizer = self.engine.tables[name], self.engine.optimizer
         moment1, moment2, _ = optimizer.moments(name)
         power, scope, strength = 0, 0, 0.0

@@ -172,6 +172,7 @@ class _Side:
         self, scorer: Scorer, given: Tensor, relation: Tensor, target: Tensor, side: Side, known: TripleIndex
     ) -> None:
         self.scorer, self.side, self.known = scorer, side, known
+        self.distributed = scorer if isinstance(scorer, DistributedScorer) else None
         ordered, self.order = torch.sort(known.query_key(given, relation), stable=True)
         self.query, self.which, times = torch.unique_consecutive(ordered, return_inverse=True, return_counts=True)
         self.target = target[self.order]
@@ -195,8 +196,9 @@ class _Side:
         query = keys // self.known.relations, keys % self.known.relations, self.side
         answers = self.start[begin:end], self.stop[begin:end], self.known.keys[self.side]
         first = self.first[begin : end + 1] - left
-        if isinstance(self.scorer, DistributedScorer):
-            self.counts[triple], self.score[triple] = self.scorer.count_competitors(*query, first, target, *answers)
+        if self.distributed is not None:
+            found = self.distributed.count_competitors(*query, first, target, *answers)
+            self.counts[triple], self.score[triple] = found
             return
         scores = self.scorer.score_all(*query)
         self.counts[triple] = count_competitors(scores, first, target, *answers)

@@ -1,6 +1,6 @@
-"""Other formats, libraries and tools. The core finds readers and writers only through the registrations below.
+"""Other formats, libraries and tools. The core finds readers, writers and models only by the registrations below.
 
-The modules named here are imported when a source or file of their format is read or written.
+The modules named here are imported when a file of their format is read or written, or when their models are used.
 """
 
 from focuse.data.readers import register_binary_file_adviser, register_reader
@@ -19,3 +19,6 @@ register_writer(
     RDF_WRITE_SUFFIXES, graph="focuse.integrations.rdf:graph_pieces", links="focuse.integrations.rdf:link_pieces"
 )
 register_writer([".graphml"], graph="focuse.integrations.graphml:graph_pieces")
+
+# Functions (name of a model) -> its class, by what the names of such models begin with, before a colon.
+MODEL_FAMILIES = {"pykeen": "focuse.integrations.pykeen_models:interaction_model"}

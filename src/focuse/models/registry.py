@@ -1,4 +1,4 @@
-"""Names of models: built-in ones, plug-ins, and classes of one's own.
+"""Names of models: built-in ones, families such as PyKEEN's, plug-ins, and classes of one's own.
 
 A package offers models by entry points of the group `focuse.models`; they are looked up when a name is not built in.
 """
@@ -14,10 +14,10 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import get_args
+from typing import cast, get_args
 
+from focuse.data.readers import INTEGRATIONS, import_function
 from focuse.errors import FocuseError, nearest
-from focuse.integrations import pykeen_models as pykeen
 from focuse.models import bilinear, literals, neural, translational, uncertain
 from focuse.models.base import Model, Similarity
 from focuse.option_strings import choose
@@ -59,6 +59,17 @@ _GIVEN: dict[str, type[Model]] = {}  # classes that no import would find again, 
 _LOADED: dict[str, type[Model]] = {}  # classes of plug-ins
 
 
+def model_family(name: str) -> str:
+    """The function, as "module:name", that makes a class from a name like "pykeen:TransH"; empty for other names.
+
+    >>> model_family("pykeen:TransH"), model_family("complex")
+    ('focuse.integrations.pykeen_models:interaction_model', '')
+    """
+    prefix, colon, _ = name.partition(":")
+    families: dict[str, str] = import_module(INTEGRATIONS).MODEL_FAMILIES if colon else {}
+    return families.get(prefix, "")
+
+
 def model_class(name: str) -> type[Model]:
     """The class of the model called `name`: built in, PyKEEN's ('pykeen:NAME'), a plug-in's, or 'package.module:Class'.
 
@@ -67,8 +78,9 @@ def model_class(name: str) -> type[Model]:
     """
     if name in MODELS:
         return MODELS[name]
-    if name.startswith(pykeen.PREFIX):
-        return pykeen.interaction_model(name)
+    family = model_family(name)
+    if family:
+        return cast(type[Model], import_function(family)(name))
     return find_model(name)
 
 
@@ -80,7 +92,7 @@ def model_name(model: object) -> str:
     """
     if isinstance(model, str) and model.lower() in MODELS:
         return model.lower()
-    if isinstance(model, type) and issubclass(model, pykeen.PykeenModel):
+    if isinstance(model, type) and issubclass(model, Model) and model_family(getattr(model, "name", "")):
         return model.name
     return model if isinstance(model, str) else register(model)
 
@@ -166,7 +178,7 @@ def trusting(name: str) -> str:
     ('', ' --trust mine.models')
     """
     module, colon, _ = name.partition(":")
-    return f" --trust {module}" if colon and module != "pykeen" else ""
+    return f" --trust {module}" if colon and not model_family(name) else ""
 
 
 def checked(found: object, what: str) -> type[Model]:

@@ -71,7 +71,7 @@ class PassleafComplEx(LogisticConfidence, ComplEx):
         f = Re Σ hᵢ rᵢ conj(tᵢ)                `passleaf-complex`
         f = 2 − (1/k) Σ |hᵢ e^(i rᵢ) − tᵢ|²    `passleaf-rotate`: a relation turns k complex numbers by an angle each
 
-    The pool is a matter of training (training/semi_supervised.py) and serves every model of a confidence.
+    The pool is a matter of training (objective/semi_supervised.py) and serves every model of a confidence.
     """
 
     name = "passleaf-complex"
@@ -89,7 +89,7 @@ class PassleafRotatE(LogisticConfidence, Model):
         f = Re Σ hᵢ rᵢ conj(tᵢ)                `passleaf-complex`
         f = 2 − (1/k) Σ |hᵢ e^(i rᵢ) − tᵢ|²    `passleaf-rotate`: a relation rotates k complex numbers by an angle each
 
-    The pool belongs to training (training/semi_supervised.py) and serves every confidence model.
+    The pool belongs to training (objective/semi_supervised.py) and serves every confidence model.
     """
 
     name = "passleaf-rotate"

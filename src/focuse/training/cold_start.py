@@ -27,6 +27,7 @@ from focuse.data.graph import Graph, Weights, concatenate, find_sorted
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Gradients
+from focuse.engines.optimizers import RowAdam
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
 from focuse.models.base import Model, join_inverse_relations, split_inverse_relations
@@ -37,7 +38,6 @@ from focuse.random_streams import RandomStream
 from focuse.storage.tensors import Tables
 from focuse.training.callbacks import Reporter
 from focuse.training.graph_update import GraphUpdate
-from focuse.training.optimizers import RowAdam
 from focuse.training.problem import TrainingProblem, TrainingTriples, as_batch, build_model, init_tables
 from focuse.training.trainer import DivergedError, InMemory, Trainer
 from focuse.training.validation import BestTables

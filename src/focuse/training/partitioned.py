@@ -24,9 +24,9 @@ from focuse.data.graph import Graph, find_sorted
 from focuse.data.splits import Splits, split_validation
 from focuse.data.triple_index import TripleIndex, relevant_triple_index
 from focuse.data.weights import Normalizer
-from focuse.engines.autograd import AutogradEngine
-from focuse.engines.base import ModelScorer
+from focuse.engines.base import Engine, ModelScorer
 from focuse.engines.factory import make_engine
+from focuse.engines.optimizers import make_optimizer
 from focuse.engines.partitioned.buffer import PartitionBuffer
 from focuse.engines.partitioned.edge_buckets import EdgeBuckets, PartitionAssignment, StageEdges, write_edge_buckets
 from focuse.engines.partitioned.stages import PartitionedNegativeSampler, Stage, epoch_stages
@@ -46,7 +46,6 @@ from focuse.storage.tables import Checkpoint, PartitionedTables, Progress, share
 from focuse.storage.tensors import ArraySpec, TensorFile, writing
 from focuse.system import chunks
 from focuse.training.memory_planner import format_size
-from focuse.training.optimizers import make_optimizer
 from focuse.training.problem import TrainingProblem, TrainingTriples, init_tables
 from focuse.training.validation import BestTables, rank_validator
 
@@ -166,7 +165,7 @@ class Partitioned:
     in_memory = False
 
     def __init__(
-        self, problem: TrainingProblem, engine: AutogradEngine, rows_per_slot: int, checkpoint: Checkpoint | None
+        self, problem: TrainingProblem, engine: Engine, rows_per_slot: int, checkpoint: Checkpoint | None
     ) -> None:
         config, at = problem.config, checkpoint.progress if checkpoint else Progress()
         self.problem, self.engine, self.config, self.resumed = problem, engine, config, checkpoint
@@ -178,7 +177,7 @@ class Partitioned:
     @classmethod
     def build(
         cls, config: Config, splits: Splits, normalizer: Normalizer, checkpoint: Checkpoint | None
-    ) -> tuple[TrainingProblem, AutogradEngine, Partitioned]:
+    ) -> tuple[TrainingProblem, Engine, Partitioned]:
         """The problem of a config, an engine over the partitions in memory, and what brings these there."""
         problem = TrainingProblem.build(config, splits, normalizer, TriplesOnDisk())
         partitions, slots, _ = parse_partitions(config.partitions or "1:1")
@@ -208,7 +207,7 @@ class Partitioned:
             triples = self.problem.triples
             self.edges = write_edge_buckets(path, triples.facts, triples.normalizer, assignment, lambda: None)
             relations = len(triples.facts.relations)
-            initial = write_first(files, assignment, self.config, self.engine.model, relations)
+            initial = write_first(files, assignment, self.config, self.engine.scorer.model, relations)
         else:
             self.edges, initial = EdgeBuckets.open(path), self.resumed.tables
         for name, values in initial.items():

@@ -302,7 +302,7 @@ def as_batch(graph: Graph, weight: npt.NDArray[Any], device: torch.device | str)
     return Batch(*(column.to(device) for column in columns))
 
 
-class TripleRows(Protocol):
+class WeightedTriples(Protocol):
     """Rows of training triples with weights; a `Batch`, or rows in shared memory."""
 
     def __len__(self) -> int: ...
@@ -320,7 +320,7 @@ class TripleRows(Protocol):
 class TripleSource(Protocol):
     """Where the training triples are while they are trained on."""
 
-    def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> TripleRows:
+    def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> WeightedTriples:
         """All rows with their weights, as soft labels where there are any."""
 
     def index(self, train: Graph, device: str) -> TripleIndex:
@@ -349,7 +349,7 @@ class TrainingProblem:
     splits: Splits
     model: Model
     triples: TrainingTriples
-    batch: TripleRows
+    batch: WeightedTriples
     labels: SoftLabels | None
     focus: FocusELayer | None
     negatives: NegativeSampler

@@ -20,9 +20,10 @@ from torch import Tensor
 from focuse.config import Config, checkpoint_interval
 from focuse.data.splits import Splits
 from focuse.data.weights import Normalizer
-from focuse.engines.autograd import AutogradEngine
+from focuse.engines.base import Engine
 from focuse.engines.factory import make_engine
-from focuse.engines.process_group import ProcessGroup, current_group
+from focuse.engines.optimizers import make_optimizer
+from focuse.engines.process_group import current_group
 from focuse.engines.scorer import TableScorer
 from focuse.engines.sharded.engine import SHARDED
 from focuse.errors import FocuseError, Stopped
@@ -30,14 +31,13 @@ from focuse.evaluation.ranking import sample_size
 from focuse.models.registry import trusting
 from focuse.objective.negatives import Batch, Negatives
 from focuse.objective.randomness import EpochOrder, StreamKey, epoch_order, stream_seed
+from focuse.objective.semi_supervised import SamplePool, make_pool_schedule
 from focuse.random_streams import RandomStream
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, Progress
 from focuse.system import interruptible
 from focuse.training.callbacks import Reporter
-from focuse.training.optimizers import make_optimizer
 from focuse.training.problem import TrainingProblem, TripleSource, home_of
-from focuse.training.semi_supervised import SamplePool, make_pool_schedule
 from focuse.training.validation import BestTables, RankValidator, Validator
 
 
@@ -99,7 +99,7 @@ class InMemory:
 
     in_memory = True
 
-    def __init__(self, problem: TrainingProblem, engine: AutogradEngine, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(self, problem: TrainingProblem, engine: Engine, checkpoint: Checkpoint | None = None) -> None:
         self.problem, self.engine = problem, engine
         self.triples = problem.batch
         self._shuffled: tuple[int, EpochOrder] | None = None
@@ -165,7 +165,7 @@ class InMemory:
         """Nothing is open."""
 
 
-def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, reporter: Reporter) -> AutogradEngine:
+def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, reporter: Reporter) -> Engine:
     """The engine of a problem over the tables of a checkpoint, or over initial ones."""
     config = problem.config
     tables = checkpoint.tables if checkpoint else problem.init_tables(reporter.note)
@@ -186,25 +186,23 @@ class Trainer:
     def __init__(
         self,
         problem: TrainingProblem,
-        engine: AutogradEngine,
+        engine: Engine,
         placement: Placement,
         reporter: Reporter,
         folder: RunFolder | None = None,
         checkpoint: Checkpoint | None = None,
         deadline: float = math.inf,
-        group: ProcessGroup | None = None,
     ) -> None:
         self.problem, self.config, self.engine, self.placement = problem, problem.config, engine, placement
         self.reporter, self.folder, self.deadline = reporter, folder, deadline
-        self.group = group or current_group()
+        self.group = current_group()
         self.progress = checkpoint.progress if checkpoint else Progress()
         self.history: list[dict[str, Any]] = list(checkpoint.history) if checkpoint else []
         self.pool: SamplePool | None = None
         if self.config.semi_supervised != "none" and (schedule := make_pool_schedule(self.config.semi_supervised)):
             self.pool = SamplePool(schedule, self.config.device, checkpoint.pool if checkpoint else None)
-        # A pool changes from step to step, so no engine can capture its steps.
-        capturing = type(engine) if self.pool is None else AutogradEngine
-        self.train_batches = capturing.batch_runner(engine, self._train_batch)
+        # A sample pool changes from step to step, so its steps cannot be captured.
+        self.train_batches = engine.batch_runner(self._train_batch, capture=self.pool is None)
         self.loss: float | Tensor = self.progress.loss
 
     def run(self) -> Checkpoint:
@@ -371,13 +369,11 @@ def make_trainer(
     deadline: float = math.inf,
 ) -> Trainer:
     """A trainer of a resolved config: in memory, with an entity table in partitions, or with several processes."""
-    # Imported here because both are rare, and partitions and shared memory build on this module.
+    # Imported only where they are needed, because both are rare.
     if config.engine == "partitioned":
         from focuse.training.partitioned import Partitioned
 
-        parts: tuple[TrainingProblem, AutogradEngine, Placement] = Partitioned.build(
-            config, splits, normalizer, checkpoint
-        )
+        parts: tuple[TrainingProblem, Engine, Placement] = Partitioned.build(config, splits, normalizer, checkpoint)
         return Trainer(*parts, reporter, folder, checkpoint, deadline)
     source: TripleSource | None = None
     if config.engine in SHARDED:

@@ -11,8 +11,8 @@ import torch
 import focuse
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
+from focuse.engines.optimizers import make_optimizer
 from focuse.inference.explaining.local import PLACE, LocalLoss, TrainedObjective
-from focuse.training.optimizers import make_optimizer
 
 CASES: dict[str, dict[str, Any]] = {
     "labels": {"model": "complex"},

@@ -1,4 +1,4 @@
-// Adam and Adagrad on rows, as in training/optimizers.py; the regularizer's gradient is added on the way.
+// Adam and Adagrad on rows, as in engines/optimizers.py; the regularizer's gradient is added on the way.
 #pragma once
 
 #include "common.hpp"

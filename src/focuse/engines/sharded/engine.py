@@ -166,7 +166,6 @@ class ShardedEngine(AutogradEngine):
     """Owns this process's shard `entity` [n, d] of all `entities`, and whole tables of everything else."""
 
     fallback_message = "rows are exchanged by torch.distributed; TorchRec could do it"
-    command = "torchrun … -m focuse"
 
     def __init__(
         self,
@@ -213,9 +212,6 @@ class ShardedEngine(AutogradEngine):
     @property
     def entities(self) -> int:
         return self.entity_count
-
-    def any_rank(self, flag: bool) -> bool:
-        return self.group.any_rank(flag)
 
     def make_scorer(self, model: Model, tables: Mapping[str, Tensor]) -> ShardedScorer:
         shard = tables["entity"]

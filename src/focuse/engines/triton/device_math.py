@@ -1,6 +1,6 @@
 """Functions that the kernels call: the objective and the optimizer, number by number, and rows of embeddings.
 
-They compute what objective/focuse.py, objective/losses.py, training/optimizers.py and models/ compute, together with
+They compute what objective/focuse.py, objective/losses.py, engines/optimizers.py and models/ compute, together with
 the derivatives. A raw score x is the similarity of a query and a row, the score is f = gain·x + offset, and the focused
 score is h = α·g(f).
 

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from focuse.engines.base import NONLINEARITY_CODES, QUERY_CODES, SIMILARITY_CODES, FusableOptimizer, Penalty
+from focuse.engines.base import NONLINEARITY_CODES, QUERY_CODES, SIMILARITY_CODES, FusableOptimizer
 from focuse.engines.triton.device_math import (
     backpropagate_triple,
     divide_by_distance,
@@ -30,7 +30,7 @@ from focuse.engines.triton.device_math import (
 )
 from focuse.engines.triton.update_kernels import chunk_kernel, finish_kernel, key_kernel, source_kernel, update_kernel
 from focuse.models.base import Model
-from focuse.objective.losses import FusedObjective
+from focuse.objective.losses import FusedObjective, Regularizer
 from focuse.objective.negatives import Batch
 
 
@@ -67,7 +67,7 @@ class StepTask:
     objective: FusedObjective
     batch: Batch
     beta: Tensor
-    regularizer: Penalty | None
+    regularizer: Regularizer | None
     scale: float
     auxiliary: Batch | None
     groups: int

@@ -15,18 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from focuse.engines.base import ModelScorer
 from focuse.errors import FocuseError
 from focuse.models.base import confidence
 from focuse.objective.negatives import Batch, Negatives, draw_negatives
 from focuse.objective.randomness import draw_integers
 from focuse.option_strings import choose, parse_option_string
 from focuse.random_streams import RandomStream
+
+if TYPE_CHECKING:
+    from focuse.engines.base import ModelScorer
 
 COLUMNS = ("head", "relation", "tail", "weight")
 MAX_SIZE = 1 << 32  # samples, 64 GB of them

@@ -19,13 +19,13 @@ from focuse.data.triple_index import TripleIndex
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
 from focuse.engines.fused_cpu import FusedCpuEngine
+from focuse.engines.optimizers import make_optimizer
 from focuse.errors import Stopped
 from focuse.models.base import confidence
 from focuse.models.uncertain import UkgeLogi
 from focuse.objective.losses import SquaredError
 from focuse.objective.negatives import SAMPLINGS, Batch, NegativeSampler
-from focuse.training.optimizers import make_optimizer
-from focuse.training.semi_supervised import PoolSchedule, SamplePool, make_pool_schedule
+from focuse.objective.semi_supervised import PoolSchedule, SamplePool, make_pool_schedule
 from focuse.training.trainer import Trainer
 
 ENTITIES, RELATIONS, DIM = 30, 3, 6

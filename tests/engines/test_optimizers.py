@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from focuse.engines.optimizers import OPTIMIZERS, make_optimizer
 from focuse.errors import FocuseError
-from focuse.training.optimizers import OPTIMIZERS, make_optimizer
 
 SHAPES = {"entity": (6, 3), "relation": (2, 4)}
 STEPS = 6
