@@ -26,7 +26,7 @@ from focuse.experiments.paper.cells import load_configuration
 GRAPHS = ("ppi5k", "nl27k", "cn15k", "onet-importance")
 MODELS = ("transe", "distmult", "complex")
 SAMPLINGS = ("shared", "independent", "all")
-FOCUSES = ("off", "paper", "label")
+WEIGHT_MODES = ("off", "paper", "label")
 EVERY_ENTITY = {"ppi5k": "l3:2e-3", "nl27k": "l3:1e-2", "cn15k": "l3:1e-2", "onet-importance": "l3:1e-2"}
 NAMES = {"off": "plain", "paper": "paper's", "label": "label"}
 
@@ -101,7 +101,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     ]
     for key in sorted(groups):
         found = groups[key]
-        shown = [_shown(found.get(focus, [])) for focus in FOCUSES]
+        shown = [_shown(found.get(focus, [])) for focus in WEIGHT_MODES]
         chosen = ", ".join(f"{row['label_exponent']:g}" for row in found.get("label", []))
         pairs = [_mean(found.get(focus, []), "concordance")[0] for focus in ("off", "label")]
         paper = published.get(key[0], {}).get(key[1], {}).get("focuse", {})
@@ -141,14 +141,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--regularizer")
     for name, values in (
-        ("graphs", GRAPHS), ("models", MODELS), ("samplings", SAMPLINGS), ("focuses", FOCUSES),
+        ("graphs", GRAPHS), ("models", MODELS), ("samplings", SAMPLINGS), ("focuses", WEIGHT_MODES),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", nargs="+", default=values, choices=values)
     options = smoke.parse(parser)
     if options.smoke:
         settings = {"model": "complex", "sampling": "shared", "dim": 4, "epochs": 1}
         cell = {"graph": smoke.GRAPH, "seed": 0, "settings": settings}
-        print(table([trained({**cell, "focus": focus}) for focus in FOCUSES]))
+        print(table([trained({**cell, "focus": focus}) for focus in WEIGHT_MODES]))
         return
     rows = read(options.results)
     if options.train:

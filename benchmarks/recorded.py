@@ -60,7 +60,7 @@ def settings_of(name: str, sampling: str, count: int) -> Config:
     )
     if MODELS[name].defaults.get("focus") == "off":
         more = {}
-    return Config.of(model=name, dim=dim, sampling=sampling, negatives=count, optimizer="row-adam", **more)
+    return Config.from_kwargs(model=name, dim=dim, sampling=sampling, negatives=count, optimizer="row-adam", **more)
 
 
 def timed(name: str, engine_name: str, sampling: str, count: int, edges: Batch, epochs: int) -> tuple[float, float]:
@@ -77,7 +77,10 @@ def timed(name: str, engine_name: str, sampling: str, count: int, edges: Batch, 
     tables = {key: table.cuda() for key, table in {**tables, **model.init_parameters(settings.dim, random)}.items()}
     optimizer = make_optimizer("row-adam", tables, 1e-3)
     engine = make_engine(engine_name, model, tables, optimizer, inverse_relations=settings.reciprocal)
-    objective, sampler = make_objective(settings, settings.make_focus()), NegativeSampler(sampling, count, ENTITIES)
+    objective, sampler = (
+        make_objective(settings, settings.make_focuse_layer()),
+        NegativeSampler(sampling, count, ENTITIES),
+    )
 
     def compute(rows: torch.Tensor, beta: Any, key: Any) -> Any:
         some = edges.take(rows)

@@ -76,7 +76,14 @@ def trained(graph: str, model: str, seed: int, more: dict[str, Any], leaky: bool
     started = time.process_time()
     with never_called_false(data.valid, data.test) if leaky else nullcontext():
         run = focuse.train(
-            data.train, valid=data.valid, test=data.test, model=model, seed=seed, burn_in=0, progress=False, **settings
+            data.train,
+            valid=data.valid,
+            test=data.test,
+            model=model,
+            seed=seed,
+            eval_start=0,
+            progress=False,
+            **settings,
         )
     seconds = time.process_time() - started
     row = {"graph": graph, "model": model, "seed": seed, "settings": settings, "seconds": round(seconds)}

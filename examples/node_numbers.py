@@ -10,7 +10,7 @@ import sys
 
 import focuse
 
-SETTINGS = {"dim": 16, "epochs": 16, "sampling": "all", "regularizer": "l3:0.1", "check_every": 4, "progress": False}
+SETTINGS = {"dim": 16, "epochs": 16, "sampling": "all", "regularizer": "l3:0.1", "eval_every": 4, "progress": False}
 
 
 def painters(count: int = 300) -> tuple[list[tuple[str, str, str, float]], list[tuple[str, str, float]]]:

@@ -158,7 +158,7 @@ def test_warm_trains_on_from_where_the_run_stood(base: focuse.Run, tmp_path: Pat
 
 
 def test_a_training_that_ends_early_counts_what_it_trained(small: focuse.Graph, tmp_path: Path) -> None:
-    run = focuse.train(small, dim=8, epochs=10, check_every=1, patience=1, lr=0.0001, progress=False)
+    run = focuse.train(small, dim=8, epochs=10, eval_every=1, patience=1, lr=0.0001, progress=False)
     before = run.history[-1]["epoch"]
     made = focuse.extend(run, NEW, frozen=False, epochs=500, out=tmp_path / "warm", progress=False)
     trained = made.history[-1]["epoch"] - before
@@ -170,7 +170,7 @@ def test_a_training_that_ends_early_counts_what_it_trained(small: focuse.Graph, 
 
 
 def test_what_has_decayed_does_not_begin_anew(small: focuse.Graph) -> None:
-    run = focuse.train(small, dim=8, epochs=6, focus="paper", decay=4, check_every=6, progress=False)
+    run = focuse.train(small, dim=8, epochs=6, focus="paper", decay=4, eval_every=6, progress=False)
     assert [row["beta"] for row in run.history] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
     made = focuse.extend(run, NEW, frozen=False, epochs=2, progress=False)
     assert [row["beta"] for row in made.history[6:]] == [0.0, 0.0]

@@ -17,7 +17,7 @@ from focuse.evaluation.evaluate import evaluate
 from focuse.models.registry import make_model
 from focuse.storage.run_folder import RunFolder
 
-QUICK = {"dim": 8, "epochs": 3, "check_every": 1, "burn_in": 0, "lr": 1e-2, "progress": False}
+QUICK = {"dim": 8, "epochs": 3, "eval_every": 1, "eval_start": 0, "lr": 1e-2, "progress": False}
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd", "row-adam"])
@@ -27,7 +27,7 @@ def test_validation_sees_the_tables_of_now(optimizer: str) -> None:
     ends = random.integers(0, 300, (2, 900))
     graph = from_columns(map(str, ends[0]), ["r"] * 900, map(str, ends[1]), random.random(900))
     settings = {**QUICK, "model": "distmult", "dim": 1, "epochs": 4, "lr": 0.05, "optimizer": optimizer}
-    settings["stopping_share"] = 1.0
+    settings["stop_fraction"] = 1.0
     run = focuse.train(graph, regularizer="none", **settings)
     assert run.last is not None
     tables = {name: table.clone() for name, table in run.last.tables.items()}

@@ -17,7 +17,7 @@ from focuse.rules.grammar import parse_rules
 from focuse.rules.grounding import inferred
 from focuse.training.trainer import Trainer
 
-QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "check_every": 2, "progress": False}
+QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "eval_every": 2, "progress": False}
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import focuse
 from focuse.data.splits import Splits, split
 from focuse.experiments.demo import SETTINGS
 
-QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "check_every": 2}
+QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "eval_every": 2}
 
 
 # One seed shows it; `make check-all` takes the mean of two.

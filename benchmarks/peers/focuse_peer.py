@@ -32,7 +32,7 @@ def main() -> None:
     data = SimpleNamespace(ranked=ranked, **dict(zip(("entities", "relations"), names, strict=True)))
     settings = settings_of(chosen)
     if chosen.defaults:
-        chosen.epochs = chosen.epochs or Config.of(**settings).epochs
+        chosen.epochs = chosen.epochs or Config.from_kwargs(**settings).epochs
     clock = common.Clock(chosen)
     nothing = splits.valid.select(np.empty(0, np.int64))  # so that no look at validation falls into the epochs
     with tempfile.TemporaryDirectory() as folder:

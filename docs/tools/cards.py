@@ -42,11 +42,11 @@ from focuse.training.problem import make_objective
 
 DOCS = Path(__file__).parent.parent
 DATA = {"ppi5k": "PPI5K", "nl27k": "NL27K", "cn15k": "CN15K"}
-FOCUSES = {"off": "plain", "paper": "FocusE", "label": "labels"}
+WEIGHT_MODES = {"off": "plain", "paper": "FocusE", "label": "labels"}
 DIM = 32  # or the next that a model can have
 BUDGET: dict[str, Any] = {"epochs": 5, "sampling": "independent", "negatives": 10, "seed": 0, "device": "cpu"}
 # A look at validation decides nothing here, so it is a short one, at the end.
-SHORT_LOOK: dict[str, Any] = {"check_every": 1000, "stopping_share": 0.05}
+SHORT_LOOK: dict[str, Any] = {"eval_every": 1000, "stop_fraction": 0.05}
 CONFIDENT: dict[str, Any] = {
     "epochs": 20,
     "seed": 0,
@@ -88,7 +88,7 @@ def settings_of(kind: type[Model], data: str, focus: str) -> dict[str, Any]:
 def focuses_of(kind: type[Model]) -> dict[str, str]:
     """What a model is trained with; one that takes the weights itself has its own way only."""
     own = kind.confidence_head is not None or kind.defaults.get("focus") == "off"
-    return {"off": "its own way"} if own else FOCUSES
+    return {"off": "its own way"} if own else WEIGHT_MODES
 
 
 def cells(models: Iterable[str], data: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -220,7 +220,7 @@ def formula_of(value: Callable[[int], int], dims: tuple[int, int, int]) -> str:
 
 def engines_of(settings: Config, model: Model) -> tuple[bool, bool]:
     """Whether the fused engines of CPU and GPU train it by its default optimizer and loss, were they there."""
-    objective = make_objective(settings, settings.make_focus(), 0.0 if settings.focus == "label" else None)
+    objective = make_objective(settings, settings.make_focuse_layer(), 0.0 if settings.focus == "label" else None)
     if fused_objective(objective) is None:
         return False, False
     tables = {"entity": torch.zeros(2, 2), "relation": torch.zeros(2, 2)}
@@ -248,7 +248,7 @@ def paper_of(kind: type[Model]) -> tuple[str, list[str]]:
 
 def facts_of(kind: type[Model]) -> dict[str, Any]:
     """What a card says of a model without training it."""
-    settings = Config.of(model=kind.name, dim=dim_of(kind))
+    settings = Config.from_kwargs(model=kind.name, dim=dim_of(kind))
     model = Trial.of(kind, dim_of(kind), ATTRIBUTES).model  # in a graph, with as many numbers as the cells have
     dims = tuple(dim_of(kind, least) for least in (DIM, 2 * DIM, 3 * DIM))
     first, equations = paper_of(kind)

@@ -271,7 +271,7 @@ def _fill(trainer: Trainer, choice: list[LabelExponentTrial], store: RunFolder) 
 def _chosen(given: dict[str, Any], out: str | Path | None) -> tuple[Config, ProcessGroup]:
     """The settings and the process group; both folders are checked before a long file is read."""
     start = given.get("start")
-    chosen = Config.of(**given | ({"start": start.place()} if isinstance(start, Run) else {}))
+    chosen = Config.from_kwargs(**given | ({"start": start.place()} if isinstance(start, Run) else {}))
     if chosen.model not in MODELS and not chosen.model.startswith(PREFIX):
         check_scores(model_class(chosen.model))
     group = join_group(chosen.engine, chosen.device, out)

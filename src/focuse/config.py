@@ -28,12 +28,12 @@ from focuse.option_strings import choose, parse_memory, parse_named_numbers, par
 from focuse.training.optimizers import LEARNING_RATES, OPTIMIZERS
 from focuse.training.semi_supervised import make_pool_schedule
 
-FOCUSES = ("label", "paper", "off")
+WEIGHT_MODES = ("label", "paper", "off")
 STOP_METRICS = ("auto", "mrr", "mse")
 SQUARED_ERROR = "squared-error"
 # Settings of the paper's layer and their defaults: who gives another value means that layer.
-PAPERS_OWN: dict[str, Any] = {
-    "decay": None, "decays": None, "nonlinearity": "auto", "beta": None, "beta_floor": 0.0, "loss": "multiclass-nll",
+FOCUSE_SETTINGS: dict[str, Any] = {
+    "decay": None, "decays": None, "nonlinearity": "auto", "beta": None, "beta_min": 0.0, "loss": "multiclass-nll",
 }  # fmt: skip
 REDUCTIONS = ("sum", "mean")
 NEGATIVE_WEIGHTS, ZERO_WEIGHTS = ("light", "against"), ("light", "negatives")
@@ -62,7 +62,7 @@ class Config:
     decay: int | None = None
     nonlinearity: str = "auto"
     beta: float | None = None
-    beta_floor: float = 0.0
+    beta_min: float = 0.0
     loss: str = "multiclass-nll"
     reduction: str = "sum"
     regularizer: str = "l3:1e-3"
@@ -77,16 +77,16 @@ class Config:
     decays: str | None = None
     negative_weights: str = "light"
     zero_weights: str = "light"
-    soft_logic_weight: float = 0.2
-    soft_logic_size: int = 64
-    attribute_share: float | None = None
+    rule_loss_weight: float = 0.2
+    rule_batch_size: int = 64
+    attribute_loss_weight: float | None = None
     semi_supervised: str = "none"
     stop_metric: str = "auto"
-    check_every: int = 5
+    eval_every: int = 5
     patience: int = 8
-    burn_in: int | None = None
+    eval_start: int | None = None
     threshold: float = 0.8
-    stopping_share: float = 0.5
+    stop_fraction: float = 0.5
     seed: int = 0
     device: str = "auto"
     engine: str = "auto"
@@ -96,7 +96,7 @@ class Config:
     start: str | None = None
 
     @classmethod
-    def of(cls, **given: Any) -> Config:
+    def from_kwargs(cls, **given: Any) -> Config:
         """Settings from keywords; an unknown one is an error that offers the nearest. `model` may be a class."""
         kinds = {field.name: str(field.type) for field in fields(cls)}
         for name in given:
@@ -121,7 +121,7 @@ class Config:
             usual.setdefault("focus", "off")
         if given.get("focus", "off") != "off" and "loss" not in given and takes_weights(usual.get("loss")):
             raise FocuseError(f"model {given['model']!r} has the weights in its loss; its focus is 'off'")
-        if means_the_papers_layer(given):
+        if implies_focuse(given):
             usual.setdefault("focus", "paper")
         given = {**usual, **given}
         settings = cls(**{name: _plain(name, value, kinds[name]) for name, value in given.items()})
@@ -133,7 +133,7 @@ class Config:
         model_class(self.model)
         choose("sampling", self.sampling, SAMPLINGS)
         check_negative_distribution(self.sampling, self.negative_distribution, self.corrupt_side)
-        choose("focus", self.focus, FOCUSES)
+        choose("focus", self.focus, WEIGHT_MODES)
         choose("reduction", self.reduction, REDUCTIONS)
         choose("optimizer", self.optimizer, OPTIMIZERS)
         choose("engine", self.engine, ENGINES)
@@ -160,12 +160,12 @@ class Config:
                 f"optimizer {self.optimizer!r} touches the batch's rows only and cannot regularize whole tables; "
                 "use regularizer_scope 'touched' or 'rows', or the optimizer 'adam'"
             )
-        for name in ("dim", "epochs", "check_every", "patience", "soft_logic_size"):
+        for name in ("dim", "epochs", "eval_every", "patience", "rule_batch_size"):
             _at_least(name, getattr(self, name), 1)
         if "inverse relations" in model_class(self.model).requires and not self.reciprocal:
             raise FocuseError(f"model {self.model!r} can only be asked for tails; it needs reciprocal=True")
         self.make_model().widths(self.dim)
-        for name in ("batch_size", "negatives", "decay", "burn_in", "seed"):
+        for name in ("batch_size", "negatives", "decay", "eval_start", "seed"):
             value = getattr(self, name)
             if value is not None:
                 _at_least(name, value, 1 if name in ("batch_size", "negatives") else 0)
@@ -175,15 +175,15 @@ class Config:
             raise FocuseError(
                 f"init_std {self.init_std:g}: give a number above 0, the standard deviation of initial embeddings"
             )
-        if not (math.isfinite(self.soft_logic_weight) and self.soft_logic_weight >= 0):
-            raise FocuseError(f"soft_logic_weight {self.soft_logic_weight:g}: give a number of at least 0")
+        if not (math.isfinite(self.rule_loss_weight) and self.rule_loss_weight >= 0):
+            raise FocuseError(f"rule_loss_weight {self.rule_loss_weight:g}: give a number of at least 0")
         if not 0 <= self.threshold <= 1:
             raise FocuseError(f"threshold {self.threshold:g}: give a weight in [0, 1]")
-        if not 0 < self.stopping_share <= 1:
-            raise FocuseError(f"stopping_share {self.stopping_share:g}: give a share above 0 and at most 1")
+        if not 0 < self.stop_fraction <= 1:
+            raise FocuseError(f"stop_fraction {self.stop_fraction:g}: give a share above 0 and at most 1")
         self._check_share()
         self._check_focus()
-        FocusELayer(decay=self.decay or 0, floor=self.beta_floor, fixed=self.beta)
+        FocusELayer(decay=self.decay or 0, floor=self.beta_min, fixed=self.beta)
         checkpoint_interval(self.checkpoint_every)
         self._check_memory()
 
@@ -214,12 +214,12 @@ class Config:
 
     def _check_share(self) -> None:
         """Some models have a loss of their own beside the objective."""
-        share = self.attribute_share
+        share = self.attribute_loss_weight
         if share is not None and not 0 <= share < 1:
-            raise FocuseError(f"attribute_share {share:g}: give a share of at least 0 and below 1")
+            raise FocuseError(f"attribute_loss_weight {share:g}: give a share of at least 0 and below 1")
         if share is not None and model_class(self.model).auxiliary_loss is None:
             names = " or ".join(name for name, model in MODELS.items() if model.auxiliary_loss is not None)
-            raise FocuseError(f"attribute_share is for the model {names}, not {self.model!r}; leave it out")
+            raise FocuseError(f"attribute_loss_weight is for the model {names}, not {self.model!r}; leave it out")
 
     def _check_columns(self) -> None:
         """What is said of weight columns; whether there are such is known once a graph is read."""
@@ -282,7 +282,7 @@ class Config:
             regularizer_scope=self.scope,
             lr=self.learning_rate,
             normalize=self.normalize or default_normalizer(train),
-            burn_in=self._burn_in(decay) if self.burn_in is None else self.burn_in,
+            eval_start=self._eval_start(decay) if self.eval_start is None else self.eval_start,
             stop_metric=self.stop_metric
             if self.stop_metric != "auto"
             else "mrr"
@@ -291,7 +291,7 @@ class Config:
             device=device,
         )
 
-    def _burn_in(self, decay: int) -> int:
+    def _eval_start(self, decay: int) -> int:
         """β is to have fallen half-way before validation is asked; labels are the same from the start."""
         return 0 if self.focus == "label" else decay // 2
 
@@ -299,13 +299,13 @@ class Config:
         most = int(model_class(self.model).defaults.get("max_batch_size", 8192))
         return min(default_batch_size(rows, entities, self.sampling), most)
 
-    def make_focus(self) -> FocusELayer | None:
+    def make_focuse_layer(self) -> FocusELayer | None:
         """The layer of resolved settings, None if it is off."""
         if self.focus != "paper":
             return None
-        return FocusELayer(self.nonlinearity, self.decay or 0, self.beta_floor, self.beta)
+        return FocusELayer(self.nonlinearity, self.decay or 0, self.beta_min, self.beta)
 
-    def make_label(self) -> SoftLabels | None:
+    def make_soft_labels(self) -> SoftLabels | None:
         """The labels of resolved settings, None if the weights are none."""
         return (
             SoftLabels(1.0 if self.label_exponent is None else self.label_exponent) if self.focus == "label" else None
@@ -324,15 +324,15 @@ def takes_weights(loss: object) -> bool:
     return isinstance(loss, str) and loss.partition(":")[0].strip() in WEIGHTED
 
 
-def means_the_papers_layer(given: Mapping[str, Any]) -> bool:
+def implies_focuse(given: Mapping[str, Any]) -> bool:
     """Whether someone who gives these settings, and no focus, has the paper's in mind.
 
-    >>> means_the_papers_layer({"decay": 20}), means_the_papers_layer({"dim": 20})
+    >>> implies_focuse({"decay": 20}), implies_focuse({"dim": 20})
     (True, False)
     """
     if given.get("label_exponent") is not None:  # of soft labels
         return False
-    return any(given.get(name, usual) != usual for name, usual in PAPERS_OWN.items())
+    return any(given.get(name, usual) != usual for name, usual in FOCUSE_SETTINGS.items())
 
 
 def default_batch_size(rows: int, entities: int, sampling: str) -> int:
@@ -385,7 +385,7 @@ def _at_least(name: str, value: int, least: int) -> None:
 # What a model has its own defaults of, or what none but some models have.
 OF_THE_MODEL = (
     "reciprocal", "sampling", "optimizer", "regularizer", "loss", "normalize", "stop_metric", "batch_size",
-    "semi_supervised", "attribute_share",
+    "semi_supervised", "attribute_loss_weight",
 )  # fmt: skip
 
 
@@ -411,13 +411,15 @@ def read_config(path: str | Path, model: object = None) -> dict[str, Any]:
         lost = [field.name for field in fields(Config) if field.name in content]
         if lost:
             raise FocuseError(f"{path}: {', '.join(lost)} stands outside of [settings]; move it below that line")
+    if "format" in content:
+        found = upgrade_settings(found)
     if model is not None:
         model_class(model_name(model))  # whoever names it has asked for its module, which may be the file's, too
     if model is not None and _stranger(found):
         found = {name: value for name, value in found.items() if name != "model"}
     check_trust(found, Path(path), "import it first")
     try:
-        Config.of(**found)
+        Config.from_kwargs(**found)
     except FocuseError as error:
         raise FocuseError(f"{path}: {error}") from None
     return dict(found)
@@ -434,7 +436,7 @@ def merged(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
     >>> merged({"optimizer": "row-adagrad", "lr": 0.3, "dim": 8}, {"optimizer": "adam"})
     {'optimizer': 'adam', 'lr': 0.3, 'dim': 8}
     """
-    if means_the_papers_layer(given) and found.get("focus") == "label":
+    if implies_focuse(given) and found.get("focus") == "label":
         given = {"focus": "paper", **given}
     if "model" in given and "focus" in found:
         old, new = (
@@ -444,7 +446,7 @@ def merged(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
         given = {"focus": new, **given} if found["focus"] == old != new else given
     changed = {name for name, value in given.items() if name in found and found[name] != value}
     kept = dict(found)
-    for name, (leader, value) in _followed(Config.of(**found)).items():
+    for name, (leader, value) in _followed(Config.from_kwargs(**found)).items():
         if changed & set(leader.split()) and name not in given and name in kept and kept[name] == value:
             del kept[name]
             changed.add(name)
@@ -457,7 +459,7 @@ def _followed(settings: Config) -> dict[str, tuple[str, Any]]:
     usual = {**asdict(Config()), **default_settings(model)}
     usual |= {
         "stop_metric": "mrr" if model.confidence_head is None else "mse",
-        "attribute_share": settings.attribute_share,
+        "attribute_loss_weight": settings.attribute_loss_weight,
     }
     usual["normalize"] = usual["normalize"] or "relation"
     size = SHARED_POOL if settings.sampling == "shared" else OWN_NEGATIVES
@@ -472,9 +474,63 @@ def _followed(settings: Config) -> dict[str, tuple[str, Any]]:
         else ("optimizer", replace(settings, regularizer_scope=None).scope),
         "negatives": ("sampling", size),
         "decay": ("epochs", settings.epochs),
-        "burn_in": ("focus", 0) if settings.focus == "label" else ("focus decay", settings.epochs // 2),
+        "eval_start": ("focus", 0) if settings.focus == "label" else ("focus decay", settings.epochs // 2),
         "label_exponent": ("focus", settings.label_exponent),
     }
+
+
+# ---- stored runs --------------------------------------------------------------------------------------------------
+# Names and values that settings had when runs were written; a name or value of today is in none of these tables.
+
+OLD_SETTING_NAMES = {  # old -> new
+    "sharpness": "label_exponent",
+    "corrupt": "negative_distribution",
+    "coin": "corrupt_side",
+    "spread": "init_std",
+    "judge": "stop_metric",
+    "regularize": "regularizer_scope",
+    "focus": "weight_mode",
+    "sampling": "negative_sampling",
+    "negatives": "num_negatives",
+    "decay": "beta_decay_epochs",
+    "decays": "column_beta_decay_epochs",
+    "beta_floor": "beta_min",
+    "normalize": "weight_scaling",
+    "importance": "column_importance",
+    "check_every": "eval_every",
+    "burn_in": "eval_start",
+    "threshold": "valid_min_weight",
+    "stopping_share": "stop_fraction",
+    "attribute_share": "attribute_loss_weight",
+    "soft_logic_weight": "rule_loss_weight",
+    "soft_logic_size": "rule_batch_size",
+    "start": "init_from",
+    "memory": "memory_limit",
+}
+OLD_SETTING_VALUES: dict[tuple[str, Any], Any] = {  # (new name, old value) -> new value
+    ("corrupt_side", "fair"): "uniform",
+    ("weight_mode", "label"): "soft-labels",
+    ("weight_mode", "paper"): "focuse",
+    ("weight_mode", "off"): "none",
+    ("negative_sampling", "independent"): "per-triple",
+    ("negative_weights", "light"): "low",
+    ("negative_weights", "against"): "known-negative",
+    ("zero_weights", "light"): "low",
+    ("zero_weights", "negatives"): "known-negative",
+}
+
+
+def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a stored run, of any format, by the names and values of today.
+
+    >>> upgrade_settings({"focus": "paper", "dim": 8, "eval_start": 2})
+    {'weight_mode': 'focuse', 'dim': 8, 'eval_start': 2}
+    """
+    found: dict[str, Any] = {}
+    for old, value in settings.items():
+        name = OLD_SETTING_NAMES.get(str(old), str(old))
+        found[name] = OLD_SETTING_VALUES.get((name, str(value)), value)
+    return found
 
 
 def with_model(config: Mapping[str, Any], model: object, folder: Path) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def test_fixed_choices_are_those_of_the_code():
         "sampling": negatives.SAMPLINGS,
         "negative_distribution": chances.ENTITY_DISTRIBUTIONS,
         "corrupt_side": chances.SIDE_DISTRIBUTIONS,
-        "focus": settings.FOCUSES,
+        "focus": settings.WEIGHT_MODES,
         "nonlinearity": ["auto", *NONLINEARITIES],
         "loss": [*losses.LOSSES, *losses.WEIGHTED, settings.SQUARED_ERROR],
         "reduction": settings.REDUCTIONS,

@@ -14,7 +14,7 @@ COMMANDS = {
     "tune": "--out --valid --test --model --focus --search --set --space --sampler --trials --budget --storage --json",
     "reproduce": "--out --data --model --kind --seeds --part --change --quick --budget --device --workers --json",
     "train": "--valid --test --model --dim --epochs --batch-size --negatives --sampling --focus --decay --loss --lr "
-    "--regularizer --normalize --soft-logic --rules --soft-logic-weight --soft-logic-size --stop-metric --seed "
+    "--regularizer --normalize --soft-logic --rules --rule-loss-weight --rule-batch-size --stop-metric --seed "
     "--device --checkpoint-every --out --resume --json",
     "evaluate": "--ties --protocol --raw --weights --negatives --queries --threshold --device --json",
     "predict": "--head --relation --tail --top --json",

@@ -214,7 +214,7 @@ def test_help_states_the_real_defaults(command, small):
         "optimizer": ("row-adagrad; distances: row-adam; some models: their own", "row-adagrad"),
         "lr": ("0.1 for adagrad, 0.01 for sgd, else 0.001; some models: their own", 0.1),
         "decay": ("all epochs", settings["epochs"]),
-        "burn_in": ("0; of the paper's focus half of decay", 0),
+        "eval_start": ("0; of the paper's focus half of decay", 0),
         "label_exponent": ("chosen on validation", None),
         "focus": ("label; paper where one of its settings is given", "label"),
         "nonlinearity": ("auto, by the model", "softplus"),
@@ -228,7 +228,7 @@ def test_help_states_the_real_defaults(command, small):
         "start": ("random ones", None),
         "memory": ("what is free", None),
         "partitions": ("by the memory", None),
-        "attribute_share": ("0.3", None),
+        "attribute_loss_weight": ("0.3", None),
         "semi_supervised": ("none; PASSLEAF: pool", "none"),
         "loss": ("multiclass-nll; GTransE: confidence-margin", "multiclass-nll"),
     }

@@ -10,7 +10,7 @@ import pytest
 import focuse
 from focuse.cli.main import run as run_command
 
-TRAINING = "--dim 4 --epochs 2 --batch-size 64 --negatives 4 --check-every 1 --burn-in 0 --device cpu --quiet"
+TRAINING = "--dim 4 --epochs 2 --batch-size 64 --negatives 4 --eval-every 1 --eval-start 0 --device cpu --quiet"
 
 
 @pytest.fixture
@@ -36,12 +36,12 @@ def train_here(small, graph_file, tmp_path, monkeypatch, capsys):
 
 
 def test_a_run_with_numbers_works_without_their_file(train_here, tmp_path):
-    given = "--model transea --numbers numbers.tsv --attribute-share 0.4 --json --out run"
+    given = "--model transea --numbers numbers.tsv --attribute-loss-weight 0.4 --json --out run"
     code, shown, _ = train_here(*given.split(), *TRAINING.split(), "--label-exponent", 1)
     data = json.loads(shown)
     assert code == 0
     assert data["numbers"] == ["age"]
-    assert (data["settings"]["model"], data["settings"]["attribute_share"]) == ("transea", 0.4)
+    assert (data["settings"]["model"], data["settings"]["attribute_loss_weight"]) == ("transea", 0.4)
     (tmp_path / "numbers.tsv").unlink()
     run = focuse.load("run")
     assert run.evaluate().all.mrr > 0
@@ -59,7 +59,7 @@ def test_a_run_with_numbers_works_without_their_file(train_here, tmp_path):
             "--model kblrn --numbers strange.tsv",
             "the graph has none of its 1 entities, such as 'E11' (did you mean e11",
         ),
-        ("--model complex --attribute-share 0.2", "attribute_share is for the model transea"),
+        ("--model complex --attribute-loss-weight 0.2", "attribute_loss_weight is for the model transea"),
     ],
 )
 def test_what_makes_no_sense_is_one_line_and_writes_nothing(train_here, tmp_path, given, message):

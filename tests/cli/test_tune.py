@@ -13,7 +13,7 @@ import pytest
 
 from focuse.cli.main import run
 
-FIXED = ["dim=4", "epochs=4", "batch-size=60", "negatives=4", "check-every=1", "burn-in=0"]
+FIXED = ["dim=4", "epochs=4", "batch-size=60", "negatives=4", "eval-every=1", "eval-start=0"]
 SEARCH = ["--search", "lr=0.001,0.01,0.05,0.1", "--search", "decay=0,2,4", "--search", "regularizer=l3:1e-3,none"]
 OPTIONS = [*SEARCH, *(part for one in FIXED for part in ("--set", one)), "--device", "cpu"]
 

@@ -78,7 +78,7 @@ def trained(splits: Splits, case: dict[str, Any], engine: str) -> Trainer:
     given |= case | {"engine": engine, "device": "cpu"}
     if not _labelled(given):
         given.pop("label_exponent")
-    settings = Config.of(**{key: value for key, value in given.items() if value is not None}).resolve(
+    settings = Config.from_kwargs(**{key: value for key, value in given.items() if value is not None}).resolve(
         splits.train, "cpu"
     )
     inferred = splits.valid.graph if settings.loss == "squared-error" else None
@@ -91,7 +91,9 @@ def trained(splits: Splits, case: dict[str, Any], engine: str) -> Trainer:
 
 def _labelled(given: dict[str, Any]) -> bool:
     return (
-        Config.of(**{key: value for key, value in given.items() if key in ("model", "focus", "loss") and value}).focus
+        Config.from_kwargs(
+            **{key: value for key, value in given.items() if key in ("model", "focus", "loss") and value}
+        ).focus
         == "label"
     )
 

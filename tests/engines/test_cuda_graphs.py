@@ -68,7 +68,7 @@ def steps(kind: type[AutogradEngine], settings: Config, penalty: str = "none", k
     dense = {name: table for name, table in tables.items() if name not in shapes}
     optimizer = make_optimizer(settings.optimizer, tables, 0.05)
     engine = kind(model, tables["entity"], tables["relation"], optimizer, dense, settings.reciprocal)
-    objective = make_objective(settings, settings.make_focus(), 0.0 if settings.focus == "label" else None)
+    objective = make_objective(settings, settings.make_focuse_layer(), 0.0 if settings.focus == "label" else None)
     sampler, losses = NegativeSampler(settings.sampling, 4, ENTITIES), []
     for number in range(3):
         batch = batch_of(number)
@@ -91,7 +91,7 @@ def assert_same(settings: Config, penalty: str = "none") -> None:
 @pytest.mark.parametrize(("place", "name"), list(enumerate(MODELS)))
 def test_every_model_takes_the_references_steps(place: int, name: str) -> None:
     sampling, optimizer = SAMPLINGS[place % 3], OPTIMIZERS[place // 3 % 3]
-    assert_same(Config.of(model=name, dim=36, sampling=sampling, optimizer=optimizer))
+    assert_same(Config.from_kwargs(model=name, dim=36, sampling=sampling, optimizer=optimizer))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -102,7 +102,9 @@ def test_every_sampling_optimizer_and_regularizer_takes_the_references_steps(
 ) -> None:
     focus = {"none": "off", "l1:1e-2": "paper", "l3:1e-2": "label", "n3:1e-2": "label"}[penalty]
     more = {"label": {"label_exponent": 2.0}, "paper": {"nonlinearity": "softplus"}, "off": {}}[focus]
-    assert_same(Config.of(model="complex", dim=3, sampling=sampling, optimizer=optimizer, focus=focus, **more), penalty)
+    assert_same(
+        Config.from_kwargs(model="complex", dim=3, sampling=sampling, optimizer=optimizer, focus=focus, **more), penalty
+    )
 
 
 def test_a_fixed_view_has_each_row_once_and_repeats_the_first() -> None:
@@ -127,7 +129,7 @@ def test_a_fixed_view_has_no_more_rows_than_the_table() -> None:
 
 @pytest.mark.parametrize("name", list(MODELS))
 def test_a_model_that_draws_needs_a_seed(name: str) -> None:
-    settings = Config.of(model=name, dim=36, sampling="independent")
+    settings = Config.from_kwargs(model=name, dim=36, sampling="independent")
     if name in DRAWING:
         with pytest.raises(RandomnessUnavailableError, match="draws random numbers in training"):
             steps(CudaGraphEngine, settings, key=None)
@@ -161,7 +163,7 @@ def train(monkeypatch: pytest.MonkeyPatch, **settings):
         "negatives": 5,
         "device": "cuda",
         "progress": False,
-        "burn_in": 99,
+        "eval_start": 99,
     }
     run = focuse.train(graph, **{**basis, **settings}, **given)
     return run, next(recorded)

@@ -183,7 +183,7 @@ def test_n3_sees_both_relations_as_complex_numbers() -> None:
 
 # ---- a run ----------------------------------------------------------------------------------------------------------
 
-QUICK = {"reciprocal": True, "dim": 6, "epochs": 4, "check_every": 2, "label_exponent": 1.0, "progress": False}
+QUICK = {"reciprocal": True, "dim": 6, "epochs": 4, "eval_every": 2, "label_exponent": 1.0, "progress": False}
 QUICK |= {"device": "cpu"}
 
 
@@ -312,7 +312,7 @@ def test_an_engine_names_them() -> None:
 
 def test_the_initial_table_is_one_draw_of_relations_and_inverses() -> None:
     """Rows of twice the width, of their Xavier deviation, are split: seeds give the values they always gave."""
-    settings = Config.of(model="complex", dim=4, reciprocal=True, seed=3)
+    settings = Config.from_kwargs(model="complex", dim=4, reciprocal=True, seed=3)
     table = init_tables(settings, make_model("complex"), 5, 3)["relation"]
     random = generator(3, 0, RandomStream.INITIAL_EMBEDDINGS)
     torch.randn(5, 8, generator=random)

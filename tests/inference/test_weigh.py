@@ -32,8 +32,8 @@ from focuse.inference.weight_predictor import Weigher, held_parts
 from focuse.models.registry import MODELS
 from focuse.objective.negatives import corrupt_graph
 
-QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "check_every": 2, "progress": False}
-QUICK["stopping_share"] = 1.0  # few rows: fewer still would stop before anything is learned
+QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "eval_every": 2, "progress": False}
+QUICK["stop_fraction"] = 1.0  # few rows: fewer still would stop before anything is learned
 TRIVIAL = ["global mean", "relation mean", "inverse copy", "inverse copy, else 0"]
 
 
@@ -322,7 +322,7 @@ def bits(calibration: Calibration | None) -> dict[str, bytes]:
 
 
 def fresh(run: focuse.Run, method: str = "isotonic") -> dict[str, bytes]:
-    held, _ = held_parts(run.splits.valid.graph, run.settings.stopping_share, run.settings.seed)
+    held, _ = held_parts(run.splits.valid.graph, run.settings.stop_fraction, run.settings.seed)
     return bits(Weigher(run.settings.model, run.scorer, run.splits, run.normalizer, held=held).fit(method))
 
 

@@ -94,9 +94,9 @@ def test_a_class_is_known_by_its_place() -> None:
     assert name == f"{__name__}:Nested.Far"
     assert model_class(name) is Nested.Far
     assert model_name(ComplEx) == "complex"
-    settings = Config.of(model=Nested.Far)
+    settings = Config.from_kwargs(model=Nested.Far)
     assert settings.model == name
-    assert settings == Config.of(model=name)
+    assert settings == Config.from_kwargs(model=name)
     assert pickle.loads(pickle.dumps(settings)) == settings
     assert type(settings.make_model()) is Nested.Far
     assert make_model(name).widths(4) == (4, 4)
@@ -122,7 +122,15 @@ def test_a_class_trains_like_any_model(focus: str, tmp_path: Path) -> None:
 def test_a_run_goes_on_with_the_class_to_the_same_bits(tmp_path: Path) -> None:
     whole = focuse.train(TRIPLES, model=local(), dim=4, epochs=4, focus="paper", decay=4, progress=False)
     focuse.train(
-        TRIPLES, model=local(), dim=4, epochs=2, focus="paper", decay=4, burn_in=2, out=tmp_path / "run", progress=False
+        TRIPLES,
+        model=local(),
+        dim=4,
+        epochs=2,
+        focus="paper",
+        decay=4,
+        eval_start=2,
+        out=tmp_path / "run",
+        progress=False,
     )
     registry._GIVEN.clear()
     with pytest.raises(FocuseError, match="model=MyModel"):
@@ -294,7 +302,7 @@ def test_built_in_names_look_at_no_plug_in(site: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(registry, "entry_points", forbidden)
     for name in MODELS:
         assert model_class(name) is MODELS[name]
-    Config.of(model="transe")
+    Config.from_kwargs(model="transe")
     with pytest.raises(AssertionError, match="looked"):
         model_class("far-away")
 
@@ -483,7 +491,7 @@ def test_the_example_and_its_package_score_alike(installed: Path, site: Path, mo
     expected = -abs((1 + scale) * (head.numpy() + step - tail.numpy())).sum(1)
     for made in (short(), fast()):
         torch.testing.assert_close(score_triples(made, head, relation, tail), torch.from_numpy(expected))
-    assert replace(Config.of(model=fast), model="") == replace(Config.of(model=short), model="")
+    assert replace(Config.from_kwargs(model=fast), model="") == replace(Config.from_kwargs(model=short), model="")
 
 
 class CauchitHead(ConfidenceHead):

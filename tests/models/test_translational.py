@@ -124,8 +124,8 @@ def test_gtranse_any_model_of_scores_takes_the_loss(small: Graph, model: str) ->
 @pytest.mark.parametrize("focus", ["label", "paper"])
 def test_gtranse_its_loss_leaves_nothing_to_focus_on(focus: str) -> None:
     with pytest.raises(FocuseError, match="model 'gtranse' has the weights in its loss; its focus is 'off'"):
-        Config.of(model="gtranse", focus=focus)
-    found = Config.of(model="gtranse", focus=focus, loss="multiclass-nll")
+        Config.from_kwargs(model="gtranse", focus=focus)
+    found = Config.from_kwargs(model="gtranse", focus=focus, loss="multiclass-nll")
     assert (found.focus, found.loss) == (focus, "multiclass-nll")
 
 
@@ -140,7 +140,7 @@ def test_gtranse_its_loss_leaves_nothing_to_focus_on(focus: str) -> None:
 )
 def test_gtranse_what_makes_no_sense_is_one_line(given: dict[str, str], says: str) -> None:
     with pytest.raises(FocuseError, match=says):
-        Config.of(**given)
+        Config.from_kwargs(**given)
 
 
 # ---- rotate ---------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_rotate_only_entities_have_sizes() -> None:
 
 @pytest.mark.parametrize("spread", [None, 0.01, 3.0])
 def test_rotate_first_angles_go_all_around(spread: float | None) -> None:
-    settings = Config.of(model="rotate", dim=200, init_std=spread)
+    settings = Config.from_kwargs(model="rotate", dim=200, init_std=spread)
     tables = init_tables(settings, RotatE(), entities=3, relations=20)
     assert tables["entity"].shape == (3, 400)
     angle = tables["relation"].flatten().sort().values

@@ -222,7 +222,7 @@ def test_wrong_shift_is_an_error(text: str) -> None:
     with pytest.raises(FocuseError, match="non-linearity"):
         FocusELayer(text)
     with pytest.raises(FocuseError, match="non-linearity"):
-        Config.of(nonlinearity=text)
+        Config.from_kwargs(nonlinearity=text)
 
 
 class TestSoftLabels:

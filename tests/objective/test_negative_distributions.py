@@ -253,7 +253,9 @@ def test_log_correction_counts_the_candidates_that_can_be_drawn(label_exponent: 
     label, facts = SoftLabels(label_exponent), batch_of(FACTS)
 
     def missing(corrupt: str, corrupt_side: str = "uniform", sampling: str = "independent") -> float:
-        chosen = Config.of(sampling=sampling, negative_distribution=corrupt, corrupt_side=corrupt_side, negatives=4)
+        chosen = Config.from_kwargs(
+            sampling=sampling, negative_distribution=corrupt, corrupt_side=corrupt_side, negatives=4
+        )
         return log_sampling_correction(chosen, label, sampler_of(corrupt, corrupt_side, 4, sampling), facts)
 
     both = math.log(2 * (ENTITIES - 1) / 4)
@@ -265,11 +267,11 @@ def test_log_correction_counts_the_candidates_that_can_be_drawn(label_exponent: 
         rivals.append(sum(size if size < ENTITIES else ENTITIES - 1 for size in sizes))
     expected = np.mean(np.log(np.array(rivals) / 4))
     assert missing("type") == missing("type", "bernoulli") == pytest.approx(float(expected))
-    plain = Config.of(sampling="independent", negative_distribution="type", negatives=4)
+    plain = Config.from_kwargs(sampling="independent", negative_distribution="type", negatives=4)
     assert log_sampling_correction(plain, SoftLabels(0.0), sampler_of("type"), facts) == 0.0
 
 
-QUICK = {"dim": 6, "epochs": 3, "batch_size": 100, "negatives": 6, "check_every": 2, "progress": False}
+QUICK = {"dim": 6, "epochs": 3, "batch_size": 100, "negatives": 6, "eval_every": 2, "progress": False}
 SAMPLED = [("independent", *other) for other in OTHERS] + [("shared", "degree", "uniform")]
 
 
@@ -359,7 +361,7 @@ def test_false_triples_have_negatives(small: focuse.Graph) -> None:
 def test_unsupported_combinations_are_errors(sampling: str, corrupt: str, corrupt_side: str, word: str) -> None:
     for ask in (
         lambda: check_negative_distribution(sampling, corrupt, corrupt_side),
-        lambda: Config.of(sampling=sampling, negative_distribution=corrupt, corrupt_side=corrupt_side),
+        lambda: Config.from_kwargs(sampling=sampling, negative_distribution=corrupt, corrupt_side=corrupt_side),
     ):
         with pytest.raises(FocuseError, match=word) as error:
             ask()

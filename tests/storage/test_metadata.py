@@ -76,7 +76,7 @@ def test_keys_and_settings_of_format_2_get_their_new_names() -> None:
     }
     assert upgrade({**old, "direction": "lower"}) == {
         "format": 2,
-        "settings": {"stopping_share": 1.0, "label_exponent": 2.0, "corrupt_side": "uniform", "dim": 4},
+        "settings": {"stop_fraction": 1.0, "label_exponent": 2.0, "corrupt_side": "uniform", "dim": 4},
         "weight_columns": {"names": []},
         "node_attributes": "n.tsv",
         "lower_weights_are_stronger": True,

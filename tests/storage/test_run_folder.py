@@ -24,7 +24,7 @@ from focuse.storage.run_folder import LOCK, ReadOnlyError, RunFolder
 from focuse.storage.tensors import TensorFile, write_tensors
 from focuse.training.trainer import Trainer
 
-SETTINGS = {"dim": 6, "epochs": 8, "decay": 6, "batch_size": 64, "lr": 1e-2, "negatives": 4, "check_every": 2}
+SETTINGS = {"dim": 6, "epochs": 8, "decay": 6, "batch_size": 64, "lr": 1e-2, "negatives": 4, "eval_every": 2}
 EXPECTED = {
     "run.toml",
     "entities.parquet",
@@ -187,7 +187,7 @@ class TestResume:
         assert_same_run(tmp_path / "run", whole())
 
     def test_more_epochs_after_early_stopping_reset_the_patience(self, small, tmp_path):
-        hasty = {"lr": 0.1, "check_every": 1, "patience": 2, "regularizer": "none", "burn_in": 0}
+        hasty = {"lr": 0.1, "eval_every": 1, "patience": 2, "regularizer": "none", "eval_start": 0}
         first = train(small, tmp_path / "run", epochs=50, **hasty)
         assert first.last.progress.finished == "stopped early"
         done = len(first.history)
@@ -567,7 +567,7 @@ class TestContents:
         assert config["focuse"] == focuse.__version__
         given = {key: value for key, value in run.settings.to_dict().items() if value is not None}
         assert config["settings"] == given
-        assert config["settings"]["burn_in"] == 3
+        assert config["settings"]["eval_start"] == 3
         assert {key for key, value in given.items() if value == "auto"} == {"engine"}
 
     def test_unusual_names_are_kept(self, tmp_path):

@@ -36,7 +36,7 @@ FOLDER = Path(os.environ.get("FOCUSE_CACHE", "")) / "graphs"  # named by the tes
 
 
 def prepared(rows: list[Any], false: Any = None, **given: Any) -> tuple[Config, Splits, TrainingTriples]:
-    chosen = Config.of(dim=4, epochs=2, batch_size=40, engine="sharded:plain", **given)
+    chosen = Config.from_kwargs(dim=4, epochs=2, batch_size=40, engine="sharded:plain", **given)
     splits = make_splits(read(rows), None, None, 0.1, 0.1, chosen, SilentReporter(), false)
     settings = chosen.resolve(splits.train, "cpu")
     return settings, splits, TrainingTriples.of(settings, splits, normalizer_of(settings, splits))

@@ -26,7 +26,7 @@ from focuse.training.trainer import make_trainer
 
 
 def prepared(graph: Any, false: Any = None, **given: Any) -> tuple[Config, Splits, TrainingTriples]:
-    chosen = Config.of(**given)
+    chosen = Config.from_kwargs(**given)
     splits = make_splits(read(graph), None, None, 0.1, 0.1, chosen, SilentReporter(), false)
     settings = chosen.resolve(splits.train, "cpu")
     return settings, splits, TrainingTriples.of(settings, splits, normalizer_of(settings, splits))
@@ -109,7 +109,7 @@ def test_a_decay_of_its_own_trains_and_resumes_to_the_same_bits(small: Graph, tm
     options: dict[str, Any] = {"dim": 4, "progress": False, "decays": "fit=1,distance=5", "checkpoint_every": "1"}
     graph = with_columns(small, missing=0.2)
     whole = focuse.train(graph, epochs=6, patience=99, decay=6, **options)
-    focuse.train(graph, epochs=3, patience=99, decay=6, burn_in=3, out=tmp_path / "run", **options)
+    focuse.train(graph, epochs=3, patience=99, decay=6, eval_start=3, out=tmp_path / "run", **options)
     more = focuse.resume(tmp_path / "run", epochs=6, progress=False)
     losses = [row["loss"] for row in whole.history]
     assert [row["loss"] for row in more.history] == losses

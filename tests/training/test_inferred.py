@@ -21,7 +21,7 @@ from focuse.errors import Stopped
 from focuse.objective.negatives import SAMPLINGS
 from focuse.training.problem import TrainingProblem
 
-SETTINGS = {"dim": 6, "epochs": 6, "batch_size": 64, "lr": 1e-2, "negatives": 4, "check_every": 2, "burn_in": 0}
+SETTINGS = {"dim": 6, "epochs": 6, "batch_size": 64, "lr": 1e-2, "negatives": 4, "eval_every": 2, "eval_start": 0}
 HINTS = [("e1", "r0", "e5", 0.9), ("e3", "r1", "e4", 0.75), ("e5", "r2", "e5", 0.0)]
 MODELS = ["ukge-logi", "ukge-rect"]
 
@@ -163,7 +163,7 @@ class TestDamaged:
 
 # ---- what is learnt ------------------------------------------------------------------------------------------------
 
-CONFIDENT = {"dim": 8, "epochs": 12, "batch_size": 64, "lr": 2e-2, "negatives": 8, "check_every": 2, "burn_in": 4}
+CONFIDENT = {"dim": 8, "epochs": 12, "batch_size": 64, "lr": 2e-2, "negatives": 8, "eval_every": 2, "eval_start": 4}
 CONFIDENT |= {"filter_negatives": True, "valid_share": 0.05, "test_share": 0.05, "progress": False}
 # Pairs of groups that are linked, and how strongly. Groups 1 and 2 are not, but rules may say so.
 STRENGTH = {(0, 0): 0.9, (1, 1): 0.25, (0, 1): 0.6, (2, 3): 0.4}
@@ -241,12 +241,12 @@ class TestConfidence:
     def test_the_same_seed_gives_the_same_bits(self, grouped, confident, model):
         first = confident(model, True)
         assert same(first, focuse.train(grouped, model=model, soft_logic=GROUPED_HINTS, **CONFIDENT))
-        other = {**CONFIDENT, "epochs": 1, "burn_in": 0}
+        other = {**CONFIDENT, "epochs": 1, "eval_start": 0}
         one, two = (focuse.train(grouped, model=model, soft_logic=GROUPED_HINTS, seed=seed, **other) for seed in (0, 1))
         assert not torch.equal(one.scorer.tables["scale"], two.scorer.tables["scale"])
 
     def test_rules_without_weight_change_no_bit(self, grouped, confident, model):
-        weightless = focuse.train(grouped, model=model, soft_logic=GROUPED_HINTS, soft_logic_weight=0.0, **CONFIDENT)
+        weightless = focuse.train(grouped, model=model, soft_logic=GROUPED_HINTS, rule_loss_weight=0.0, **CONFIDENT)
         assert same(weightless, confident(model))
         assert not same(confident(model, True), confident(model))
 
@@ -278,7 +278,7 @@ class TestHints:
         )
 
     def test_each_batch_draws_its_own_from_all_of_them(self, grouped, monkeypatch):
-        steps, run = self.seen(monkeypatch, grouped, soft_logic=GROUPED_HINTS, soft_logic_size=80)
+        steps, run = self.seen(monkeypatch, grouped, soft_logic=GROUPED_HINTS, rule_batch_size=80)
         assert {len(step) for step in steps} == {80}
         assert len({tuple(step) for step in steps}) == len(steps) == 2 * -(-len(run.graph) // 64)
         graph = run.splits.inferred

@@ -24,7 +24,7 @@ QUICK = {
     "lr": 1e-2,
     "sampling": "independent",
     "negatives": 5,
-    "check_every": 2,
+    "eval_every": 2,
     "progress": False,
 }
 
@@ -65,7 +65,7 @@ class TestBeta:
         assert focused.history[1]["loss"] != fixed.history[1]["loss"]
 
     def test_floor_and_immediate_decay(self, small):
-        assert [row["beta"] for row in train(small, beta_floor=0.5).history] == [1.0, 0.75, 0.5, 0.5, 0.5, 0.5]
+        assert [row["beta"] for row in train(small, beta_min=0.5).history] == [1.0, 0.75, 0.5, 0.5, 0.5, 0.5]
         assert {row["beta"] for row in train(small, decay=0, epochs=2).history} == {0.0}
 
     def test_is_none_when_the_layer_is_off(self, small):
@@ -77,7 +77,7 @@ class TestBeta:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_sharpness_of_0_is_the_plain_model_bit_by_bit(small, sampling):
-    asked = {"sampling": sampling, "decay": None, "burn_in": 0, "epochs": 3}
+    asked = {"sampling": sampling, "decay": None, "eval_start": 0, "epochs": 3}
     assert same(train(small, focus="label", label_exponent=0.0, **asked), train(small, focus="off", **asked))
 
 
@@ -150,7 +150,7 @@ class TestSeeds:
 
 
 # A rate this high overfits at once, so validation turns before the epochs are over.
-HASTY = {"epochs": 60, "decay": 4, "lr": 0.1, "check_every": 1, "patience": 3, "regularizer": "none"}
+HASTY = {"epochs": 60, "decay": 4, "lr": 0.1, "eval_every": 1, "patience": 3, "regularizer": "none"}
 
 
 @pytest.fixture(scope="module")
@@ -170,16 +170,16 @@ class TestStopping:
 
     def test_restores_the_best_tables(self, small, stopped):
         best = stopped.last.progress.best_epoch
-        until_then = train(small, **{**HASTY, "epochs": best, "burn_in": stopped.settings.burn_in})
+        until_then = train(small, **{**HASTY, "epochs": best, "eval_start": stopped.settings.eval_start})
         assert same(stopped, until_then)
         assert not torch.equal(stopped.scorer.tables["entity"], stopped.last.tables["entity"])
 
     def test_looks_only_after_burn_in_and_every_so_often(self, small):
-        run = train(small, epochs=11, burn_in=5, check_every=2, patience=99)
+        run = train(small, epochs=11, eval_start=5, eval_every=2, patience=99)
         assert [row["epoch"] for row in run.history if "valid_mrr" in row] == [6, 8, 10, 11]
 
     def test_burn_in_is_half_of_decay_unless_said(self, small):
-        run = train(small, epochs=8, decay=6, check_every=1, patience=99)
+        run = train(small, epochs=8, decay=6, eval_every=1, patience=99)
         assert [row["epoch"] for row in run.history if "valid_mrr" in row] == [3, 4, 5, 6, 7, 8]
 
     def test_without_validation_the_last_tables_count(self, small):
@@ -265,19 +265,19 @@ def test_batches_cover_every_row_once_an_epoch(small, monkeypatch):
 
 
 def test_the_objective_is_the_settings(small):
-    chosen = make_objective(Config.of(model="ukge-rect", soft_logic_weight=0.7), None)
+    chosen = make_objective(Config.from_kwargs(model="ukge-rect", rule_loss_weight=0.7), None)
     assert isinstance(chosen, SquaredError)
     assert chosen.rule_weight == 0.7
     f = torch.linspace(-2, 2, 5)
     assert torch.equal(chosen.phi(f), f)
-    logi = make_objective(Config.of(model="ukge-logi"), None)
+    logi = make_objective(Config.from_kwargs(model="ukge-logi"), None)
     assert isinstance(logi, SquaredError)
     assert torch.equal(logi.phi(f), torch.sigmoid(f))
-    assert isinstance(make_objective(Config.of(), None), FocusedLoss)
+    assert isinstance(make_objective(Config.from_kwargs(), None), FocusedLoss)
 
 
 def test_first_tables_of_ukge():
-    settings = Config.of(model="ukge-logi", seed=3)
+    settings = Config.from_kwargs(model="ukge-logi", seed=3)
     tables = init_tables(settings, settings.make_model(), 3000, 50)
     assert {name: tuple(table.shape) for name, table in tables.items()} == {
         "entity": (3000, 128),

@@ -17,7 +17,7 @@ from focuse.models.registry import MODELS, model_class
 
 # Each kind of negatives and each focus once: nine trainings a model would tell no more than three.
 PAIRS = [("independent", "paper"), ("shared", "label"), ("all", "off")]
-QUICK: dict[str, Any] = {"dim": 8, "epochs": 3, "batch_size": 64, "check_every": 3, "engine": "reference", "seed": 4}
+QUICK: dict[str, Any] = {"dim": 8, "epochs": 3, "batch_size": 64, "eval_every": 3, "engine": "reference", "seed": 4}
 # A graph without numbers of entities cannot train a model that is about them.
 NAMES = [name for name, kind in MODELS.items() if "attributes" not in kind.requires]
 
@@ -33,7 +33,7 @@ def train(graph: focuse.Graph, name: str, sampling: str, focus: str, **more: Any
         # A slow decay: the objective stays nearly the same, so that losses compare.
         own: dict[str, dict[str, Any]] = {"off": {}, "label": {"label_exponent": 1.0}, "paper": {"decay": 1000}}
         given |= {"focus": focus, **own[focus], **more}
-    if "adam" in Config.of(model=name).optimizer:
+    if "adam" in Config.from_kwargs(model=name).optimizer:
         given["lr"] = 1e-2  # the usual rate is for thousands of steps, here are two dozen
     return focuse.train(graph, progress=False, **given)
 
@@ -88,7 +88,7 @@ def test_a_part_of_ppi5k_is_learnt_and_weights_matter(name: str) -> None:
         return graph.select(np.sort(random.choice(len(graph), count, replace=False)))
 
     parts = some(data.train, 40_000), some(data.valid, 1000), some(data.test, 2000)
-    given = {"model": name, "dim": 32, "epochs": 8, "check_every": 4, "valid": parts[1], "test": parts[2]}
+    given = {"model": name, "dim": 32, "epochs": 8, "eval_every": 4, "valid": parts[1], "test": parts[2]}
     plain, label = (
         focuse.train(parts[0], progress=False, **given, **focus).evaluate().to_dict()
         for focus in ({"focus": "off"}, {"focus": "label", "label_exponent": 2.0})

@@ -24,7 +24,7 @@ from focuse.training.preparation import with_numbers
 from focuse.training.problem import build_model, init_tables
 
 NAMES = [name for name, kind in MODELS.items() if "attributes" in kind.requires]
-QUICK = {"dim": 4, "epochs": 2, "check_every": 1, "burn_in": 0, "batch_size": 64, "focus": "off", "progress": False}
+QUICK = {"dim": 4, "epochs": 2, "eval_every": 1, "eval_start": 0, "batch_size": 64, "focus": "off", "progress": False}
 Rows = list[tuple[str, str, float | None]]
 
 
@@ -120,23 +120,29 @@ def test_notes_tell_what_was_read_and_left_out(small, numbers, listen):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model": "transea", "attribute_share": 1.0}, "attribute_share 1: give a share of at least 0 and below 1"),
-        ({"model": "transea", "attribute_share": -0.1}, "give a share"),
-        ({"model": "transea", "attribute_share": float("nan")}, "give a share"),
-        ({"model": "kblrn", "attribute_share": 0.5}, "attribute_share is for the model transea, not 'kblrn'"),
+        (
+            {"model": "transea", "attribute_loss_weight": 1.0},
+            "attribute_loss_weight 1: give a share of at least 0 and below 1",
+        ),
+        ({"model": "transea", "attribute_loss_weight": -0.1}, "give a share"),
+        ({"model": "transea", "attribute_loss_weight": float("nan")}, "give a share"),
+        (
+            {"model": "kblrn", "attribute_loss_weight": 0.5},
+            "attribute_loss_weight is for the model transea, not 'kblrn'",
+        ),
     ],
 )
 def test_a_share_is_for_models_with_a_loss_of_their_own(settings, message):
     with pytest.raises(FocuseError, match=message):
-        Config.of(**settings)
-    assert Config.of(model="transea").attribute_share == 0.3
-    assert Config.of(model="transea", attribute_share=0.6).attribute_share == 0.6
+        Config.from_kwargs(**settings)
+    assert Config.from_kwargs(model="transea").attribute_loss_weight == 0.3
+    assert Config.from_kwargs(model="transea", attribute_loss_weight=0.6).attribute_loss_weight == 0.6
 
 
 def test_a_share_bears_on_what_is_learnt(small, numbers):
-    one, other = (train(small, "transea", numbers, attribute_share=share) for share in (0.1, 0.8))
+    one, other = (train(small, "transea", numbers, attribute_loss_weight=share) for share in (0.1, 0.8))
     assert not same(one, other)
-    assert same(other, train(small, "transea", numbers, attribute_share=0.8))
+    assert same(other, train(small, "transea", numbers, attribute_loss_weight=0.8))
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "other entities"])
@@ -158,7 +164,7 @@ def test_a_damaged_file_of_numbers_is_one_line(small, numbers, tmp_path, damage)
 def test_rows_of_a_batch_learn_as_the_whole_table_does(small, numbers, name):
     """A step that encodes and joins numbers to the rows it touches gives those the gradient of a step over all."""
     splits = with_numbers(split(small), numbers, SilentReporter())
-    settings = Config.of(model=name, dim=4, device="cpu", engine="reference")
+    settings = Config.from_kwargs(model=name, dim=4, device="cpu", engine="reference")
     model = build_model(settings, splits)
     draw = torch.Generator().manual_seed(2)
     head, relation, tail = (torch.randint(size, (5,), generator=draw) for size in (40, 3, 40))
@@ -197,7 +203,7 @@ def dealt(numbers: Rows, seed: int = 1) -> Rows:
 
 
 SIGNAL = {
-    "dim": 16, "epochs": 12, "check_every": 6, "burn_in": 0, "sampling": "all", "batch_size": 64, "threshold": 0.0,
+    "dim": 16, "epochs": 12, "eval_every": 6, "eval_start": 0, "sampling": "all", "batch_size": 64, "threshold": 0.0,
     "regularizer": "l3:1e-1", "valid_share": 0.15, "test_share": 0.2, "progress": False,
 }  # fmt: skip
 FOCUSED: dict[str, Callable[..., dict]] = {"off": dict, "paper": dict, "label": lambda: {"label_exponent": 1.0}}
@@ -219,7 +225,7 @@ def test_numbers_that_decide_on_links_are_learnt_from(name, twin, shift, focus):
     settings = {**SIGNAL, "focus": focus, **FOCUSED[focus]()}
     if name == "transea":
         settings |= {"lr": 0.03, "epochs": 20}
-    own = {"attribute_share": 0.7} if name == "transea" else {}
+    own = {"attribute_loss_weight": 0.7} if name == "transea" else {}
     without = focuse.train(edges, model=twin, **settings).evaluate().all.mr
     found, lost = (
         focuse.train(edges, model=name, numbers=given, **own, **settings).evaluate().all.mr

@@ -31,7 +31,7 @@ from focuse.training.trainer import Trainer
 ENTITIES, RELATIONS, DIM = 30, 3, 6
 EAGER = PoolSchedule(start=1, wait=0, growth=0.25, share=0.5, size=50)
 SETTINGS = {
-    "dim": 6, "epochs": 6, "batch_size": 64, "lr": 1e-2, "negatives": 4, "check_every": 2, "burn_in": 0,
+    "dim": 6, "epochs": 6, "batch_size": 64, "lr": 1e-2, "negatives": 4, "eval_every": 2, "eval_start": 0,
     "semi_supervised": "pool:start=2,wait=1,growth=0.2,share=0.6,size=300",
 }  # fmt: skip
 

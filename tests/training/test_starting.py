@@ -96,7 +96,7 @@ def test_resuming_needs_the_other_run_no_longer(small: focuse.Graph, teacher: fo
 @pytest.mark.parametrize("name", ["conve", "convkb", "kbgat"])
 def test_neural_runs_resume_to_the_same_bits(small: focuse.Graph, name: str, tmp_path: Path) -> None:
     """Dropout, running statistics and all."""
-    asked = {"model": name, "epochs": 3, "batch_size": 64, "checkpoint_every": "0", "check_every": 2, **ASKED}
+    asked = {"model": name, "epochs": 3, "batch_size": 64, "checkpoint_every": "0", "eval_every": 2, **ASKED}
     focuse.train(small, out=tmp_path / "whole", **asked)
     reached = []
 

@@ -122,7 +122,7 @@ def command(
         typer.Option(help="softplus, shifted-softplus[:M], linear, sigmoid or tanh [default: auto, by the model]."),
     ] = None,
     beta: Annotated[float | None, typer.Option(help="A fixed β instead of the decay.")] = None,
-    beta_floor: Annotated[float | None, typer.Option(help="Where β stops falling [default: 0].")] = None,
+    beta_min: Annotated[float | None, typer.Option(help="Where β stops falling [default: 0].")] = None,
     loss: Annotated[
         str | None,
         typer.Option(
@@ -193,17 +193,17 @@ def command(
     numbers: Annotated[
         Path | None, typer.Option(help="Numbers of entities, for models that look at them: entity, attribute, value.")
     ] = None,
-    attribute_share: Annotated[
+    attribute_loss_weight: Annotated[
         float | None, typer.Option(help="TransEA: α, share of the entities' numbers in the loss [default: 0.3].")
     ] = None,
     soft_logic: Annotated[
         Path | None, typer.Option(help="UKGE: triples that rules inferred, with their confidences.")
     ] = None,
     rules: Annotated[Path | None, typer.Option(help="UKGE: rules to ground over the training triples.")] = None,
-    soft_logic_weight: Annotated[
+    rule_loss_weight: Annotated[
         float | None, typer.Option(help="UKGE: weight of inferred triples in the loss [default: 0.2].")
     ] = None,
-    soft_logic_size: Annotated[
+    rule_batch_size: Annotated[
         int | None, typer.Option(help="UKGE: inferred triples drawn for a batch [default: 64].")
     ] = None,
     semi_supervised: Annotated[
@@ -216,15 +216,15 @@ def command(
     stop_metric: Annotated[
         str | None, typer.Option(help="Validation looks at mrr, or for UKGE at mse [default: auto, by the model].")
     ] = None,
-    check_every: Annotated[int | None, typer.Option(help="Epochs between looks at validation [default: 5].")] = None,
+    eval_every: Annotated[int | None, typer.Option(help="Epochs between looks at validation [default: 5].")] = None,
     patience: Annotated[int | None, typer.Option(help="Looks without gain before stopping [default: 8].")] = None,
-    burn_in: Annotated[
+    eval_start: Annotated[
         int | None, typer.Option(help="Epochs before the first look [default: 0; of the paper's focus half of decay].")
     ] = None,
     threshold: Annotated[
         float | None, typer.Option(help="Validation looks at triples of at least this weight [default: 0.8].")
     ] = None,
-    stopping_share: Annotated[
+    stop_fraction: Annotated[
         float | None,
         typer.Option(help="Share of validation that decides on stopping; the rest calibrates [default: 0.5]."),
     ] = None,
@@ -325,16 +325,16 @@ def _train(graph: str | None, out: Path | None, options: dict[str, Any], given: 
 
     if options["config"] is not None:
         given = merged(read_config(options["config"], given.get("model")), given)
-        again = options["soft_logic"] or options["rules"] or given.get("soft_logic_weight") == 0
+        again = options["soft_logic"] or options["rules"] or given.get("rule_loss_weight") == 0
         if "inferred" in read_toml(options["config"]).get("sources", {}) and not again:
             raise FocuseError(
                 f"{options['config']}: that run learnt from inferred triples; give --soft-logic or --rules again, or "
-                "--soft-logic-weight 0 to do without"
+                "--rule-loss-weight 0 to do without"
             )
         taken = given.get("negative_weights") == "against" or given.get("zero_weights") == "negatives"
         if "false" in read_toml(options["config"]).get("sources", {}) and not (options["false"] or taken):
             raise FocuseError(f"{options['config']}: that run learnt from false triples; give --false again")
-    check_numbers(Config.of(**given), options["numbers"] is not None)  # before a long file is read
+    check_numbers(Config.from_kwargs(**given), options["numbers"] is not None)  # before a long file is read
     layout = Layout(*(options[name] for name in ("columns", "delimiter", "header", "weight_columns", "query")))
     weights = options["relation_weights"]
     # Read when it is time: of several processes on a machine the first does it.

@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {
     "regularizer": "l3:1e-2",
     "lr": 3e-3,
     "batch_size": 512,
-    "check_every": 2,
+    "eval_every": 2,
 }
 # Labels have a loss of their own and no decay; the rest is the same. Their label exponent is the usual one.
 LABELS = {name: value for name, value in SETTINGS.items() if name not in ("loss", "decay")} | {"label_exponent": 2.0}

@@ -114,7 +114,7 @@ class SampledValidator:
 
 def sampled_validator(config: Config, splits: Splits) -> SampledValidator | None:
     """A validator of the triples that a training in memory would validate on; None if there are none."""
-    valid = split_validation(splits.valid.graph, config.stopping_share, config.seed).stopping
+    valid = split_validation(splits.valid.graph, config.stop_fraction, config.seed).stopping
     no_ids = torch.empty(0, dtype=torch.int64)
     nothing = TripleIndex(no_ids, no_ids, no_ids, len(valid.entities), len(valid.relations))
     usual = rank_validator(valid, splits.train, nothing, config.threshold, config.seed)

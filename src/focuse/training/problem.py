@@ -207,7 +207,7 @@ def _decays(settings: Config, splits: Splits) -> ColumnDecays | None:
         return None
     own = parse_named_numbers(settings.decays, "decays")
     focuses = tuple(
-        FocusELayer(decay=int(own.get(name, settings.decay or 0)), floor=settings.beta_floor) for name in merger.names
+        FocusELayer(decay=int(own.get(name, settings.decay or 0)), floor=settings.beta_min) for name in merger.names
     )
     return ColumnDecays(*merger.unit_weights(splits.train), merger.importance, focuses)
 
@@ -215,8 +215,8 @@ def _decays(settings: Config, splits: Splits) -> ColumnDecays | None:
 def make_soft_labels(settings: Config, splits: Splits) -> SoftLabels | None:
     """The labels of weights, None where weights are none; a plain model needs some, too, to tell what is false."""
     if splits.known_negatives is None or settings.loss == SQUARED_ERROR:
-        return settings.make_label()
-    return settings.make_label() or SoftLabels(0.0)
+        return settings.make_soft_labels()
+    return settings.make_soft_labels() or SoftLabels(0.0)
 
 
 def make_objective(
@@ -234,8 +234,8 @@ def make_objective(
     unclipped = partial(head.unclipped, parameters=model.parameters)
     if head.has_plausibility:
         plausibility = partial(head.plausibility, parameters=model.parameters)
-        return TwoHeadedSquaredError(unclipped, plausibility, settings.soft_logic_weight)
-    return SquaredError(unclipped, settings.soft_logic_weight, head.activation)
+        return TwoHeadedSquaredError(unclipped, plausibility, settings.rule_loss_weight)
+    return SquaredError(unclipped, settings.rule_loss_weight, head.activation)
 
 
 def log_sampling_correction(settings: Config, label: SoftLabels, sampler: NegativeSampler, facts: Batch) -> float:
@@ -260,8 +260,8 @@ def log_sampling_correction(settings: Config, label: SoftLabels, sampler: Negati
 def build_model(settings: Config, splits: Splits) -> Model:
     """The model of the settings, bound to the graph that it is trained on."""
     model = settings.make_model()
-    if settings.attribute_share is not None and model.auxiliary_loss is not None:
-        model.auxiliary_loss = replace(model.auxiliary_loss, weight=settings.attribute_share)
+    if settings.attribute_loss_weight is not None and model.auxiliary_loss is not None:
+        model.auxiliary_loss = replace(model.auxiliary_loss, weight=settings.attribute_loss_weight)
     return model.bind(context=context_of(model, splits, settings.device))
 
 
@@ -376,7 +376,7 @@ class TrainingProblem:
         sizes = len(train.entities), len(train.relations)
         distribution = make_negative_distribution(config.negative_distribution, config.corrupt_side, facts, *sizes)
         sampler = NegativeSampler(config.sampling, config.negatives or 1, sizes[0], known, distribution)
-        focus = config.make_focus()
+        focus = config.make_focuse_layer()
         correction = None if labels is None else log_sampling_correction(config, labels, sampler, facts)
         return cls(
             config,
@@ -399,7 +399,7 @@ class TrainingProblem:
     def validator(self) -> Validator | None:
         """What measures the model on validation triples during training; None if there are none."""
         config, splits = self.config, self.splits
-        valid = split_validation(splits.valid.graph, config.stopping_share, config.seed).stopping
+        valid = split_validation(splits.valid.graph, config.stop_fraction, config.seed).stopping
         learned = [splits.train, splits.valid.graph]
         if config.stop_metric == "mse":
             known = relevant_triple_index(learned, valid, config.device)
@@ -435,7 +435,7 @@ class TrainingProblem:
             return None
         if not isinstance(objective, SquaredError | TwoHeadedSquaredError):
             return None
-        key, count = seed ^ RandomStream.INFERRED_TRIPLES, self.config.soft_logic_size
+        key, count = seed ^ RandomStream.INFERRED_TRIPLES, self.config.rule_batch_size
         rows = draw_integers(key, (count,), len(inferred), inferred.head.device)
         return AuxiliaryTriples(inferred.take(rows), objective.shortfall)
 

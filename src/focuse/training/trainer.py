@@ -285,9 +285,9 @@ class Trainer:
         """Measure on validation when it is due, and decide whether to stop."""
         at, config, best = self.progress, self.config, self.placement.best
         last = at.epoch >= config.epochs
-        due = at.epoch % config.check_every == 0 or last
+        due = at.epoch % config.eval_every == 0 or last
         validator = self.placement.validator
-        if validator is not None and due and (at.epoch >= (config.burn_in or 0) or last):
+        if validator is not None and due and (at.epoch >= (config.eval_start or 0) or last):
             found = row[validator.metric] = validator(self.placement.scorer())
             best.update(validator.sign * found, at.epoch, self.engine.tables)
             at.best_value, at.best_epoch, at.checks_since_best = best.value, best.epoch, best.checks_since

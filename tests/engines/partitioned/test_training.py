@@ -25,7 +25,7 @@ from focuse.storage.partition_files import PartitionFiles
 from focuse.storage.tensors import TensorFile, check_tensors
 from focuse.training.partitioned import Partitioned
 
-SETTINGS: dict[str, Any] = {"dim": 6, "epochs": 3, "label_exponent": 2.0, "seed": 3, "check_every": 2}
+SETTINGS: dict[str, Any] = {"dim": 6, "epochs": 3, "label_exponent": 2.0, "seed": 3, "eval_every": 2}
 SETTINGS |= {"batch_size": 64, "device": "cpu"}
 
 

@@ -46,7 +46,7 @@ def test_settings_are_the_appendix(row: list[str]) -> None:
 def test_every_cell_is_a_valid_setting_and_names_its_departures(data: str) -> None:
     for model in MODELS:
         for kind in KINDS:
-            Config.of(**Cell(data, model, kind).settings(10_000))
+            Config.from_kwargs(**Cell(data, model, kind).settings(10_000))
             named = Cell(data, model, kind, form="appendix").departures
             assert set(named) <= set(cells.departure_notes())
             assert ("shifted-softplus" in named) == (kind == "focuse")

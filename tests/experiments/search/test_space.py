@@ -28,7 +28,7 @@ def test_the_default_space_holds_the_paper_s():
     assert (focused.size, plain.size) == (8 * 6 * 4 * 3 * 8, 8 * 6 * 4 * 3 * 3)
     held = {"sampling": "independent", "optimizer": "row-adam", "epochs": 800}
     assert focused.fixed == {**held, "focus": "paper"}
-    assert plain.fixed == {**held, "burn_in": 50, "focus": "off"}
+    assert plain.fixed == {**held, "eval_start": 50, "focus": "off"}
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,11 @@ def test_cells_are_all_combinations_each_once():
 
 
 def test_what_is_remembered_makes_the_same_settings():
-    space = make_space({"dim": [4, 8]}, {"device": "cpu", "burn_in": 0}, defaults=False)
+    space = make_space({"dim": [4, 8]}, {"device": "cpu", "eval_start": 0}, defaults=False)
     kept = space.remembered({"dim": 8})
     assert next(iter(kept)) == "dim"
     assert {"device", "checkpoint_every", "beta"} & set(kept) == set()
-    assert Config.of(**kept) == Config(dim=8, burn_in=0)
+    assert Config.from_kwargs(**kept) == Config(dim=8, eval_start=0)
 
 
 @pytest.mark.parametrize(

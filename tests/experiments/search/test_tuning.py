@@ -14,7 +14,7 @@ from focuse.experiments.search import tuning, worker
 from focuse.experiments.search.space import make_space
 from focuse.experiments.search.tuning import fingerprint, tune
 
-FIXED = {"dim": 4, "epochs": 3, "batch_size": 240, "negatives": 4, "check_every": 1, "burn_in": 0, "device": "cpu"}
+FIXED = {"dim": 4, "epochs": 3, "batch_size": 240, "negatives": 4, "eval_every": 1, "eval_start": 0, "device": "cpu"}
 
 
 def space(search=None, **fixed):
@@ -115,7 +115,7 @@ def test_weak_trials_end_early_and_the_best_is_the_same(go, pruner):
 
 def test_a_longer_training_holds_the_shorter_one(small):
     """Why epochs need no search: with λ given, the looks at validation are the same."""
-    common = {"dim": 4, "decay": 4, "check_every": 1, "patience": 99, "progress": False}
+    common = {"dim": 4, "decay": 4, "eval_every": 1, "patience": 99, "progress": False}
     short, long = (focuse.train(small, epochs=epochs, **common).history for epochs in (4, 8))
     plain = [[{**row, "seconds": 0} for row in history] for history in (short, long)]
     assert plain[1][:4] == plain[0]

@@ -25,7 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def run_of(graph: focuse.Graph, **settings: Any) -> focuse.Run:
-    given = {"dim": 8, "epochs": 4, "progress": False, "check_every": 100, "reduction": "mean", "seed": 1}
+    given = {"dim": 8, "epochs": 4, "progress": False, "eval_every": 100, "reduction": "mean", "seed": 1}
     given |= {"device": "cpu"} | settings
     if "focus" not in given and given["model"] != "ukge-rect":
         given["label_exponent"] = 2.0

@@ -14,7 +14,7 @@ MODEL, CHECKPOINT, MANIFEST = "model.safetensors", "checkpoint.safetensors", "pa
 EPOCHS = 8
 OPTIONS = (
     "--dim", "10", "--epochs", str(EPOCHS), "--batch-size", "64", "--lr", "0.01", "--negatives", "4",
-    "--check-every", "2", "--decay", "6", "--label-exponent", "1", "--device", "cpu",
+    "--eval-every", "2", "--decay", "6", "--label-exponent", "1", "--device", "cpu",
 )  # fmt: skip
 
 

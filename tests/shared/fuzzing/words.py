@@ -63,14 +63,14 @@ def settings(folder: Path) -> tuple[Call, list[bytes]]:
     def call(data: bytes) -> None:
         path.write_bytes(_without_imports(data))
         found = read_config(path)
-        stated = Config.of(**found)
+        stated = Config.from_kwargs(**found)
         for name, value in found.items():
             own = getattr(stated, name)
             if isinstance(value, int | float) and not isinstance(own, str) and own not in (value, float(value)):
                 raise WrongError(f"{name} is {own!r}, the file says {value!r}")
         merged(found, {"model": "transe"})
         known = {name: value for name, value in stated.to_dict().items() if value is not None}
-        if Config.of(**tomllib.loads(to_toml(known))) != stated:
+        if Config.from_kwargs(**tomllib.loads(to_toml(known))) != stated:
             raise WrongError("settings that read otherwise when written")
 
     return call, SETTINGS
@@ -94,7 +94,7 @@ def words(folder: Path) -> tuple[Call, list[bytes]]:
         parse_names,
         lambda text: parse_named_numbers(text, "importance"),
         lambda text: parse_option_string(text, "loss"),
-        *(lambda text, name=name: Config.of(**{name: value_of(name, text)}) for name in names),  # type: ignore[misc]
+        *(lambda text, name=name: Config.from_kwargs(**{name: value_of(name, text)}) for name in names),  # type: ignore[misc]
     ]
 
     def call(data: bytes) -> None:

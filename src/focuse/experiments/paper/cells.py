@@ -44,10 +44,10 @@ QUICK: dict[str, Any] = {
     "negatives": 512,
     "lr": 3e-3,
     "epochs": 12,
-    "check_every": 2,
+    "eval_every": 2,
 }
 QUICK_DATA, QUICK_MODELS = ("ppi5k", "nl27k"), ("complex",)
-QUICK_FOCUS: dict[str, Any] = {"decay": 12, "burn_in": 4}
+QUICK_FOCUS: dict[str, Any] = {"decay": 12, "eval_start": 4}
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Cell:
     def _given(self) -> dict[str, Any]:
         given = dict(configuration(self.data, self.form in ("paper", "quick"))[self.model][self.kind])
         if self.form == "quick":
-            given |= QUICK | (QUICK_FOCUS if self.kind == "focuse" else {"burn_in": 0})
+            given |= QUICK | (QUICK_FOCUS if self.kind == "focuse" else {"eval_start": 0})
         if self.form == "figure3":
             given |= FIGURE_3
         given |= self.changes
@@ -178,7 +178,7 @@ def configuration(data: str, ours: bool = True) -> dict[str, dict[str, dict[str,
             for name in table.get("departures", []):
                 given |= departure_notes()[name]["settings"]
             given |= {key: value for key, value in table.items() if key not in NOT_SETTINGS}
-        Config.of(**{key: value for key, value in given.items() if key != "batches"}, model=model)
+        Config.from_kwargs(**{key: value for key, value in given.items() if key != "batches"}, model=model)
         result.setdefault(model, {})[kind] = given
     return result
 

@@ -240,7 +240,7 @@ def estimated_seconds(cell: Cell, rows: int = TRAINING_ROWS) -> float:
     given = cell.settings(rows)
     epochs = int(given.get("epochs", 100))
     if epochs > EARLY_STOPPING_EPOCHS:  # FocusE peaks about where it is first looked at, at λ/2
-        patience = int(given.get("patience", 8)) * int(given.get("check_every", 25))
+        patience = int(given.get("patience", 8)) * int(given.get("eval_every", 25))
         focused = int(given.get("decay", 800)) // 2 + patience + 50
         epochs = min(epochs, focused if cell.kind == "focuse" else PLAIN_EPOCHS)
     size = int(given.get("batch_size", 512))

@@ -36,7 +36,7 @@ DECAYS = list(range(100, 801, 100))
 LOSSES = ["nll", "multiclass-nll", "self-adversarial"]
 # With the best weights kept, 800 epochs hold every shorter training of the same λ: one length serves for all.
 EPOCHS = 800
-PLAIN_BURN_IN = 50  # a plain model has no λ to wait for; half of the paper's shortest training
+PLAIN_EVAL_START = 50  # a plain model has no λ to wait for; half of the paper's shortest training
 
 # They decide what is measured, or where: trials that differ in them could not be compared.
 NOT_SEARCHED = ("seed", "threshold", "duplicates", "device", "checkpoint_every", "stop_metric")
@@ -65,7 +65,7 @@ class Space:
 
     def settings(self, cell: Mapping[str, Any]) -> Config:
         """The settings of one trial."""
-        return Config.of(**{**self.fixed, **cell})
+        return Config.from_kwargs(**{**self.fixed, **cell})
 
     def remembered(self, cell: Mapping[str, Any]) -> dict[str, Any]:
         """All that makes a trial what it is, the searched values first; without what says nothing of the model."""
@@ -98,7 +98,7 @@ def make_space(search: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any], de
     both = sorted(set(search) & set(fixed))
     if both:
         raise FocuseError(f"{', '.join(both)}: both searched and fixed; choose one")
-    checked = Config.of(**fixed)
+    checked = Config.from_kwargs(**fixed)
     if "model" in fixed:
         fixed = {**fixed, "model": checked.model}  # of a class, the name that it is remembered by
     usual, held = _defaults(search, fixed) if defaults else ({}, {})
@@ -118,14 +118,14 @@ def _defaults(
     given = {*search, *fixed}
     if model_class(fixed.get("model", Config.model)).confidence_head is not None:
         usual = _suited({name: values for name, values in CONFIDENT.items() if name not in given}, search, fixed)
-        held = {"regularizer_scope": "rows", "epochs": CONFIDENT_EPOCHS, "burn_in": 0}
+        held = {"regularizer_scope": "rows", "epochs": CONFIDENT_EPOCHS, "eval_start": 0}
         return usual, {name: value for name, value in held.items() if name not in given}
     usual, held = dict(DEFAULTS), {name: value for name, value in HELD.items() if name not in given}
     plain = fixed.get("focus") == "off"
     if "epochs" not in given:
         held["epochs"] = EPOCHS
-        if plain and "burn_in" not in given:
-            held["burn_in"] = PLAIN_BURN_IN
+        if plain and "eval_start" not in given:
+            held["eval_start"] = PLAIN_EVAL_START
     if plain:
         usual["loss"] = LOSSES
     elif fixed.get("focus") == "label":
@@ -159,7 +159,7 @@ def _checked(name: str, values: Sequence[Any], fixed: Mapping[str, Any]) -> list
         raise FocuseError(
             f"{name} cannot be searched: trials that differ in it cannot be compared; fix it (--set {name}=…)"
         )
-    checked = [getattr(Config.of(**{**fixed, name: value}), name) for value in values]
+    checked = [getattr(Config.from_kwargs(**{**fixed, name: value}), name) for value in values]
     return list(dict.fromkeys(checked))
 
 
