@@ -334,7 +334,14 @@ class TestColumns:
         table["hundreds"] = table["stars"] * 100
         many = read(table, columns=["head", "relation", "tail", "stars", "hundreds"])
         run = focuse.train(
-            many, model="ukge-rect", normalize="global", dim=8, epochs=2, eval_every=2, valid_share=0.2, progress=False
+            many,
+            model="ukge-rect",
+            weight_scaling="global",
+            dim=8,
+            epochs=2,
+            eval_every=2,
+            valid_share=0.2,
+            progress=False,
         )
         assert "ukge-rect" in run.weigh(forests=False).table.rows
         assert "ukge-rect" not in run.weigh_columns()["hundreds"].table.rows

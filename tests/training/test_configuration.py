@@ -40,7 +40,10 @@ def test_a_run_is_trained_again_from_its_run_toml(small, tmp_path):
         ("[settings]\ndimm = 8\n", r"bad\.toml: unknown setting 'dimm'"),
         ("[model]\nname = 'complex'\n", r"bad\.toml: model \{.*\}: give the name of a model or a class"),
         ("settings = 3\n", r"bad\.toml: settings is not a table"),
-        ("lr = 0.1\ndecay = 3\n[settings]\ndim = 8\n", r"bad\.toml: decay, lr stands outside of \[settings\]"),
+        (
+            "lr = 0.1\nbeta_decay_epochs = 3\n[settings]\ndim = 8\n",
+            r"bad\.toml: beta_decay_epochs, lr stands outside of \[settings\]",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line_with_the_file(tmp_path, text, says):
@@ -74,9 +77,9 @@ def test_a_run_s_settings_with_one_changed_are_those_of_a_new_run(small, model):
         {"model": "ukge-rect"},
         {"model": "gtranse"},
         {"optimizer": "adam"},
-        {"sampling": "independent"},
+        {"negative_sampling": "per-triple"},
         {"epochs": 7},
-        {"decay": 4},
+        {"beta_decay_epochs": 4},
     ):
         again = Config.from_kwargs(**merged(run, change)).resolve(small, "cpu")
         fresh = Config.from_kwargs(**{"model": model, **chosen, **change}).resolve(small, "cpu")
@@ -84,9 +87,9 @@ def test_a_run_s_settings_with_one_changed_are_those_of_a_new_run(small, model):
 
 
 def test_what_a_run_resolved_by_a_setting_goes_with_it():
-    run = Config.from_kwargs(optimizer="row-adagrad", sampling="shared", negatives=256, lr=0.1, dim=9)
-    changed = merged(run.to_dict(), {"optimizer": "row-adam", "sampling": "independent"})
-    assert {"lr", "negatives"} & changed.keys() == set()
+    run = Config.from_kwargs(optimizer="row-adagrad", negative_sampling="shared", num_negatives=256, lr=0.1, dim=9)
+    changed = merged(run.to_dict(), {"optimizer": "row-adam", "negative_sampling": "per-triple"})
+    assert {"lr", "num_negatives"} & changed.keys() == set()
     assert (changed["dim"], changed["optimizer"]) == (9, "row-adam")
     same = {"optimizer": "row-adagrad", "dim": 3}
     assert merged(run.to_dict(), same) == run.to_dict() | same

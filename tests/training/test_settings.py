@@ -19,15 +19,15 @@ from focuse.training.optimizers import OPTIMIZERS
 
 WRONG = [
     ({"model": "complx"}, "did you mean complex"),
-    ({"sampling": "share"}, "did you mean shared"),
-    ({"focus": "papr"}, "did you mean paper"),
+    ({"negative_sampling": "share"}, "did you mean shared"),
+    ({"weight_mode": "focus"}, "did you mean focuse"),
     ({"loss": "multiclass"}, "did you mean multiclass-nll"),
     ({"loss": "margin:x"}, "'x' is not a number"),
     ({"loss": "margin:1,2,3"}, "margin"),
     ({"loss": "nll:3"}, "nll"),
     ({"reduction": "summ"}, "did you mean sum"),
     ({"optimizer": "adma"}, "did you mean adam"),
-    ({"normalize": "relations"}, "did you mean relation"),
+    ({"weight_scaling": "relations"}, "did you mean relation"),
     ({"duplicates": "maximum"}, "choose one of keep, max, mean, last"),
     ({"nonlinearity": "softpluss"}, "did you mean softplus"),
     ({"regularizer": "l4:1e-3"}, "choose one of none, l1, l2, l3"),
@@ -35,15 +35,15 @@ WRONG = [
     ({"regularizer": "l3:-1"}, "l3:1e-3"),
     ({"regularizer": "l3:nan"}, "not a number"),
     ({"regularizer_scope": "row"}, "did you mean rows"),
-    ({"negative_weights": "againts"}, "did you mean against"),
-    ({"zero_weights": "negative"}, "did you mean negatives"),
-    ({"importance": "confidence"}, "like 'confidence=2'"),
-    ({"importance": {"confidence": -1}}, "at least 0"),
-    ({"importance": {"a,b": 1}}, "one without a comma"),
+    ({"negative_weights": "know-negative"}, "did you mean known-negative"),
+    ({"zero_weights": "lo"}, "did you mean low"),
+    ({"column_importance": "confidence"}, "like 'confidence=2'"),
+    ({"column_importance": {"confidence": -1}}, "at least 0"),
+    ({"column_importance": {"a,b": 1}}, "one without a comma"),
     ({"lower_is_better": [3]}, "give its name"),
-    ({"decays": "a=1,a=2"}, "a is given twice"),
-    ({"decays": "a=1.5"}, "whole number of epochs"),
-    ({"decays": "a=1", "beta": 0.5}, "with a falling β"),
+    ({"column_beta_decay_epochs": "a=1,a=2"}, "a is given twice"),
+    ({"column_beta_decay_epochs": "a=1.5"}, "whole number of epochs"),
+    ({"column_beta_decay_epochs": "a=1", "beta": 0.5}, "requires weight_mode 'focuse' and no fixed beta"),
     ({"optimizer": "row-adam", "regularizer_scope": "tables"}, "cannot regularize whole tables"),
     ({"optimizer": "row-adagrad", "regularizer_scope": "tables"}, "use regularizer_scope 'touched' or 'rows'"),
     ({"dim": 0}, "dim 0: give a whole number of at least 1"),
@@ -52,28 +52,31 @@ WRONG = [
     ({"dim": True}, "dim True"),
     ({"dim": None}, "dim None"),
     ({"epochs": 0}, "at least 1"),
-    ({"negatives": 0}, "at least 1"),
+    ({"num_negatives": 0}, "at least 1"),
     ({"eval_every": 0}, "at least 1"),
     ({"patience": 0}, "at least 1"),
     ({"batch_size": 0}, "batch_size 0"),
-    ({"decay": -1}, "decay -1"),
+    ({"beta_decay_epochs": -1}, "beta_decay_epochs -1"),
     ({"eval_start": -1}, "eval_start -1"),
     ({"seed": -1}, "seed -1"),
     ({"lr": 0}, "lr 0: give a number above 0"),
     ({"lr": float("nan")}, "lr nan"),
     ({"lr": float("inf")}, "lr inf"),
     ({"lr": "fast"}, "lr 'fast': give a number"),
-    ({"threshold": 1.5}, "threshold 1.5"),
-    ({"threshold": float("nan")}, "threshold nan"),
-    ({"beta": 1.1}, "β 1.1 is out of range"),
+    ({"valid_min_weight": 1.5}, "valid_min_weight 1.5"),
+    ({"valid_min_weight": float("nan")}, "valid_min_weight nan"),
+    ({"beta": 1.1}, "beta 1.1 is out of range"),
     ({"beta": "1"}, "beta '1': give a number"),
-    ({"beta_min": -0.1}, "β -0.1 is out of range"),
+    ({"beta_min": -0.1}, "beta_min -0.1 is out of range"),
     ({"model": 3}, "model 3: give the name of a model or a class"),
     ({"filter_negatives": 1}, "give True or False"),
     ({"checkpoint_every": "often"}, "checkpoint_every 'often'"),
     ({"checkpoint_every": -3}, "checkpoint_every '-3'"),
     ({"checkpoint_every": 2.5}, "checkpoint_every 2.5"),
-    ({"model": "ukge-logi", "focus": "paper"}, "'ukge-logi' learns the weights themselves; its focus is 'off'"),
+    (
+        {"model": "ukge-logi", "weight_mode": "focuse"},
+        "'ukge-logi' learns the weights themselves and requires weight_mode 'none'",
+    ),
     ({"model": "ukge-rect", "loss": "nll"}, "'ukge-rect' learns weights by the loss 'squared-error', not 'nll'"),
     ({"model": "distmult", "loss": "squared-error"}, "loss 'squared-error' needs a model whose score is a confidence"),
     (
@@ -106,8 +109,8 @@ def test_defaults_are_valid_and_every_registered_loss_is_accepted():
 
 
 def test_numpy_numbers_become_plain_ones_so_that_toml_can_hold_them():
-    settings = Config.from_kwargs(lr=np.float64(0.5), dim=np.int64(3), threshold=np.float32(0.5))
-    assert {type(settings.lr), type(settings.dim), type(settings.threshold)} == {float, int}
+    settings = Config.from_kwargs(lr=np.float64(0.5), dim=np.int64(3), valid_min_weight=np.float32(0.5))
+    assert {type(settings.lr), type(settings.dim), type(settings.valid_min_weight)} == {float, int}
     assert type(Config.from_kwargs(lr=1).lr) is float
 
 
@@ -119,27 +122,29 @@ class TestResolve:
         # the matter of the machine that does, also on a resume. What columns count is learnt, if there are any, and
         # short trainings choose the label exponent. Few models have a loss of their own to share with, few trainings
         # begin where another run ended.
-        left -= {"memory", "partitions"}  # of a training whose tables are on disk
+        left -= {"memory_limit", "partitions"}  # of a training whose tables are on disk
         assert left == {
             "beta",
             "engine",
             "init_std",
-            "importance",
-            "decays",
+            "column_importance",
+            "column_beta_decay_epochs",
             "label_exponent",
             "attribute_loss_weight",
-            "start",
+            "init_from",
         }
-        assert (resolved.decay, resolved.eval_start, resolved.batch_size) == (50, 0, 38)
-        assert Config(focus="paper").resolve(small, "cpu").eval_start == 25
-        assert (resolved.sampling, resolved.negatives, resolved.lr) == ("shared", 256, 0.1)
-        assert (resolved.nonlinearity, resolved.normalize, resolved.device) == ("softplus", "relation", "cpu")
+        assert (resolved.beta_decay_epochs, resolved.eval_start, resolved.batch_size) == (50, 0, 38)
+        assert Config(weight_mode="focuse").resolve(small, "cpu").eval_start == 25
+        assert (resolved.negative_sampling, resolved.num_negatives, resolved.lr) == ("shared", 256, 0.1)
+        assert (resolved.nonlinearity, resolved.weight_scaling, resolved.device) == ("softplus", "relation", "cpu")
 
     def test_what_was_given_stays(self, small):
-        chosen = Config.from_kwargs(decay=7, eval_start=0, batch_size=9, nonlinearity="tanh", normalize="global")
+        chosen = Config.from_kwargs(
+            beta_decay_epochs=7, eval_start=0, batch_size=9, nonlinearity="tanh", weight_scaling="global"
+        )
         resolved = chosen.resolve(small, "cpu")
-        assert (resolved.decay, resolved.eval_start, resolved.batch_size) == (7, 0, 9)
-        assert (resolved.nonlinearity, resolved.normalize) == ("tanh", "global")
+        assert (resolved.beta_decay_epochs, resolved.eval_start, resolved.batch_size) == (7, 0, 9)
+        assert (resolved.nonlinearity, resolved.weight_scaling) == ("tanh", "global")
 
     @pytest.mark.parametrize(
         ("model", "expected"),
@@ -162,15 +167,19 @@ class TestResolve:
             assert Config.from_kwargs(optimizer=optimizer, lr=0.7).resolve(small, "cpu").lr == 0.7
 
     def test_ukge_has_as_many_negatives_as_suit_their_kind(self, small):
-        for sampling, count in (("independent", 20), ("shared", 256)):
-            given = {} if sampling == "independent" else {"sampling": sampling}
+        for sampling, count in (("per-triple", 20), ("shared", 256)):
+            given = {} if sampling == "per-triple" else {"negative_sampling": sampling}
             resolved = Config.from_kwargs(model="ukge-logi", **given).resolve(small, "cpu")
-            assert (resolved.sampling, resolved.negatives, resolved.lr) == (sampling, count, 0.001)
+            assert (resolved.negative_sampling, resolved.num_negatives, resolved.lr) == (sampling, count, 0.001)
 
     @pytest.mark.parametrize("model", ["transe", "transe-l2"])
     def test_distances_have_their_own_negatives(self, small, model):
         resolved = Config.from_kwargs(model=model).resolve(small, "cpu")
-        assert (resolved.sampling, resolved.negatives, resolved.optimizer) == ("independent", 30, "row-adam")
+        assert (resolved.negative_sampling, resolved.num_negatives, resolved.optimizer) == (
+            "per-triple",
+            30,
+            "row-adam",
+        )
 
     def test_one_weight_a_relation_is_normalized_globally(self):
         rows = [("a", f"r{i % 3}", f"b{i}") for i in range(12)]
@@ -182,32 +191,34 @@ class TestResolve:
         assert once.resolve(small, "cpu") == once
 
 
-def test_make_focus():
-    assert Config(focus="off").make_focuse_layer() is None
+def test_make_focuse_layer():
+    assert Config(weight_mode="none").make_focuse_layer() is None
     assert Config().make_focuse_layer() is None
-    layer = Config(focus="paper", nonlinearity="tanh", decay=3, beta_min=0.25, beta=0.5).make_focuse_layer()
+    layer = Config(
+        weight_mode="focuse", nonlinearity="tanh", beta_decay_epochs=3, beta_min=0.25, beta=0.5
+    ).make_focuse_layer()
     assert layer == FocusELayer("tanh", 3, 0.25, 0.5)
 
 
 def test_make_label():
     assert Config(label_exponent=3.0).make_soft_labels() == SoftLabels(3.0)
-    assert Config(focus="paper").make_soft_labels() is None
+    assert Config(weight_mode="focuse").make_soft_labels() is None
 
 
 @pytest.mark.parametrize(
-    "given", [{"decay": 5}, {"beta": 0.5}, {"beta_min": 0.1}, {"nonlinearity": "tanh"}, {"loss": "nll"}]
+    "given", [{"beta_decay_epochs": 5}, {"beta": 0.5}, {"beta_min": 0.1}, {"nonlinearity": "tanh"}, {"loss": "nll"}]
 )
 def test_who_gives_a_setting_of_the_papers_layer_means_that_layer(given):
-    assert Config.from_kwargs(**given).focus == "paper"
-    assert Config.from_kwargs(**given, focus="off").focus == "off"
-    assert Config.from_kwargs(dim=5).focus == "label"
+    assert Config.from_kwargs(**given).weight_mode == "focuse"
+    assert Config.from_kwargs(**given, weight_mode="none").weight_mode == "none"
+    assert Config.from_kwargs(dim=5).weight_mode == "soft-labels"
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"focus": "label", "loss": "nll"}, "has a loss of its own"),
-        ({"focus": "paper", "label_exponent": 1}, "belongs to focus 'label'"),
+        ({"weight_mode": "soft-labels", "loss": "nll"}, "requires weight_mode 'focuse' or 'none'"),
+        ({"weight_mode": "focuse", "label_exponent": 1}, "requires weight_mode 'soft-labels'"),
         ({"label_exponent": -1}, "out of range"),
         ({"stop_fraction": 0}, "above 0 and at most 1"),
     ],
@@ -237,7 +248,7 @@ def test_checkpoint_every_takes_a_plain_number():
 
 @given(st.integers(1, 10**9))
 def test_default_batch_size_is_64_batches_within_bounds(rows):
-    size = default_batch_size(rows, 10, "independent")
+    size = default_batch_size(rows, 10, "per-triple")
     assert 32 <= size <= 8192
     batches = rows / size
     assert size in (32, 8192) or 14 <= batches <= 64
@@ -247,14 +258,14 @@ def test_default_batch_size_is_64_batches_within_bounds(rows):
 @given(st.integers(1, 10**9), st.integers(1, 10**9))
 def test_with_every_entity_as_a_negative_scores_are_bounded(rows, entities):
     size = default_batch_size(rows, entities, "all")
-    assert 1 <= size <= default_batch_size(rows, entities, "independent")
+    assert 1 <= size <= default_batch_size(rows, entities, "per-triple")
     assert size == 1 or size * entities <= 2**24
 
 
-@pytest.mark.parametrize(("sampling", "count"), [("independent", 30), ("shared", 256)])
+@pytest.mark.parametrize(("sampling", "count"), [("per-triple", 30), ("shared", 256)])
 def test_a_pool_is_larger_than_ones_own_negatives(small, sampling, count):
-    assert Config.from_kwargs(sampling=sampling).resolve(small, "cpu").negatives == count
-    assert Config.from_kwargs(sampling=sampling, negatives=7).resolve(small, "cpu").negatives == 7
+    assert Config.from_kwargs(negative_sampling=sampling).resolve(small, "cpu").num_negatives == count
+    assert Config.from_kwargs(negative_sampling=sampling, num_negatives=7).resolve(small, "cpu").num_negatives == 7
 
 
 class TestModelDefaults:
@@ -267,18 +278,18 @@ class TestModelDefaults:
     def test_those_of_ukge_are_the_papers(self, small):
         for name, regularizer in (("ukge-logi", "none"), ("ukge-rect", "l2:2.5e-4")):
             found = Config.from_kwargs(model=name).resolve(small, "cpu")
-            assert (found.dim, found.batch_size, found.negatives, found.lr) == (128, 38, 20, 1e-3)
+            assert (found.dim, found.batch_size, found.num_negatives, found.lr) == (128, 38, 20, 1e-3)
             large = replace(
                 small, **{part: np.tile(getattr(small, part), 100) for part in ("head", "relation", "tail", "weight")}
             )
             assert Config.from_kwargs(model=name).resolve(large, "cpu").batch_size == 512
             assert Config().resolve(large, "cpu").batch_size == 938
-            assert (found.loss, found.focus, found.normalize) == ("squared-error", "off", "none")
+            assert (found.loss, found.weight_mode, found.weight_scaling) == ("squared-error", "none", "none")
             assert (found.regularizer, found.stop_metric, found.rule_loss_weight) == (regularizer, "mse", 0.2)
         assert Config.from_kwargs(model="ukge-rect").regularizer_scope == "rows"
 
     def test_what_is_said_comes_before_them(self):
-        given = {"dim": 7, "batch_size": 9, "negatives": 3, "regularizer": "l3:0.1", "normalize": "global"}
+        given = {"dim": 7, "batch_size": 9, "num_negatives": 3, "regularizer": "l3:0.1", "weight_scaling": "global"}
         found = Config.from_kwargs(model="ukge-rect", stop_metric="mrr", regularizer_scope="tables", **given)
         assert {name: getattr(found, name) for name in given} == given
         assert (found.stop_metric, found.regularizer_scope, found.loss) == ("mrr", "tables", "squared-error")

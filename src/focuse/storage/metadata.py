@@ -210,7 +210,7 @@ def read_metadata(folder: Path, model: object = None, trusted: bool = False) -> 
     with _checked(run_file(folder, SCALING), config) as path:
         arrays = load_file(path)
         arrays.pop("nothing", None)  # format 2 had it where there was nothing to store
-        kind = "none" if splits.merger is not None else settings.normalize or "relation"
+        kind = "none" if splits.merger is not None else settings.weight_scaling or "relation"
         normalizer = stored_normalizer(kind, arrays, splits.train.lower_is_better)
         every = np.arange(len(splits.train.relations), dtype=np.int32)
         normalizer.transform(np.zeros(len(every)), every)

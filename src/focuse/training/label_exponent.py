@@ -57,7 +57,7 @@ def choose_label_exponent(
 
     At the `deadline` (of time.monotonic) it is chosen by the trials so far, or the default is used.
     """
-    if settings.focus != "label" or settings.label_exponent is not None:
+    if settings.weight_mode != "soft-labels" or settings.label_exponent is not None:
         return settings, []
     stopping = split_validation(splits.valid.graph, settings.stop_fraction, settings.seed).stopping
     if len(stopping) < MIN_VALIDATION_TRIPLES:

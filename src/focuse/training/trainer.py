@@ -251,7 +251,7 @@ class Trainer:
                 self._save_if_due(epoch_ends=False)
         self._read_loss()
         row: dict[str, Any] = {"epoch": at.epoch + 1, "loss": at.loss / rows}
-        row |= {"beta": beta if self.problem.focus else None}
+        row |= {"beta": beta if self.problem.focuse_layer else None}
         at.epoch, at.batch, at.loss, self.loss = at.epoch + 1, 0, 0.0, 0.0
         self._validate(row)
         row["seconds"] = round(time.perf_counter() - started, 4)

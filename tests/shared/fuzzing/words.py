@@ -18,17 +18,19 @@ RULES = [
 ]
 SETTINGS = [
     b'[settings]\nmodel = "complex"\ndim = 20\nlr = 1e-3\nregularizer = "l3:1e-3"\nloss = "margin:2"\n',
-    b'dim = 200\nepochs = 5\nfocus = "paper"\ndecay = 3\nnegatives = 4\nsampling = "independent"\n',
-    b'importance = "confidence=2,recency=1"\nlower_is_better = "p"\ncheckpoint_every = "60s"\nseed = 3\n',
-    b'optimizer = "row-adam"\nnormalize = "quantile"\nduplicates = "mean"\nsemi_supervised = "none"\nbatch_size = 64\n',
-    b'model = "transe"\nloss = "self-adversarial:margin=6,temperature=0.5"\ncorrupt = "degree"\nthreshold = 0.8\n',
+    b'dim = 200\nepochs = 5\nweight_mode = "focuse"\n'
+    b'beta_decay_epochs = 3\nnum_negatives = 4\nnegative_sampling = "per-triple"\n',
+    b'column_importance = "confidence=2,recency=1"\nlower_is_better = "p"\ncheckpoint_every = "60s"\nseed = 3\n',
+    b'optimizer = "row-adam"\nweight_scaling = "quantile"\nduplicates = "mean"\nbatch_size = 64\n',
+    b'model = "transe"\nloss = "self-adversarial:margin=6,temperature=0.5"\n'
+    b'negative_distribution = "degree"\nvalid_min_weight = 0.8\n',
 ]
 # Not of these: a model or callback called 'module:Class' is imported, which is the user's word and no file's.
 SPACES = [
     b"lr=1e-4,1e-3\ndim=8,16",
     b'loss=["nll", "margin:2"]\nmodel=complex,transe',
-    b"epochs=3,5,800\nfocus=label,paper,off\nlabel_exponent=1,2",
-    b"negatives=5,10\nsampling=shared,independent\nregularizer=l3:1e-3,l2:1e-2",
+    b"epochs=3,5,800\nweight-mode=soft-labels,focuse,none\nlabel_exponent=1,2",
+    b"num-negatives=5,10\nnegative-sampling=shared,per-triple\nregularizer=l3:1e-3,l2:1e-2",
 ]
 
 
@@ -88,7 +90,7 @@ def words(folder: Path) -> tuple[Call, list[bytes]]:
     from focuse.config import Config, value_of
     from focuse.option_strings import parse_duration, parse_named_numbers, parse_names, parse_option_string
 
-    names = [field.name for field in fields(Config) if field.name not in ("model", "start", "device")]
+    names = [field.name for field in fields(Config) if field.name not in ("model", "init_from", "device")]
     ways: list[Callable[[str], object]] = [
         parse_duration,
         parse_names,

@@ -17,17 +17,17 @@ from focuse.models.registry import model_class
 DEFAULTS: dict[str, list[Any]] = {
     "dim": [150, 200, 250, 300, 400, 500, 600, 800],
     "lr": [1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3],
-    "negatives": [5, 10, 20, 30],
+    "num_negatives": [5, 10, 20, 30],
     "regularizer": ["l3:1e-1", "l3:1e-2", "l3:1e-3"],
 }
 ADAGRAD_RATES = [0.02, 0.05, 0.1, 0.2, 0.5]
 # What those numbers of negatives and those rates are for.
-HELD: dict[str, Any] = {"sampling": "independent", "optimizer": "row-adam", "focus": "paper"}
-# UKGE's own search, without focus and with L2 on the batch's rows.
+HELD: dict[str, Any] = {"negative_sampling": "per-triple", "optimizer": "row-adam", "weight_mode": "focuse"}
+# UKGE's own search, without weights and with L2 on the batch's rows.
 CONFIDENT: dict[str, list[Any]] = {
     "dim": [64, 128, 256, 512],
     "lr": [5e-4, 1e-3, 2e-3, 5e-3],
-    "negatives": [10, 20, 40],
+    "num_negatives": [10, 20, 40],
     "regularizer": ["l2:1e-5", "l2:1e-4", "l2:5e-4", "l2:2e-3"],
 }
 CONFIDENT_EPOCHS = 100
@@ -121,20 +121,20 @@ def _defaults(
         held = {"regularizer_scope": "rows", "epochs": CONFIDENT_EPOCHS, "eval_start": 0}
         return usual, {name: value for name, value in held.items() if name not in given}
     usual, held = dict(DEFAULTS), {name: value for name, value in HELD.items() if name not in given}
-    plain = fixed.get("focus") == "off"
+    plain = fixed.get("weight_mode") == "none"
     if "epochs" not in given:
         held["epochs"] = EPOCHS
         if plain and "eval_start" not in given:
             held["eval_start"] = PLAIN_EVAL_START
     if plain:
         usual["loss"] = LOSSES
-    elif fixed.get("focus") == "label":
+    elif fixed.get("weight_mode") == "soft-labels":
         usual["label_exponent"] = LABEL_EXPONENTS
     elif "beta" not in given:
         longest = max((value for value in search.get("epochs", ()) if isinstance(value, int)), default=0)
         longest = longest or fixed.get("epochs", EPOCHS)
         decays = [decay for decay in DECAYS if decay <= longest]  # beyond the last epoch β never arrives
-        usual |= {"decay": decays} if decays else {}
+        usual |= {"beta_decay_epochs": decays} if decays else {}
     return _suited(usual, search, fixed), held
 
 
@@ -142,8 +142,8 @@ def _suited(
     usual: dict[str, list[Any]], search: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any]
 ) -> dict[str, list[Any]]:
     """Without values that are for another kind of negatives or another optimizer; each is searched for its own."""
-    if "sampling" in search or fixed.get("sampling", "independent") != "independent":
-        usual.pop("negatives", None)  # a pool of 5 to 30 is none
+    if "negative_sampling" in search or fixed.get("negative_sampling", "per-triple") != "per-triple":
+        usual.pop("num_negatives", None)  # a pool of 5 to 30 is none
     if "optimizer" in search:
         usual.pop("lr", None)
     elif str(fixed.get("optimizer", "")).endswith("adagrad") and "lr" in usual:
