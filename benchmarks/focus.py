@@ -26,9 +26,9 @@ from focuse.experiments.paper.cells import load_configuration
 GRAPHS = ("ppi5k", "nl27k", "cn15k", "onet-importance")
 MODELS = ("transe", "distmult", "complex")
 SAMPLINGS = ("shared", "per-triple", "all")
-WEIGHT_MODES = ("off", "paper", "label")
+WEIGHT_MODES = ("none", "focuse", "soft-labels")
 EVERY_ENTITY = {"ppi5k": "l3:2e-3", "nl27k": "l3:1e-2", "cn15k": "l3:1e-2", "onet-importance": "l3:1e-2"}
-NAMES = {"off": "plain", "paper": "paper's", "label": "label"}
+NAMES = {"none": "plain", "focuse": "paper's", "soft-labels": "label"}
 
 
 def settings_of(graph: str, model: str, sampling: str, regularizer: str | None = None) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     for key in sorted(groups):
         found = groups[key]
         shown = [_shown(found.get(mode, [])) for mode in WEIGHT_MODES]
-        chosen = ", ".join(f"{row['label_exponent']:g}" for row in found.get("label", []))
+        chosen = ", ".join(f"{row['label_exponent']:g}" for row in found.get("soft-labels", []))
         pairs = [_mean(found.get(mode, []), "concordance")[0] for mode in ("none", "soft-labels")]
         paper = published.get(key[0], {}).get(key[1], {}).get("focuse", {})
         told = f"{_short(paper['top'][1], 2)} / {_short(paper['delta'], 2)}" if paper else "–"

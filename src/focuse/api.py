@@ -194,14 +194,14 @@ def train(
 
     `graph`, `valid` and `test` are graphs or whatever `focuse.read` takes. Without `valid` and `test`, shares of
     the graph are held out by chance. A model of confidence (ukge-rect, ukge-logi) also learns from triples that
-    rules infer: `inferred_triples` holds such triples with their confidences, `rules` (a file, or rules) are grounded
-    over the training split. `known_negatives` are triples known to be false. `node_attributes` are numbers of
-    entities, rows of entity, attribute and value, for models that use them (literale-complex, literale-distmult,
+    rules infer: `inferred_triples` holds such triples with their confidences, `rules` (a file, or rules) are
+    grounded over the training split. `known_negatives` are triples known to be false. `node_attributes` are numbers
+    of entities, rows of entity, attribute and value, for models that use them (literale-complex, literale-distmult,
     transea, kblrn). With `out` the run is written there while it trains and can be resumed. `callbacks` (of
-    `focuse.Callback`) follow it, `track` names trackers that do: 'tensorboard:FOLDER', 'mlflow:URI', 'wandb:PROJECT'. At
-    `deadline` (of time.monotonic) it stops and saves, as on Ctrl-C. `init_from` is a run, or its folder, that
-    embeddings are initialized from (by name). Every other keyword is one of `Config`: model (a name, 'package.module:Class' or a class),
-    dim, epochs, lr, …
+    `focuse.Callback`) follow it, `track` names trackers that do: 'tensorboard:FOLDER', 'mlflow:URI',
+    'wandb:PROJECT'. At `deadline` (of time.monotonic) it stops and saves, as on Ctrl-C. `init_from` is a run, or
+    its folder, that embeddings are initialized from (by name). Every other keyword is one of `Config`: model (a
+    name, 'package.module:Class' or a class), dim, epochs, lr, …
 
     >>> run = train([("a", "r", str(i), i) for i in range(20)], epochs=1, dim=4, progress=False)
     >>> run.settings.model

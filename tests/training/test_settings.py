@@ -184,7 +184,7 @@ class TestResolve:
     def test_one_weight_a_relation_is_normalized_globally(self):
         rows = [("a", f"r{i % 3}", f"b{i}") for i in range(12)]
         graph = read(rows, relation_weights={"r0": 1, "r1": 5, "r2": 9})
-        assert Config().resolve(graph, "cpu").normalize == "global"
+        assert Config().resolve(graph, "cpu").weight_scaling == "global"
 
     def test_resolving_twice_changes_nothing(self, small):
         once = Config().resolve(small, "cpu")

@@ -139,7 +139,10 @@ def spaces(folder: Path) -> tuple[Call, list[bytes]]:
         space.cell(space.size - 1)
         str(space)
 
-    files = [b'\xfelr = [1e-3, 1e-2]\ndim = 8\nloss = ["nll", "margin:2"]\n', b"\xfeepochs = [3, 5]\nfocus = 'off'\n"]
+    files = [
+        b'\xfelr = [1e-3, 1e-2]\ndim = 8\nloss = ["nll", "margin:2"]\n',
+        b"\xfeepochs = [3, 5]\nweight_mode = 'none'\n",
+    ]
     return call, [*SPACES, *files]
 
 
