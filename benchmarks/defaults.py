@@ -17,21 +17,21 @@ import smoke
 
 import focuse
 
-FORMER = {"sampling": "independent", "optimizer": "row-adam", "epochs": 100}
+FORMER = {"negative_sampling": "per-triple", "optimizer": "row-adam", "epochs": 100}
 ROWS: dict[str, dict[str, Any]] = {
     "default, but for the paper's layer": {},
-    "own negatives": {"sampling": "independent"},
+    "own negatives": {"negative_sampling": "per-triple"},
     "own negatives, Adam, 100 epochs": FORMER,
     "Adam": {"optimizer": "row-adam"},
     "Adam, lr 0.005": {"optimizer": "row-adam", "lr": 0.005},
     "lr 0.05": {"lr": 0.05},
     "lr 0.2": {"lr": 0.2},
-    "a pool of 512": {"negatives": 512},
+    "a pool of 512": {"num_negatives": 512},
     "batches of 512": {"batch_size": 512},
     "batches of 4,096": {"batch_size": 4096},
     "100 epochs": {"epochs": 100},
-    "FocusE off": {"focus": "off"},
-    "default: labels": {"focus": "label"},
+    "FocusE off": {"weight_mode": "none"},
+    "default: labels": {"weight_mode": "soft-labels"},
     "DistMult": {"model": "distmult"},
     "DistMult, own negatives, Adam, 100 epochs": {"model": "distmult", **FORMER},
     "TransE": {"model": "transe"},
@@ -58,7 +58,7 @@ def main() -> None:
                 test=data.test,
                 progress=False,
                 device=chosen.device,
-                **{"focus": "paper", **settings, **less},
+                **{"weight_mode": "focuse", **settings, **less},
             )
             found = run.evaluate()
             figures = (found.all.mrr, found.top.mrr, found.bottom.mrr, found.delta_mrr)

@@ -113,7 +113,7 @@ def prepare(edges: int, entities: int) -> None:
     from focuse.data.graph_cache import scratch_folder
     from focuse.data.out_of_core import encode_blocks
     from focuse.training.callbacks import SilentReporter
-    from focuse.training.preparation import focus_or_off, make_splits, normalizer_of
+    from focuse.training.preparation import ignore_equal_weights, make_splits, normalizer_of
 
     random = np.random.default_rng(0)
     names, kinds = (pa.array(list(map(str, range(count)))) for count in (entities, RELATIONS))
@@ -129,10 +129,10 @@ def prepare(edges: int, entities: int) -> None:
     with highest() as encoded:
         graph = encode_blocks(blocks(), "edges", True, scratch_folder())
     with highest() as prepared:
-        settings = Config.of(engine="sharded:plain", label_exponent=1.0, device="cpu")
+        settings = Config.from_kwargs(engine="sharded:plain", label_exponent=1.0, device="cpu")
         splits = make_splits(graph, None, None, 0.1, 0.1, settings, SilentReporter())
         resolved = settings.resolve(splits.train, "cpu")
-        focus_or_off(resolved, splits, normalizer_of(resolved, splits), SilentReporter())
+        ignore_equal_weights(resolved, splits, normalizer_of(resolved, splits), SilentReporter())
     print(
         f"{edges:,} edges: {encoded[-1] / 1e6:,.0f} MB to encode, {prepared[-1] / 1e6:,.0f} MB to split and weigh",
         flush=True,
@@ -202,7 +202,7 @@ def main() -> None:
             prepare(int(float(count)), given.entities)
         return
     few, many = (int(float(word)) for word in given.edges.split(","))
-    options = "--dim 4 --epochs 1 --check-every 1 --label-exponent 1 --batch-size 65536 --device cpu --quiet"
+    options = "--dim 4 --epochs 1 --eval-every 1 --label-exponent 1 --batch-size 65536 --device cpu --quiet"
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         folder, figures = Path(name), {}
         for edges in (few, many):

@@ -129,9 +129,7 @@ def ceilings() -> dict[str, float]:
 class Training:
     """A graph on the device, an engine over it, and its steps."""
 
-    def __init__(
-        self, name: str, model: str, kind: str = "independent", dim: int = DIM, batches: int = BATCHES
-    ) -> None:
+    def __init__(self, name: str, model: str, kind: str = "per-triple", dim: int = DIM, batches: int = BATCHES) -> None:
         graph = smoke.load(name).train
         self.entities, self.relations = len(graph.entities), len(graph.relations)
         columns = (graph.head, graph.relation, graph.tail)
@@ -149,7 +147,7 @@ class Training:
         else:
             self.objective = FocusedLoss(make_loss("multiclass-nll"), FocusELayer(default_nonlinearity(self.model)))
         self.penalty = None if head is not None else Regularizer(3, 1e-3)
-        count = {"independent": 20 if head is not None else NEGATIVES, "shared": 512, "all": 1}[kind]
+        count = {"per-triple": 20 if head is not None else NEGATIVES, "shared": 512, "all": 1}[kind]
         self.sampler = NegativeSampler(kind, count, self.entities)
 
     def engine(self, kind: type[AutogradEngine], tuning: Tuning | None = None) -> AutogradEngine:
@@ -197,20 +195,20 @@ class Training:
         return rows * width * 4 + 26 * self.size * self.sampler.count
 
     def operations_a_step(self) -> float:
-        others = {"independent": self.sampler.count, "shared": 2 * self.sampler.count, "all": 2 * self.entities}
+        others = {"per-triple": self.sampler.count, "shared": 2 * self.sampler.count, "all": 2 * self.entities}
         return 6.0 * self.model.widths(self.dim)[0] * self.size * (others[self.kind] + 1)
 
 
 def compare(name: str, model: str, kind: str, limits: dict[str, float], **more: int) -> None:
     training = Training(name, model, kind, **more)
     ours, loss = training.epochs(training.engine(FusedGpuEngine), 6)
-    theirs, other = training.epochs(training.engine(AutogradEngine), 2, steps=6 if kind == "independent" else 3)
-    _, again = training.epochs(training.engine(FusedGpuEngine), 2, steps=6 if kind == "independent" else 3)
+    theirs, other = training.epochs(training.engine(AutogradEngine), 2, steps=6 if kind == "per-triple" else 3)
+    _, again = training.epochs(training.engine(FusedGpuEngine), 2, steps=6 if kind == "per-triple" else 3)
     steps = -(-len(training.data) // training.size)
     flops = training.operations_a_step() * steps / ours * 1e3
     line = f"{name:6} {model:10} {kind:12} gpu {ours:8.2f} reference {theirs:9.1f} ms/epoch, ratio {theirs / ours:6.1f}"
     line += f", loss {loss:.6f}, apart {abs(again / other - 1):.0e}, {flops / 1e12:6.2f} TFLOP/s"
-    if kind == "independent":
+    if kind == "per-triple":
         moved = training.bytes_a_step() * steps
         pace = limits["gather" if training.model.widths(training.dim)[0] > 400 else "gather of 400"]
         floor = moved / pace * 1e3
@@ -221,7 +219,7 @@ def compare(name: str, model: str, kind: str, limits: dict[str, float], **more: 
     print(line, flush=True)
 
 
-def breakdown(name: str, model: str, kind: str = "independent", **more: int) -> None:
+def breakdown(name: str, model: str, kind: str = "per-triple", **more: int) -> None:
     """Microseconds a step of every kernel, as a replayed epoch has them."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -309,7 +307,7 @@ def main() -> None:
     )
     for name in given.names[:1] if given.quick else given.names:
         for model in MODELS:
-            compare(name, model, "independent", limits)
+            compare(name, model, "per-triple", limits)
     for model in MODELS:
         breakdown(given.names[0], model)
     if given.sweep:
@@ -317,7 +315,7 @@ def main() -> None:
         sweep(given.names[0], "transe")
     if not given.quick:
         # As UKGE trains: small batches and rows, so that launches decide.
-        compare(given.names[0], "ukge-logi", "independent", limits, dim=128, batches=450)
+        compare(given.names[0], "ukge-logi", "per-triple", limits, dim=128, batches=450)
         breakdown(given.names[0], "ukge-logi", dim=128, batches=450)
         for kind, model in product(("shared", "all"), ("complex", "transe")):
             compare(given.names[0], model, kind, limits, batches=80)

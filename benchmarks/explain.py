@@ -38,7 +38,7 @@ from focuse.training.trainer import InMemory, Trainer, build_engine
 
 REMOVED = 5
 SINGLE = 8  # facts of a question that are removed one by one
-SETTINGS: dict[str, Any] = {"dim": 16, "epochs": 30, "label_exponent": 2.0, "check_every": 1000, "progress": False}
+SETTINGS: dict[str, Any] = {"dim": 16, "epochs": 30, "label_exponent": 2.0, "eval_every": 1000, "progress": False}
 Ids = Any
 WAYS = ("supporting", "against", "nearest", "heaviest", "same ends", "anywhere")
 

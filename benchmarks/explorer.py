@@ -140,9 +140,9 @@ def main() -> None:
                 model="distmult",
                 dim=options.dim,
                 epochs=1,
-                negatives=8,
+                num_negatives=8,
                 batch_size=20_000,
-                focus="off",
+                weight_mode="none",
                 out=folder,
                 progress=False,
             )

@@ -230,7 +230,7 @@ def timed(entities: int) -> dict[str, Any]:
     )
     # What the rows hold makes no difference to the time, so nothing is trained.
     settings, splits = (
-        focuse.Config.of(dim=16, label_exponent=1.0).resolve(graph, "cpu"),
+        focuse.Config.from_kwargs(dim=16, label_exponent=1.0).resolve(graph, "cpu"),
         focuse.split(graph, 0.001, 0.0),
     )
     model = settings.make_model()

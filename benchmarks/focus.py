@@ -3,7 +3,7 @@
 python benchmarks/focus.py --results docs/results/focus.jsonl           # the table of what that file holds
 python benchmarks/focus.py --results more.jsonl --train --workers 8     # trains what it lacks, then the table
 
-Every cell is trained with one focus and seed; the label exponent is chosen on validation by each cell for itself.
+Every cell is trained with one weight mode and seed; the label exponent is chosen on validation by each cell for itself.
 Settings are the defaults (shared pool, or own corruptions) with k = 200, and for every entity as a rival a regularizer
 chosen on validation among two.
 """
@@ -25,17 +25,17 @@ from focuse.experiments.paper.cells import load_configuration
 
 GRAPHS = ("ppi5k", "nl27k", "cn15k", "onet-importance")
 MODELS = ("transe", "distmult", "complex")
-SAMPLINGS = ("shared", "independent", "all")
-FOCUSES = ("off", "paper", "label")
+SAMPLINGS = ("shared", "per-triple", "all")
+WEIGHT_MODES = ("none", "focuse", "soft-labels")
 EVERY_ENTITY = {"ppi5k": "l3:2e-3", "nl27k": "l3:1e-2", "cn15k": "l3:1e-2", "onet-importance": "l3:1e-2"}
-NAMES = {"off": "plain", "paper": "paper's", "label": "label"}
+NAMES = {"none": "plain", "focuse": "paper's", "soft-labels": "label"}
 
 
 def settings_of(graph: str, model: str, sampling: str, regularizer: str | None = None) -> dict[str, Any]:
-    """What a cell is trained with, but for focus and seed."""
-    settings: dict[str, Any] = {"model": model, "sampling": sampling, "dim": 200}
+    """What a cell is trained with, but for weight mode and seed."""
+    settings: dict[str, Any] = {"model": model, "negative_sampling": sampling, "dim": 200}
     if graph == "cn15k":
-        settings["normalize"] = "none"  # as in the paper's experiments
+        settings["weight_scaling"] = "none"  # as in the paper's experiments
     if sampling == "all":
         every = {"regularizer_scope": "rows", "regularizer": EVERY_ENTITY[graph], "batch_size": 1024, "epochs": 30}
         settings |= every
@@ -50,11 +50,11 @@ def cells(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for graph in options.graphs:
             for model in options.models:
                 for sampling in options.samplings:
-                    for focus in options.focuses:
+                    for weight_mode in options.weight_modes:
                         if model == "transe" and sampling == "all":
                             continue
                         settings = settings_of(graph, model, sampling, options.regularizer)
-                        yield {"graph": graph, "focus": focus, "seed": seed, "settings": settings}
+                        yield {"graph": graph, "weight_mode": weight_mode, "seed": seed, "settings": settings}
 
 
 def trained(cell: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def trained(cell: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(1)
     started = time.perf_counter()
     data = smoke.load(cell["graph"])
-    asked = {**cell["settings"], "focus": cell["focus"], "seed": cell["seed"]}
+    asked = {**cell["settings"], "weight_mode": cell["weight_mode"], "seed": cell["seed"]}
     run = focuse.train(data.train, valid=data.valid, test=data.test, progress=False, **asked)
     found = run.evaluate()
     order = found.order.to_dict()
@@ -88,12 +88,12 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """One line per graph, model, sampling and regularizer: top-10 % MRR / ΔMRR of each focus, the label exponent."""
+    """One line per graph, model, sampling and regularizer: top-10 % MRR / ΔMRR by weight mode, the label exponent."""
     groups: dict[tuple[str, ...], dict[str, list[dict[str, Any]]]] = {}
     for row in rows:
         settings = row["settings"]
-        key = (row["graph"], settings["model"], settings["sampling"], settings.get("regularizer", "l3:1e-3"))
-        groups.setdefault(key, {}).setdefault(row["focus"], []).append(row)
+        key = (row["graph"], settings["model"], settings["negative_sampling"], settings.get("regularizer", "l3:1e-3"))
+        groups.setdefault(key, {}).setdefault(row["weight_mode"], []).append(row)
     published = load_configuration("published")
     lines = [
         f"| graph | model | sampling, L3 | {' | '.join(NAMES.values())} | published | label exponent | concordance |",
@@ -101,9 +101,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     ]
     for key in sorted(groups):
         found = groups[key]
-        shown = [_shown(found.get(focus, [])) for focus in FOCUSES]
-        chosen = ", ".join(f"{row['label_exponent']:g}" for row in found.get("label", []))
-        pairs = [_mean(found.get(focus, []), "concordance")[0] for focus in ("off", "label")]
+        shown = [_shown(found.get(mode, [])) for mode in WEIGHT_MODES]
+        chosen = ", ".join(f"{row['label_exponent']:g}" for row in found.get("soft-labels", []))
+        pairs = [_mean(found.get(mode, []), "concordance")[0] for mode in ("none", "soft-labels")]
         paper = published.get(key[0], {}).get(key[1], {}).get("focuse", {})
         told = f"{_short(paper['top'][1], 2)} / {_short(paper['delta'], 2)}" if paper else "–"
         name = f"{key[0]} | {key[1]} | {key[2]}, {key[3].removeprefix('l3:')}"
@@ -141,18 +141,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--regularizer")
     for name, values in (
-        ("graphs", GRAPHS), ("models", MODELS), ("samplings", SAMPLINGS), ("focuses", FOCUSES),
+        ("graphs", GRAPHS), ("models", MODELS), ("samplings", SAMPLINGS), ("weight_modes", WEIGHT_MODES),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", nargs="+", default=values, choices=values)
     options = smoke.parse(parser)
     if options.smoke:
-        settings = {"model": "complex", "sampling": "shared", "dim": 4, "epochs": 1}
+        settings = {"model": "complex", "negative_sampling": "shared", "dim": 4, "epochs": 1}
         cell = {"graph": smoke.GRAPH, "seed": 0, "settings": settings}
-        print(table([trained({**cell, "focus": focus}) for focus in FOCUSES]))
+        print(table([trained({**cell, "weight_mode": mode}) for mode in WEIGHT_MODES]))
         return
     rows = read(options.results)
     if options.train:
-        done = [{name: row[name] for name in ("graph", "focus", "seed", "settings")} for row in rows]
+        done = [{name: row[name] for name in ("graph", "weight_mode", "seed", "settings")} for row in rows]
         wanted = [cell for cell in cells(options) if cell not in done]
         with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
             for row in pool.imap_unordered(trained, wanted):

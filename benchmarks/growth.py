@@ -62,7 +62,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small points, to see that it works")
     parser.add_argument("--only", choices=tuple(FACTORS), help="one of the factors")
     parser.add_argument("--model", default="complex")
-    parser.add_argument("--sampling", default="independent", help="independent or shared (negatives: the pool's size)")
+    parser.add_argument("--sampling", default="per-triple", help="per-triple or shared (negatives: the pool's size)")
     parser.add_argument("--optimizer", default="row-adam")
     parser.add_argument("--batch-size", type=int, default=8192, help="the same for all points")
     parser.add_argument("--epochs", type=int, default=3, help="the first one warms up and is not timed")
@@ -148,9 +148,9 @@ def measure(point: Point, chosen: argparse.Namespace) -> dict[str, Any]:
         valid=graph.select(np.empty(0, np.int64)),  # so that no look at validation falls into the epochs
         model=chosen.model,
         dim=point.dim,
-        negatives=point.negatives,
-        sampling=chosen.sampling,
-        focus="paper",
+        num_negatives=point.negatives,
+        negative_sampling=chosen.sampling,
+        weight_mode="focuse",
         optimizer=chosen.optimizer,
         batch_size=chosen.batch_size,
         epochs=chosen.epochs,

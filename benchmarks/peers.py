@@ -66,7 +66,7 @@ def main() -> None:
     load = machine.busy()
     splits = Splits.named(chosen.data)
     size = len(splits.train), len(splits.train.entities)
-    chosen.batch_size = chosen.batch_size or default_batch_size(*size, "independent")
+    chosen.batch_size = chosen.batch_size or default_batch_size(*size, "per-triple")
     pythons: dict[str, Path | str] = {"focuse": sys.executable}
     for peer in peers:
         pythons[peer] = environments.python_of(peer, chosen.environments, say)

@@ -29,7 +29,7 @@ from focuse.objective.losses import FocusedLoss, make_loss, make_regularizer
 from focuse.objective.negatives import Batch, NegativeSampler
 
 ENTITIES, RELATIONS = 4_999, 7
-SAMPLINGS = (("independent", 30), ("shared", 256))
+SAMPLINGS = (("per-triple", 30), ("shared", 256))
 
 
 class Given(DistMult):
@@ -102,7 +102,7 @@ def main() -> None:
             reference, fused = (times.min(0).values * 1e3).tolist()
             losses = [torch.tensor(training.losses) for training in both]
             apart = float(((losses[1] - losses[0]) / losses[0]).abs().max())
-            words = f"{count} of its own" if sampling == "independent" else f"a pool of {count}"
+            words = f"{count} of its own" if sampling == "per-triple" else f"a pool of {count}"
             print(
                 f"| {name} | {words} | {reference:.1f} | {fused:.1f} | {reference / fused:.1f} | {apart:.0e} |",
                 flush=True,

@@ -29,7 +29,7 @@ from focuse.objective.randomness import stream_seed
 from focuse.training.problem import make_objective
 
 ENTITIES, RELATIONS, EDGES, ROWS, STEPS = 4_999, 7, 230_929, 2_048, 32
-SAMPLINGS = (("independent", 30), ("shared", 256))
+SAMPLINGS = (("per-triple", 30), ("shared", 256))
 WARM = 2  # epochs that are not timed: kernels compile, graphs are recorded
 
 
@@ -56,11 +56,13 @@ def settings_of(name: str, sampling: str, count: int) -> Config:
         except FocuseError:
             continue
     more: dict[str, Any] = (
-        {} if MODELS[name].confidence_head is not None else {"focus": "paper", "nonlinearity": "softplus"}
+        {} if MODELS[name].confidence_head is not None else {"weight_mode": "focuse", "nonlinearity": "softplus"}
     )
-    if MODELS[name].defaults.get("focus") == "off":
+    if MODELS[name].defaults.get("weight_mode") == "none":
         more = {}
-    return Config.of(model=name, dim=dim, sampling=sampling, negatives=count, optimizer="row-adam", **more)
+    return Config.from_kwargs(
+        model=name, dim=dim, negative_sampling=sampling, num_negatives=count, optimizer="row-adam", **more
+    )
 
 
 def timed(name: str, engine_name: str, sampling: str, count: int, edges: Batch, epochs: int) -> tuple[float, float]:
@@ -77,7 +79,10 @@ def timed(name: str, engine_name: str, sampling: str, count: int, edges: Batch, 
     tables = {key: table.cuda() for key, table in {**tables, **model.init_parameters(settings.dim, random)}.items()}
     optimizer = make_optimizer("row-adam", tables, 1e-3)
     engine = make_engine(engine_name, model, tables, optimizer, inverse_relations=settings.reciprocal)
-    objective, sampler = make_objective(settings, settings.make_focus()), NegativeSampler(sampling, count, ENTITIES)
+    objective, sampler = (
+        make_objective(settings, settings.make_focuse_layer()),
+        NegativeSampler(sampling, count, ENTITIES),
+    )
 
     def compute(rows: torch.Tensor, beta: Any, key: Any) -> Any:
         some = edges.take(rows)
@@ -115,7 +120,7 @@ def main() -> None:
     print("| model | corruptions | reference, ms a step | by default | ratio | losses apart |\n" + "| --- " * 6 + "|")
     for name in options.models:
         for sampling, count in SAMPLINGS:
-            words = f"{count} of its own" if sampling == "independent" else f"a pool of {count}"
+            words = f"{count} of its own" if sampling == "per-triple" else f"a pool of {count}"
             both = [timed(name, engine, sampling, count, edges, options.epochs) for engine in ("reference", "auto")]
             (slow, loss), (fast, twin) = both
             apart = abs(twin - loss) / abs(loss)

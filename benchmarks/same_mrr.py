@@ -57,7 +57,7 @@ def main() -> None:
             "--label-exponent",
             "1",
         ]
-        settings += ["--check-every", str(given.epochs), "--batch-size", "1024"]
+        settings += ["--eval-every", str(given.epochs), "--batch-size", "1024"]
         with tempfile.TemporaryDirectory() as place:
             if given.dataset == smoke.GRAPH:
                 smoke.write(folder := Path(place))

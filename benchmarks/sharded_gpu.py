@@ -46,8 +46,8 @@ from focuse.objective.randomness import draw_integers, stream_seed  # noqa: E402
 RELATIONS = 50
 CASES: list[tuple[str, str, str, int, Any]] = [
     ("complex", "row-adagrad", "shared", 256, SoftLabelLoss(4.0)),
-    ("distmult", "row-adam", "independent", 20, FocusedLoss(make_loss("pairwise-nll"), None)),
-    ("transe", "row-adam", "independent", 20, FocusedLoss(make_loss("margin:2"), None)),
+    ("distmult", "row-adam", "per-triple", 20, FocusedLoss(make_loss("pairwise-nll"), None)),
+    ("transe", "row-adam", "per-triple", 20, FocusedLoss(make_loss("margin:2"), None)),
     ("rotate", "row-adagrad", "shared", 256, FocusedLoss(make_loss("self-adversarial"), None)),
 ]
 

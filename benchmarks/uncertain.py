@@ -25,11 +25,11 @@ import smoke
 
 GRAPHS = ("nl27k", "ppi5k", "cn15k")
 POOL = "pool:start=10,wait=5"
-OWN: dict[str, Any] = {"sampling": "independent", "negatives": 10}
+OWN: dict[str, Any] = {"negative_sampling": "per-triple", "num_negatives": 10}
 SETTINGS: dict[str, dict[str, Any]] = {
     "gtranse": {
-        "epochs": 150, "dim": 200, "lr": 0.003, "loss": "confidence-margin:margin=10,power=2", "sampling": "shared",
-        "negatives": 16,
+        "epochs": 150, "dim": 200, "lr": 0.003, "loss": "confidence-margin:margin=10,power=2",
+        "negative_sampling": "shared", "num_negatives": 16,
     },
     "passleaf-complex": {"epochs": 40, "lr": 0.01, "semi_supervised": POOL, **OWN},
     "passleaf-rotate": {"epochs": 45, "lr": 0.01, "semi_supervised": POOL},
@@ -76,7 +76,14 @@ def trained(graph: str, model: str, seed: int, more: dict[str, Any], leaky: bool
     started = time.process_time()
     with never_called_false(data.valid, data.test) if leaky else nullcontext():
         run = focuse.train(
-            data.train, valid=data.valid, test=data.test, model=model, seed=seed, burn_in=0, progress=False, **settings
+            data.train,
+            valid=data.valid,
+            test=data.test,
+            model=model,
+            seed=seed,
+            eval_start=0,
+            progress=False,
+            **settings,
         )
     seconds = time.process_time() - started
     row = {"graph": graph, "model": model, "seed": seed, "settings": settings, "seconds": round(seconds)}
@@ -162,12 +169,12 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def rivals(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> str:
-    """Top-10 % MRR / ΔMRR a graph: the models of uncertain graphs, and ComplEx by each focus of benchmarks/focus.py."""
+    """Top-10 % MRR / ΔMRR a graph: models of uncertain graphs, and ComplEx by weight mode of benchmarks/focus.py."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row in others:
-        usual = {"model": "complex", "sampling": "shared", "regularizer": "l3:1e-3"}
+        usual = {"model": "complex", "negative_sampling": "shared", "regularizer": "l3:1e-3"}
         if all(row["settings"].get(name, value) == value for name, value in usual.items()):
-            name = f"`complex`, focus {row['focus']}"
+            name = f"`complex`, weight mode {row['weight_mode']}"
             found.setdefault((name, row["graph"]), []).append((row["top"], row["delta"]))
     for row in rows:
         if row["settings"] == {**SETTINGS[row["model"]], **OF_GRAPH.get((row["graph"], row["model"]), {}), **on(row)}:

@@ -102,7 +102,7 @@ def main() -> None:
         runs = options.runs or Path(temporary)
         trained = {
             "focused": {"model": "complex", "dim": 100},
-            "plain": {"model": "distmult", "dim": 100, "focus": "off"},
+            "plain": {"model": "distmult", "dim": 100, "weight_mode": "none"},
         }
         for name, settings in trained.items():
             if not (runs / name).exists():

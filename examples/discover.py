@@ -15,7 +15,7 @@ from focuse.experiments.demo import careers
 
 def main() -> None:
     graph = focuse.read(sys.argv[1]) if len(sys.argv) > 1 else careers().select(np.arange(0, 10_000, 3))
-    run = focuse.train(graph, dim=20, epochs=6, check_every=3, progress=False)
+    run = focuse.train(graph, dim=20, epochs=6, eval_every=3, progress=False)
 
     links = run.discover(top=200, per_head=3)
     links.write("links.tsv")

@@ -10,7 +10,14 @@ import sys
 
 import focuse
 
-SETTINGS = {"dim": 16, "epochs": 16, "sampling": "all", "regularizer": "l3:0.1", "check_every": 4, "progress": False}
+SETTINGS = {
+    "dim": 16,
+    "epochs": 16,
+    "negative_sampling": "all",
+    "regularizer": "l3:0.1",
+    "eval_every": 4,
+    "progress": False,
+}
 
 
 def painters(count: int = 300) -> tuple[list[tuple[str, str, str, float]], list[tuple[str, str, float]]]:
@@ -28,8 +35,8 @@ def painters(count: int = 300) -> tuple[list[tuple[str, str, str, float]], list[
 def main() -> None:
     graph, numbers = (sys.argv[1], sys.argv[2]) if len(sys.argv) > 2 else painters()
     for model in ("distmult", "kblrn"):
-        given = {"numbers": numbers} if model == "kblrn" else {}
-        found = focuse.train(graph, model=model, focus="paper", **given, **SETTINGS).evaluate()
+        given = {"node_attributes": numbers} if model == "kblrn" else {}
+        found = focuse.train(graph, model=model, weight_mode="focuse", **given, **SETTINGS).evaluate()
         print(f"{model:9} MRR {found.all.mrr:.3f}, mean rank {found.all.mr:.0f}, ΔMRR {found.delta_mrr:.3f}")
 
 

@@ -45,7 +45,7 @@ def main() -> None:
     weights = EdgeWeights.of(training, parts.train)
     heaviest, lightest = tenths(testing, parts.test.graph)
     for name, fixed in (("plain", 1.0), ("FocusE", None)):  # with β = 1 weights have no say
-        loss = FocusELoss(decay=EPOCHS // 2, fixed=fixed)
+        loss = FocusELoss(beta_decay_epochs=EPOCHS // 2, fixed_beta=fixed)
         result = pipeline(
             training=training,
             testing=testing,

@@ -6,7 +6,7 @@ from focuse.experiments.demo import careers
 from focuse.models.base import confidence
 from focuse.rules.grammar import parse_rules
 
-SETTINGS = {"model": "ukge-rect", "dim": 16, "epochs": 5, "lr": 2e-2, "check_every": 1, "burn_in": 0}
+SETTINGS = {"model": "ukge-rect", "dim": 16, "epochs": 5, "lr": 2e-2, "eval_every": 1, "eval_start": 0}
 RULE = '"performs task"(x, y) & "needs skill"(y, z) -> "requires skill"(x, z) : 0.9'
 
 

@@ -13,7 +13,7 @@ from focuse.experiments.demo import careers
 
 def main() -> None:
     graph = focuse.read(sys.argv[1]) if len(sys.argv) > 1 else careers()
-    run = focuse.train(graph, dim=20, epochs=6, check_every=3, progress=False)
+    run = focuse.train(graph, dim=20, epochs=6, eval_every=3, progress=False)
 
     head, relation = graph.entities[int(graph.head[0])], graph.relations[int(graph.relation[0])]
     for link in run.predict(head=head, relation=relation, top=5, new_only=True):

@@ -55,7 +55,7 @@ def test_figures_of_the_page_are_those_of_the_committed_results(
 def test_every_committed_row_is_of_the_budget(cards: ModuleType, rows: list[dict[str, Any]]) -> None:
     asked = list(cards.cells(MODELS, cards.DATA))
     assert all(cards._cell(row) in asked for row in rows)
-    places = [(row["model"], row["data"], row["focus"]) for row in rows]
+    places = [(row["model"], row["data"], row["weight_mode"]) for row in rows]
     assert len(places) == len(set(places))
 
 
@@ -122,7 +122,9 @@ def test_finished_cells_are_kept(
 @pytest.mark.slow
 @pytest.mark.skipif("FOCUSE_DATA" not in os.environ, reason="needs the data sets")
 def test_a_committed_cell_can_be_trained_again(cards: ModuleType, rows: list[dict[str, Any]]) -> None:
-    row = next(row for row in rows if (row["model"], row["data"], row["focus"]) == ("distmult", "nl27k", "label"))
+    row = next(
+        row for row in rows if (row["model"], row["data"], row["weight_mode"]) == ("distmult", "nl27k", "soft-labels")
+    )
     again = cards.trained(cards._cell(row))
     assert {name: again[name] for name in cards.FIGURES} == pytest.approx(
         {name: row[name] for name in cards.FIGURES}, abs=0.01

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,12 @@ from kept_answers import answers, contents, differences
 
 import focuse
 from focuse import FocuseError
+from focuse.config import OLD_SETTING_NAMES, OLD_SETTING_VALUES, Config
 from focuse.storage.metadata import FORMAT
 
 KEPT = Path(__file__).parent / "fixtures" / "runs"
 RUNS = sorted(path.parent.relative_to(KEPT).as_posix() for path in KEPT.glob("format-*/*/run.toml"))
-# Settings that a later format gave another name.
+# Settings and values that have had other names since.
 RENAMED = {
     "sharpness": "label_exponent",
     "corrupt": "negative_distribution",
@@ -23,6 +25,34 @@ RENAMED = {
     "spread": "init_std",
     "judge": "stop_metric",
     "regularize": "regularizer_scope",
+    "focus": "weight_mode",
+    "sampling": "negative_sampling",
+    "negatives": "num_negatives",
+    "decay": "beta_decay_epochs",
+    "decays": "column_beta_decay_epochs",
+    "beta_floor": "beta_min",
+    "normalize": "weight_scaling",
+    "importance": "column_importance",
+    "check_every": "eval_every",
+    "burn_in": "eval_start",
+    "threshold": "valid_min_weight",
+    "stopping_share": "stop_fraction",
+    "attribute_share": "attribute_loss_weight",
+    "soft_logic_weight": "rule_loss_weight",
+    "soft_logic_size": "rule_batch_size",
+    "start": "init_from",
+    "memory": "memory_limit",
+}
+VALUES = {
+    ("coin", "fair"): "uniform",
+    ("focus", "label"): "soft-labels",
+    ("focus", "paper"): "focuse",
+    ("focus", "off"): "none",
+    ("sampling", "independent"): "per-triple",
+    ("negative_weights", "light"): "low",
+    ("negative_weights", "against"): "known-negative",
+    ("zero_weights", "light"): "low",
+    ("zero_weights", "negatives"): "known-negative",
 }
 SCORES = 1e-5  # float32 on another processor
 TRAINED = 1e-3  # the same after some epochs
@@ -36,8 +66,7 @@ def kept(tmp_path):
         shutil.copytree(KEPT / name, tmp_path / "run")
         before = json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8"))
         before["settings"] = {
-            RENAMED.get(key, key): "uniform" if (key, value) == ("coin", "fair") else value
-            for key, value in before["settings"].items()
+            RENAMED.get(key, key): VALUES.get((key, value), value) for key, value in before["settings"].items()
         }
         return tmp_path / "run", before
 
@@ -81,6 +110,24 @@ def test_a_kept_run_with_inverse_relations_goes_on_with_its_optimizer_state(kept
     losses = json.loads((KEPT / "format-2" / "reciprocal.losses.json").read_text(encoding="utf-8"))
     run = focuse.resume(folder, epochs=len(losses), progress=False)
     assert [row["loss"] for row in run.history] == pytest.approx(losses, rel=TRAINED)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_kept_run_can_be_trained_again_from_its_settings(name):
+    before = json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8"))["settings"]
+    found = focuse.read_config(KEPT / name / "run.toml")
+    assert found["weight_mode"] == VALUES["focus", before["focus"]]
+    assert found["num_negatives"] == before["negatives"]
+    assert not RENAMED.keys() & found.keys()
+
+
+def test_a_name_or_value_of_today_is_never_an_old_one():
+    assert not RENAMED.keys() & {field.name for field in fields(Config)}
+    assert RENAMED == OLD_SETTING_NAMES
+    for (name, value), today in OLD_SETTING_VALUES.items():
+        assert (name, today) not in OLD_SETTING_VALUES
+        with pytest.raises(FocuseError):
+            Config.from_kwargs(**{name: value})
 
 
 def test_a_difference_is_seen():

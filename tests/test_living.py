@@ -158,7 +158,7 @@ def test_warm_trains_on_from_where_the_run_stood(base: focuse.Run, tmp_path: Pat
 
 
 def test_a_training_that_ends_early_counts_what_it_trained(small: focuse.Graph, tmp_path: Path) -> None:
-    run = focuse.train(small, dim=8, epochs=10, check_every=1, patience=1, lr=0.0001, progress=False)
+    run = focuse.train(small, dim=8, epochs=10, eval_every=1, patience=1, lr=0.0001, progress=False)
     before = run.history[-1]["epoch"]
     made = focuse.extend(run, NEW, frozen=False, epochs=500, out=tmp_path / "warm", progress=False)
     trained = made.history[-1]["epoch"] - before
@@ -170,7 +170,7 @@ def test_a_training_that_ends_early_counts_what_it_trained(small: focuse.Graph, 
 
 
 def test_what_has_decayed_does_not_begin_anew(small: focuse.Graph) -> None:
-    run = focuse.train(small, dim=8, epochs=6, focus="paper", decay=4, check_every=6, progress=False)
+    run = focuse.train(small, dim=8, epochs=6, weight_mode="focuse", beta_decay_epochs=4, eval_every=6, progress=False)
     assert [row["beta"] for row in run.history] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
     made = focuse.extend(run, NEW, frozen=False, epochs=2, progress=False)
     assert [row["beta"] for row in made.history[6:]] == [0.0, 0.0]
@@ -231,10 +231,10 @@ def test_every_kind_of_model(small: focuse.Graph, name: str, tmp_path: Path) -> 
         pytest.importorskip("pykeen")
     more: dict[str, Any] = {}
     if name in ("literale-distmult", "transea"):
-        more["numbers"] = [(entity, "size", place) for place, entity in enumerate(small.entities)]
+        more["node_attributes"] = [(entity, "size", place) for place, entity in enumerate(small.entities)]
     run = focuse.train(small, model=name, dim=8, epochs=2, progress=False, **more)
     if more:
-        more["numbers"] = [("n1", "size", 3)]
+        more["node_attributes"] = [("n1", "size", 3)]
     made = focuse.extend(run, [*NEW, ("n1", "new", "e1", 0.5)], out=tmp_path / "run", epochs=3, progress=False, **more)
     for key, table in run.scorer.tables.items():
         halves = 2 if key == "relation" and run.settings.reciprocal else 1  # relations, then their inverses
@@ -250,7 +250,7 @@ def test_every_kind_of_model(small: focuse.Graph, name: str, tmp_path: Path) -> 
 
 
 def test_several_weight_columns(small: focuse.Graph, with_columns: Any) -> None:
-    run = focuse.train(with_columns(small), importance={"fit": 1, "noise": 1, "distance": 1}, **ASKED)
+    run = focuse.train(with_columns(small), column_importance={"fit": 1, "noise": 1, "distance": 1}, **ASKED)
     edges = with_columns(focuse.read(NEW))
     made = focuse.extend(run, edges, progress=False)
     assert made.graph.columns.names == ("fit", "noise", "distance")
@@ -285,7 +285,7 @@ class TestFaults:
         with pytest.raises(FocuseError, match="at least 1"):
             focuse.extend(base, NEW, frozen=False, epochs=0, progress=False)
         with pytest.raises(FocuseError, match="no use for numbers"):
-            focuse.extend(base, NEW, numbers=[("n1", "size", 1)], progress=False)
+            focuse.extend(base, NEW, node_attributes=[("n1", "size", 1)], progress=False)
         with pytest.raises(FocuseError, match="removes every edge"):
             focuse.extend(base, None, remove=base.graph, progress=False)
         with pytest.raises(FocuseError, match="none of the triples to remove is a fact"):

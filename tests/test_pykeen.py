@@ -174,7 +174,7 @@ def first_batch(loop: Any, factory: Any, size: int) -> Any:
 )
 def test_a_step_is_the_papers_equation(name: str, equation: Any, shift: float, filtered: bool) -> None:
     rows = heavy_and_light(12)
-    loss = FocusELoss(name, "shifted-softplus" if shift else "softplus", fixed=0.3, reduction="sum")
+    loss = FocusELoss(name, "shifted-softplus" if shift else "softplus", fixed_beta=0.3, reduction="sum")
     loop, model, factory = loop_of(SLCWATrainingLoop, loss, rows, filtered)
     batch = first_batch(loop, factory, 32)
     value = loop._process_batch(batch, 0, 32).item()
@@ -193,7 +193,7 @@ def test_a_step_is_the_papers_equation(name: str, equation: Any, shift: float, f
 
 def test_a_step_of_lcwa_is_the_papers_equation() -> None:
     rows = heavy_and_light(12)
-    loop, model, factory = loop_of(LCWATrainingLoop, FocusELoss(fixed=0.3), rows, create_inverse_triples=True)
+    loop, model, factory = loop_of(LCWATrainingLoop, FocusELoss(fixed_beta=0.3), rows, create_inverse_triples=True)
     batch = first_batch(loop, factory, 24)
     value = loop._process_batch(batch, 0, 24).item()
     with torch.no_grad():
@@ -211,7 +211,7 @@ def test_a_step_of_lcwa_is_the_papers_equation() -> None:
 
 
 def test_a_positive_without_any_negative_left_has_no_loss_and_no_gradient() -> None:
-    loss = FocusELoss(fixed=0.5)
+    loss = FocusELoss(fixed_beta=0.5)
     positive = torch.tensor([[0.3], [0.4]], requires_grad=True)
     left = torch.tensor([[True, True], [False, False]])
     negative = torch.tensor([0.1, 0.2], requires_grad=True)  # PyKEEN hands in what the filter lets through
@@ -252,7 +252,7 @@ def test_weights_matter_once_beta_falls() -> None:
     rows = heavy_and_light()
     for fixed, same in ((1.0, True), (0.0, False)):
         first, second = (
-            trained(rows, weighed, FocusELoss(fixed=fixed), 2).model.entity_representations[0](None).detach()
+            trained(rows, weighed, FocusELoss(fixed_beta=fixed), 2).model.entity_representations[0](None).detach()
             for weighed in (rows, shuffled(rows))
         )
         assert torch.equal(first, second) == same
@@ -260,7 +260,7 @@ def test_weights_matter_once_beta_falls() -> None:
 
 def test_beta_falls_to_its_floor_epoch_by_epoch() -> None:
     rows = heavy_and_light()
-    loss = FocusELoss(decay=4, floor=0.2)
+    loss = FocusELoss(beta_decay_epochs=4, beta_min=0.2)
     callback = loss.callback()
     trained(rows, rows, loss, training_kwargs={"num_epochs": 6, "batch_size": 64, "callbacks": callback, **QUIET})
     assert callback.betas == pytest.approx([1.0, 0.75, 0.5, 0.25, 0.2, 0.2])
@@ -271,7 +271,7 @@ def test_a_resumed_training_goes_on_with_its_beta(tmp_path: Any) -> None:
     rows = heavy_and_light()
     stored = {"checkpoint_directory": tmp_path, "checkpoint_name": "c.pt", "checkpoint_frequency": 0, **QUIET}
     for epochs, betas in ((2, [1.0, 0.75]), (4, [0.5, 0.25])):
-        loss = FocusELoss(decay=4)
+        loss = FocusELoss(beta_decay_epochs=4)
         callback = loss.callback()
         loop, _, factory = loop_of(SLCWATrainingLoop, loss, rows)
         loop.train(factory, num_epochs=epochs, batch_size=64, callbacks=callback, **stored)
@@ -287,11 +287,13 @@ def test_what_is_missing_is_said() -> None:
     with pytest.raises(FocuseError, match="another loss"):
         trained(rows, rows, FocusELoss(), training_kwargs={"callbacks": FocusELoss().callback(), **QUIET})
     with pytest.raises(UnsupportedLabelSmoothingError):
-        trained(rows, rows, FocusELoss(fixed=0.5), training_kwargs={"num_epochs": 1, "label_smoothing": 0.1, **QUIET})
+        trained(
+            rows, rows, FocusELoss(fixed_beta=0.5), training_kwargs={"num_epochs": 1, "label_smoothing": 0.1, **QUIET}
+        )
     strange = EdgeWeights(torch.tensor([[0, 0, 0]]), torch.ones(1), 12, 1)
     with pytest.raises(FocuseError, match="has no weight"):
         trained(rows, rows, FocusELoss(), training_loop_kwargs={"loss_weighter": strange})
-    for wrong in ({"loss": "nothing"}, {"nonlinearity": "nothing"}, {"decay": -1}):
+    for wrong in ({"loss": "nothing"}, {"nonlinearity": "nothing"}, {"beta_decay_epochs": -1}):
         with pytest.raises(FocuseError):
             FocusELoss(**wrong)
 
@@ -306,7 +308,7 @@ def test_heavy_facts_gain_in_pykeens_own_pipeline() -> None:
     size = len(held) // 10
     gaps = []
     for fixed in (1.0, None):
-        loss = FocusELoss(decay=5, fixed=fixed)
+        loss = FocusELoss(beta_decay_epochs=5, fixed_beta=fixed)
         result = trained(
             train,
             train,

@@ -17,7 +17,7 @@ from focuse.evaluation.evaluate import evaluate
 from focuse.models.registry import make_model
 from focuse.storage.run_folder import RunFolder
 
-QUICK = {"dim": 8, "epochs": 3, "check_every": 1, "burn_in": 0, "lr": 1e-2, "progress": False}
+QUICK = {"dim": 8, "epochs": 3, "eval_every": 1, "eval_start": 0, "lr": 1e-2, "progress": False}
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd", "row-adam"])
@@ -27,7 +27,7 @@ def test_validation_sees_the_tables_of_now(optimizer: str) -> None:
     ends = random.integers(0, 300, (2, 900))
     graph = from_columns(map(str, ends[0]), ["r"] * 900, map(str, ends[1]), random.random(900))
     settings = {**QUICK, "model": "distmult", "dim": 1, "epochs": 4, "lr": 0.05, "optimizer": optimizer}
-    settings["stopping_share"] = 1.0
+    settings["stop_fraction"] = 1.0
     run = focuse.train(graph, regularizer="none", **settings)
     assert run.last is not None
     tables = {name: table.clone() for name, table in run.last.tables.items()}
@@ -36,7 +36,7 @@ def test_validation_sees_the_tables_of_now(optimizer: str) -> None:
     valid, known = run.splits.valid, build_triple_index(parts)
     from focuse.training.validation import rank_validator
 
-    judge = rank_validator(valid.graph, run.splits.train, known, run.settings.threshold, run.settings.seed)
+    judge = rank_validator(valid.graph, run.splits.train, known, run.settings.valid_min_weight, run.settings.seed)
     assert judge is not None
     assert run.history[-1]["valid_mrr"] == judge(fresh)
     assert evaluate(fresh, valid, run.splits.train, known).all.n == len(valid.graph)
@@ -84,7 +84,7 @@ def test_one_triple_with_very_many_rows_does_not_eat_the_hold_out(seed: int) -> 
 
 
 def test_a_divergence_in_the_very_last_step_is_noticed(small: focuse.Graph, tmp_path: Path) -> None:
-    settings = {**QUICK, "epochs": 1, "lr": 3e38, "batch_size": 5000, "focus": "paper"}
+    settings = {**QUICK, "epochs": 1, "lr": 3e38, "batch_size": 5000, "weight_mode": "focuse"}
     with pytest.raises(FocuseError, match="diverged"):
         focuse.train(small, valid_share=0, test_share=0, out=tmp_path / "run", **settings)
     assert not (tmp_path / "run" / "model.safetensors").exists()

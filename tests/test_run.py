@@ -17,7 +17,15 @@ from focuse.rules.grammar import parse_rules
 from focuse.rules.grounding import inferred
 from focuse.training.trainer import Trainer
 
-QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "check_every": 2, "progress": False}
+QUICK = {
+    "dim": 8,
+    "epochs": 4,
+    "beta_decay_epochs": 3,
+    "lr": 1e-2,
+    "num_negatives": 5,
+    "eval_every": 2,
+    "progress": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +51,7 @@ def test_the_ten_lines_of_the_design(careers, tmp_path, capsys):
 
 
 class TestSaveAndLoad:
-    @pytest.mark.parametrize("normalize", ["relation", "global", "quantile", "none"])
+    @pytest.mark.parametrize("weight_scaling", ["relation", "global", "quantile", "none"])
     def test_a_round_trip_changes_nothing(self, small, tmp_path, normalize):
         run = focuse.train(small, normalize=normalize, **QUICK)
         run.save(tmp_path / "run")
@@ -195,7 +203,7 @@ class TestConfidence:
         rows = [("e1", "r0", "e2", 0.9), ("e3", "r1", "e4", 0.5)]
         focuse.read(rows).write(tmp_path / "soft.tsv")
         found = [
-            focuse.train(small, model="ukge-logi", soft_logic=given, **QUICK)
+            focuse.train(small, model="ukge-logi", inferred_triples=given, **QUICK)
             for given in (rows, focuse.read(rows), tmp_path / "soft.tsv", str(tmp_path / "soft.tsv"))
         ]
         assert recorder.notes.count("2 inferred triples (soft logic)") == 4
@@ -234,7 +242,7 @@ class TestConfidence:
                 small, model="ukge-rect", **{part: [("e1", "r0", "e2", 5.0), ("e2", "r0", "e1", 0.5)]}, **QUICK
             )
 
-    @pytest.mark.parametrize("given", [{"soft_logic": [("e1", "r0", "e2", 0.9)]}, {"rules": "rules.txt"}])
+    @pytest.mark.parametrize("given", [{"inferred_triples": [("e1", "r0", "e2", 0.9)]}, {"rules": "rules.txt"}])
     def test_other_models_take_neither(self, small, given):
         says = "train ukge-rect or ukge-logi or .*beurre, not 'complex'"
         with pytest.raises(FocuseError, match=says):
@@ -249,7 +257,7 @@ class TestConfidence:
         assert not (tmp_path / "run").exists()
 
     @pytest.mark.parametrize("model", ["ukge-logi", "ukge-rect"])
-    @pytest.mark.parametrize("normalize", ["global", "relation"])
+    @pytest.mark.parametrize("weight_scaling", ["global", "relation"])
     def test_normalized_weights_come_back_in_the_users_units(self, units, model, normalize):
         run = focuse.train(units, model=model, normalize=normalize, rules=parse_rules(self.RULE), **QUICK)
         assert run.splits.inferred.weight.max() <= 1

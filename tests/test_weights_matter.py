@@ -12,7 +12,7 @@ import focuse
 from focuse.data.splits import Splits, split
 from focuse.experiments.demo import SETTINGS
 
-QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "check_every": 2}
+QUICK = {"dim": 8, "epochs": 4, "beta_decay_epochs": 3, "lr": 1e-2, "num_negatives": 5, "eval_every": 2}
 
 
 # One seed shows it; `make check-all` takes the mean of two.
@@ -42,7 +42,7 @@ def test_shuffling_the_weights_at_least_halves_the_gain(careers, seeds):
     gains: dict[str, list[float]] = {"true": [], "shuffled": []}
     for seed in seeds:
         splits = split(careers, seed=seed)
-        plain = train(splits, focus="off", seed=seed, **SETTINGS).evaluate().delta_mrr
+        plain = train(splits, weight_mode="none", seed=seed, **SETTINGS).evaluate().delta_mrr
         for name, parts in (("true", splits), ("shuffled", shuffled(splits, seed))):
             gains[name].append(train(parts, seed=seed, **SETTINGS).evaluate().delta_mrr - plain)
     true, by_chance = np.mean(gains["true"]), np.mean(gains["shuffled"])
@@ -52,13 +52,13 @@ def test_shuffling_the_weights_at_least_halves_the_gain(careers, seeds):
 
 @SEEDS
 def test_labels_gain_from_the_weights_and_lose_it_with_them(careers, seeds):
-    """The default focus: a wider ΔMRR at no lower a top, gone once weights are shuffled."""
+    """The default weight mode: a wider ΔMRR at no lower a top, gone once weights are shuffled."""
     settings = {"dim": 50, "label_exponent": 2.0, "epochs": 20}
     found: dict[str, list[tuple[float, float]]] = {"plain": [], "true": [], "shuffled": []}
     for seed in seeds:
         splits = split(careers, seed=seed)
         runs = {
-            "plain": train(splits, seed=seed, **{**settings, "focus": "off", "label_exponent": None}),
+            "plain": train(splits, seed=seed, **{**settings, "weight_mode": "none", "label_exponent": None}),
             "true": train(splits, seed=seed, **settings),
             "shuffled": train(shuffled(splits, seed), seed=seed, **settings),
         }
@@ -86,7 +86,7 @@ class TestBits:
 
     def test_the_plain_model_does_not_see_weights(self, small):
         splits = split(small)
-        assert same(*(train(parts, focus="off", **QUICK) for parts in (splits, shuffled(splits, 1))))
+        assert same(*(train(parts, weight_mode="none", **QUICK) for parts in (splits, shuffled(splits, 1))))
 
     def test_the_shuffle_really_shuffles_and_nothing_else(self, small):
         splits = split(small)

@@ -103,7 +103,9 @@ def inside(given: argparse.Namespace) -> None:
     if given.inside == "memory":
         fits = given.folder / "fits.parquet"
         Recipe(*given.fitting).write(fits)
-        run = focuse.train(focuse.read(fits), valid_share=0.0, engine="auto", memory="64GB", **SAME)  # steps alone
+        run = focuse.train(
+            focuse.read(fits), valid_share=0.0, engine="auto", memory_limit="64GB", **SAME
+        )  # steps alone
         print(json.dumps({"in_memory_edges_a_second": len(run.splits.train) / run.history[0]["seconds"]}))
         return
     with peaks() as found:
@@ -111,7 +113,7 @@ def inside(given: argparse.Namespace) -> None:
         graph = focuse.read(given.folder / f"graph-{given.entities}-{given.edges}.tsv")
         found["encode_s"] = time.perf_counter() - started
         started = time.perf_counter()
-        run = focuse.train(graph, out=given.folder / "run", memory=given.limit, **SAME)
+        run = focuse.train(graph, out=given.folder / "run", memory_limit=given.limit, **SAME)
         found["train_s"] = time.perf_counter() - started
         found["epoch_s"] = run.history[0]["seconds"]
         found["valid_mrr"] = run.history[0].get("valid_mrr")

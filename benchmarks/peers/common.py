@@ -37,7 +37,7 @@ def arguments(description: str, **changed: Any) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--focus", choices=("on", "off"), default="off")
-    parser.add_argument("--sampling", choices=("independent", "shared"), default="independent", help="focuse only")
+    parser.add_argument("--sampling", choices=("per-triple", "shared"), default="per-triple", help="focuse only")
     parser.add_argument("--engine", default="auto", help="focuse only")
     parser.add_argument("--defaults", action="store_true", help="focuse only: its default settings")
     parser.add_argument("--recipe", choices=("published", "default"), default="published", help="PyKEEN only")

@@ -32,7 +32,7 @@ def main() -> None:
     data = SimpleNamespace(ranked=ranked, **dict(zip(("entities", "relations"), names, strict=True)))
     settings = settings_of(chosen)
     if chosen.defaults:
-        chosen.epochs = chosen.epochs or Config.of(**settings).epochs
+        chosen.epochs = chosen.epochs or Config.from_kwargs(**settings).epochs
     clock = common.Clock(chosen)
     nothing = splits.valid.select(np.empty(0, np.int64))  # so that no look at validation falls into the epochs
     with tempfile.TemporaryDirectory() as folder:
@@ -59,13 +59,18 @@ def main() -> None:
 def settings_of(chosen: argparse.Namespace) -> dict[str, Any]:
     """As asked for, or whatever focuse does by itself."""
     settings = {"model": chosen.model, "seed": chosen.seed, "engine": chosen.engine, "device": "cpu"}
-    settings["focus"] = "off" if chosen.focus == "off" else "paper"  # the peers' layer, if they have one
+    settings["weight_mode"] = "none" if chosen.focus == "off" else "focuse"  # the peers' layer, if they have one
     if chosen.defaults:
         return settings | ({"epochs": chosen.epochs} if chosen.epochs else {})
     # The peers' optimizer is Adam; a pool has a size of its own.
-    settings |= {"dim": chosen.dim, "epochs": chosen.epochs, "sampling": chosen.sampling, "optimizer": "row-adam"}
+    settings |= {
+        "dim": chosen.dim,
+        "epochs": chosen.epochs,
+        "negative_sampling": chosen.sampling,
+        "optimizer": "row-adam",
+    }
     settings |= {"lr": chosen.lr} if chosen.lr else {}
-    settings["negatives"] = POOL if chosen.sampling == "shared" else chosen.negatives
+    settings["num_negatives"] = POOL if chosen.sampling == "shared" else chosen.negatives
     return settings | ({"batch_size": chosen.batch_size} if chosen.batch_size else {})
 
 

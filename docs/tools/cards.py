@@ -4,8 +4,8 @@ python docs/tools/cards.py                               # writes docs/cards.md 
 python docs/tools/cards.py --train --workers 2           # trains the cells that are missing first
 python docs/tools/cards.py --train --models complex --data ppi5k
 
-A cell is a model on a data set with one focus. It is trained and judged by one process with one thread; finished cells
-stay in docs/results/cards.jsonl, and a run that was stopped goes on.
+A cell is a model on a data set with one weight mode. It is trained and judged by one process with one thread; finished
+cells stay in docs/results/cards.jsonl, and a run that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -42,11 +42,17 @@ from focuse.training.problem import make_objective
 
 DOCS = Path(__file__).parent.parent
 DATA = {"ppi5k": "PPI5K", "nl27k": "NL27K", "cn15k": "CN15K"}
-FOCUSES = {"off": "plain", "paper": "FocusE", "label": "labels"}
+WEIGHT_MODES = {"none": "plain", "focuse": "FocusE", "soft-labels": "labels"}
 DIM = 32  # or the next that a model can have
-BUDGET: dict[str, Any] = {"epochs": 5, "sampling": "independent", "negatives": 10, "seed": 0, "device": "cpu"}
+BUDGET: dict[str, Any] = {
+    "epochs": 5,
+    "negative_sampling": "per-triple",
+    "num_negatives": 10,
+    "seed": 0,
+    "device": "cpu",
+}
 # A look at validation decides nothing here, so it is a short one, at the end.
-SHORT_LOOK: dict[str, Any] = {"check_every": 1000, "stopping_share": 0.05}
+SHORT_LOOK: dict[str, Any] = {"eval_every": 1000, "stop_fraction": 0.05}
 CONFIDENT: dict[str, Any] = {
     "epochs": 20,
     "seed": 0,
@@ -74,21 +80,21 @@ def dim_of(kind: type[Model], least: int = DIM) -> int:
     raise SystemExit(f"{kind.name}: none of the dims from {least} on")
 
 
-def settings_of(kind: type[Model], data: str, focus: str) -> dict[str, Any]:
+def settings_of(kind: type[Model], data: str, weight_mode: str) -> dict[str, Any]:
     """What a cell is trained with; all else is the model's own default."""
     settings = {"model": kind.name, "dim": dim_of(kind), **SHORT_LOOK}
     if data == "cn15k":
-        settings["normalize"] = "none"  # as in the paper's experiments
+        settings["weight_scaling"] = "none"  # as in the paper's experiments
     if kind.confidence_head is not None:
         return {**settings, **CONFIDENT}
-    settings |= {**BUDGET, "focus": focus}
-    return settings | ({"label_exponent": SHARPNESS} if focus == "label" else {})
+    settings |= {**BUDGET, "weight_mode": weight_mode}
+    return settings | ({"label_exponent": SHARPNESS} if weight_mode == "soft-labels" else {})
 
 
-def focuses_of(kind: type[Model]) -> dict[str, str]:
+def weight_modes_of(kind: type[Model]) -> dict[str, str]:
     """What a model is trained with; one that takes the weights itself has its own way only."""
-    own = kind.confidence_head is not None or kind.defaults.get("focus") == "off"
-    return {"off": "its own way"} if own else FOCUSES
+    own = kind.confidence_head is not None or kind.defaults.get("weight_mode") == "none"
+    return {"none": "its own way"} if own else WEIGHT_MODES
 
 
 def cells(models: Iterable[str], data: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -97,8 +103,13 @@ def cells(models: Iterable[str], data: Iterable[str]) -> Iterator[dict[str, Any]
     for model in models:
         kind = MODELS[model]
         for name in names:
-            for focus in focuses_of(kind):
-                yield {"model": model, "data": name, "focus": focus, "settings": settings_of(kind, name, focus)}
+            for weight_mode in weight_modes_of(kind):
+                yield {
+                    "model": model,
+                    "data": name,
+                    "weight_mode": weight_mode,
+                    "settings": settings_of(kind, name, weight_mode),
+                }
 
 
 def trained(cell: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +118,7 @@ def trained(cell: dict[str, Any]) -> dict[str, Any]:
     started, worked = time.perf_counter(), time.process_time()
     data = focuse.datasets.load(cell["data"])
     kept = np.random.default_rng(0).permutation(len(data.test))[:TEST]
-    given = {"numbers": numbers_of(data.train)} if "attributes" in MODELS[cell["model"]].requires else {}
+    given = {"node_attributes": numbers_of(data.train)} if "attributes" in MODELS[cell["model"]].requires else {}
     try:
         run = focuse.train(data.train, valid=data.valid, test=data.test, progress=False, **cell["settings"], **given)
         sampled = {"candidates": SAMPLE} if MODELS[cell["model"]].defaults.get("expensive_to_rank") else {}
@@ -145,7 +156,7 @@ def train(path: Path, models: Iterable[str], data: Iterable[str], workers: int) 
             with path.open("a", encoding="utf-8") as file:
                 print(json.dumps(row, ensure_ascii=False), file=file)
             told = row.get("failed") or f"{row['seconds']} s ({row['cpu_seconds']} s of CPU)"
-            print(row["model"], row["data"], row["focus"], *_figures(row), told, flush=True)
+            print(row["model"], row["data"], row["weight_mode"], *_figures(row), told, flush=True)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -153,7 +164,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def _cell(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in ("model", "data", "focus", "settings")}
+    return {name: row[name] for name in ("model", "data", "weight_mode", "settings")}
 
 
 # ---- what the code says ---------------------------------------------------------------------------------------------
@@ -220,7 +231,9 @@ def formula_of(value: Callable[[int], int], dims: tuple[int, int, int]) -> str:
 
 def engines_of(settings: Config, model: Model) -> tuple[bool, bool]:
     """Whether the fused engines of CPU and GPU train it by its default optimizer and loss, were they there."""
-    objective = make_objective(settings, settings.make_focus(), 0.0 if settings.focus == "label" else None)
+    objective = make_objective(
+        settings, settings.make_focuse_layer(), 0.0 if settings.weight_mode == "soft-labels" else None
+    )
     if fused_objective(objective) is None:
         return False, False
     tables = {"entity": torch.zeros(2, 2), "relation": torch.zeros(2, 2)}
@@ -248,7 +261,7 @@ def paper_of(kind: type[Model]) -> tuple[str, list[str]]:
 
 def facts_of(kind: type[Model]) -> dict[str, Any]:
     """What a card says of a model without training it."""
-    settings = Config.of(model=kind.name, dim=dim_of(kind))
+    settings = Config.from_kwargs(model=kind.name, dim=dim_of(kind))
     model = Trial.of(kind, dim_of(kind), ATTRIBUTES).model  # in a graph, with as many numbers as the cells have
     dims = tuple(dim_of(kind, least) for least in (DIM, 2 * DIM, 3 * DIM))
     first, equations = paper_of(kind)
@@ -279,7 +292,7 @@ def facts_of(kind: type[Model]) -> dict[str, Any]:
 
 def page(rows: list[dict[str, Any]]) -> str:
     """docs/cards.md. Cells that no row has, or that were trained with other settings, print as –."""
-    known = {(row["model"], row["data"], row["focus"]): row for row in rows if _cell(row) in list(_asked(row))}
+    known = {(row["model"], row["data"], row["weight_mode"]): row for row in rows if _cell(row) in list(_asked(row))}
     facts = {name: facts_of(kind) for name, kind in MODELS.items()}
     parts = [_opening(), _overview(facts, known), *(_card(name, facts[name], known) for name in MODELS)]
     return "\n\n".join(parts) + "\n"
@@ -295,19 +308,20 @@ def _opening() -> str:
         [results/cards.jsonl](results/cards.jsonl) by `docs/tools/cards.py`, which also trains what is missing.
 
         The budget is the same for all, so that a column can be read downwards; it is far from what a model reaches when
-        it is trained to the end (see [reproduction](reproduction.md) and [focus](focus.md)). k = {DIM}, or the next
-        that a model can have; {BUDGET["epochs"]} epochs; {BUDGET["negatives"]} own corruptions a positive; one seed;
+        it is trained to the end (see [reproduction](reproduction.md) and [weights](focus.md)). k = {DIM}, or the next
+        that a model can have; {BUDGET["epochs"]} epochs; {BUDGET["num_negatives"]} negatives per triple; one seed;
         the model's own defaults otherwise. FocusE is the paper's layer, labels have the label exponent {SHARPNESS:g}.
         Models of confidence learn the weights in their own way, for {CONFIDENT["epochs"]} epochs. MRR is filtered, over
         {TEST:,} test triples and both sides, ties at their worst; its heaviest tenth is {TEST // 10} of them, so that
         small differences may be chance. Seconds are those of one core, for all cells of a line together.
 
         A cell is `focuse train train.tsv.gz --valid valid.tsv.gz --test test.tsv.gz
-        --model NAME --focus off --dim {DIM} --epochs {BUDGET["epochs"]} --sampling independent --negatives
-        {BUDGET["negatives"]} --out RUN` (CN15K: `--normalize none`), but for the sample of test. Models that look at
-        numbers of entities get four here that say little, as the data sets have none: how many facts of train an
-        entity heads and ends, and their mean weights. A model that is too expensive to be ranked against all
-        entities meets {SAMPLE} drawn ones (“sampled”), which makes its figures higher: compare them with no other's.
+        --model NAME --weight-mode none --dim {DIM} --epochs {BUDGET["epochs"]} --negative-sampling per-triple
+        --num-negatives {BUDGET["num_negatives"]} --out RUN` (CN15K: `--weight-scaling none`), but for the sample of
+        test. Models that look at numbers of entities get four here that say little, as the data sets have none: how
+        many facts of train an entity heads and ends, and their mean weights. A model that is too expensive to be
+        ranked against all entities meets {SAMPLE} drawn ones (“sampled”), which makes its figures higher:
+        compare them with no other's.
     """
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(["# Model cards", *map(_filled, paragraphs)])
@@ -325,8 +339,8 @@ def _overview(facts: dict[str, dict[str, Any]], known: dict[tuple[str, str, str]
         (models that take the weights themselves: in their own way)."""
     lines = [_filled(about), "", f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for name, fact in facts.items():
-        focus = "label" if "label" in focuses_of(MODELS[name]) else "off"
-        reached = [_pair(known.get((name, data, focus))) for data in DATA]
+        weight_mode = "soft-labels" if "soft-labels" in weight_modes_of(MODELS[name]) else "none"
+        reached = [_pair(known.get((name, data, weight_mode))) for data in DATA]
         cost = f"{fact['work']:,.0f} (∝ {fact['growth']})"
         shown = [
             f"[`{name}`](#{name})",
@@ -343,7 +357,7 @@ def _overview(facts: dict[str, dict[str, Any]], known: dict[tuple[str, str, str]
 
 def _card(name: str, fact: dict[str, Any], known: dict[tuple[str, str, str], dict[str, Any]]) -> str:
     kind = MODELS[name]
-    focuses = focuses_of(kind)
+    modes = weight_modes_of(kind)
     loops = "native loops rank it" if fact["loops"] else "torch ranks it"
     fused = "the reference engine trains it" if fact["fused"] == "–" else f"fused steps train it ({fact['fused']})"
     about = [
@@ -358,10 +372,10 @@ def _card(name: str, fact: dict[str, Any], known: dict[tuple[str, str, str], dic
     equation = [f"    {line}" for line in fact["equation"].splitlines()]
     lines = [f"## {name}", "", fact["paper"], "", *equation, *([""] if equation else []), fact["summary"], ""]
     lines += [*(f"- {line}" for line in about), ""]
-    heads = [f"{focus}: top 10 % | {focus}: all | {focus}: ΔMRR" for focus in focuses.values()]
-    lines += [f"| | {' | '.join(heads)} | seconds |", "| --- " * (2 + 3 * len(focuses)) + "|"]
+    heads = [f"{mode}: top 10 % | {mode}: all | {mode}: ΔMRR" for mode in modes.values()]
+    lines += [f"| | {' | '.join(heads)} | seconds |", "| --- " * (2 + 3 * len(modes)) + "|"]
     for data, title in DATA.items():
-        found = [known.get((name, data, focus), {}) for focus in focuses]
+        found = [known.get((name, data, mode), {}) for mode in modes]
         figures = [figure for row in found for figure in _figures(row)]
         seconds = (
             "–" if any("cpu_seconds" not in row for row in found) else f"{sum(r['cpu_seconds'] for r in found):.0f}"

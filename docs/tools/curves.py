@@ -43,7 +43,9 @@ def objective(kind: str, label_exponent: float = 1.0) -> tuple[FocusedLoss | Sof
     """What a training of this kind minimizes, and how it reads a weight."""
     if kind == "label":
         return SoftLabelLoss(), SoftLabels(label_exponent)
-    return FocusedLoss(make_loss("multiclass-nll"), FocusELayer(decay=DECAY) if kind == "paper" else None), None
+    return FocusedLoss(
+        make_loss("multiclass-nll"), FocusELayer(beta_decay_epochs=DECAY) if kind == "paper" else None
+    ), None
 
 
 def pulls(weights: tuple[float, ...], epochs: int, kind: str = "paper") -> tuple[Floats, Floats]:
@@ -55,7 +57,7 @@ def pulls(weights: tuple[float, ...], epochs: int, kind: str = "paper") -> tuple
     for epoch in range(epochs):
         positive = torch.ones(len(weights), dtype=torch.float64, requires_grad=True)
         negative = rivals().expand(len(weights), -1).clone().requires_grad_()
-        made(positive, negative, given, None, FocusELayer(decay=DECAY).beta(epoch)).sum().backward()
+        made(positive, negative, given, None, FocusELayer(beta_decay_epochs=DECAY).beta(epoch)).sum().backward()
         assert positive.grad is not None
         assert negative.grad is not None
         up.append(-positive.grad.numpy())
@@ -77,7 +79,7 @@ def followed(weights: tuple[float, ...], steps: int, kind: str, rate: float = 0.
     for step in range(steps):
         shares.append(torch.sigmoid(positive.detach() - negative.logsumexp(1)).numpy())
         (slope,) = torch.autograd.grad(
-            made(positive, negative, given, None, FocusELayer(decay=DECAY).beta(step)).sum(), positive
+            made(positive, negative, given, None, FocusELayer(beta_decay_epochs=DECAY).beta(step)).sum(), positive
         )
         positive = (positive - rate * slope).detach().requires_grad_()
     return np.stack(shares)

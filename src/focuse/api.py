@@ -50,8 +50,8 @@ from focuse.training.preparation import (
     check_confidences,
     check_numbers,
     choose_engine,
-    focus_or_off,
     held_out,
+    ignore_equal_weights,
     make_splits,
     normalizer_of,
     read_whole,
@@ -178,10 +178,10 @@ def train(
     test: Any = None,
     valid_share: float = 0.1,
     test_share: float = 0.1,
-    soft_logic: Any = None,
+    inferred_triples: Any = None,
     rules: Any = None,
-    false: Any = None,
-    numbers: Any = None,
+    known_negatives: Any = None,
+    node_attributes: Any = None,
     out: str | Path | None = None,
     progress: bool | Reporter = True,
     callbacks: Sequence[object] = (),
@@ -193,13 +193,14 @@ def train(
 
     `graph`, `valid` and `test` are graphs or whatever `focuse.read` takes. Without `valid` and `test`, shares of
     the graph are held out by chance. A model of confidence (ukge-rect, ukge-logi) also learns from triples that
-    rules infer: `soft_logic` holds such triples with their confidences, `rules` (a file, or rules) are grounded over
-    the training split. `false` are triples known to be false. `numbers` are those of entities, rows of entity,
-    attribute and value, for models that look at them (literale-complex, literale-distmult, transea, kblrn). With `out`
-    the run is written there while it trains and can be resumed. `callbacks` (of `focuse.Callback`) follow it, `track`
-    names trackers that do: 'tensorboard:FOLDER', 'mlflow:URI', 'wandb:PROJECT'. At `deadline` (of time.monotonic) it
-    stops and saves, as on Ctrl-C. `start` is a run, or its folder, whose embeddings are the first ones (by name). Every
-    other keyword is one of `Config`: model (a name, 'package.module:Class' or a class), dim, epochs, focus, lr, …
+    rules infer: `inferred_triples` holds such triples with their confidences, `rules` (a file, or rules) are
+    grounded over the training split. `known_negatives` are triples known to be false. `node_attributes` are numbers
+    of entities, rows of entity, attribute and value, for models that use them (literale-complex, literale-distmult,
+    transea, kblrn). With `out` the run is written there while it trains and can be resumed. `callbacks` (of
+    `focuse.Callback`) follow it, `track` names trackers that do: 'tensorboard:FOLDER', 'mlflow:URI',
+    'wandb:PROJECT'. At `deadline` (of time.monotonic) it stops and saves, as on Ctrl-C. `init_from` is a run, or
+    its folder, that embeddings are initialized from (by name). Every other keyword is one of `Config`: model (a
+    name, 'package.module:Class' or a class), dim, epochs, lr, …
 
     >>> run = train([("a", "r", str(i), i) for i in range(20)], epochs=1, dim=4, progress=False)
     >>> run.settings.model
@@ -207,11 +208,11 @@ def train(
     """
     chosen, group = _chosen(settings, out)
     following = _callbacks(callbacks, track)
-    check_numbers(chosen, numbers is not None)
+    check_numbers(chosen, node_attributes is not None)
     if out is not None and RunFolder.was_created_by(Path(out), group):  # torchrun has restarted its workers
         return resume(str(out), progress=progress, callbacks=following, deadline=deadline)
     reporter = make_reporter(progress if current_group().is_main else False)
-    given = graph, valid, test, valid_share, test_share, false, numbers, soft_logic, rules
+    given = graph, valid, test, valid_share, test_share, known_negatives, node_attributes, inferred_triples, rules
     prepare = partial(_prepare, chosen, reporter, *given)
     resolved, splits, normalizer = prepared_once(prepare) if chosen.engine in SHARDED else prepare()
     resolved = choose_engine(resolved, splits, reporter, out is not None)
@@ -243,41 +244,43 @@ def _prepare(
     test: Any,
     valid_share: float,
     test_share: float,
-    false: Any,
-    numbers: Any,
-    soft_logic: Any,
+    known_negatives: Any,
+    node_attributes: Any,
+    inferred_triples: Any,
     rules: Any,
 ) -> Prepared:
     """Resolved settings, splits and normalizer of what the user gives."""
-    splits = make_splits(read_whole(graph, reporter), valid, test, valid_share, test_share, chosen, reporter, false)
-    splits = with_numbers(splits, numbers, reporter)
+    splits = make_splits(
+        read_whole(graph, reporter), valid, test, valid_share, test_share, chosen, reporter, known_negatives
+    )
+    splits = with_numbers(splits, node_attributes, reporter)
     resolved = chosen.resolve(splits.train, choose_device(chosen.device, chosen.engine))
     normalizer = normalizer_of(resolved, splits)
     if model_class(resolved.model).confidence_head is not None:
         check_confidences(splits, resolved, reporter)
-    if soft_logic is not None or rules is not None:
-        splits = with_inferred(splits, soft_logic, rules, resolved, reporter)
-    return focus_or_off(resolved, splits, normalizer, reporter), splits, normalizer
+    if inferred_triples is not None or rules is not None:
+        splits = with_inferred(splits, inferred_triples, rules, resolved, reporter)
+    return ignore_equal_weights(resolved, splits, normalizer, reporter), splits, normalizer
 
 
 def _fill(trainer: Trainer, choice: list[LabelExponentTrial], store: RunFolder) -> None:
     """Write what a new run folder has besides its metadata."""
-    if trainer.config.start is not None:  # that run may be gone when this one is resumed
+    if trainer.config.init_from is not None:  # that run may be gone when this one is resumed
         store.save(trainer.checkpoint())
     write_choice(store, choice if current_group().is_main else [])
 
 
 def _chosen(given: dict[str, Any], out: str | Path | None) -> tuple[Config, ProcessGroup]:
     """The settings and the process group; both folders are checked before a long file is read."""
-    start = given.get("start")
-    chosen = Config.of(**given | ({"start": start.place()} if isinstance(start, Run) else {}))
+    init_from = given.get("init_from")
+    chosen = Config.from_kwargs(**given | ({"init_from": init_from.place()} if isinstance(init_from, Run) else {}))
     if chosen.model not in MODELS and not model_family(chosen.model):
         check_scores(model_class(chosen.model))
     group = join_group(chosen.engine, chosen.device, out)
     if out is not None and not RunFolder.was_created_by(Path(out), group):
         RunFolder.ensure_new(Path(out), group)
-    if chosen.start is not None:
-        RunFolder.open(Path(chosen.start))
+    if chosen.init_from is not None:
+        RunFolder.open(Path(chosen.init_from))
     return chosen, group
 
 
@@ -437,7 +440,7 @@ def extend(
     duplicates: str = "last",
     valid_share: float = 0.0,
     test_share: float = 0.0,
-    numbers: Any = None,
+    node_attributes: Any = None,
     model: object = None,
     progress: bool | Reporter = True,
 ) -> Run:
@@ -446,7 +449,7 @@ def extend(
     `run` is a run or its folder, `edges` whatever `focuse.read` takes. `frozen`: only the rows of new names learn, for
     `epochs` of their edges, and all others keep their bits. Else all rows train on, for `epochs` more. `remove` are
     triples that are facts no longer, `duplicates` says what a triple of train weighs that comes again (last, max, mean,
-    keep), `numbers` are those of new entities. Shares of the new edges may be held out; `model` as of `load`.
+    keep), `node_attributes` are those of new entities. Shares of the new edges may be held out; `model` as of `load`.
 
     >>> from focuse import train
     >>> run = train([("a", "r", str(i), i) for i in range(20)], epochs=1, dim=4, progress=False)
@@ -461,7 +464,7 @@ def extend(
     if not frozen and base.settings.engine == "partitioned":
         raise FocuseError("a run trained by partitions has its optimizer's state on disk; extend it with frozen rows")
     reporter = make_reporter(progress)
-    change = RequestedChange(edges, remove, duplicates, valid_share, test_share, numbers)
+    change = RequestedChange(edges, remove, duplicates, valid_share, test_share, node_attributes)
     with enough_memory():
         grown = extension(_origin(base), change, frozen, epochs, reporter)
         return _settled(base, grown, out) if frozen else _warmed(base, grown, out, reporter)

@@ -27,19 +27,24 @@ from focuse.objective.negatives import SAMPLINGS, check_negative_distribution
 from focuse.objective.semi_supervised import make_pool_schedule
 from focuse.option_strings import choose, parse_memory, parse_named_numbers, parse_partitions, to_option_string
 
-FOCUSES = ("label", "paper", "off")
+WEIGHT_MODES = ("soft-labels", "focuse", "none")
 STOP_METRICS = ("auto", "mrr", "mse")
 SQUARED_ERROR = "squared-error"
-# Settings of the paper's layer and their defaults: who gives another value means that layer.
-PAPERS_OWN: dict[str, Any] = {
-    "decay": None, "decays": None, "nonlinearity": "auto", "beta": None, "beta_floor": 0.0, "loss": "multiclass-nll",
-}  # fmt: skip
+# Settings of the FocusE layer and their defaults: any other value implies weight_mode 'focuse'.
+FOCUSE_SETTINGS: dict[str, Any] = {
+    "beta_decay_epochs": None,
+    "column_beta_decay_epochs": None,
+    "nonlinearity": "auto",
+    "beta": None,
+    "beta_min": 0.0,
+    "loss": "multiclass-nll",
+}
 REDUCTIONS = ("sum", "mean")
-NEGATIVE_WEIGHTS, ZERO_WEIGHTS = ("light", "against"), ("light", "negatives")
-OWN_NEGATIVES, SHARED_POOL = 30, 256
-# Of positives that share a pool: the rarer a pool changes, the less of the graph an epoch sees.
-SHARING = 1024
-SCORES_A_BATCH = 1 << 24  # 64 MB of float32, of which autograd keeps a few copies
+NEGATIVE_WEIGHTS = ZERO_WEIGHTS = ("low", "known-negative")
+DEFAULT_PER_TRIPLE_NEGATIVES, DEFAULT_SHARED_NEGATIVES = 30, 256
+# Larger batches would draw shared negatives less often, and an epoch would see less of the graph.
+MAX_BATCH_SIZE_SHARED = 1024
+MAX_SCORES_PER_BATCH = 1 << 24  # 64 MB of float32, of which autograd keeps a few copies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +56,17 @@ class Config:
     dim: int = 100
     epochs: int = 50
     batch_size: int | None = None
-    negatives: int | None = None
-    sampling: str = "shared"
+    num_negatives: int | None = None
+    negative_sampling: str = "shared"
     negative_distribution: str = "uniform"
     corrupt_side: str = "uniform"
     filter_negatives: bool = False
-    focus: str = "label"
+    weight_mode: str = "soft-labels"
     label_exponent: float | None = None
-    decay: int | None = None
+    beta_decay_epochs: int | None = None
     nonlinearity: str = "auto"
     beta: float | None = None
-    beta_floor: float = 0.0
+    beta_min: float = 0.0
     loss: str = "multiclass-nll"
     reduction: str = "sum"
     regularizer: str = "l3:1e-3"
@@ -69,33 +74,33 @@ class Config:
     optimizer: str = "row-adagrad"
     lr: float | None = None
     init_std: float | None = None
-    normalize: str | None = None
+    weight_scaling: str | None = None
     duplicates: str = "keep"
     lower_is_better: str = ""
-    importance: str | None = None
-    decays: str | None = None
-    negative_weights: str = "light"
-    zero_weights: str = "light"
-    soft_logic_weight: float = 0.2
-    soft_logic_size: int = 64
-    attribute_share: float | None = None
+    column_importance: str | None = None
+    column_beta_decay_epochs: str | None = None
+    negative_weights: str = "low"
+    zero_weights: str = "low"
+    rule_loss_weight: float = 0.2
+    rule_batch_size: int = 64
+    attribute_loss_weight: float | None = None
     semi_supervised: str = "none"
     stop_metric: str = "auto"
-    check_every: int = 5
+    eval_every: int = 5
     patience: int = 8
-    burn_in: int | None = None
-    threshold: float = 0.8
-    stopping_share: float = 0.5
+    eval_start: int | None = None
+    valid_min_weight: float = 0.8
+    stop_fraction: float = 0.5
     seed: int = 0
     device: str = "auto"
     engine: str = "auto"
-    memory: str | None = None
+    memory_limit: str | None = None
     partitions: str | None = None
     checkpoint_every: str = "60s"
-    start: str | None = None
+    init_from: str | None = None
 
     @classmethod
-    def of(cls, **given: Any) -> Config:
+    def from_kwargs(cls, **given: Any) -> Config:
         """Settings from keywords; an unknown one is an error that offers the nearest. `model` may be a class."""
         kinds = {field.name: str(field.type) for field in fields(cls)}
         for name in given:
@@ -103,25 +108,29 @@ class Config:
                 raise FocuseError(f"unknown setting {name!r}{nearest(name, kinds)}: choose from {', '.join(kinds)}")
         if isinstance(given.get("checkpoint_every"), int):
             given["checkpoint_every"] = str(given["checkpoint_every"])
-        if isinstance(given.get("start"), PathLike):
-            given["start"] = str(given["start"])
-        given |= {
-            name: to_option_string(given[name]) for name in ("lower_is_better", "importance", "decays") if name in given
-        }
+        if isinstance(given.get("init_from"), PathLike):
+            given["init_from"] = str(given["init_from"])
+        for name in ("lower_is_better", "column_importance", "column_beta_decay_epochs"):
+            if name in given:
+                given[name] = to_option_string(given[name])
         given |= {"model": model_name(given["model"])} if "model" in given else {}
         usual = default_settings(model_class(given.get("model", cls.model)))
         for name in set(usual) - set(kinds):
             raise FocuseError(f"model {given['model']!r}: its defaults name no setting: {name!r}{nearest(name, kinds)}")
-        if given.get("sampling", usual.get("sampling")) != usual.get("sampling"):  # negatives are for their own kind
-            usual.pop("negatives", None)
-        if given.get("optimizer", usual.get("optimizer")) != usual.get("optimizer"):  # and so is a learning rate
+        if given.get("negative_sampling", usual.get("negative_sampling")) != usual.get(
+            "negative_sampling"
+        ):  # a number of negatives suits one kind of sampling
+            usual.pop("num_negatives", None)
+        if given.get("optimizer", usual.get("optimizer")) != usual.get(
+            "optimizer"
+        ):  # and a learning rate one optimizer
             usual.pop("lr", None)
         if takes_weights(given.get("loss")):
-            usual.setdefault("focus", "off")
-        if given.get("focus", "off") != "off" and "loss" not in given and takes_weights(usual.get("loss")):
-            raise FocuseError(f"model {given['model']!r} has the weights in its loss; its focus is 'off'")
-        if means_the_papers_layer(given):
-            usual.setdefault("focus", "paper")
+            usual.setdefault("weight_mode", "none")
+        if given.get("weight_mode", "none") != "none" and "loss" not in given and takes_weights(usual.get("loss")):
+            raise FocuseError(f"model {given['model']!r} uses the weights in its loss and requires weight_mode 'none'")
+        if implies_focuse(given):
+            usual.setdefault("weight_mode", "focuse")
         given = {**usual, **given}
         settings = cls(**{name: _plain(name, value, kinds[name]) for name, value in given.items()})
         settings.check()
@@ -130,9 +139,9 @@ class Config:
     def check(self) -> None:
         """Raise on the first setting that makes no sense."""
         model_class(self.model)
-        choose("sampling", self.sampling, SAMPLINGS)
-        check_negative_distribution(self.sampling, self.negative_distribution, self.corrupt_side)
-        choose("focus", self.focus, FOCUSES)
+        choose("negative_sampling", self.negative_sampling, SAMPLINGS)
+        check_negative_distribution(self.negative_sampling, self.negative_distribution, self.corrupt_side)
+        choose("weight_mode", self.weight_mode, WEIGHT_MODES)
         choose("reduction", self.reduction, REDUCTIONS)
         choose("optimizer", self.optimizer, OPTIMIZERS)
         choose("engine", self.engine, ENGINES)
@@ -142,8 +151,8 @@ class Config:
             make_nonlinearity(self.nonlinearity)
         else:
             choose("non-linearity", self.nonlinearity, ["auto", *NONLINEARITIES])
-        if self.normalize is not None:
-            choose("normalizer", self.normalize, NORMALIZERS)
+        if self.weight_scaling is not None:
+            choose("weight_scaling", self.weight_scaling, NORMALIZERS)
         choose("stop_metric", self.stop_metric, STOP_METRICS)
         self._check_columns()
         self._check_confidence()
@@ -159,89 +168,90 @@ class Config:
                 f"optimizer {self.optimizer!r} touches the batch's rows only and cannot regularize whole tables; "
                 "use regularizer_scope 'touched' or 'rows', or the optimizer 'adam'"
             )
-        for name in ("dim", "epochs", "check_every", "patience", "soft_logic_size"):
+        for name in ("dim", "epochs", "eval_every", "patience", "rule_batch_size"):
             _at_least(name, getattr(self, name), 1)
         if "inverse relations" in model_class(self.model).requires and not self.reciprocal:
             raise FocuseError(f"model {self.model!r} can only be asked for tails; it needs reciprocal=True")
         self.make_model().widths(self.dim)
-        for name in ("batch_size", "negatives", "decay", "burn_in", "seed"):
+        for name in ("batch_size", "num_negatives", "beta_decay_epochs", "eval_start", "seed"):
             value = getattr(self, name)
             if value is not None:
-                _at_least(name, value, 1 if name in ("batch_size", "negatives") else 0)
+                _at_least(name, value, 1 if name in ("batch_size", "num_negatives") else 0)
         if self.lr is not None and not (math.isfinite(self.lr) and self.lr > 0):
             raise FocuseError(f"lr {self.lr:g}: give a number above 0")
         if self.init_std is not None and not (math.isfinite(self.init_std) and self.init_std > 0):
             raise FocuseError(
                 f"init_std {self.init_std:g}: give a number above 0, the standard deviation of initial embeddings"
             )
-        if not (math.isfinite(self.soft_logic_weight) and self.soft_logic_weight >= 0):
-            raise FocuseError(f"soft_logic_weight {self.soft_logic_weight:g}: give a number of at least 0")
-        if not 0 <= self.threshold <= 1:
-            raise FocuseError(f"threshold {self.threshold:g}: give a weight in [0, 1]")
-        if not 0 < self.stopping_share <= 1:
-            raise FocuseError(f"stopping_share {self.stopping_share:g}: give a share above 0 and at most 1")
+        if not (math.isfinite(self.rule_loss_weight) and self.rule_loss_weight >= 0):
+            raise FocuseError(f"rule_loss_weight {self.rule_loss_weight:g}: give a number of at least 0")
+        if not 0 <= self.valid_min_weight <= 1:
+            raise FocuseError(f"valid_min_weight {self.valid_min_weight:g}: give a weight in [0, 1]")
+        if not 0 < self.stop_fraction <= 1:
+            raise FocuseError(f"stop_fraction {self.stop_fraction:g}: give a number above 0 and at most 1")
         self._check_share()
-        self._check_focus()
-        FocusELayer(decay=self.decay or 0, floor=self.beta_floor, fixed=self.beta)
+        self._check_weight_mode()
+        FocusELayer(beta_decay_epochs=self.beta_decay_epochs or 0, beta_min=self.beta_min, fixed_beta=self.beta)
         checkpoint_interval(self.checkpoint_every)
         self._check_memory()
 
     def _check_memory(self) -> None:
-        """Partitions are of the engine that has some."""
-        if self.memory is not None:
-            parse_memory(self.memory)
+        """Partitions require the engine that has them."""
+        if self.memory_limit is not None:
+            parse_memory(self.memory_limit)
         if self.partitions is not None:
             parse_partitions(self.partitions)
             if self.engine not in ("auto", "partitioned"):
-                raise FocuseError(f"partitions are of the engine 'partitioned', not {self.engine!r}; leave them out")
+                raise FocuseError(f"partitions requires engine 'partitioned', not {self.engine!r}")
 
     def _check_engine(self) -> None:
         """Tables in pieces know no step that touches every row."""
         if self.engine in SHARDED and not self.rows_only:
-            raise FocuseError(f"engine {self.engine!r} moves the batch's rows only; use the optimizer 'row-adagrad'")
-        if self.engine in SHARDED and self.sampling == "all":
-            raise FocuseError(f"engine {self.engine!r} cannot compare with every entity; use the sampling 'shared'")
+            raise FocuseError(f"engine {self.engine!r} updates the batch's rows only; use optimizer 'row-adagrad'")
+        if self.engine in SHARDED and self.negative_sampling == "all":
+            raise FocuseError(f"engine {self.engine!r} does not support negative_sampling 'all'; use 'shared'")
 
-    def _check_focus(self) -> None:
+    def _check_weight_mode(self) -> None:
         """Soft labels have their own loss and an exponent."""
-        if self.focus == "label" and self.loss != "multiclass-nll":
-            raise FocuseError(f"focus 'label' has a loss of its own; for {self.loss!r} use focus 'paper' or 'off'")
+        if self.weight_mode == "soft-labels" and self.loss != "multiclass-nll":
+            raise FocuseError(f"loss {self.loss!r} requires weight_mode 'focuse' or 'none', not 'soft-labels'")
         if self.label_exponent is not None:
             SoftLabels(self.label_exponent)
-            if self.focus != "label":
-                raise FocuseError(f"label_exponent belongs to focus 'label', not to {self.focus!r}; leave it out")
+            if self.weight_mode != "soft-labels":
+                raise FocuseError(f"label_exponent requires weight_mode 'soft-labels', not {self.weight_mode!r}")
 
     def _check_share(self) -> None:
         """Some models have a loss of their own beside the objective."""
-        share = self.attribute_share
+        share = self.attribute_loss_weight
         if share is not None and not 0 <= share < 1:
-            raise FocuseError(f"attribute_share {share:g}: give a share of at least 0 and below 1")
+            raise FocuseError(f"attribute_loss_weight {share:g}: give a number of at least 0 and below 1")
         if share is not None and model_class(self.model).auxiliary_loss is None:
             names = " or ".join(name for name, model in MODELS.items() if model.auxiliary_loss is not None)
-            raise FocuseError(f"attribute_share is for the model {names}, not {self.model!r}; leave it out")
+            raise FocuseError(f"attribute_loss_weight requires model {names}, not {self.model!r}")
 
     def _check_columns(self) -> None:
         """What is said of weight columns; whether there are such is known once a graph is read."""
         choose("meaning of negative weights", self.negative_weights, NEGATIVE_WEIGHTS)
         choose("meaning of weights of 0", self.zero_weights, ZERO_WEIGHTS)
-        parse_named_numbers(self.importance or "", "importance")
-        for name, epochs in parse_named_numbers(self.decays or "", "decays").items():
+        parse_named_numbers(self.column_importance or "", "column_importance")
+        epochs_by_column = parse_named_numbers(self.column_beta_decay_epochs or "", "column_beta_decay_epochs")
+        for name, epochs in epochs_by_column.items():
             if epochs != int(epochs):
-                raise FocuseError(f"decays {name}={epochs:g}: give a whole number of epochs")
-        if self.decays and (self.focus != "paper" or self.beta is not None):
-            raise FocuseError("decays are of the focus 'paper' with a falling β; leave them out")
+                raise FocuseError(f"column_beta_decay_epochs {name}={epochs:g}: give a whole number of epochs")
+        if epochs_by_column and (self.weight_mode != "focuse" or self.beta is not None):
+            raise FocuseError("column_beta_decay_epochs requires weight_mode 'focuse' and no fixed beta")
 
     def _check_confidence(self) -> None:
-        """Models of a confidence learn the weight itself; all others rank, and focus says by weight on what."""
+        """Confidence models learn the weights themselves; all others rank, and weight_mode says how weights count."""
         confident = model_class(self.model).confidence_head is not None
         if not confident and self.loss != SQUARED_ERROR:
             make_loss(self.loss)
         if confident and self.loss != SQUARED_ERROR:
             raise FocuseError(f"model {self.model!r} learns weights by the loss {SQUARED_ERROR!r}, not {self.loss!r}")
-        if confident and self.focus != "off":
-            raise FocuseError(f"model {self.model!r} learns the weights themselves; its focus is 'off'")
-        if takes_weights(self.loss) and self.focus != "off":
-            raise FocuseError(f"loss {self.loss!r} takes the weights itself; its focus is 'off'")
+        if confident and self.weight_mode != "none":
+            raise FocuseError(f"model {self.model!r} learns the weights themselves and requires weight_mode 'none'")
+        if takes_weights(self.loss) and self.weight_mode != "none":
+            raise FocuseError(f"loss {self.loss!r} uses the weights itself and requires weight_mode 'none'")
         if self.semi_supervised != "none" and make_pool_schedule(self.semi_supervised) and not confident:
             raise FocuseError(f"a pool holds confidences, and the model {self.model!r} has none; leave it out")
         if not confident and (self.loss == SQUARED_ERROR or self.stop_metric == "mse"):
@@ -269,19 +279,19 @@ class Config:
 
     def resolve(self, train: Graph, device: str) -> Config:
         """All that depends on the graph or the machine filled in."""
-        decay = self.epochs if self.decay is None else self.decay
+        decay_epochs = self.epochs if self.beta_decay_epochs is None else self.beta_decay_epochs
         return replace(
             self,
             batch_size=self.batch_size or self._batch_size(len(train), len(train.entities)),
-            negatives=self.negatives or (SHARED_POOL if self.sampling == "shared" else OWN_NEGATIVES),
-            decay=decay,
+            num_negatives=self.num_negatives or default_num_negatives(self.negative_sampling),
+            beta_decay_epochs=decay_epochs,
             nonlinearity=default_nonlinearity(model_class(self.model))
             if self.nonlinearity == "auto"
             else self.nonlinearity,
             regularizer_scope=self.scope,
             lr=self.learning_rate,
-            normalize=self.normalize or default_normalizer(train),
-            burn_in=self._burn_in(decay) if self.burn_in is None else self.burn_in,
+            weight_scaling=self.weight_scaling or default_normalizer(train),
+            eval_start=self._eval_start(decay_epochs) if self.eval_start is None else self.eval_start,
             stop_metric=self.stop_metric
             if self.stop_metric != "auto"
             else "mrr"
@@ -290,25 +300,25 @@ class Config:
             device=device,
         )
 
-    def _burn_in(self, decay: int) -> int:
-        """β is to have fallen half-way before validation is asked; labels are the same from the start."""
-        return 0 if self.focus == "label" else decay // 2
+    def _eval_start(self, decay_epochs: int) -> int:
+        """Validation begins when β has fallen half-way; soft labels do not change during training."""
+        return 0 if self.weight_mode == "soft-labels" else decay_epochs // 2
 
     def _batch_size(self, rows: int, entities: int) -> int:
         most = int(model_class(self.model).defaults.get("max_batch_size", 8192))
-        return min(default_batch_size(rows, entities, self.sampling), most)
+        return min(default_batch_size(rows, entities, self.negative_sampling), most)
 
-    def make_focus(self) -> FocusELayer | None:
-        """The layer of resolved settings, None if it is off."""
-        if self.focus != "paper":
+    def make_focuse_layer(self) -> FocusELayer | None:
+        """The FocusE layer of resolved settings, None in another weight mode."""
+        if self.weight_mode != "focuse":
             return None
-        return FocusELayer(self.nonlinearity, self.decay or 0, self.beta_floor, self.beta)
+        return FocusELayer(self.nonlinearity, self.beta_decay_epochs or 0, self.beta_min, self.beta)
 
-    def make_label(self) -> SoftLabels | None:
-        """The labels of resolved settings, None if the weights are none."""
-        return (
-            SoftLabels(1.0 if self.label_exponent is None else self.label_exponent) if self.focus == "label" else None
-        )
+    def make_soft_labels(self) -> SoftLabels | None:
+        """The soft labels of resolved settings, None in another weight mode."""
+        if self.weight_mode != "soft-labels":
+            return None
+        return SoftLabels(1.0 if self.label_exponent is None else self.label_exponent)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -323,15 +333,20 @@ def takes_weights(loss: object) -> bool:
     return isinstance(loss, str) and loss.partition(":")[0].strip() in WEIGHTED
 
 
-def means_the_papers_layer(given: Mapping[str, Any]) -> bool:
-    """Whether someone who gives these settings, and no focus, has the paper's in mind.
+def implies_focuse(given: Mapping[str, Any]) -> bool:
+    """Whether these settings, without a weight_mode, imply weight_mode 'focuse'.
 
-    >>> means_the_papers_layer({"decay": 20}), means_the_papers_layer({"dim": 20})
+    >>> implies_focuse({"beta_decay_epochs": 20}), implies_focuse({"dim": 20})
     (True, False)
     """
     if given.get("label_exponent") is not None:  # of soft labels
         return False
-    return any(given.get(name, usual) != usual for name, usual in PAPERS_OWN.items())
+    return any(given.get(name, usual) != usual for name, usual in FOCUSE_SETTINGS.items())
+
+
+def default_num_negatives(sampling: str) -> int:
+    """Negatives per triple, or of a batch that shares them."""
+    return DEFAULT_SHARED_NEGATIVES if sampling == "shared" else DEFAULT_PER_TRIPLE_NEGATIVES
 
 
 def default_batch_size(rows: int, entities: int, sampling: str) -> int:
@@ -340,9 +355,9 @@ def default_batch_size(rows: int, entities: int, sampling: str) -> int:
     A small graph gets 16 of them, so that an epoch has steps enough to learn from; a shared pool serves fewer
     positives. With every entity as a negative a batch holds rows × entities scores, which sets the limit.
     """
-    largest = SHARING if sampling == "shared" else 8192
+    largest = MAX_BATCH_SIZE_SHARED if sampling == "shared" else 8192
     size = min(max(math.ceil(rows / 64), 512), max(math.ceil(rows / 16), 32), largest)
-    return max(1, min(size, SCORES_A_BATCH // entities)) if sampling == "all" else size
+    return max(1, min(size, MAX_SCORES_PER_BATCH // entities)) if sampling == "all" else size
 
 
 def checkpoint_interval(text: str) -> tuple[int, float]:
@@ -383,8 +398,8 @@ def _at_least(name: str, value: int, least: int) -> None:
 
 # What a model has its own defaults of, or what none but some models have.
 OF_THE_MODEL = (
-    "reciprocal", "sampling", "optimizer", "regularizer", "loss", "normalize", "stop_metric", "batch_size",
-    "semi_supervised", "attribute_share",
+    "reciprocal", "negative_sampling", "optimizer", "regularizer", "loss", "weight_scaling", "stop_metric",
+    "batch_size", "semi_supervised", "attribute_loss_weight",
 )  # fmt: skip
 
 
@@ -410,13 +425,15 @@ def read_config(path: str | Path, model: object = None) -> dict[str, Any]:
         lost = [field.name for field in fields(Config) if field.name in content]
         if lost:
             raise FocuseError(f"{path}: {', '.join(lost)} stands outside of [settings]; move it below that line")
+    if "format" in content:
+        found = upgrade_settings(found)
     if model is not None:
         model_class(model_name(model))  # whoever names it has asked for its module, which may be the file's, too
     if model is not None and _stranger(found):
         found = {name: value for name, value in found.items() if name != "model"}
     check_trust(found, Path(path), "import it first")
     try:
-        Config.of(**found)
+        Config.from_kwargs(**found)
     except FocuseError as error:
         raise FocuseError(f"{path}: {error}") from None
     return dict(found)
@@ -433,17 +450,17 @@ def merged(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
     >>> merged({"optimizer": "row-adagrad", "lr": 0.3, "dim": 8}, {"optimizer": "adam"})
     {'optimizer': 'adam', 'lr': 0.3, 'dim': 8}
     """
-    if means_the_papers_layer(given) and found.get("focus") == "label":
-        given = {"focus": "paper", **given}
-    if "model" in given and "focus" in found:
+    if implies_focuse(given) and found.get("weight_mode") == "soft-labels":
+        given = {"weight_mode": "focuse", **given}
+    if "model" in given and "weight_mode" in found:
         old, new = (
-            model_class(model_name(each.get("model", Config.model))).defaults.get("focus", Config.focus)
+            model_class(model_name(each.get("model", Config.model))).defaults.get("weight_mode", Config.weight_mode)
             for each in (found, given)
         )
-        given = {"focus": new, **given} if found["focus"] == old != new else given
+        given = {"weight_mode": new, **given} if found["weight_mode"] == old != new else given
     changed = {name for name, value in given.items() if name in found and found[name] != value}
     kept = dict(found)
-    for name, (leader, value) in _followed(Config.of(**found)).items():
+    for name, (leader, value) in _followed(Config.from_kwargs(**found)).items():
         if changed & set(leader.split()) and name not in given and name in kept and kept[name] == value:
             del kept[name]
             changed.add(name)
@@ -456,11 +473,11 @@ def _followed(settings: Config) -> dict[str, tuple[str, Any]]:
     usual = {**asdict(Config()), **default_settings(model)}
     usual |= {
         "stop_metric": "mrr" if model.confidence_head is None else "mse",
-        "attribute_share": settings.attribute_share,
+        "attribute_loss_weight": settings.attribute_loss_weight,
     }
-    usual["normalize"] = usual["normalize"] or "relation"
-    size = SHARED_POOL if settings.sampling == "shared" else OWN_NEGATIVES
-    size = usual["negatives"] or size if settings.sampling == usual["sampling"] else size
+    usual["weight_scaling"] = usual["weight_scaling"] or "relation"
+    size = default_num_negatives(settings.negative_sampling)
+    size = usual["num_negatives"] or size if settings.negative_sampling == usual["negative_sampling"] else size
     rate = usual["lr"] if settings.optimizer == usual["optimizer"] else None
     return {
         **{name: ("model", usual[name]) for name in OF_THE_MODEL},
@@ -469,11 +486,67 @@ def _followed(settings: Config) -> dict[str, tuple[str, Any]]:
         "regularizer_scope": ("model", usual["regularizer_scope"])
         if usual["regularizer_scope"]
         else ("optimizer", replace(settings, regularizer_scope=None).scope),
-        "negatives": ("sampling", size),
-        "decay": ("epochs", settings.epochs),
-        "burn_in": ("focus", 0) if settings.focus == "label" else ("focus decay", settings.epochs // 2),
-        "label_exponent": ("focus", settings.label_exponent),
+        "num_negatives": ("negative_sampling", size),
+        "beta_decay_epochs": ("epochs", settings.epochs),
+        "eval_start": ("weight_mode", 0)
+        if settings.weight_mode == "soft-labels"
+        else ("weight_mode beta_decay_epochs", settings.epochs // 2),
+        "label_exponent": ("weight_mode", settings.label_exponent),
     }
+
+
+# ---- stored runs --------------------------------------------------------------------------------------------------
+# Names and values that settings had when runs were written; a name or value of today is in none of these tables.
+
+OLD_SETTING_NAMES = {  # old -> new
+    "sharpness": "label_exponent",
+    "corrupt": "negative_distribution",
+    "coin": "corrupt_side",
+    "spread": "init_std",
+    "judge": "stop_metric",
+    "regularize": "regularizer_scope",
+    "focus": "weight_mode",
+    "sampling": "negative_sampling",
+    "negatives": "num_negatives",
+    "decay": "beta_decay_epochs",
+    "decays": "column_beta_decay_epochs",
+    "beta_floor": "beta_min",
+    "normalize": "weight_scaling",
+    "importance": "column_importance",
+    "check_every": "eval_every",
+    "burn_in": "eval_start",
+    "threshold": "valid_min_weight",
+    "stopping_share": "stop_fraction",
+    "attribute_share": "attribute_loss_weight",
+    "soft_logic_weight": "rule_loss_weight",
+    "soft_logic_size": "rule_batch_size",
+    "start": "init_from",
+    "memory": "memory_limit",
+}
+OLD_SETTING_VALUES: dict[tuple[str, Any], Any] = {  # (new name, old value) -> new value
+    ("corrupt_side", "fair"): "uniform",
+    ("weight_mode", "label"): "soft-labels",
+    ("weight_mode", "paper"): "focuse",
+    ("weight_mode", "off"): "none",
+    ("negative_sampling", "independent"): "per-triple",
+    ("negative_weights", "light"): "low",
+    ("negative_weights", "against"): "known-negative",
+    ("zero_weights", "light"): "low",
+    ("zero_weights", "negatives"): "known-negative",
+}
+
+
+def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a stored run, of any format, by the names and values of today.
+
+    >>> upgrade_settings({"focus": "paper", "dim": 8, "eval_start": 2})
+    {'weight_mode': 'focuse', 'dim': 8, 'eval_start': 2}
+    """
+    found: dict[str, Any] = {}
+    for old, value in settings.items():
+        name = OLD_SETTING_NAMES.get(str(old), str(old))
+        found[name] = OLD_SETTING_VALUES.get((name, str(value)), value)
+    return found
 
 
 def with_model(config: Mapping[str, Any], model: object, folder: Path) -> dict[str, Any]:

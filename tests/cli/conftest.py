@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 # Small batches: the epochs last long enough to be interrupted in.
-TRAINING = "--dim 6 --epochs 20 --batch-size 4 --decay 12 --lr 0.01 --negatives 4"
-OPTIONS = f"{TRAINING} --check-every 2 --patience 99 --checkpoint-every 2".split()
+TRAINING = "--dim 6 --epochs 20 --batch-size 4 --beta-decay-epochs 12 --lr 0.01 --num-negatives 4"
+OPTIONS = f"{TRAINING} --eval-every 2 --patience 99 --checkpoint-every 2".split()
 
 
 class Trained(NamedTuple):

@@ -60,7 +60,7 @@ def test_options_of_a_command():
 
 def test_values_with_fixed_choices():
     assert offered("train", "g.tsv", "--model", "trans") == ["transe", "transe-l2", "transea"]
-    assert offered("train", "--focus=p") == ["--focus=paper"]
+    assert offered("train", "--weight-mode=p") == ["--weight-mode=focuse"]
     assert offered("datasets", "path", "onet") == ["onet20k", "onet-importance"]
     assert offered("completion", "z") == ["zsh"]
     assert offered("train", "--epochs", "") == []
@@ -105,17 +105,17 @@ def test_fixed_choices_are_those_of_the_code():
     from focuse.training import optimizers
 
     known = {
-        "sampling": negatives.SAMPLINGS,
+        "negative_sampling": negatives.SAMPLINGS,
         "negative_distribution": chances.ENTITY_DISTRIBUTIONS,
         "corrupt_side": chances.SIDE_DISTRIBUTIONS,
-        "focus": settings.FOCUSES,
+        "weight_mode": settings.WEIGHT_MODES,
         "nonlinearity": ["auto", *NONLINEARITIES],
         "loss": [*losses.LOSSES, *losses.WEIGHTED, settings.SQUARED_ERROR],
         "reduction": settings.REDUCTIONS,
         "regularizer": ["none", *(f"{name}:" for name in regularizers.POWERS)],
         "regularizer_scope": regularizers.SCOPES,
         "optimizer": optimizers.OPTIMIZERS,
-        "normalize": NORMALIZERS,
+        "weight_scaling": NORMALIZERS,
         "duplicates": DUPLICATE_POLICIES,
         "negative_weights": settings.NEGATIVE_WEIGHTS,
         "zero_weights": settings.ZERO_WEIGHTS,

@@ -62,7 +62,7 @@ def test_commands_take_a_data_base(command, base: str, graph_file: Path, tmp_pat
     assert shown["edges"] == 600
     folder = tmp_path / "run"
     held = f"{base}?query=SELECT%20*%20FROM%20edges%20LIMIT%2030"
-    small = ("--dim", "2", "--epochs", "1", "--quiet", "--focus", "off")
+    small = ("--dim", "2", "--epochs", "1", "--quiet", "--weight-mode", "none")
     done = command("train", base, "--query", EDGES, "--test", held, "--out", folder, "--json", *small, check=True)
     assert json.loads(done.stdout)["test_rows"] == 30
     assert base in (folder / "run.toml").read_text(encoding="utf-8")

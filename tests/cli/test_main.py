@@ -11,10 +11,12 @@ import pytest
 import focuse
 
 COMMANDS = {
-    "tune": "--out --valid --test --model --focus --search --set --space --sampler --trials --budget --storage --json",
+    "tune": "--out --valid --test --model --weight-mode --search --set --space --sampler --trials --budget --storage "
+    "--json",
     "reproduce": "--out --data --model --kind --seeds --part --change --quick --budget --device --workers --json",
-    "train": "--valid --test --model --dim --epochs --batch-size --negatives --sampling --focus --decay --loss --lr "
-    "--regularizer --normalize --soft-logic --rules --soft-logic-weight --soft-logic-size --stop-metric --seed "
+    "train": "--valid --test --model --dim --epochs --batch-size --num-negatives --negative-sampling --weight-mode "
+    "--beta-decay-epochs --loss --lr --regularizer --weight-scaling --inferred-triples --rules --rule-loss-weight "
+    "--rule-batch-size --stop-metric --seed "
     "--device --checkpoint-every --out --resume --json",
     "evaluate": "--ties --protocol --raw --weights --negatives --queries --threshold --device --json",
     "predict": "--head --relation --tail --top --json",

@@ -70,7 +70,7 @@ def test_json_is_one_object_with_the_promised_keys(trained, small):
     best = max((row for row in history(trained.folder) if "valid_mrr" in row), key=lambda row: row["valid_mrr"])
     assert (data["best_epoch"], data["valid_mrr"]) == (best["epoch"], best["valid_mrr"])
     assert data["settings"]["batch_size"] == 4
-    assert data["settings"]["focus"] == "paper"
+    assert data["settings"]["weight_mode"] == "focuse"
 
 
 def test_away_from_a_terminal_progress_is_lines_on_stderr(trained):
@@ -123,7 +123,7 @@ def test_text_output_tells_what_to_do_next_and_quiet_is_quiet(command, graph_fil
 def test_on_a_terminal_there_is_a_bar(graph_file, tmp_path):
     master, slave = pty.openpty()
     arguments = [sys.executable, "-m", "focuse", "train", str(graph_file), "--out", str(tmp_path / "run"), *QUICK]
-    arguments += ["--focus", "paper"]
+    arguments += ["--weight-mode", "focuse"]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "140"}
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=slave, env=environment, text=True)
     os.close(slave)
@@ -168,14 +168,14 @@ class TestRefused:
             ("g.tsv --out run --valid missing.tsv", "missing.tsv: No such file"),
             (
                 "g.tsv --out run --negative-distribution type",
-                "negative_distribution 'type' is by relation, and the pool of sampling 'shared'",
+                "negative_distribution 'type' is by relation, and the pool of negative_sampling 'shared'",
             ),
-            ("g.tsv --out run --sampling all --corrupt-side bernoulli", "use sampling 'independent'"),
+            ("g.tsv --out run --negative-sampling all --corrupt-side bernoulli", "use negative_sampling 'per-triple'"),
             ("g.tsv --out taken", "taken: exists and is not empty; choose another --out"),
             ("g.tsv", "focuse train GRAPH --out RUN"),
             ("--out run", "focuse train GRAPH --out RUN"),
             ("--resume nowhere", "nowhere: not a run"),
-            ("g.tsv --out run --start taken", "taken: not a run"),
+            ("g.tsv --out run --init-from taken", "taken: not a run"),
             ("g.tsv --out run --model conve --dim 7", "model 'conve' needs a dim that makes a rectangle, not 7; try 8"),
             ("--resume taken --lr 0.1 --valid-share 0.2 --test g.tsv", "leave out lr, test, valid-share"),
             ("g.tsv --resume taken --out run", "leave out graph, out"),
@@ -209,26 +209,26 @@ def test_help_states_the_real_defaults(command, small):
     described = {
         "batch_size": ("by the graph's size", 38),
         "epochs": ("50; UKGE: 100", 50),
-        "sampling": ("shared; distances and UKGE: independent", "shared"),
-        "negatives": ("256, or 30; UKGE: 20", 256),
+        "negative_sampling": ("shared; distances and UKGE: independent", "shared"),
+        "num_negatives": ("256, or 30; UKGE: 20", 256),
         "optimizer": ("row-adagrad; distances: row-adam; some models: their own", "row-adagrad"),
         "lr": ("0.1 for adagrad, 0.01 for sgd, else 0.001; some models: their own", 0.1),
-        "decay": ("all epochs", settings["epochs"]),
-        "burn_in": ("0; of the paper's focus half of decay", 0),
+        "beta_decay_epochs": ("all epochs", settings["epochs"]),
+        "eval_start": ("0; of the paper's weight_mode half of decay", 0),
         "label_exponent": ("chosen on validation", None),
-        "focus": ("label; paper where one of its settings is given", "label"),
+        "weight_mode": ("label; paper where one of its settings is given", "soft-labels"),
         "nonlinearity": ("auto, by the model", "softplus"),
         "regularizer": ("l3:1e-3; some models: their own", "l3:1e-3"),
         "regularizer_scope": ("by the optimizer", "touched"),
-        "normalize": ("relation", "relation"),
+        "weight_scaling": ("relation", "relation"),
         "stop_metric": ("auto, by the model", "mrr"),
         "init_std": ("Xavier's", None),
-        "importance": ("learned from the graph", None),
-        "decays": ("decay", None),
-        "start": ("random ones", None),
-        "memory": ("what is free", None),
-        "partitions": ("by the memory", None),
-        "attribute_share": ("0.3", None),
+        "column_importance": ("learned from the graph", None),
+        "column_beta_decay_epochs": ("beta_decay_epochs", None),
+        "init_from": ("random", None),
+        "memory_limit": ("free memory", None),
+        "partitions": ("by the memory limit", None),
+        "attribute_loss_weight": ("0.3", None),
         "semi_supervised": ("none; PASSLEAF: pool", "none"),
         "loss": ("multiclass-nll; GTransE: confidence-margin", "multiclass-nll"),
     }
@@ -251,8 +251,8 @@ def test_help_states_the_real_defaults(command, small):
 def test_reciprocal_relations_and_corruptions_reach_the_training(command, graph_file, tmp_path):
     asked = [
         "--reciprocal",
-        "--sampling",
-        "independent",
+        "--negative-sampling",
+        "per-triple",
         "--negative-distribution",
         "type",
         "--corrupt-side",
@@ -280,7 +280,7 @@ def test_relation_weights_and_given_files_reach_the_training(command, graph_file
         check=True,
     )
     data = json.loads(done.stdout)
-    assert data["settings"]["normalize"] == "global"
+    assert data["settings"]["weight_scaling"] == "global"
     assert (data["train_rows"], data["valid_rows"], data["test_rows"]) == (480, 120, 1)
     assert "1 of 2 rows name 1 entity ('stranger')" in done.stderr
 

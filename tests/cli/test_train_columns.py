@@ -19,7 +19,14 @@ def many(small, with_columns, tmp_path_factory):
 
 
 def test_columns_their_importance_and_decays(command, many, tmp_path):
-    options = ["--weight-columns", "fit,noise,distance", "--lower-columns", "distance", "--decays", "fit=1,distance=3"]
+    options = [
+        "--weight-columns",
+        "fit,noise,distance",
+        "--lower-columns",
+        "distance",
+        "--column-beta-decay-epochs",
+        "fit=1,distance=3",
+    ]
     done = command("train", many, *options, "--out", tmp_path / "run", *QUICK, check=True)
     data = json.loads(done.stdout)
     assert data["columns"]["names"] == ["fit", "noise", "distance"]
@@ -28,7 +35,7 @@ def test_columns_their_importance_and_decays(command, many, tmp_path):
     assert sum(data["columns"]["importance"]) == pytest.approx(1)
     run = focuse.load(tmp_path / "run")
     assert run.splits.merger.importance.tolist() == data["columns"]["importance"]
-    assert (run.settings.decays, run.settings.lower_is_better) == ("fit=1,distance=3", "distance")
+    assert (run.settings.column_beta_decay_epochs, run.settings.lower_is_better) == ("fit=1,distance=3", "distance")
     # Another file is read and merged the same way, whatever the order of its columns.
     chosen = ["--columns", "head,relation,tail,distance,fit,noise"]
     done = command("evaluate", tmp_path / "run", many, *chosen, "--json", check=True)
@@ -41,7 +48,16 @@ def test_columns_their_importance_and_decays(command, many, tmp_path):
 
 
 def test_given_importance_is_noted(command, many, tmp_path):
-    options = ["--weight-columns", "fit,noise,distance", "--importance", "fit=3,noise=1", "--dim", "6", "--epochs", "1"]
+    options = [
+        "--weight-columns",
+        "fit,noise,distance",
+        "--column-importance",
+        "fit=3,noise=1",
+        "--dim",
+        "6",
+        "--epochs",
+        "1",
+    ]
     done = command("train", many, *options, "--out", tmp_path / "run", check=True)
     assert "importance of weight columns: fit 0.75, noise 0.25, distance 0.00" in done.stderr
 
@@ -58,8 +74,8 @@ def test_lower_is_better(command, graph_file, tmp_path):
 def test_false_triples(command, signed, tmp_path):
     focuse.read(signed).write(tmp_path / "signed.tsv")
     (tmp_path / "false.tsv").write_text("h3\tr\tt1\t1\nh5\tr\tt3\t4\n")
-    options = ["--focus", "off", "--negative-weights", "against", "--zero-weights", "negatives"]
-    arguments = ["train", tmp_path / "signed.tsv", "--false", tmp_path / "false.tsv", *options, *QUICK]
+    options = ["--weight-mode", "none", "--negative-weights", "known-negative", "--zero-weights", "known-negative"]
+    arguments = ["train", tmp_path / "signed.tsv", "--known-negatives", tmp_path / "false.tsv", *options, *QUICK]
     data = json.loads(command(*arguments, "--out", tmp_path / "run", check=True).stdout)
     assert data["false_rows"] == 82
     assert data["columns"] is None
@@ -71,8 +87,8 @@ def test_false_triples(command, signed, tmp_path):
     ("arguments", "says"),
     [
         (["--weight-columns", "fit,nois"], "no column 'nois'"),
-        (["--weight-columns", "fit,noise", "--importance", "fit"], "write a column and a number"),
-        (["--weight-columns", "fit,noise,distance", "--decays", "dist=3"], "no weight column 'dist'"),
+        (["--weight-columns", "fit,noise", "--column-importance", "fit"], "write a column and a number"),
+        (["--weight-columns", "fit,noise,distance", "--column-beta-decay-epochs", "dist=3"], "no weight column 'dist'"),
         (["--weight-columns", "fit,noise"], "all its weights are missing"),
         ([], "several weights with weights (--weight-columns)"),
     ],
@@ -84,9 +100,11 @@ def test_refused(refused, many, tmp_path, arguments, says):
 
 def test_false_triples_and_the_papers_layer(refused, graph_file, tmp_path):
     (tmp_path / "false.tsv").write_text("e1\tr0\te1\n")
-    options = ["--false", tmp_path / "false.tsv", "--quiet", "--out", tmp_path / "run"]
-    assert "false triples need the focus 'label'" in refused("train", graph_file, *options, "--focus", "paper")
-    command = [*options, "--focus", "off", "--dim", "4", "--epochs", "1"]
+    options = ["--known-negatives", tmp_path / "false.tsv", "--quiet", "--out", tmp_path / "run"]
+    assert "false triples need weight_mode 'soft-labels'" in refused(
+        "train", graph_file, *options, "--weight-mode", "focuse"
+    )
+    command = [*options, "--weight-mode", "none", "--dim", "4", "--epochs", "1"]
     assert refused("train", graph_file, *command, "--lower-columns", "p")
 
 

@@ -1,4 +1,4 @@
-"""`focuse train --numbers`: numbers of entities from a file, and what is refused."""
+"""`focuse train --node-attributes`: numbers of entities from a file, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import focuse
 from focuse.cli.main import run as run_command
 
-TRAINING = "--dim 4 --epochs 2 --batch-size 64 --negatives 4 --check-every 1 --burn-in 0 --device cpu --quiet"
+TRAINING = "--dim 4 --epochs 2 --batch-size 64 --num-negatives 4 --eval-every 1 --eval-start 0 --device cpu --quiet"
 
 
 @pytest.fixture
@@ -36,12 +36,12 @@ def train_here(small, graph_file, tmp_path, monkeypatch, capsys):
 
 
 def test_a_run_with_numbers_works_without_their_file(train_here, tmp_path):
-    given = "--model transea --numbers numbers.tsv --attribute-share 0.4 --json --out run"
+    given = "--model transea --node-attributes numbers.tsv --attribute-loss-weight 0.4 --json --out run"
     code, shown, _ = train_here(*given.split(), *TRAINING.split(), "--label-exponent", 1)
     data = json.loads(shown)
     assert code == 0
     assert data["numbers"] == ["age"]
-    assert (data["settings"]["model"], data["settings"]["attribute_share"]) == ("transea", 0.4)
+    assert (data["settings"]["model"], data["settings"]["attribute_loss_weight"]) == ("transea", 0.4)
     (tmp_path / "numbers.tsv").unlink()
     run = focuse.load("run")
     assert run.evaluate().all.mrr > 0
@@ -52,14 +52,17 @@ def test_a_run_with_numbers_works_without_their_file(train_here, tmp_path):
     ("given", "message"),
     [
         ("--model kblrn", "model 'kblrn' needs numbers of entities"),
-        ("--numbers numbers.tsv", "model 'complex' has no use for numbers of entities; train one of literale-distmult"),
-        ("--model kblrn --numbers none.tsv", "none.tsv: No such file"),
-        ("--model kblrn --numbers broken.tsv", "broken.tsv, line 2: the value 'x' is not a number"),
         (
-            "--model kblrn --numbers strange.tsv",
+            "--node-attributes numbers.tsv",
+            "model 'complex' has no use for numbers of entities; train one of literale-distmult",
+        ),
+        ("--model kblrn --node-attributes none.tsv", "none.tsv: No such file"),
+        ("--model kblrn --node-attributes broken.tsv", "broken.tsv, line 2: the value 'x' is not a number"),
+        (
+            "--model kblrn --node-attributes strange.tsv",
             "the graph has none of its 1 entities, such as 'E11' (did you mean e11",
         ),
-        ("--model complex --attribute-share 0.2", "attribute_share is for the model transea"),
+        ("--model complex --attribute-loss-weight 0.2", "attribute_loss_weight requires model transea"),
     ],
 )
 def test_what_makes_no_sense_is_one_line_and_writes_nothing(train_here, tmp_path, given, message):
@@ -71,8 +74,8 @@ def test_what_makes_no_sense_is_one_line_and_writes_nothing(train_here, tmp_path
 
 
 def test_settings_of_such_a_run_ask_for_numbers_again(train_here):
-    given = "--model literale-distmult --numbers numbers.tsv --out run"
+    given = "--model literale-distmult --node-attributes numbers.tsv --out run"
     assert train_here(*given.split(), *TRAINING.split(), "--label-exponent", 1)[0] == 0
     again = ["--config", "run/run.toml", "--out", "again"]
     assert "needs numbers of entities" in train_here(*again)[2]
-    assert train_here(*again, "--numbers", "numbers.tsv")[0] == 0
+    assert train_here(*again, "--node-attributes", "numbers.tsv")[0] == 0

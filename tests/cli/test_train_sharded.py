@@ -19,7 +19,7 @@ from focuse.data.graph import Graph
 from focuse.engines.process_group import START
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-SETTINGS = ["--dim", "8", "--label-exponent", "1", "--check-every", "2"]
+SETTINGS = ["--dim", "8", "--label-exponent", "1", "--eval-every", "2"]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_two_processes_write_a_run_that_one_evaluates(folder: Path) -> None:
     from focuse.api import load, train
 
     alone = train(
-        folder / "graph.tsv", dim=8, label_exponent=1, check_every=2, epochs=3, engine="reference", progress=False
+        folder / "graph.tsv", dim=8, label_exponent=1, eval_every=2, epochs=3, engine="reference", progress=False
     )
     ours, theirs = load(folder / "run"), alone
     assert ours.evaluate().all.mrr == pytest.approx(theirs.evaluate().all.mrr, rel=1e-2)
@@ -97,7 +97,7 @@ def test_it_goes_on_with_another_number_of_processes_and_ranks_with_any(folder: 
     from focuse.api import load, train
 
     alone = train(
-        folder / "graph.tsv", dim=8, label_exponent=1, check_every=2, epochs=6, engine="reference", progress=False
+        folder / "graph.tsv", dim=8, label_exponent=1, eval_every=2, epochs=6, engine="reference", progress=False
     )
     losses = [[row["loss"] for row in run.history] for run in (load(folder / "run"), alone)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)

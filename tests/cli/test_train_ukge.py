@@ -12,7 +12,7 @@ from focuse.cli.main import run as run_command
 from focuse.rules.grammar import read_rules
 from focuse.rules.grounding import inferred
 
-TRAINING = "--dim 4 --epochs 2 --batch-size 64 --negatives 4 --check-every 1 --burn-in 0 --device cpu"
+TRAINING = "--dim 4 --epochs 2 --batch-size 64 --num-negatives 4 --eval-every 1 --eval-start 0 --device cpu"
 OPTIONS = f"{TRAINING} --lr 0.01".split()
 RULES = "# one more\nr0(x, y) -> r1(y, x) : 0.9\nr1(x, y) & r1(y, z) -> r1(x, z)\n"
 SOFT = [("e1", "r0", "e2", 0.9), ("e3", "r1", "e4", 0.75)]
@@ -51,13 +51,13 @@ def triples(graph):
 
 
 def test_a_process_trains_with_both(command, files, graph_file):
-    given = ["--model", "ukge-logi", "--soft-logic", "soft.tsv", "--rules", "rules.txt", *OPTIONS]
+    given = ["--model", "ukge-logi", "--inferred-triples", "soft.tsv", "--rules", "rules.txt", *OPTIONS]
     done = command("train", graph_file, "--out", "run", "--json", *given, check=True)
     data = json.loads(done.stdout)
     assert data["valid_mrr"] is None
     assert 0 < data["valid_mse"] < 1
     assert (data["settings"]["model"], data["settings"]["loss"]) == ("ukge-logi", "squared-error")
-    assert (data["settings"]["stop_metric"], data["settings"]["soft_logic_weight"]) == ("mse", 0.2)
+    assert (data["settings"]["stop_metric"], data["settings"]["rule_loss_weight"]) == ("mse", 0.2)
     assert "inferred triples (soft logic)" in done.stderr
     assert f"best validation MSE {data['valid_mse']:.4f} at epoch {data['best_epoch']}, those" in done.stderr
     assert "valid MSE 0." in done.stderr
@@ -66,29 +66,31 @@ def test_a_process_trains_with_both(command, files, graph_file):
 
 @pytest.mark.parametrize("model", ["ukge-logi", "ukge-rect"])
 def test_a_soft_logic_file(train_here, model):
-    code, _, errors = train_here("--model", model, "--soft-logic", "soft.tsv", "--soft-logic-weight", "0.5")
+    code, _, errors = train_here("--model", model, "--inferred-triples", "soft.tsv", "--rule-loss-weight", "0.5")
     assert code == 0, errors
     assert "2 inferred triples (soft logic)" in errors
     run = focuse.load("run")
     assert triples(run.splits.inferred) == SOFT
-    assert (run.settings.model, run.settings.soft_logic_weight) == (model, 0.5)
+    assert (run.settings.model, run.settings.rule_loss_weight) == (model, 0.5)
 
 
 def test_rules_are_grounded_over_train_alone(train_here, small):
-    code, _, errors = train_here("--model", "ukge-logi", "--rules", "rules.txt", "--soft-logic-size", "7")
+    code, _, errors = train_here("--model", "ukge-logi", "--rules", "rules.txt", "--rule-batch-size", "7")
     assert code == 0, errors
     run = focuse.load("run")
     expected = triples(inferred(run.graph, read_rules("rules.txt")))
     assert triples(run.splits.inferred) == expected
     assert len(expected) > 10
     assert f"{len(expected)} inferred triples (soft logic)" in errors
-    assert run.settings.soft_logic_size == 7
+    assert run.settings.rule_batch_size == 7
     assert not {row[:3] for row in triples(run.graph)} & {row[:3] for row in expected}
     assert {row[:3] for row in expected} != {row[:3] for row in triples(inferred(small, read_rules("rules.txt")))}
 
 
 def test_a_file_and_rules_add_up(train_here):
-    code, _, errors = train_here("--model", "ukge-rect", "--rules", "rules.txt", "--soft-logic", "soft.tsv", "--quiet")
+    code, _, errors = train_here(
+        "--model", "ukge-rect", "--rules", "rules.txt", "--inferred-triples", "soft.tsv", "--quiet"
+    )
     assert (code, errors) == (0, "")
     run = focuse.load("run")
     expected = SOFT + triples(inferred(run.graph, read_rules("rules.txt")))
@@ -108,10 +110,10 @@ def test_weights_in_another_unit_need_a_normalizer(train_here, files, small):
     (line,) = errors.splitlines()
     assert "the model 'ukge-logi' learns weights in [0, 1] as they are, found 25.845 to 59.995; normalize them" in line
     assert not (files / "run").exists()
-    more = ("--normalize", "global", "--quiet")
+    more = ("--weight-scaling", "global", "--quiet")
     assert train_here("--model", "ukge-logi", "--rules", "rules.txt", *more, graph=graph_file)[::2] == (0, "")
     run = focuse.load("run")
-    assert run.settings.normalize == "global"
+    assert run.settings.weight_scaling == "global"
     expected = inferred(run.graph, read_rules("rules.txt"), normalize="global")
     assert triples(run.splits.inferred) == triples(expected)
     assert 0 < run.splits.inferred.weight.max() <= 1 < run.graph.weight.min()
@@ -147,7 +149,7 @@ class TestRefused:
     def test_a_bad_soft_logic_file(self, refused, files, rows, says):
         if rows is not None:
             (files / "bad.tsv").write_text(rows)
-        line = refused("--model", "ukge-logi", "--soft-logic", "bad.tsv")
+        line = refused("--model", "ukge-logi", "--inferred-triples", "bad.tsv")
         assert says in line
         assert "\n" not in line
 
@@ -170,7 +172,7 @@ class TestRefused:
     def test_rules_that_cannot_be_grounded(self, refused, files, rules, says):
         if rules is not None:
             (files / "bad.txt").write_text(rules)
-        line = refused("--model", "ukge-logi", "--rules", "bad.txt", "--soft-logic", "soft.tsv")
+        line = refused("--model", "ukge-logi", "--rules", "bad.txt", "--inferred-triples", "soft.tsv")
         assert says in line
         assert "\n" not in line
 
@@ -178,16 +180,16 @@ class TestRefused:
         ("arguments", "says"),
         [
             (
-                "--model complex --soft-logic soft.tsv",
+                "--model complex --inferred-triples soft.tsv",
                 "soft logic and rules need a model of confidences; train ukge-rect or ukge-logi or passleaf",
             ),
             ("--rules rules.txt", "train ukge-rect or ukge-logi or passleaf"),
-            ("--model ukge-logi --focus paper", "its focus is 'off'"),
+            ("--model ukge-logi --weight-mode focuse", "requires weight_mode 'none'"),
             ("--model ukge-logi --loss nll", "by the loss 'squared-error', not 'nll'"),
             ("--model distmult --loss squared-error", "needs a model whose score is a confidence"),
             ("--model complex --stop-metric mse", "stop_metric 'mse' needs a model whose score is a confidence"),
-            ("--model ukge-logi --soft-logic-weight -1", "soft_logic_weight -1: give a number of at least 0"),
-            ("--model ukge-logi --soft-logic-size 0", "soft_logic_size 0: give a whole number of at least 1"),
+            ("--model ukge-logi --rule-loss-weight -1", "rule_loss_weight -1: give a number of at least 0"),
+            ("--model ukge-logi --rule-batch-size 0", "rule_batch_size 0: give a whole number of at least 1"),
         ],
     )
     def test_what_does_not_go_together(self, refused, arguments, says):
@@ -197,21 +199,21 @@ class TestRefused:
 
     def test_a_resumed_run_has_its_soft_logic(self, command, files):
         (files / "run").mkdir()
-        done = command("train", "--resume", "run", "--soft-logic", "soft.tsv", "--rules", "rules.txt")
+        done = command("train", "--resume", "run", "--inferred-triples", "soft.tsv", "--rules", "rules.txt")
         assert (done.returncode, done.stdout) == (2, "")
         assert "leave out rules, soft-logic" in done.stderr
 
 
 def test_trained_again_from_its_settings_it_asks_for_its_soft_logic(train_here, files):
-    assert train_here("--model", "ukge-logi", "--soft-logic", "soft.tsv")[0] == 0
+    assert train_here("--model", "ukge-logi", "--inferred-triples", "soft.tsv")[0] == 0
     (files / "run").rename(files / "first")
     config = ["--config", files / "first" / "run.toml"]
     code, _, told = train_here(*config)
     assert code == 2
-    assert "that run learnt from inferred triples; give --soft-logic or --rules again" in told
+    assert "that run learnt from inferred triples; give --inferred-triples or --rules again" in told
     assert not (files / "run").exists()
-    assert train_here(*config, "--soft-logic", "soft.tsv")[0] == 0
+    assert train_here(*config, "--inferred-triples", "soft.tsv")[0] == 0
     first, again = (focuse.load(files / name) for name in ("first", "run"))
     assert triples(first.splits.inferred) == triples(again.splits.inferred)
     (files / "run").rename(files / "second")
-    assert train_here(*config, "--soft-logic-weight", "0")[0] == 0
+    assert train_here(*config, "--rule-loss-weight", "0")[0] == 0

@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 
-SMALL = ["--dim", "4", "--epochs", "1", "--focus", "off", "--quiet"]
+SMALL = ["--dim", "4", "--epochs", "1", "--weight-mode", "none", "--quiet"]
 
 
 @pytest.fixture
@@ -63,7 +63,18 @@ def test_after_the_command_it_is_told_where_it_stands(refused, name):
 
 def test_a_files_model_that_is_not_used_is_not_asked_about(inside, refused_inside, own, graph_file):
     Path("mine.toml").write_text('model = "mine_here:Mine"\ndim = 3\n', encoding="utf-8")
-    asked = ["train", graph_file, "--config", "mine.toml", "--epochs", "1", "--focus", "off", "--quiet", "--json"]
+    asked = [
+        "train",
+        graph_file,
+        "--config",
+        "mine.toml",
+        "--epochs",
+        "1",
+        "--weight-mode",
+        "none",
+        "--quiet",
+        "--json",
+    ]
     assert "--trust mine_here" in refused_inside(*asked, "--out", "run")
     assert not Path("run").exists()
     shown = inside(*asked, "--model", "complex", "--out", "run")

@@ -13,8 +13,15 @@ import pytest
 
 from focuse.cli.main import run
 
-FIXED = ["dim=4", "epochs=4", "batch-size=60", "negatives=4", "check-every=1", "burn-in=0"]
-SEARCH = ["--search", "lr=0.001,0.01,0.05,0.1", "--search", "decay=0,2,4", "--search", "regularizer=l3:1e-3,none"]
+FIXED = ["dim=4", "epochs=4", "batch-size=60", "num-negatives=4", "eval-every=1", "eval-start=0"]
+SEARCH = [
+    "--search",
+    "lr=0.001,0.01,0.05,0.1",
+    "--search",
+    "beta-decay-epochs=0,2,4",
+    "--search",
+    "regularizer=l3:1e-3,none",
+]
 OPTIONS = [*SEARCH, *(part for one in FIXED for part in ("--set", one)), "--device", "cpu"]
 
 
@@ -52,18 +59,22 @@ def test_json_holds_the_best_and_all_trials(study):
     complete = [row for row in data["trials"] if row["state"] == "complete"]
     assert data["best"]["valid_mrr"] == max(row["valid_mrr"] for row in complete)
     assert data["best"]["searched"].items() <= data["best"]["settings"].items()
-    assert set(data["best"]["searched"]) == {"lr", "decay", "regularizer"}
+    assert set(data["best"]["searched"]) == {"lr", "beta_decay_epochs", "regularizer"}
     assert sorted(path.name for path in folder.iterdir()) == ["best.toml", "journal.log", "workers"]
 
 
 def test_a_line_a_trial_tells_best_and_rest(study):
     first, second, *lines = study[2].splitlines()
-    assert first.startswith("search: lr 0.001 | 0.01 | 0.05 | 0.1; regularizer l3:1e-3 | none; decay 0 | 2 | 4 (24 ")
-    assert "(24 combinations); fixed: sampling independent, optimizer row-adam, focus paper, dim 4, epochs 4" in first
+    assert first.startswith(
+        "search: lr 0.001 | 0.01 | 0.05 | 0.1; regularizer l3:1e-3 | none; beta_decay_epochs 0 | 2 | 4 (24 "
+    )
+    assert (
+        "(24 combinations); fixed: negative_sampling per-triple, optimizer row-adam, weight_mode focuse, dim 4" in first
+    )
     assert second == "tpe: 12 trials wanted, 0 done"
     assert len(lines) == 12
     assert re.fullmatch(
-        r"trial 0: valid MRR 0\.\d{4} at epoch \d, \d+\.\d s \(lr \S+, regularizer \S+, decay \d\); "
+        r"trial 0: valid MRR 0\.\d{4} at epoch \d, \d+\.\d s \(lr \S+, regularizer \S+, beta_decay_epochs \d\); "
         r"best 0\.\d{4} \(trial 0\); 1 of 12 done, about \d:\d\d:\d\d left",
         lines[0],
     )
@@ -86,7 +97,17 @@ def test_done_is_done_and_the_text_tells_what_to_do_next(command, study, graph_f
     done = command("tune", graph_file, "--out", folder, *OPTIONS, "--trials", "12", "--quiet", check=True)
     assert done.stderr == ""
     heading, *rows, counted, best, following = done.stdout.splitlines()
-    assert heading.split() == ["trial", "state", "valid", "MRR", "epoch", "seconds", "lr", "regularizer", "decay"]
+    assert heading.split() == [
+        "trial",
+        "state",
+        "valid",
+        "MRR",
+        "epoch",
+        "seconds",
+        "lr",
+        "regularizer",
+        "beta_decay_epochs",
+    ]
     assert len(rows) == 10
     assert rows[0].split()[:3] == [str(data["best"]["trial"]), "complete", f"{data['best']['valid_mrr']:.4f}"]
     assert counted == f"{folder}: 12 of 12 trials done"
@@ -183,9 +204,9 @@ class TestRefused:
             ("g.tsv --out s --budget 30", "duration '30': give a number above 0 and its unit"),
             ("g.tsv --out s --sampler random", "unknown sampler 'random': choose one of tpe, grid"),
             ("g.tsv --out s --model kblrn", "model 'kblrn' needs numbers of entities"),
-            ("g.tsv --out s --numbers g.tsv", "model 'complex' has no use for numbers of entities"),
+            ("g.tsv --out s --node-attributes g.tsv", "model 'complex' has no use for numbers of entities"),
             ("g.tsv --out taken", "taken: exists and is not a study; choose another --out"),
-            ("even.tsv --out s", "even.tsv: all weights are equal, there is nothing to focus on"),
+            ("even.tsv --out s", "even.tsv: all weights are equal"),
             ("missing.tsv --out s", "missing.tsv: No such file or directory"),
             ("g.tsv", "Missing option '--out'"),
         ],
@@ -199,6 +220,8 @@ class TestRefused:
 
 def test_help_tells_of_every_option(command):
     shown = command("tune", "--help", check=True).stdout
-    promised = "--out --valid --test --model --focus --sampler --trials --budget --search --set --space --seed --device"
+    promised = (
+        "--out --valid --test --model --weight-mode --sampler --trials --budget --search --set --space --seed --device"
+    )
     for flag in f"{promised} --storage --pruner --json --quiet".split():
         assert re.search(rf"^  {flag}\b", shown, re.MULTILINE), flag

@@ -25,24 +25,30 @@ from focuse.training.problem import build_model
 from focuse.training.trainer import Trainer, make_trainer
 
 TORCHREC = find_spec("torchrec") is not None
-OWN = {"sampling": "independent", "negatives": 5}
+OWN = {"negative_sampling": "per-triple", "num_negatives": 5}
 CASES: list[dict[str, Any]] = [
     {"model": "complex", "engine": "sharded"},
     {"model": "complex", "engine": "sharded:plain", "regularizer": "n3:1e-2", "filter_negatives": True},
-    {"model": "distmult", "focus": "paper", "loss": "bce", **OWN, "filter_negatives": True, "engine": "sharded"},
+    {"model": "distmult", "weight_mode": "focuse", "loss": "bce", **OWN, "filter_negatives": True, "engine": "sharded"},
     {
         "model": "distmult",
-        "focus": "paper",
+        "weight_mode": "focuse",
         "loss": "pairwise-nll",
         **OWN,
         "regularizer_scope": "rows",
         "engine": "sharded",
     },
-    {"model": "distmult", "focus": "off", "loss": "nll", "reduction": "mean", "engine": "sharded"},
-    {"model": "transe", "focus": "paper", "loss": "margin:2", **OWN, "engine": "sharded"},  # row-adam: by ours
-    {"model": "rotate", "focus": "paper", "loss": "self-adversarial", "optimizer": "row-adagrad", "engine": "sharded"},
-    {"model": "tucker", "focus": "label", "dim": 4, "optimizer": "row-adagrad", "engine": "sharded"},
-    {"model": "cp", "focus": "off", "batch_size": 3, "engine": "sharded"},
+    {"model": "distmult", "weight_mode": "none", "loss": "nll", "reduction": "mean", "engine": "sharded"},
+    {"model": "transe", "weight_mode": "focuse", "loss": "margin:2", **OWN, "engine": "sharded"},  # row-adam: by ours
+    {
+        "model": "rotate",
+        "weight_mode": "focuse",
+        "loss": "self-adversarial",
+        "optimizer": "row-adagrad",
+        "engine": "sharded",
+    },
+    {"model": "tucker", "weight_mode": "soft-labels", "dim": 4, "optimizer": "row-adagrad", "engine": "sharded"},
+    {"model": "cp", "weight_mode": "none", "batch_size": 3, "engine": "sharded"},
     {"model": "gtranse", **OWN, "engine": "sharded"},
     {"model": "ukge-logi", **OWN, "optimizer": "row-adagrad", "engine": "sharded"},
     {
@@ -51,7 +57,7 @@ CASES: list[dict[str, Any]] = [
         "semi_supervised": "pool:start=1,wait=0,growth=0.3,size=50",
         "engine": "sharded",
     },
-    {"model": "literale-distmult", "focus": "paper", "loss": "multiclass-nll", "engine": "sharded"},
+    {"model": "literale-distmult", "weight_mode": "focuse", "loss": "multiclass-nll", "engine": "sharded"},
 ]
 
 
@@ -72,13 +78,13 @@ def trained(splits: Splits, case: dict[str, Any], engine: str) -> Trainer:
         "dim": 8,
         "epochs": 2,
         "batch_size": 37,
-        "negatives": 9,
-        "label_exponent": 1.5 if case.get("focus", "label") == "label" else None,
+        "num_negatives": 9,
+        "label_exponent": 1.5 if case.get("weight_mode", "soft-labels") == "soft-labels" else None,
     }
     given |= case | {"engine": engine, "device": "cpu"}
     if not _labelled(given):
         given.pop("label_exponent")
-    settings = Config.of(**{key: value for key, value in given.items() if value is not None}).resolve(
+    settings = Config.from_kwargs(**{key: value for key, value in given.items() if value is not None}).resolve(
         splits.train, "cpu"
     )
     inferred = splits.valid.graph if settings.loss == "squared-error" else None
@@ -91,8 +97,10 @@ def trained(splits: Splits, case: dict[str, Any], engine: str) -> Trainer:
 
 def _labelled(given: dict[str, Any]) -> bool:
     return (
-        Config.of(**{key: value for key, value in given.items() if key in ("model", "focus", "loss") and value}).focus
-        == "label"
+        Config.from_kwargs(
+            **{key: value for key, value in given.items() if key in ("model", "weight_mode", "loss") and value}
+        ).weight_mode
+        == "soft-labels"
     )
 
 

@@ -68,8 +68,10 @@ def steps(kind: type[AutogradEngine], settings: Config, penalty: str = "none", k
     dense = {name: table for name, table in tables.items() if name not in shapes}
     optimizer = make_optimizer(settings.optimizer, tables, 0.05)
     engine = kind(model, tables["entity"], tables["relation"], optimizer, dense, settings.reciprocal)
-    objective = make_objective(settings, settings.make_focus(), 0.0 if settings.focus == "label" else None)
-    sampler, losses = NegativeSampler(settings.sampling, 4, ENTITIES), []
+    objective = make_objective(
+        settings, settings.make_focuse_layer(), 0.0 if settings.weight_mode == "soft-labels" else None
+    )
+    sampler, losses = NegativeSampler(settings.negative_sampling, 4, ENTITIES), []
     for number in range(3):
         batch = batch_of(number)
         negatives = sampler(batch, stream_seed(0, 0, number))
@@ -91,7 +93,7 @@ def assert_same(settings: Config, penalty: str = "none") -> None:
 @pytest.mark.parametrize(("place", "name"), list(enumerate(MODELS)))
 def test_every_model_takes_the_references_steps(place: int, name: str) -> None:
     sampling, optimizer = SAMPLINGS[place % 3], OPTIMIZERS[place // 3 % 3]
-    assert_same(Config.of(model=name, dim=36, sampling=sampling, optimizer=optimizer))
+    assert_same(Config.from_kwargs(model=name, dim=36, negative_sampling=sampling, optimizer=optimizer))
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -100,9 +102,14 @@ def test_every_model_takes_the_references_steps(place: int, name: str) -> None:
 def test_every_sampling_optimizer_and_regularizer_takes_the_references_steps(
     penalty: str, sampling: str, optimizer: str
 ) -> None:
-    focus = {"none": "off", "l1:1e-2": "paper", "l3:1e-2": "label", "n3:1e-2": "label"}[penalty]
-    more = {"label": {"label_exponent": 2.0}, "paper": {"nonlinearity": "softplus"}, "off": {}}[focus]
-    assert_same(Config.of(model="complex", dim=3, sampling=sampling, optimizer=optimizer, focus=focus, **more), penalty)
+    weight_mode = {"none": "none", "l1:1e-2": "focuse", "l3:1e-2": "soft-labels", "n3:1e-2": "soft-labels"}[penalty]
+    more = {"soft-labels": {"label_exponent": 2.0}, "focuse": {"nonlinearity": "softplus"}, "none": {}}[weight_mode]
+    assert_same(
+        Config.from_kwargs(
+            model="complex", dim=3, negative_sampling=sampling, optimizer=optimizer, weight_mode=weight_mode, **more
+        ),
+        penalty,
+    )
 
 
 def test_a_fixed_view_has_each_row_once_and_repeats_the_first() -> None:
@@ -127,7 +134,7 @@ def test_a_fixed_view_has_no_more_rows_than_the_table() -> None:
 
 @pytest.mark.parametrize("name", list(MODELS))
 def test_a_model_that_draws_needs_a_seed(name: str) -> None:
-    settings = Config.of(model=name, dim=36, sampling="independent")
+    settings = Config.from_kwargs(model=name, dim=36, negative_sampling="per-triple")
     if name in DRAWING:
         with pytest.raises(RandomnessUnavailableError, match="draws random numbers in training"):
             steps(CudaGraphEngine, settings, key=None)
@@ -153,15 +160,15 @@ def train(monkeypatch: pytest.MonkeyPatch, **settings):
     graph = careers()
     numbers = [(name, "letters", len(name)) for name in graph.entities]
     wants = "attributes" in make_model(settings["model"]).requires if isinstance(settings["model"], str) else False
-    given = {"numbers": numbers} if wants else {}
+    given = {"node_attributes": numbers} if wants else {}
     basis = {
         "dim": 36,
         "epochs": 4,
         "batch_size": 64,
-        "negatives": 5,
+        "num_negatives": 5,
         "device": "cuda",
         "progress": False,
-        "burn_in": 99,
+        "eval_start": 99,
     }
     run = focuse.train(graph, **{**basis, **settings}, **given)
     return run, next(recorded)
@@ -174,8 +181,8 @@ def train(monkeypatch: pytest.MonkeyPatch, **settings):
 def test_replayed_steps_are_the_references(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more = (
         {}
-        if MODELS[name].confidence_head is not None or MODELS[name].defaults.get("focus") == "off"
-        else {"focus": "paper"}
+        if MODELS[name].confidence_head is not None or MODELS[name].defaults.get("weight_mode") == "none"
+        else {"weight_mode": "focuse"}
     )
     if name.startswith("passleaf"):
         more["semi_supervised"] = "none"  # what a pool holds changes from step to step
@@ -190,8 +197,8 @@ def test_replayed_steps_are_the_references(name: str, monkeypatch: pytest.Monkey
 
 @needs_gpu
 def test_a_model_that_waits_for_the_gpu_is_trained_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, recorded = train(monkeypatch, model=Scaled, focus="paper")
-    expected, _ = train(monkeypatch, model=Scaled, focus="paper", engine="reference")
+    found, recorded = train(monkeypatch, model=Scaled, weight_mode="focuse")
+    expected, _ = train(monkeypatch, model=Scaled, weight_mode="focuse", engine="reference")
     assert recorded == 0
     assert found.history[-1]["loss"] == pytest.approx(expected.history[-1]["loss"], rel=2e-3)
 

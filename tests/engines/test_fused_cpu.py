@@ -64,7 +64,7 @@ class Case:
         self,
         kind: type[AutogradEngine],
         objective: FocusedLoss | SoftLabelLoss | SquaredError,
-        sampling: str = "independent",
+        sampling: str = "per-triple",
         count: int = 7,
         filtered: bool = False,
         penalty: str = "l3:1e-2",
@@ -173,14 +173,14 @@ def test_every_regularizer_takes_the_references_steps(power: str, scope: str) ->
 @pytest.mark.parametrize("width", [1, 2, 5, 8, 15, 16, 17, 31, 32, 33, 47, 64, 100])
 @pytest.mark.parametrize("model", MODELS)
 def test_every_width_takes_the_references_steps(model: str, width: int) -> None:
-    for sampling in ("independent", "shared"):
+    for sampling in ("per-triple", "shared"):
         objective = objective_of("multiclass-nll", "softplus")
         compare(model, "row-adam", objective, width=width, sampling=sampling, steps=1)
 
 
 @pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 30, 33, 257, 300])
 def test_every_number_of_negatives_takes_the_references_steps(count: int) -> None:
-    for sampling in ("independent", "shared"):
+    for sampling in ("per-triple", "shared"):
         objective = objective_of("multiclass-nll", "shifted-softplus")
         compare("transe-l2", "adam", objective, count=count, rows=9, sampling=sampling)
 
@@ -301,7 +301,7 @@ def test_negatives_are_those_that_torch_draws() -> None:
         key = stream_seed(3, 1, 4)
         both = draw_integers(key, shape, 2 * entities, torch.device("cpu"))
         batch = Batch(*(torch.zeros(shape[0], dtype=torch.int64) for _ in range(3)), torch.zeros(shape[0]))
-        (group,) = NegativeSampler("independent", shape[1], entities)(batch, (3, 1, 4))
+        (group,) = NegativeSampler("per-triple", shape[1], entities)(batch, (3, 1, 4))
         assert group.entities is not None
         assert group.replaces_tail is not None
         assert torch.equal(group.entities, both >> 1)

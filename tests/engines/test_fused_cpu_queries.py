@@ -178,7 +178,7 @@ def test_every_regularizer_takes_the_references_steps(name: str, power: str, sco
 
 
 @pytest.mark.parametrize("width", [1, 2, 8, 17, 33, 100])
-@pytest.mark.parametrize("sampling", ["independent", "shared"])
+@pytest.mark.parametrize("sampling", ["per-triple", "shared"])
 def test_every_width_takes_the_references_steps(width: int, sampling: str) -> None:
     for model in (Doubled(), Turned(), Inverse(TransEL2())):
         objective = objective_of("multiclass-nll", "softplus")
@@ -295,6 +295,6 @@ def test_every_supported_model_of_the_registry_takes_the_references_steps(
         pytest.skip("left to autograd")
     model = Inverse(make_model(name)) if REGISTERED[name].defaults.get("reciprocal") else model
     steps = fused_steps(monkeypatch)
-    for sampling in ("independent", "shared"):
+    for sampling in ("per-triple", "shared"):
         compare(model, "row-adam", objective_of("multiclass-nll", None), width=12, sampling=sampling, penalty="n3:1e-2")
     assert len(steps) == 6

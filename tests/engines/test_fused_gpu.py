@@ -51,7 +51,7 @@ class Case:
 
     model: str = "complex"
     dim: int = 3
-    kind: str = "independent"
+    kind: str = "per-triple"
     count: int = 5
     loss: str = "multiclass-nll"
     nonlinearity: str | None = "softplus"
@@ -180,7 +180,7 @@ def covering(kinds: tuple[str, ...], counts: tuple[int, ...], number: int) -> li
     return cases
 
 
-@pytest.mark.parametrize("case", covering(("independent",), (5, 1, 7, 30, 33), 28), ids=str)
+@pytest.mark.parametrize("case", covering(("per-triple",), (5, 1, 7, 30, 33), 28), ids=str)
 def test_steps_with_per_triple_negatives_are_the_references(case: Case) -> None:
     assert_alike(case)
 
@@ -190,7 +190,7 @@ def test_steps_with_shared_negatives_are_the_references(case: Case) -> None:
     assert_alike(case)
 
 
-@pytest.mark.parametrize("kind", ["independent", "shared", "all"])
+@pytest.mark.parametrize("kind", ["per-triple", "shared", "all"])
 @pytest.mark.parametrize("model", ["complex", "transe-l2"])
 def test_steps_with_soft_labels_are_the_references(model: str, kind: str) -> None:
     """Known triples are filtered if the model is ComplEx.
@@ -229,7 +229,7 @@ def test_entities_with_very_many_entries(model: str) -> None:
     assert_alike(Case(model=model, dim=2, entities=2, rows=20, count=20, steps=1, optimizer="row-adam"))
 
 
-@pytest.mark.parametrize("kind", ["independent", "all"])
+@pytest.mark.parametrize("kind", ["per-triple", "all"])
 @pytest.mark.parametrize("model", ["transe", "transe-l2"])
 def test_a_distance_of_zero_has_no_gradient(model: str, kind: str) -> None:
     """As in torch."""
@@ -273,7 +273,7 @@ def test_large_scores_stay_finite(scale: float) -> None:
         assert torch.isfinite(results[1][1]).all()
 
 
-@pytest.mark.parametrize("kind", ["independent", "shared"])
+@pytest.mark.parametrize("kind", ["per-triple", "shared"])
 def test_two_runs_end_in_the_same_bits(kind: str) -> None:
     case = Case(kind=kind, entities=3)
     first, second = (trained(case, FusedGpuEngine) for _ in range(2))
@@ -324,7 +324,7 @@ def test_negative_distributions_draw_the_same_on_every_device(negative_distribut
     found = []
     for facts in (batch, here):
         chances = make_negative_distribution(negative_distribution, corrupt_side, facts, ENTITIES, RELATIONS)
-        (group,) = NegativeSampler("independent", 30, ENTITIES, distribution=chances)(facts, (3, 1, 4))
+        (group,) = NegativeSampler("per-triple", 30, ENTITIES, distribution=chances)(facts, (3, 1, 4))
         assert group.entities is not None
         assert group.replaces_tail is not None
         assert group.entities.device == facts.head.device
@@ -342,7 +342,7 @@ def test_reasons_for_not_supporting_a_training() -> None:
 
 
 @needs_gpu
-@pytest.mark.parametrize("kind", ["independent", "shared", "all"])
+@pytest.mark.parametrize("kind", ["per-triple", "shared", "all"])
 @pytest.mark.parametrize("model", PLAIN)
 def test_replayed_steps_are_the_references(model: str, kind: str) -> None:
     """Rows, β and random numbers of every batch reach the captured graph."""

@@ -146,7 +146,7 @@ def gradient_of(
 )
 def test_step_descends_the_objective(kind: str, model: str, sampling: str, filtered: bool) -> None:
     groups = corrupt(sampling, filtered)
-    assert any(not triples for row in range(5) for _, triples in corrupted(groups, row)) or sampling != "independent"
+    assert any(not triples for row in range(5) for _, triples in corrupted(groups, row)) or sampling != "per-triple"
     loss, gradient = gradient_of(kind, model, groups)
     arrays = {name: table.numpy() for name, table in start(model).items()}
     assert loss == pytest.approx(np_objective(kind, model, groups, arrays), rel=1e-8)
@@ -183,7 +183,7 @@ def test_n3_sees_both_relations_as_complex_numbers() -> None:
 
 # ---- a run ----------------------------------------------------------------------------------------------------------
 
-QUICK = {"reciprocal": True, "dim": 6, "epochs": 4, "check_every": 2, "label_exponent": 1.0, "progress": False}
+QUICK = {"reciprocal": True, "dim": 6, "epochs": 4, "eval_every": 2, "label_exponent": 1.0, "progress": False}
 QUICK |= {"device": "cpu"}
 
 
@@ -211,7 +211,14 @@ def test_saved_loaded_resumed(run: focuse.Run, small: focuse.Graph, tmp_path: Pa
 @pytest.mark.parametrize("model", ["complex", "transe", "ukge-rect"])
 def test_every_sampling_learns(small: focuse.Graph, model: str, sampling: str) -> None:
     more = {} if model == "ukge-rect" else {"label_exponent": 1.0}
-    asked = {**QUICK, "epochs": 6, "sampling": sampling, "negatives": 8, "model": model, "optimizer": "row-adagrad"}
+    asked = {
+        **QUICK,
+        "epochs": 6,
+        "negative_sampling": sampling,
+        "num_negatives": 8,
+        "model": model,
+        "optimizer": "row-adagrad",
+    }
     asked.pop("label_exponent")
     losses = [row["loss"] for row in focuse.train(small, **asked, **more).history]
     assert losses[-1] < losses[0]
@@ -312,7 +319,7 @@ def test_an_engine_names_them() -> None:
 
 def test_the_initial_table_is_one_draw_of_relations_and_inverses() -> None:
     """Rows of twice the width, of their Xavier deviation, are split: seeds give the values they always gave."""
-    settings = Config.of(model="complex", dim=4, reciprocal=True, seed=3)
+    settings = Config.from_kwargs(model="complex", dim=4, reciprocal=True, seed=3)
     table = init_tables(settings, make_model("complex"), 5, 3)["relation"]
     random = generator(3, 0, RandomStream.INITIAL_EMBEDDINGS)
     torch.randn(5, 8, generator=random)
@@ -336,7 +343,7 @@ def test_a_training_starts_from_rows_of_relations_and_inverses(
     run: focuse.Run, small: focuse.Graph, tmp_path: Path, reciprocal: bool
 ) -> None:
     run.save(tmp_path / "run")
-    asked = {**QUICK, "reciprocal": reciprocal, "start": tmp_path / "run", "epochs": 1, "lr": 1e-12}
+    asked = {**QUICK, "reciprocal": reciprocal, "init_from": tmp_path / "run", "epochs": 1, "lr": 1e-12}
     if not reciprocal:
         with pytest.raises(FocuseError, match="a row of its relation table"):
             focuse.train(small, **asked)
@@ -349,7 +356,14 @@ def test_a_training_starts_from_rows_of_relations_and_inverses(
 @pytest.mark.parametrize("model", ["complex", "distmult", "transe", "transe-l2", "hole", "ukge-logi"])
 def test_the_fused_engine_agrees_with_autograd(small: focuse.Graph, model: str, sampling: str) -> None:
     """Kernels compute a query with the row r + R as any other; of `hole` torch computes the queries."""
-    asked = {"model": model, "sampling": sampling, "reciprocal": True, "dim": 6, "epochs": 2, "batch_size": 128}
+    asked = {
+        "model": model,
+        "negative_sampling": sampling,
+        "reciprocal": True,
+        "dim": 6,
+        "epochs": 2,
+        "batch_size": 128,
+    }
     asked |= {
         "device": "cpu",
         "optimizer": "row-adagrad",

@@ -142,7 +142,7 @@ def test_step_descends_the_objective(model: str, kind: str, filtered: bool) -> N
 
 
 def test_scale_multiplies_the_gradient_not_the_reported_loss() -> None:
-    groups = corrupt("independent")
+    groups = corrupt("per-triple")
     one, gradient = sgd_gradient("complex", groups)
     fifth, smaller = sgd_gradient("complex", groups, scale=0.2)
     assert fifth == pytest.approx(one)
@@ -153,7 +153,7 @@ def test_scale_multiplies_the_gradient_not_the_reported_loss() -> None:
 @pytest.mark.parametrize("scope", ["tables", "rows"])
 def test_penalty_of_tables_or_of_the_positives_rows(scope: str, power: int) -> None:
     """Tables: every number once. Rows: those of the batch's positives, as often as they occur, no negatives'."""
-    groups = corrupt("independent")
+    groups = corrupt("per-triple")
     plain, without = sgd_gradient("complex", groups)
     loss, gradient = sgd_gradient("complex", groups, Regularizer(power, 0.07, scope))
     times = {"entity": np.ones(ENTITIES), "relation": np.ones(RELATIONS)}
@@ -172,7 +172,7 @@ def test_penalty_of_tables_or_of_the_positives_rows(scope: str, power: int) -> N
 @pytest.mark.parametrize("scope", ["tables", "rows"])
 def test_n3_is_of_complex_sizes(model: str, scope: str) -> None:
     """γ Σ|z|³, of the rows of the batch's triples as Lacroix et al. (2018) take it; without complex numbers l3."""
-    groups = corrupt("independent")
+    groups = corrupt("per-triple")
     without = sgd_gradient(model, groups)[1]
     gradient = sgd_gradient(model, groups, Regularizer(3, 0.07, scope, moduli=True))[1]
     ids = {"entity": HEADS + TAILS, "relation": KINDS}
@@ -185,7 +185,7 @@ def test_n3_is_of_complex_sizes(model: str, scope: str) -> None:
 
 
 def test_penalty_is_not_scaled() -> None:
-    groups, penalty = corrupt("independent"), Regularizer(3, 0.07)
+    groups, penalty = corrupt("per-triple"), Regularizer(3, 0.07)
     without = sgd_gradient("complex", groups)[1]
     both = sgd_gradient("complex", groups, penalty, 0.5)[1]
     for name, table in make_tables("complex").items():
@@ -341,7 +341,7 @@ def test_ukge_step_descends_its_objective(model: str, kind: str, with_auxiliary:
 @UKGE
 @pytest.mark.parametrize("scope", ["tables", "rows"])
 def test_no_penalty_on_dense_tensors_nor_on_hints(model: str, scope: str) -> None:
-    groups = ukge_corruptions("independent")
+    groups = ukge_corruptions("per-triple")
     plain, without = ukge_gradient(model, groups)
     loss, gradient = ukge_gradient(model, groups, regularizer=Regularizer(2, 0.3, scope))
     assert loss == plain
@@ -420,10 +420,10 @@ def test_a_loss_that_is_not_finite_changes_nothing(optimizer: str, bad: float) -
     tables = make_tables("complex", torch.float32)
     chosen = make_optimizer(optimizer, tables, 0.1)
     engine = AutogradEngine(make_model("complex"), **tables, optimizer=chosen)
-    engine.step(Step(make_batch(torch.float32), corrupt("independent"), objective("complex"), BETA))
+    engine.step(Step(make_batch(torch.float32), corrupt("per-triple"), objective("complex"), BETA))
     before = {name: value.clone() for name, value in {**tables, **chosen.state()}.items()}
     with pytest.raises(FloatingPointError, match=f"the loss is {bad}"):
-        engine.step(Step(make_batch(torch.float32), corrupt("independent"), lambda positive, *_: positive + bad, BETA))
+        engine.step(Step(make_batch(torch.float32), corrupt("per-triple"), lambda positive, *_: positive + bad, BETA))
     after = {**tables, **chosen.state()}
     assert all(torch.equal(after[name], value) for name, value in before.items())
 

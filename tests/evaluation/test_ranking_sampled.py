@@ -182,7 +182,7 @@ class TestEvaluation:
         run.calibrate()
         run.probabilities()
         listener = listen()
-        again = focuse.train(run.graph, model="convkb", dim=4, epochs=1, focus="off")  # judged
+        again = focuse.train(run.graph, model="convkb", dim=4, epochs=1, weight_mode="none")  # judged
         assert "validation ranks against 15 sampled entities per side, not all" in listener.notes
         assert again.history[-1]["valid_mrr"] > 0
         assert asked == []

@@ -13,7 +13,7 @@ from focuse.reports.violins import BOTTOM_COLOUR, TOP_COLOUR
 
 
 def test_the_settings_are_valid():
-    assert Config.of(**SETTINGS).focus == "paper"
+    assert Config.from_kwargs(**SETTINGS).weight_mode == "focuse"
 
 
 def test_the_command_shows_that_focus_widens_the_gap(command, tmp_path):

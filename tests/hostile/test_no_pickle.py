@@ -88,7 +88,7 @@ def test_a_run_works_with_every_unpickler_shut(
     with pytest.raises(AssertionError):
         pickle.Unpickler(io.BytesIO(b"x")).load()
     folder = tmp_path / "run"
-    focuse.train(small, dim=4, epochs=2, check_every=1, label_exponent=1, out=folder, progress=False)
+    focuse.train(small, dim=4, epochs=2, eval_every=1, label_exponent=1, out=folder, progress=False)
     focuse.resume(folder, epochs=3, progress=False)
     run = focuse.load(folder)
     head, relation = run.graph.entities[0], run.graph.relations[0]

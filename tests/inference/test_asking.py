@@ -37,7 +37,7 @@ def rated(rows: int = 4000) -> Graph:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("asking") / "run"
-    run = focuse.train(rated(), dim=8, epochs=3, check_every=3, valid_share=0.2, out=out, progress=False)
+    run = focuse.train(rated(), dim=8, epochs=3, eval_every=3, valid_share=0.2, out=out, progress=False)
     run.weight(*TRIPLES[0])
     return out
 
@@ -192,7 +192,7 @@ class TestJudging:
 def test_other_curves_have_other_intervals(small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the curves are what is told, intervals are measured anew with them."""
     monkeypatch.setattr(estimate, "_mix", lambda made, held: np.array([0.0, 1.0, 0.0]))
-    run = focuse.train(small, dim=8, epochs=3, check_every=3, valid_share=0.3, out=tmp_path / "run", progress=False)
+    run = focuse.train(small, dim=8, epochs=3, eval_every=3, valid_share=0.3, out=tmp_path / "run", progress=False)
     run.weights(TRIPLES)
     run.calibrate("platt")
     told = run.weights(TRIPLES)
@@ -216,7 +216,7 @@ def test_intervals_reach_beyond_the_weights_of_train() -> None:
     train, more = graph.select(np.arange(2500)), graph.select(np.arange(2500, 4000))
     wider = replace(more, weight=3 + 2 * (more.weight - 3))  # −1 to 7 where train has 1 to 5
     valid, test = wider.select(np.arange(900)), wider.select(np.arange(900, 1500))
-    run = focuse.train(train, valid=valid, test=test, dim=8, epochs=2, check_every=2, progress=False)
+    run = focuse.train(train, valid=valid, test=test, dim=8, epochs=2, eval_every=2, progress=False)
     table = run.weigh().intervals
     assert table is not None
     for name, figures in table.rows.items():
@@ -283,7 +283,7 @@ def both() -> focuse.Run:
     table.loc[::3, "distance"] = np.nan
     many = read(table, columns=["head", "relation", "tail", "stars", "distance"])
     return focuse.train(
-        many, dim=8, epochs=3, check_every=3, valid_share=0.2, lower_is_better=["distance"], progress=False
+        many, dim=8, epochs=3, eval_every=3, valid_share=0.2, lower_is_better=["distance"], progress=False
     )
 
 
@@ -306,7 +306,7 @@ class TestColumns:
             assert rows["complex, expected"]["positives"].errors.mse < rows["relation mean"]["positives"].errors.mse
 
     def test_parts_are_the_run_s_own(self, both: focuse.Run) -> None:
-        whole = held_parts(both.splits.valid.graph, both.settings.stopping_share, both.settings.seed)[0]
+        whole = held_parts(both.splits.valid.graph, both.settings.stop_fraction, both.settings.seed)[0]
         apart = both._column_weigher("distance").parts
         for name in ("stopping", "calibration", "conformal"):
             assert 0 < len(getattr(apart, name)) < len(getattr(whole, name))
@@ -334,7 +334,14 @@ class TestColumns:
         table["hundreds"] = table["stars"] * 100
         many = read(table, columns=["head", "relation", "tail", "stars", "hundreds"])
         run = focuse.train(
-            many, model="ukge-rect", normalize="global", dim=8, epochs=2, check_every=2, valid_share=0.2, progress=False
+            many,
+            model="ukge-rect",
+            weight_scaling="global",
+            dim=8,
+            epochs=2,
+            eval_every=2,
+            valid_share=0.2,
+            progress=False,
         )
         assert "ukge-rect" in run.weigh(forests=False).table.rows
         assert "ukge-rect" not in run.weigh_columns()["hundreds"].table.rows
@@ -356,7 +363,7 @@ def test_where_lower_is_better_weights_and_bounds_are_in_units() -> None:
     graph = rated()
     far = replace(graph, weight=100 - 15 * graph.weight)
     near, other = (
-        focuse.train(one, dim=8, epochs=3, check_every=3, valid_share=0.2, progress=False, **more)
+        focuse.train(one, dim=8, epochs=3, eval_every=3, valid_share=0.2, progress=False, **more)
         for one, more in ((graph, {}), (far, {"lower_is_better": True}))
     )
     test = near.splits.test.graph

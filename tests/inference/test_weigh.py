@@ -32,8 +32,16 @@ from focuse.inference.weight_predictor import Weigher, held_parts
 from focuse.models.registry import MODELS
 from focuse.objective.negatives import corrupt_graph
 
-QUICK = {"dim": 8, "epochs": 4, "decay": 3, "lr": 1e-2, "negatives": 5, "check_every": 2, "progress": False}
-QUICK["stopping_share"] = 1.0  # few rows: fewer still would stop before anything is learned
+QUICK = {
+    "dim": 8,
+    "epochs": 4,
+    "beta_decay_epochs": 3,
+    "lr": 1e-2,
+    "num_negatives": 5,
+    "eval_every": 2,
+    "progress": False,
+}
+QUICK["stop_fraction"] = 1.0  # few rows: fewer still would stop before anything is learned
 TRIVIAL = ["global mean", "relation mean", "inverse copy", "inverse copy, else 0"]
 
 
@@ -322,7 +330,7 @@ def bits(calibration: Calibration | None) -> dict[str, bytes]:
 
 
 def fresh(run: focuse.Run, method: str = "isotonic") -> dict[str, bytes]:
-    held, _ = held_parts(run.splits.valid.graph, run.settings.stopping_share, run.settings.seed)
+    held, _ = held_parts(run.splits.valid.graph, run.settings.stop_fraction, run.settings.seed)
     return bits(Weigher(run.settings.model, run.scorer, run.splits, run.normalizer, held=held).fit(method))
 
 
@@ -504,7 +512,7 @@ class TestWeigh:
         assert told["protocols"] == PROTOCOLS
         assert list(told["rows"]) == ["complex, isotonic", *TRIVIAL]
         assert told["threshold"] == 0.85
-        sizes = {"positives": 60, "clean": None, "with_negatives": 120, "negatives": 60}
+        sizes = {"positives": 60, "clean": None, "with_negatives": 120, "num_negatives": 60}
         for name, row in told["rows"].items():
             for protocol, size in sizes.items():
                 if name == TRIVIAL[-1] and "negatives" not in protocol:

@@ -25,7 +25,7 @@ pytest.importorskip("pykeen")
 NAMES = list(adapter.interactions())
 DIM = 12
 SETTINGS: dict[str, Any] = {
-    "dim": 8, "epochs": 4, "batch_size": 64, "negatives": 4, "lr": 0.01, "seed": 1, "progress": False,
+    "dim": 8, "epochs": 4, "batch_size": 64, "num_negatives": 4, "lr": 0.01, "seed": 1, "progress": False,
 }  # fmt: skip
 
 
@@ -126,10 +126,10 @@ def test_every_interaction_trains_and_ranks(name: str, rows: list[Any]) -> None:
     assert 0 < run.evaluate().all.mrr <= 1
 
 
-@pytest.mark.parametrize("sampling", ["independent", "shared", "all"])
+@pytest.mark.parametrize("sampling", ["per-triple", "shared", "all"])
 @pytest.mark.parametrize("name", ["RotatE", "ConvE", "ERMLP"])
 def test_all_kinds_of_negatives_and_the_papers_layer(name: str, sampling: str, rows: list[Any]) -> None:
-    run = focuse.train(rows, model=f"pykeen:{name}", focus="paper", sampling=sampling, **SETTINGS)
+    run = focuse.train(rows, model=f"pykeen:{name}", weight_mode="focuse", negative_sampling=sampling, **SETTINGS)
     assert run.history[-1]["beta"] < 1
     assert np.isfinite(run.history[-1]["loss"])
     assert run.settings.nonlinearity == ("shifted-softplus" if name == "RotatE" else "softplus")

@@ -225,7 +225,7 @@ def test_the_password_is_never_shown(postgresql: str, tmp_path: Path, command) -
     graph = read(postgresql, query=EDGES)
     assert graph.source.startswith("postgresql://ann@127.0.0.1:")
     run = focuse.train(
-        graph, epochs=1, dim=2, valid_share=0, test_share=0, progress=False, out=tmp_path / "run", focus="off"
+        graph, epochs=1, dim=2, valid_share=0, test_share=0, progress=False, out=tmp_path / "run", weight_mode="none"
     )
     assert run.graph.source == graph.source
     done = command("inspect", postgresql, "--query", EDGES, check=True)

@@ -46,7 +46,7 @@ def test_no_code_inspects_overridden_methods_or_makes_subclasses_of_a_model() ->
 
 @pytest.mark.parametrize("name", MODELS)
 def test_defaults_are_settings_or_hints(name: str) -> None:
-    focuse.config.Config.of(model=name)
+    focuse.config.Config.from_kwargs(model=name)
     assert set(MODELS[name].defaults) - set(default_settings(MODELS[name])) <= HINTS
 
 

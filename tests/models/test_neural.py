@@ -115,20 +115,25 @@ def test_batch_normalisation_learns_the_mean_and_ranks_by_it() -> None:
 
 @pytest.mark.parametrize("name", NEURAL)
 @pytest.mark.parametrize(
-    "more", [{"sampling": "shared"}, {"sampling": "all"}, {"sampling": "independent", "focus": "paper"}]
+    "more",
+    [
+        {"negative_sampling": "shared"},
+        {"negative_sampling": "all"},
+        {"negative_sampling": "per-triple", "weight_mode": "focuse"},
+    ],
 )
 def test_neural_models_train(small: focuse.Graph, name: str, more: dict[str, str]) -> None:
     asked = {
         "model": name,
         "epochs": 6,
         "lr": 0.01,
-        "negatives": 20,
-        "label_exponent": None if "focus" in more else 1.0,
+        "num_negatives": 20,
+        "label_exponent": None if "weight_mode" in more else 1.0,
         **more,
     }
     run = focuse.train(small, **NEURAL[name], **asked, batch_size=97, progress=False)
     losses = [row["loss"] for row in run.history]
-    assert losses[-1] < losses[0] or "focus" in more
+    assert losses[-1] < losses[0] or "weight_mode" in more
     assert np.isfinite(run.evaluate().all.mrr)
 
 

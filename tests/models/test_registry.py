@@ -94,20 +94,20 @@ def test_a_class_is_known_by_its_place() -> None:
     assert name == f"{__name__}:Nested.Far"
     assert model_class(name) is Nested.Far
     assert model_name(ComplEx) == "complex"
-    settings = Config.of(model=Nested.Far)
+    settings = Config.from_kwargs(model=Nested.Far)
     assert settings.model == name
-    assert settings == Config.of(model=name)
+    assert settings == Config.from_kwargs(model=name)
     assert pickle.loads(pickle.dumps(settings)) == settings
     assert type(settings.make_model()) is Nested.Far
     assert make_model(name).widths(4) == (4, 4)
 
 
-@pytest.mark.parametrize("focus", ["label", "paper", "off"])
-def test_a_class_trains_like_any_model(focus: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("weight_mode", ["soft-labels", "focuse", "none"])
+def test_a_class_trains_like_any_model(weight_mode: str, tmp_path: Path) -> None:
     """One that no import finds trains too; who loads its run hands it over."""
     kind = local()
-    asked = {"label_exponent": 1.0} if focus == "label" else {}
-    run = focuse.train(TRIPLES, model=kind, dim=4, epochs=2, focus=focus, progress=False, **asked)
+    asked = {"label_exponent": 1.0} if weight_mode == "soft-labels" else {}
+    run = focuse.train(TRIPLES, model=kind, dim=4, epochs=2, weight_mode=weight_mode, progress=False, **asked)
     assert type(run.scorer.model) is kind
     run.save(tmp_path / "run")
     again = focuse.load(tmp_path / "run")  # the same process still knows it
@@ -120,9 +120,19 @@ def test_a_class_trains_like_any_model(focus: str, tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_with_the_class_to_the_same_bits(tmp_path: Path) -> None:
-    whole = focuse.train(TRIPLES, model=local(), dim=4, epochs=4, focus="paper", decay=4, progress=False)
+    whole = focuse.train(
+        TRIPLES, model=local(), dim=4, epochs=4, weight_mode="focuse", beta_decay_epochs=4, progress=False
+    )
     focuse.train(
-        TRIPLES, model=local(), dim=4, epochs=2, focus="paper", decay=4, burn_in=2, out=tmp_path / "run", progress=False
+        TRIPLES,
+        model=local(),
+        dim=4,
+        epochs=2,
+        weight_mode="focuse",
+        beta_decay_epochs=4,
+        eval_start=2,
+        out=tmp_path / "run",
+        progress=False,
     )
     registry._GIVEN.clear()
     with pytest.raises(FocuseError, match="model=MyModel"):
@@ -137,10 +147,10 @@ def test_a_class_of_another_shape_is_told_from_a_damaged_run(tmp_path: Path) -> 
         def widths(self, dim: int) -> tuple[int, int]:
             return 2 * dim, dim
 
-    focuse.train(TRIPLES, model=Nested.Far, dim=4, epochs=1, focus="off", progress=False).save(tmp_path / "run")
+    focuse.train(TRIPLES, model=Nested.Far, dim=4, epochs=1, weight_mode="none", progress=False).save(tmp_path / "run")
     with pytest.raises(FocuseError, match=r"damaged run, or not of .*Wide: table 'entity' is"):
         focuse.load(tmp_path / "run", model=Wide)
-    focuse.train(TRIPLES, model="complex", dim=4, epochs=1, focus="off", progress=False).save(tmp_path / "plain")
+    focuse.train(TRIPLES, model="complex", dim=4, epochs=1, weight_mode="none", progress=False).save(tmp_path / "plain")
     with pytest.raises(FocuseError, match="its model 'complex' is built in; leave model= out"):
         focuse.load(tmp_path / "plain", model=Wide)
     assert focuse.load(tmp_path / "plain", model=ComplEx).settings.model == "complex"
@@ -264,8 +274,8 @@ def test_a_run_loaded_with_its_class_starts_another(small: focuse.Graph, tmp_pat
     with pytest.raises(FocuseError, match="hand its class over"):
         focuse.load(tmp_path / "first")
     run = focuse.load(tmp_path / "first", model=Cubed)
-    again = focuse.train(small, model=Cubed, start=run, **asked)
-    assert again.settings.start == str(tmp_path / "first")
+    again = focuse.train(small, model=Cubed, init_from=run, **asked)
+    assert again.settings.init_from == str(tmp_path / "first")
 
 
 class Cubed(TripleModel):
@@ -294,7 +304,7 @@ def test_built_in_names_look_at_no_plug_in(site: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(registry, "entry_points", forbidden)
     for name in MODELS:
         assert model_class(name) is MODELS[name]
-    Config.of(model="transe")
+    Config.from_kwargs(model="transe")
     with pytest.raises(AssertionError, match="looked"):
         model_class("far-away")
 
@@ -330,7 +340,7 @@ def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "__init__.py").write_text("")
     (tmp_path / "outside" / "theirs.py").write_text("open('was_run', 'w').close()\n" + dedent(FAR))
-    focuse.train(TRIPLES, model=Nested.Far, dim=4, epochs=1, focus="off", progress=False, out="run")
+    focuse.train(TRIPLES, model=Nested.Far, dim=4, epochs=1, weight_mode="none", progress=False, out="run")
     file = older(tmp_path / "run") / "run.toml"
     file.write_text(file.read_text().replace(f"{__name__}:Nested.Far", "outside.theirs:Far"))
     yield tmp_path / "run"
@@ -345,7 +355,7 @@ def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         lambda folder: focuse.resume(folder, epochs=3, progress=False),
         lambda folder: focuse.extend(folder, [("a", "r", "b", 1.0)], progress=False),
         lambda folder: focuse.read_config(folder / "run.toml"),
-        lambda folder: focuse.train(TRIPLES, start=folder, dim=4, epochs=1, focus="off", progress=False),
+        lambda folder: focuse.train(TRIPLES, init_from=folder, dim=4, epochs=1, weight_mode="none", progress=False),
     ],
     ids=["load", "resume", "extend", "config", "start"],
 )
@@ -459,7 +469,7 @@ def test_a_scripts_own_class_in_another_process(tmp_path: Path) -> None:
         f"""
         import sys, focuse
         if sys.argv[1] == "train":
-            focuse.train({TRIPLES[:30]}, model=Far, dim=4, epochs=1, focus="off", progress=False, out="run")
+            focuse.train({TRIPLES[:30]}, model=Far, dim=4, epochs=1, weight_mode="none", progress=False, out="run")
         print(focuse.load("run").settings.model)
         """
     )
@@ -483,7 +493,7 @@ def test_the_example_and_its_package_score_alike(installed: Path, site: Path, mo
     expected = -abs((1 + scale) * (head.numpy() + step - tail.numpy())).sum(1)
     for made in (short(), fast()):
         torch.testing.assert_close(score_triples(made, head, relation, tail), torch.from_numpy(expected))
-    assert replace(Config.of(model=fast), model="") == replace(Config.of(model=short), model="")
+    assert replace(Config.from_kwargs(model=fast), model="") == replace(Config.from_kwargs(model=short), model="")
 
 
 class CauchitHead(ConfidenceHead):

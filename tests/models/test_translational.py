@@ -110,29 +110,34 @@ def test_gtranse_weights_reach_the_training(small: Graph) -> None:
     with_weights, without = (focuse.train(small, loss=f"confidence-margin:power={power}", **quick) for power in (2, 0))
     assert not torch.equal(with_weights.scorer.tables["entity"], without.scorer.tables["entity"])
     assert with_weights.history[-1]["loss"] < with_weights.history[0]["loss"]
-    assert with_weights.settings.focus == "off"
+    assert with_weights.settings.weight_mode == "none"
     assert 0 < with_weights.evaluate().all.mrr <= 1
 
 
 @pytest.mark.parametrize("model", ["transe", "complex"])
 def test_gtranse_any_model_of_scores_takes_the_loss(small: Graph, model: str) -> None:
     run = focuse.train(small, model=model, loss="confidence-margin:2", dim=8, epochs=2, lr=1e-2, progress=False)
-    assert run.settings.focus == "off"
+    assert run.settings.weight_mode == "none"
     assert run.history[-1]["loss"] < run.history[0]["loss"]
 
 
-@pytest.mark.parametrize("focus", ["label", "paper"])
-def test_gtranse_its_loss_leaves_nothing_to_focus_on(focus: str) -> None:
-    with pytest.raises(FocuseError, match="model 'gtranse' has the weights in its loss; its focus is 'off'"):
-        Config.of(model="gtranse", focus=focus)
-    found = Config.of(model="gtranse", focus=focus, loss="multiclass-nll")
-    assert (found.focus, found.loss) == (focus, "multiclass-nll")
+@pytest.mark.parametrize("weight_mode", ["soft-labels", "focuse"])
+def test_gtranse_its_loss_leaves_nothing_to_focus_on(weight_mode: str) -> None:
+    with pytest.raises(
+        FocuseError, match="model 'gtranse' uses the weights in its loss and requires weight_mode 'none'"
+    ):
+        Config.from_kwargs(model="gtranse", weight_mode=weight_mode)
+    found = Config.from_kwargs(model="gtranse", weight_mode=weight_mode, loss="multiclass-nll")
+    assert (found.weight_mode, found.loss) == (weight_mode, "multiclass-nll")
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"loss": "confidence-margin", "focus": "paper"}, "takes the weights itself; its focus is 'off'"),
+        (
+            {"loss": "confidence-margin", "weight_mode": "focuse"},
+            "uses the weights itself and requires weight_mode 'none'",
+        ),
         ({"loss": "confidence-margin:power=-1"}, "give numbers of at least 0"),
         ({"loss": "confidence-margin:weight=1"}, "it takes margin, power"),
         ({"loss": "confidence-margin", "model": "ukge-logi"}, "by the loss 'squared-error'"),
@@ -140,7 +145,7 @@ def test_gtranse_its_loss_leaves_nothing_to_focus_on(focus: str) -> None:
 )
 def test_gtranse_what_makes_no_sense_is_one_line(given: dict[str, str], says: str) -> None:
     with pytest.raises(FocuseError, match=says):
-        Config.of(**given)
+        Config.from_kwargs(**given)
 
 
 # ---- rotate ---------------------------------------------------------------------------------------------------------
@@ -189,7 +194,7 @@ def test_rotate_only_entities_have_sizes() -> None:
 
 @pytest.mark.parametrize("spread", [None, 0.01, 3.0])
 def test_rotate_first_angles_go_all_around(spread: float | None) -> None:
-    settings = Config.of(model="rotate", dim=200, init_std=spread)
+    settings = Config.from_kwargs(model="rotate", dim=200, init_std=spread)
     tables = init_tables(settings, RotatE(), entities=3, relations=20)
     assert tables["entity"].shape == (3, 400)
     angle = tables["relation"].flatten().sort().values

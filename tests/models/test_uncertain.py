@@ -158,7 +158,7 @@ def test_passleaf_a_turn_keeps_its_angle_and_a_head_is_found_by_turning_back() -
 
 
 def test_passleaf_first_angles_are_everywhere() -> None:
-    settings = Config.of(model="passleaf-rotate", dim=50)
+    settings = Config.from_kwargs(model="passleaf-rotate", dim=50)
     tables = init_tables(settings, settings.make_model(), 300, 40)
     angles = tables["relation"]
     assert angles.shape == (40, 50)
@@ -283,10 +283,10 @@ def test_suke_a_step_moves_both_evaluators_by_their_gradient(with_hints: bool) -
         assert moved[place] == pytest.approx(slope, rel=2e-3, abs=2e-4)
 
 
-@pytest.mark.parametrize("sampling", ["independent", "shared", "all"])
+@pytest.mark.parametrize("sampling", ["per-triple", "shared", "all"])
 def test_suke_trains_and_tells_weights(small: Graph, sampling: str) -> None:
-    quick = {"dim": 8, "epochs": 6, "lr": 2e-2, "negatives": 8, "burn_in": 0, "progress": False}
-    run = focuse.train(small, model="suke", sampling=sampling, **quick)
+    quick = {"dim": 8, "epochs": 6, "lr": 2e-2, "num_negatives": 8, "eval_start": 0, "progress": False}
+    run = focuse.train(small, model="suke", negative_sampling=sampling, **quick)
     assert run.history[-1]["loss"] < run.history[0]["loss"]
     assert not torch.equal(run.scorer.tables["evaluators"], Suke.parameters["evaluators"])
     assert run.predict(head=run.graph.entities[0], relation=run.graph.relations[0], top=2)[0].confidence <= 1
@@ -401,10 +401,10 @@ def test_beurre_a_box_within_another_is_surely_in_it_and_not_the_other_way_round
     assert confidence(model, score_triples(model, small, identity, large)).item() < 0.01
 
 
-@pytest.mark.parametrize("sampling", ["independent", "shared", "all"])
+@pytest.mark.parametrize("sampling", ["per-triple", "shared", "all"])
 def test_beurre_trains_and_tells_weights(small: Graph, sampling: str) -> None:
-    quick = {"dim": 8, "epochs": 5, "lr": 2e-2, "negatives": 6, "burn_in": 0, "progress": False}
-    run = focuse.train(small, model="beurre", sampling=sampling, **quick)
+    quick = {"dim": 8, "epochs": 5, "lr": 2e-2, "num_negatives": 6, "eval_start": 0, "progress": False}
+    run = focuse.train(small, model="beurre", negative_sampling=sampling, **quick)
     assert run.history[-1]["loss"] < run.history[0]["loss"]
     links = run.predict(head=run.graph.entities[0], relation=run.graph.relations[0], top=3)
     assert all(0 <= link.confidence <= 1 for link in links)

@@ -132,26 +132,28 @@ def test_positive_of_weight_1_has_no_gradient_at_beta_0() -> None:
 @given(decay=st.integers(1, 1000), epoch=st.integers(0, 2000), floor=UNIT)
 def test_beta_falls_linearly_to_its_floor(decay: int, epoch: int, floor: float) -> None:
     expected = max((decay - epoch) / decay, 0.0)
-    assert FocusELayer(decay=decay).beta(epoch) == pytest.approx(expected, abs=1e-12)
-    assert FocusELayer(decay=decay, floor=floor).beta(epoch) == pytest.approx(max(expected, floor), abs=1e-12)
+    assert FocusELayer(beta_decay_epochs=decay).beta(epoch) == pytest.approx(expected, abs=1e-12)
+    assert FocusELayer(beta_decay_epochs=decay, beta_min=floor).beta(epoch) == pytest.approx(
+        max(expected, floor), abs=1e-12
+    )
 
 
 def test_beta_starts_at_one_and_ends_at_zero() -> None:
-    focus = FocusELayer(decay=800)
-    assert focus.beta(0) == 1.0
-    assert focus.beta(200) == 0.75
-    assert focus.beta(800) == focus.beta(4000) == 0.0
+    layer = FocusELayer(beta_decay_epochs=800)
+    assert layer.beta(0) == 1.0
+    assert layer.beta(200) == 0.75
+    assert layer.beta(800) == layer.beta(4000) == 0.0
 
 
 def test_no_decay_means_zero_from_the_start() -> None:
-    assert [FocusELayer(decay=0).beta(epoch) for epoch in (0, 1, 50)] == [0.0, 0.0, 0.0]
-    assert FocusELayer(decay=0, floor=0.001).beta(0) == 0.001
+    assert [FocusELayer(beta_decay_epochs=0).beta(epoch) for epoch in (0, 1, 50)] == [0.0, 0.0, 0.0]
+    assert FocusELayer(beta_decay_epochs=0, beta_min=0.001).beta(0) == 0.001
 
 
 @settings(deadline=None, max_examples=50)
 @given(fixed=UNIT, epoch=st.integers(0, 500))
 def test_fixed_beta_ignores_the_schedule(fixed: float, epoch: int) -> None:
-    assert FocusELayer(decay=10, floor=0.5, fixed=fixed).beta(epoch) == fixed
+    assert FocusELayer(beta_decay_epochs=10, beta_min=0.5, fixed_beta=fixed).beta(epoch) == fixed
 
 
 # ---- what it refuses ------------------------------------------------------------------------------------------------
@@ -161,13 +163,13 @@ def test_fixed_beta_ignores_the_schedule(fixed: float, epoch: int) -> None:
     ("options", "word"),
     [
         ({"nonlinearity": "softpluss"}, "did you mean"),
-        ({"decay": -1}, "negative"),
-        ({"floor": -0.1}, "floor"),
-        ({"floor": 1.1}, "floor"),
-        ({"floor": math.nan}, "floor"),
-        ({"fixed": -0.1}, "fixed"),
-        ({"fixed": 1.5}, "fixed"),
-        ({"fixed": math.nan}, "fixed"),
+        ({"beta_decay_epochs": -1}, "negative"),
+        ({"beta_min": -0.1}, "beta_min"),
+        ({"beta_min": 1.1}, "beta_min"),
+        ({"beta_min": math.nan}, "beta_min"),
+        ({"fixed_beta": -0.1}, "beta"),
+        ({"fixed_beta": 1.5}, "beta"),
+        ({"fixed_beta": math.nan}, "beta"),
     ],
 )
 def test_options_out_of_range_are_errors(options: dict[str, Any], word: str) -> None:
@@ -198,8 +200,8 @@ def test_distance_models_get_the_shifted_softplus() -> None:
     for name in ("transe", "transe-l2", "rotate", "pairre"):
         assert default_nonlinearity(model_class(name)) == "shifted-softplus"
         assert default_nonlinearity(make_model(name)) == "shifted-softplus"
-        run = focuse.train([("a", "r", "b", 1.0), ("b", "r", "c", 0.5)], model=name, dim=2, epochs=1, focus="paper",
-                           valid_share=0.0, test_share=0.0, progress=False)  # fmt: skip
+        run = focuse.train([("a", "r", "b", 1.0), ("b", "r", "c", 0.5)], model=name, dim=2, epochs=1,
+                           weight_mode="focuse", valid_share=0.0, test_share=0.0, progress=False)  # fmt: skip
         assert run.settings.nonlinearity == "shifted-softplus"
     for name in ("complex", "quate", "hole", "simple", "cp", "rescal", "tucker"):
         assert default_nonlinearity(model_class(name)) == "softplus"
@@ -210,8 +212,8 @@ def test_shift_can_be_given(margin: str) -> None:
     scores = torch.linspace(-40, 10, 11, dtype=torch.float64)
     expected = np.logaddexp(0.0, scores.numpy() + float(margin))
     np.testing.assert_allclose(make_nonlinearity(f"shifted-softplus:{margin}")(scores).numpy(), expected, rtol=1e-9)
-    focus = FocusELayer(f"shifted-softplus:{margin}")
-    positive, _ = focus(scores, scores[:, None], torch.ones(11, dtype=torch.float64), 0.5)
+    layer = FocusELayer(f"shifted-softplus:{margin}")
+    positive, _ = layer(scores, scores[:, None], torch.ones(11, dtype=torch.float64), 0.5)
     np.testing.assert_allclose(positive.numpy(), 0.5 * expected, rtol=1e-9)
 
 
@@ -222,7 +224,7 @@ def test_wrong_shift_is_an_error(text: str) -> None:
     with pytest.raises(FocuseError, match="non-linearity"):
         FocusELayer(text)
     with pytest.raises(FocuseError, match="non-linearity"):
-        Config.of(nonlinearity=text)
+        Config.from_kwargs(nonlinearity=text)
 
 
 class TestSoftLabels:

@@ -195,7 +195,7 @@ def test_wrong_loss_options_are_errors(text: str, word: str) -> None:
         make_loss(text)
 
 
-# ---- focus, then loss -----------------------------------------------------------------------------------------------
+# ---- layer, then loss -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", FORMULAS)
@@ -220,17 +220,17 @@ def test_without_focus_the_weight_is_ignored() -> None:
     assert torch.equal(plain(positive, negative, light, mask, 0.7), expected)
 
 
-@pytest.mark.parametrize("focus", [None, FocusELayer()])
+@pytest.mark.parametrize("layer", [None, FocusELayer()])
 @pytest.mark.parametrize(
     ("positive", "negative", "mask"),
     [((3,), (3, 4), (3, 3)), ((3,), (3, 4), (3, 1)), ((1,), (3, 4), None), ((3, 1), (3, 4), None), ((3,), (3,), None)],
 )
 def test_shapes_are_asserted(
-    focus: FocusELayer | None, positive: tuple[int, ...], negative: tuple[int, ...], mask: tuple[int, ...] | None
+    layer: FocusELayer | None, positive: tuple[int, ...], negative: tuple[int, ...], mask: tuple[int, ...] | None
 ) -> None:
     hidden = None if mask is None else torch.ones(mask, dtype=torch.bool)
     with pytest.raises(ValueError, match="fit"):
-        FocusedLoss(make_loss("pairwise-nll"), focus)(
+        FocusedLoss(make_loss("pairwise-nll"), layer)(
             torch.zeros(positive), torch.zeros(negative), torch.zeros(positive), hidden, 0.5
         )
 

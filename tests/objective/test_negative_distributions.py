@@ -52,7 +52,7 @@ def sampler_of(
     corrupt: str,
     corrupt_side: str = "uniform",
     count: int = 8,
-    kind: str = "independent",
+    kind: str = "per-triple",
     facts: list[Triple] = FACTS,
     **more: Any,
 ) -> NegativeSampler:
@@ -252,8 +252,10 @@ def test_shared_pool_by_degree_masks_known_triples() -> None:
 def test_log_correction_counts_the_candidates_that_can_be_drawn(label_exponent: float) -> None:
     label, facts = SoftLabels(label_exponent), batch_of(FACTS)
 
-    def missing(corrupt: str, corrupt_side: str = "uniform", sampling: str = "independent") -> float:
-        chosen = Config.of(sampling=sampling, negative_distribution=corrupt, corrupt_side=corrupt_side, negatives=4)
+    def missing(corrupt: str, corrupt_side: str = "uniform", sampling: str = "per-triple") -> float:
+        chosen = Config.from_kwargs(
+            negative_sampling=sampling, negative_distribution=corrupt, corrupt_side=corrupt_side, num_negatives=4
+        )
         return log_sampling_correction(chosen, label, sampler_of(corrupt, corrupt_side, 4, sampling), facts)
 
     both = math.log(2 * (ENTITIES - 1) / 4)
@@ -265,12 +267,12 @@ def test_log_correction_counts_the_candidates_that_can_be_drawn(label_exponent: 
         rivals.append(sum(size if size < ENTITIES else ENTITIES - 1 for size in sizes))
     expected = np.mean(np.log(np.array(rivals) / 4))
     assert missing("type") == missing("type", "bernoulli") == pytest.approx(float(expected))
-    plain = Config.of(sampling="independent", negative_distribution="type", negatives=4)
+    plain = Config.from_kwargs(negative_sampling="per-triple", negative_distribution="type", num_negatives=4)
     assert log_sampling_correction(plain, SoftLabels(0.0), sampler_of("type"), facts) == 0.0
 
 
-QUICK = {"dim": 6, "epochs": 3, "batch_size": 100, "negatives": 6, "check_every": 2, "progress": False}
-SAMPLED = [("independent", *other) for other in OTHERS] + [("shared", "degree", "uniform")]
+QUICK = {"dim": 6, "epochs": 3, "batch_size": 100, "num_negatives": 6, "eval_every": 2, "progress": False}
+SAMPLED = [("per-triple", *other) for other in OTHERS] + [("shared", "degree", "uniform")]
 
 
 def same(one: focuse.Run, other: focuse.Run) -> bool:
@@ -294,7 +296,7 @@ def test_both_engines_train_to_the_same_result(
     monkeypatch.setattr(NegativeSampler, "__call__", spy)
     asked = {
         **QUICK,
-        "sampling": sampling,
+        "negative_sampling": sampling,
         "negative_distribution": corrupt,
         "corrupt_side": corrupt_side,
         "filter_negatives": filtered,
@@ -319,7 +321,7 @@ def test_both_engines_train_to_the_same_result(
 def test_a_resumed_run_draws_the_same_negatives(small: focuse.Graph, tmp_path: Any) -> None:
     asked = {
         **QUICK,
-        "sampling": "independent",
+        "negative_sampling": "per-triple",
         "negative_distribution": "type",
         "corrupt_side": "bernoulli",
         "label_exponent": 1.0,
@@ -336,7 +338,12 @@ def test_false_triples_have_negatives(small: focuse.Graph) -> None:
     triples = [(row["head"], row["relation"], row["tail"]) for row in small.to_arrow().to_pylist()]
     false = [(t, r, h) for h, r, t in triples[:40] if (t, r, h) not in triples]
     run = focuse.train(
-        small, false=false, **QUICK, sampling="independent", negative_distribution="type", label_exponent=1.0
+        small,
+        known_negatives=false,
+        **QUICK,
+        negative_sampling="per-triple",
+        negative_distribution="type",
+        label_exponent=1.0,
     )
     assert np.isfinite([row["loss"] for row in run.history]).all()
 
@@ -347,19 +354,21 @@ def test_false_triples_have_negatives(small: focuse.Graph) -> None:
 @pytest.mark.parametrize(
     ("sampling", "corrupt", "corrupt_side", "word"),
     [
-        ("independent", "typ", "uniform", "did you mean type"),
-        ("independent", "uniform", "bernouli", "did you mean bernoulli"),
-        ("shared", "type", "uniform", "serves all relations; use sampling 'independent'"),
-        ("shared", "degree", "bernoulli", "replaces both; use sampling 'independent'"),
-        ("all", "type", "uniform", "takes every one; use sampling 'independent'$"),
-        ("all", "degree", "uniform", "takes every one; use sampling 'independent' or 'shared'$"),
-        ("all", "uniform", "bernoulli", "replaces both; use sampling 'independent'"),
+        ("per-triple", "typ", "uniform", "did you mean type"),
+        ("per-triple", "uniform", "bernouli", "did you mean bernoulli"),
+        ("shared", "type", "uniform", "requires negative_sampling 'per-triple', as shared negatives"),
+        ("shared", "degree", "bernoulli", "requires negative_sampling 'per-triple', not"),
+        ("all", "type", "uniform", "requires negative_sampling 'per-triple', not 'all'$"),
+        ("all", "degree", "uniform", "requires negative_sampling 'per-triple' or 'shared', not 'all'$"),
+        ("all", "uniform", "bernoulli", "requires negative_sampling 'per-triple', not"),
     ],
 )
 def test_unsupported_combinations_are_errors(sampling: str, corrupt: str, corrupt_side: str, word: str) -> None:
     for ask in (
         lambda: check_negative_distribution(sampling, corrupt, corrupt_side),
-        lambda: Config.of(sampling=sampling, negative_distribution=corrupt, corrupt_side=corrupt_side),
+        lambda: Config.from_kwargs(
+            negative_sampling=sampling, negative_distribution=corrupt, corrupt_side=corrupt_side
+        ),
     ):
         with pytest.raises(FocuseError, match=word) as error:
             ask()
@@ -367,7 +376,7 @@ def test_unsupported_combinations_are_errors(sampling: str, corrupt: str, corrup
 
 
 def test_sampler_checks_its_distribution() -> None:
-    with pytest.raises(FocuseError, match="serves all relations"):
+    with pytest.raises(FocuseError, match="serve all relations"):
         sampler_of("type", kind="shared")
 
 
@@ -382,8 +391,8 @@ def test_a_relation_with_only_false_triples_has_negatives() -> None:
     facts += [("e1", "zz", "e2", 0.0), ("e3", "zz", "e4", 0.0)]
     settings = {
         "negative_distribution": "type",
-        "sampling": "independent",
-        "zero_weights": "negatives",
+        "negative_sampling": "per-triple",
+        "zero_weights": "known-negative",
         "dim": 4,
         "epochs": 1,
     }

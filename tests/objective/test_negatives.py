@@ -61,7 +61,7 @@ def test_different_keys_give_different_streams(places: list[tuple[int, int, int]
     assert len(streams) == len(places)
 
 
-@pytest.mark.parametrize("kind", ["independent", "shared"])
+@pytest.mark.parametrize("kind", ["per-triple", "shared"])
 def test_neighboring_keys_differ(kind: str) -> None:
     batch, sampler = batch_of(facts(count=6)), NegativeSampler(kind, 30, 1000)
     places = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (0, 1, 1)]
@@ -97,11 +97,11 @@ def test_a_seed_replaces_its_key() -> None:
         assert torch.equal(draw_integers(key, (50,), 1000, cpu), expected)
 
 
-# ---- independent ----------------------------------------------------------------------------------------------------
+# ---- per-triple -----------------------------------------------------------------------------------------------------
 
 
-def test_independent_shapes_and_range() -> None:
-    (group,) = NegativeSampler("independent", 500, ENTITIES)(batch_of(facts(count=7)), (3, 1, 4))
+def test_per_triple_shapes_and_range() -> None:
+    (group,) = NegativeSampler("per-triple", 500, ENTITIES)(batch_of(facts(count=7)), (3, 1, 4))
     assert group.side == "both"
     assert group.entities is not None
     assert group.replaces_tail is not None
@@ -111,9 +111,9 @@ def test_independent_shapes_and_range() -> None:
     assert set(group.entities.flatten().tolist()) == set(range(ENTITIES))
 
 
-def test_independent_does_not_filter_by_default() -> None:
+def test_per_triple_does_not_filter_by_default() -> None:
     """As in the paper: even the positive itself may be drawn, and counts."""
-    (group,) = NegativeSampler("independent", 200, 2)(batch_of([(0, 0, 1)]), (0, 0, 0))
+    (group,) = NegativeSampler("per-triple", 200, 2)(batch_of([(0, 0, 1)]), (0, 0, 0))
     assert group.mask is None
 
 
@@ -122,7 +122,7 @@ def test_sides_and_entities_are_fair() -> None:
     counts = np.zeros((2, 20))
     batch = batch_of([(0, 0, 1)] * 40)
     for number in range(50):
-        (group,) = NegativeSampler("independent", 20, 20)(batch, (2021, number // 10, number % 10))
+        (group,) = NegativeSampler("per-triple", 20, 20)(batch, (2021, number // 10, number % 10))
         assert group.entities is not None
         assert group.replaces_tail is not None
         np.add.at(counts, (group.replaces_tail.long().numpy(), group.entities.numpy()), 1)
@@ -193,7 +193,7 @@ def test_filter_masks_exactly_the_known_triples(kind: str, seed: int) -> None:
     train = facts(seed)
     batch, truth = batch_of(train[:6]), set(train)
     groups = NegativeSampler(kind, 15, ENTITIES, known_of(train))(batch, (seed, 0, 0))
-    if kind == "independent":
+    if kind == "per-triple":
         (group,) = groups
         assert group.entities is not None
         assert group.replaces_tail is not None
@@ -226,4 +226,4 @@ def test_unknown_sampling_suggests_the_nearest() -> None:
 @pytest.mark.parametrize("count", [0, -2])
 def test_zero_negatives_are_an_error(count: int) -> None:
     with pytest.raises(FocuseError, match="at least 1"):
-        NegativeSampler("independent", count, ENTITIES)
+        NegativeSampler("per-triple", count, ENTITIES)

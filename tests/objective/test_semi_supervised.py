@@ -31,7 +31,7 @@ from focuse.training.trainer import Trainer
 ENTITIES, RELATIONS, DIM = 30, 3, 6
 EAGER = PoolSchedule(start=1, wait=0, growth=0.25, share=0.5, size=50)
 SETTINGS = {
-    "dim": 6, "epochs": 6, "batch_size": 64, "lr": 1e-2, "negatives": 4, "check_every": 2, "burn_in": 0,
+    "dim": 6, "epochs": 6, "batch_size": 64, "lr": 1e-2, "num_negatives": 4, "eval_every": 2, "eval_start": 0,
     "semi_supervised": "pool:start=2,wait=1,growth=0.2,share=0.6,size=300",
 }  # fmt: skip
 
@@ -178,7 +178,7 @@ def test_the_fused_engine_takes_the_same_step(sampling: str) -> None:
 @pytest.mark.parametrize("model", ["passleaf-complex", "passleaf-rotate", "suke"])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_every_sampling_trains_with_a_pool(small: Graph, sampling: str, model: str) -> None:
-    run = focuse.train(small, model=model, sampling=sampling, progress=False, **SETTINGS)
+    run = focuse.train(small, model=model, negative_sampling=sampling, progress=False, **SETTINGS)
     assert run.history[-1]["loss"] < run.history[0]["loss"]
 
 

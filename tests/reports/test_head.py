@@ -13,7 +13,7 @@ from focuse.reports.report import contents, head, tiles
 
 @pytest.fixture(scope="module")
 def run(small: focuse.Graph) -> focuse.Run:
-    return focuse.train(small, dim=6, epochs=4, check_every=2, label_exponent=1.0, progress=False)
+    return focuse.train(small, dim=6, epochs=4, eval_every=2, label_exponent=1.0, progress=False)
 
 
 def test_the_summary_says_what_the_figures_say(run: focuse.Run, read_page: Any) -> None:

@@ -13,7 +13,7 @@ import focuse
 @pytest.fixture(scope="module")
 def page(small: focuse.Graph, tmp_path_factory: Any) -> Path:
     rows = [(r["head"], f"<script>{r['relation']}", r["tail"], r["weight"]) for r in small.to_arrow().to_pylist()]
-    run = focuse.train(rows, dim=6, epochs=4, check_every=2, label_exponent=1.0, progress=False)
+    run = focuse.train(rows, dim=6, epochs=4, eval_every=2, label_exponent=1.0, progress=False)
     return run.report(tmp_path_factory.mktemp("page") / "page.html", map="pca")
 
 

@@ -13,7 +13,7 @@ from focuse.reports.relations import ENOUGH, SHOWN, relation_rows, relations
 
 @pytest.fixture(scope="module")
 def run(small: focuse.Graph) -> focuse.Run:
-    return focuse.train(small, dim=6, epochs=4, check_every=2, label_exponent=1.0, progress=False)
+    return focuse.train(small, dim=6, epochs=4, eval_every=2, label_exponent=1.0, progress=False)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ def same_tables(one: focuse.Run, other: focuse.Run) -> bool:
     "options",
     [
         ["--valid-share", "0.15", "--test-share", "0.05"],
-        ["--model", "transe-l2", "--decay", "2"],
+        ["--model", "transe-l2", "--beta-decay-epochs", "2"],
         ["--valid", "valid.tsv", "--test", "test.tsv", "--seed", "7"],
     ],
 )

@@ -13,7 +13,7 @@ from focuse.errors import FocuseError
 from focuse.reports.report import SECTIONS, html_of
 
 HOSTILE = "<script>alert(1)</script>"
-SMALL = {"dim": 6, "epochs": 4, "check_every": 2, "progress": False}
+SMALL = {"dim": 6, "epochs": 4, "eval_every": 2, "progress": False}
 TITLES = [
     "Data",
     "Training",

@@ -16,7 +16,7 @@ from focuse.reports.weights import columns, intervals, probabilities, promises, 
 
 @pytest.fixture(scope="module")
 def run(small: focuse.Graph) -> focuse.Run:
-    return focuse.train(small, dim=6, epochs=4, check_every=2, progress=False)
+    return focuse.train(small, dim=6, epochs=4, eval_every=2, progress=False)
 
 
 @pytest.fixture(scope="module")

@@ -76,10 +76,25 @@ def test_keys_and_settings_of_format_2_get_their_new_names() -> None:
     }
     assert upgrade({**old, "direction": "lower"}) == {
         "format": 2,
-        "settings": {"stopping_share": 1.0, "label_exponent": 2.0, "corrupt_side": "uniform", "dim": 4},
+        "settings": {"stop_fraction": 1.0, "label_exponent": 2.0, "corrupt_side": "uniform", "dim": 4},
         "weight_columns": {"names": []},
         "node_attributes": "n.tsv",
         "lower_weights_are_stronger": True,
     }
     today = {"format": FORMAT, "settings": {"label_exponent": 2.0}}
     assert upgrade(today) == today
+
+
+def test_settings_of_every_format_get_their_new_names() -> None:
+    old = {"focus": "paper", "decay": 3, "sampling": "independent", "negatives": 4, "zero_weights": "negatives"}
+    new = {
+        "weight_mode": "focuse",
+        "beta_decay_epochs": 3,
+        "negative_sampling": "per-triple",
+        "num_negatives": 4,
+        "zero_weights": "known-negative",
+    }
+    assert upgrade({"format": 2, "settings": old})["settings"] == {"stop_fraction": 1.0, **new}
+    assert upgrade({"format": 2, "settings": {"stopping_share": 0.5}})["settings"] == {"stop_fraction": 0.5}
+    assert upgrade({"format": FORMAT, "settings": old})["settings"] == new
+    assert upgrade({"format": FORMAT, "settings": new})["settings"] == new

@@ -24,7 +24,15 @@ from focuse.storage.run_folder import LOCK, ReadOnlyError, RunFolder
 from focuse.storage.tensors import TensorFile, write_tensors
 from focuse.training.trainer import Trainer
 
-SETTINGS = {"dim": 6, "epochs": 8, "decay": 6, "batch_size": 64, "lr": 1e-2, "negatives": 4, "check_every": 2}
+SETTINGS = {
+    "dim": 6,
+    "epochs": 8,
+    "beta_decay_epochs": 6,
+    "batch_size": 64,
+    "lr": 1e-2,
+    "num_negatives": 4,
+    "eval_every": 2,
+}
 EXPECTED = {
     "run.toml",
     "entities.parquet",
@@ -187,7 +195,7 @@ class TestResume:
         assert_same_run(tmp_path / "run", whole())
 
     def test_more_epochs_after_early_stopping_reset_the_patience(self, small, tmp_path):
-        hasty = {"lr": 0.1, "check_every": 1, "patience": 2, "regularizer": "none", "burn_in": 0}
+        hasty = {"lr": 0.1, "eval_every": 1, "patience": 2, "regularizer": "none", "eval_start": 0}
         first = train(small, tmp_path / "run", epochs=50, **hasty)
         assert first.last.progress.finished == "stopped early"
         done = len(first.history)
@@ -567,7 +575,7 @@ class TestContents:
         assert config["focuse"] == focuse.__version__
         given = {key: value for key, value in run.settings.to_dict().items() if value is not None}
         assert config["settings"] == given
-        assert config["settings"]["burn_in"] == 3
+        assert config["settings"]["eval_start"] == 3
         assert {key for key, value in given.items() if value == "auto"} == {"engine"}
 
     def test_unusual_names_are_kept(self, tmp_path):
@@ -639,7 +647,9 @@ def test_the_umask_decides_who_can_read_the_files(small, tmp_path):
     before = os.umask(0o027)
     try:
         numbers = [(name, "size", place) for place, name in enumerate(small.entities.column.to_pylist())]
-        run = train(small, tmp_path / "run", epochs=1, model="literale-distmult", numbers=numbers, label_exponent=1)
+        run = train(
+            small, tmp_path / "run", epochs=1, model="literale-distmult", node_attributes=numbers, label_exponent=1
+        )
         run.predict(head="e1", relation="r1", top=1)
         partitioned = {"engine": "partitioned", "partitions": "4:2", "label_exponent": 1.0}
         focuse.train(small, out=tmp_path / "partitioned", dim=4, epochs=1, progress=False, **partitioned)

@@ -36,7 +36,7 @@ FOLDER = Path(os.environ.get("FOCUSE_CACHE", "")) / "graphs"  # named by the tes
 
 
 def prepared(rows: list[Any], false: Any = None, **given: Any) -> tuple[Config, Splits, TrainingTriples]:
-    chosen = Config.of(dim=4, epochs=2, batch_size=40, engine="sharded:plain", **given)
+    chosen = Config.from_kwargs(dim=4, epochs=2, batch_size=40, engine="sharded:plain", **given)
     splits = make_splits(read(rows), None, None, 0.1, 0.1, chosen, SilentReporter(), false)
     settings = chosen.resolve(splits.train, "cpu")
     return settings, splits, TrainingTriples.of(settings, splits, normalizer_of(settings, splits))
@@ -50,7 +50,7 @@ def edges() -> list[tuple[str, str, str, float]]:
 
 def same_rows(group: ProcessGroup) -> None:
     false = [("e1", "r0", "e1", 1.0), ("e2", "r1", "e2", 1.0)]
-    for given in ({"normalize": "quantile", "label_exponent": 2.0}, {"focus": "off"}):
+    for given in ({"weight_scaling": "quantile", "label_exponent": 2.0}, {"weight_mode": "none"}):
         settings, splits, rows = prepared(edges(), false, **given)
         held = TriplesInMemory().load(rows, make_soft_labels(settings, splits), "cpu")
         shared = TriplesInSharedMemory().load(rows, make_soft_labels(settings, splits), "cpu")
@@ -82,8 +82,24 @@ def same_training(group: ProcessGroup) -> None:
     shuffling.LARGE = 50
     two = [(*row, None if number % 5 == 0 else number / 300) for number, row in enumerate(edges())]
     cases: list[tuple[Any, dict[str, Any]]] = [
-        (two, {"focus": "paper", "decays": {"w1": 1, "w2": 3}, "sampling": "independent", "negatives": 3}),
-        (edges(), {"negative_distribution": "type", "sampling": "independent", "negatives": 3, "label_exponent": 1.0}),
+        (
+            two,
+            {
+                "weight_mode": "focuse",
+                "column_beta_decay_epochs": {"w1": 1, "w2": 3},
+                "negative_sampling": "per-triple",
+                "num_negatives": 3,
+            },
+        ),
+        (
+            edges(),
+            {
+                "negative_distribution": "type",
+                "negative_sampling": "per-triple",
+                "num_negatives": 3,
+                "label_exponent": 1.0,
+            },
+        ),
     ]
     for rows, given in cases:
         settings, splits, _ = prepared(rows, **given, optimizer="row-adagrad")
@@ -99,7 +115,7 @@ def same_training(group: ProcessGroup) -> None:
 
 def prepared_by_one(group: ProcessGroup) -> None:
     """Only the first process of a machine prepares; all have what it made, and its error if it fails."""
-    settings, splits, _ = prepared(edges(), [("e1", "r0", "e1", 1.0)], focus="off", lower_is_better=True)
+    settings, splits, _ = prepared(edges(), [("e1", "r0", "e1", 1.0)], weight_mode="none", lower_is_better=True)
     made = settings, splits, normalizer_of(settings, splits)
     times: list[int] = []
 

@@ -24,7 +24,7 @@ from focuse.training.callbacks import (
     make_reporter,
 )
 
-BASE = {"dim": 4, "batch_size": 100, "label_exponent": 1.0, "check_every": 2, "patience": 99}
+BASE = {"dim": 4, "batch_size": 100, "label_exponent": 1.0, "eval_every": 2, "patience": 99}
 SMALL = BASE | {"progress": False}
 
 

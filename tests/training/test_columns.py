@@ -26,7 +26,7 @@ from focuse.training.trainer import make_trainer
 
 
 def prepared(graph: Any, false: Any = None, **given: Any) -> tuple[Config, Splits, TrainingTriples]:
-    chosen = Config.of(**given)
+    chosen = Config.from_kwargs(**given)
     splits = make_splits(read(graph), None, None, 0.1, 0.1, chosen, SilentReporter(), false)
     settings = chosen.resolve(splits.train, "cpu")
     return settings, splits, TrainingTriples.of(settings, splits, normalizer_of(settings, splits))
@@ -57,7 +57,9 @@ def test_one_weight_and_one_beta_stand_for_a_decay_a_column(epoch: int, floor: f
     random = np.random.default_rng(0)
     shares, pi = random.random((30, 3)), np.array([0.5, 0.2, 0.3])
     decays = (4, 10, 0)
-    rule = ColumnDecays(shares, np.ones((30, 3), bool), pi, tuple(FocusELayer(decay=d, floor=floor) for d in decays))
+    rule = ColumnDecays(
+        shares, np.ones((30, 3), bool), pi, tuple(FocusELayer(beta_decay_epochs=d, beta_min=floor) for d in decays)
+    )
     weight, beta = rule.at(epoch)
     falling = [max(1 - epoch / d if d else 0.0, floor) for d in decays]
     negative = sum(pi[c] * (falling[c] + shares[:, c] * (1 - falling[c])) for c in range(3))
@@ -69,7 +71,7 @@ def test_one_weight_and_one_beta_stand_for_a_decay_a_column(epoch: int, floor: f
 def test_an_edge_without_some_columns_has_the_mean_of_the_others() -> None:
     shares, pi = np.array([[0.2, 0.8], [0.2, 0.8], [0.2, 0.8]]), np.array([0.75, 0.25])
     present = np.array([[True, True], [True, False], [False, True]])
-    rule = ColumnDecays(shares, present, pi, (FocusELayer(decay=4), FocusELayer(decay=8)))
+    rule = ColumnDecays(shares, present, pi, (FocusELayer(beta_decay_epochs=4), FocusELayer(beta_decay_epochs=8)))
     weight, beta = rule.at(2)  # β is 0.5 and 0.75
     assert beta == pytest.approx(0.75 * 0.5 + 0.25 * 0.75)
     counts = [0.75 * 0.5, 0.25 * 0.25]
@@ -80,20 +82,29 @@ def test_an_edge_without_some_columns_has_the_mean_of_the_others() -> None:
 def test_the_same_decay_for_all_is_the_plain_layer(small: Graph, with_columns: Any) -> None:
     graph = with_columns(small, missing=0.3)
     importance = {"fit": 2, "distance": 1}
-    plain = prepared(graph, importance=importance, decay=6)[2]
-    each = prepared(graph, importance=importance, decays={"fit": 6, "noise": 6, "distance": 6}, decay=6)[2]
+    plain = prepared(graph, column_importance=importance, beta_decay_epochs=6)[2]
+    each = prepared(
+        graph,
+        column_importance=importance,
+        column_beta_decay_epochs={"fit": 6, "noise": 6, "distance": 6},
+        beta_decay_epochs=6,
+    )[2]
     assert not plain.moving
     assert each.moving
     for epoch in (0, 2, 5, 9):
         weight, beta = each.weights_at(epoch)
         np.testing.assert_allclose(weight, plain.weights_at(epoch)[0], rtol=1e-6)
         assert weight.dtype == np.float32
-        assert beta == pytest.approx(FocusELayer(decay=6).beta(epoch))
+        assert beta == pytest.approx(FocusELayer(beta_decay_epochs=6).beta(epoch))
 
 
 def test_the_trainer_has_the_weights_of_its_epoch_in_the_same_memory(small: Graph, with_columns: Any) -> None:
     settings, splits, _ = prepared(
-        with_columns(small), decays={"fit": 2, "distance": 5}, epochs=4, dim=4, lower_is_better=["distance"]
+        with_columns(small),
+        column_beta_decay_epochs={"fit": 2, "distance": 5},
+        epochs=4,
+        dim=4,
+        lower_is_better=["distance"],
     )
     trainer = make_trainer(settings, splits, normalizer_of(settings, splits), SilentReporter())
     place = trainer.problem.batch.weight.data_ptr()
@@ -102,18 +113,25 @@ def test_the_trainer_has_the_weights_of_its_epoch_in_the_same_memory(small: Grap
     assert trainer.problem.batch.weight.data_ptr() == place
     assert torch.equal(trainer.problem.batch.weight, torch.from_numpy(weight))
     assert trainer.history[-1]["beta"] == beta
-    assert beta != FocusELayer(decay=settings.decay or 0).beta(3)
+    assert beta != FocusELayer(beta_decay_epochs=settings.beta_decay_epochs or 0).beta(3)
 
 
 def test_a_decay_of_its_own_trains_and_resumes_to_the_same_bits(small: Graph, tmp_path: Any, with_columns: Any) -> None:
-    options: dict[str, Any] = {"dim": 4, "progress": False, "decays": "fit=1,distance=5", "checkpoint_every": "1"}
+    options: dict[str, Any] = {
+        "dim": 4,
+        "progress": False,
+        "column_beta_decay_epochs": "fit=1,distance=5",
+        "checkpoint_every": "1",
+    }
     graph = with_columns(small, missing=0.2)
-    whole = focuse.train(graph, epochs=6, patience=99, decay=6, **options)
-    focuse.train(graph, epochs=3, patience=99, decay=6, burn_in=3, out=tmp_path / "run", **options)
+    whole = focuse.train(graph, epochs=6, patience=99, beta_decay_epochs=6, **options)
+    focuse.train(graph, epochs=3, patience=99, beta_decay_epochs=6, eval_start=3, out=tmp_path / "run", **options)
     more = focuse.resume(tmp_path / "run", epochs=6, progress=False)
     losses = [row["loss"] for row in whole.history]
     assert [row["loss"] for row in more.history] == losses
-    plain = focuse.train(graph, epochs=6, patience=99, decay=6, **{**options, "decays": None})
+    plain = focuse.train(
+        graph, epochs=6, patience=99, beta_decay_epochs=6, **{**options, "column_beta_decay_epochs": None}
+    )
     assert [row["loss"] for row in plain.history] != losses
 
 
@@ -123,7 +141,7 @@ def test_a_decay_of_its_own_trains_and_resumes_to_the_same_bits(small: Graph, tm
 def test_false_rows_stand_behind_the_facts_with_a_weight_below_zero(signed: Any) -> None:
     false = [("h3", "r", "t1", 0.5), ("h5", "r", "t3", 1.0)]
     settings, splits, rows = prepared(
-        signed, false, focus="off", negative_weights="against", zero_weights="negatives", seed=3
+        signed, false, weight_mode="none", negative_weights="known-negative", zero_weights="known-negative", seed=3
     )
     assert splits.known_negatives is not None
     assert len(splits.known_negatives) == 40 + 40 + 2
@@ -139,7 +157,7 @@ def test_false_rows_stand_behind_the_facts_with_a_weight_below_zero(signed: Any)
 
 def test_how_often_a_false_row_takes_part() -> None:
     false = [(f"h{i % 9}", "r", f"t{(i * 7 + 1) % 200}", 0.25 if i < 30 else 1.0) for i in range(60)]
-    _, splits, rows = prepared([(f"h{i % 9}", "r", f"t{i}", i) for i in range(200)], false, focus="off", seed=1)
+    _, splits, rows = prepared([(f"h{i % 9}", "r", f"t{i}", i) for i in range(200)], false, weight_mode="none", seed=1)
     assert splits.known_negatives is not None
     facts, weak = len(splits.train), splits.known_negatives.weight < 1
     taken = np.zeros(len(rows.graph))
@@ -157,7 +175,9 @@ def test_how_often_a_false_row_takes_part() -> None:
 
 
 def test_the_trainers_order_has_just_those_rows(signed: Any) -> None:
-    settings, splits, rows = prepared(signed, focus="off", negative_weights="against", zero_weights="negatives")
+    settings, splits, rows = prepared(
+        signed, weight_mode="none", negative_weights="known-negative", zero_weights="known-negative"
+    )
     strong = replace(rows, false=replace(splits.known_negatives, weight=np.ones(len(rows.evidence))))  # type: ignore[type-var]
     assert strong.rows_at(0) is None
     weak = replace(splits, known_negatives=replace(splits.known_negatives, weight=np.full(len(rows.evidence), 0.4)))  # type: ignore[type-var]
@@ -175,12 +195,12 @@ def test_a_confidence_of_what_is_false_is_zero(signed: Any) -> None:
 
 
 def test_the_papers_layer_has_no_place_for_them(signed: Any) -> None:
-    with pytest.raises(FocuseError, match="false triples need the focus 'label'"):
-        prepared(signed, focus="paper", negative_weights="against")
+    with pytest.raises(FocuseError, match="false triples need weight_mode 'soft-labels'"):
+        prepared(signed, weight_mode="focuse", negative_weights="known-negative")
 
 
-@pytest.mark.parametrize("focus", ["label", "off"])
-def test_what_is_false_scores_lower_for_being_said_so(focus: str) -> None:
+@pytest.mark.parametrize("weight_mode", ["soft-labels", "none"])
+def test_what_is_false_scores_lower_for_being_said_so(weight_mode: str) -> None:
     """Entities of a group are linked, but for some pairs; half of those are given as false."""
     random = np.random.default_rng(5)
     pairs = [(a, b) for a in range(60) for b in range(60) if a % 5 == b % 5 and a != b]
@@ -191,8 +211,8 @@ def test_what_is_false_scores_lower_for_being_said_so(focus: str) -> None:
     scores = {}
     for name, false in (("with", told), ("without", None)):
         run = focuse.train(
-            facts, false=false, focus=focus, label_exponent=1.0 if focus == "label" else None, model="complex", dim=16,
-            epochs=40, valid_share=0, test_share=0, progress=False,
+            facts, known_negatives=false, weight_mode=weight_mode, model="complex", dim=16, epochs=40,
+            label_exponent=1.0 if weight_mode == "soft-labels" else None, valid_share=0, test_share=0, progress=False,
         )  # fmt: skip
         scorer = run.weigher()
         ids = [

@@ -23,7 +23,7 @@ def test_settings_at_the_top_or_in_their_table(tmp_path):
 def test_a_run_is_trained_again_from_its_run_toml(small, tmp_path):
     run = focuse.train(small, dim=4, epochs=2, checkpoint_every=1, progress=False, out=tmp_path / "run")
     settings = focuse.read_config(tmp_path / "run" / "run.toml")
-    assert focuse.Config.of(**settings) == run.settings
+    assert focuse.Config.from_kwargs(**settings) == run.settings
     again = focuse.train(small, **settings, progress=False)
     seen = [[row["loss"] for row in one.history] for one in (run, again)]
     assert seen[0] == seen[1]
@@ -40,7 +40,10 @@ def test_a_run_is_trained_again_from_its_run_toml(small, tmp_path):
         ("[settings]\ndimm = 8\n", r"bad\.toml: unknown setting 'dimm'"),
         ("[model]\nname = 'complex'\n", r"bad\.toml: model \{.*\}: give the name of a model or a class"),
         ("settings = 3\n", r"bad\.toml: settings is not a table"),
-        ("lr = 0.1\ndecay = 3\n[settings]\ndim = 8\n", r"bad\.toml: decay, lr stands outside of \[settings\]"),
+        (
+            "lr = 0.1\nbeta_decay_epochs = 3\n[settings]\ndim = 8\n",
+            r"bad\.toml: beta_decay_epochs, lr stands outside of \[settings\]",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line_with_the_file(tmp_path, text, says):
@@ -65,7 +68,7 @@ def test_no_file_and_no_text(tmp_path):
 def test_a_run_s_settings_with_one_changed_are_those_of_a_new_run(small, model):
     """Whatever the model, the optimizer, the sampling or the epochs become."""
     chosen = {"dim": 12, "epochs": 40}
-    run = Config.of(model=model, **chosen).resolve(small, "cpu").to_dict() | {"batch_size": None}
+    run = Config.from_kwargs(model=model, **chosen).resolve(small, "cpu").to_dict() | {"batch_size": None}
     for change in (
         {"model": "complex"},
         {"model": "pairre"},
@@ -74,19 +77,19 @@ def test_a_run_s_settings_with_one_changed_are_those_of_a_new_run(small, model):
         {"model": "ukge-rect"},
         {"model": "gtranse"},
         {"optimizer": "adam"},
-        {"sampling": "independent"},
+        {"negative_sampling": "per-triple"},
         {"epochs": 7},
-        {"decay": 4},
+        {"beta_decay_epochs": 4},
     ):
-        again = Config.of(**merged(run, change)).resolve(small, "cpu")
-        fresh = Config.of(**{"model": model, **chosen, **change}).resolve(small, "cpu")
+        again = Config.from_kwargs(**merged(run, change)).resolve(small, "cpu")
+        fresh = Config.from_kwargs(**{"model": model, **chosen, **change}).resolve(small, "cpu")
         assert replace(again, batch_size=None) == replace(fresh, batch_size=None), change
 
 
 def test_what_a_run_resolved_by_a_setting_goes_with_it():
-    run = Config.of(optimizer="row-adagrad", sampling="shared", negatives=256, lr=0.1, dim=9)
-    changed = merged(run.to_dict(), {"optimizer": "row-adam", "sampling": "independent"})
-    assert {"lr", "negatives"} & changed.keys() == set()
+    run = Config.from_kwargs(optimizer="row-adagrad", negative_sampling="shared", num_negatives=256, lr=0.1, dim=9)
+    changed = merged(run.to_dict(), {"optimizer": "row-adam", "negative_sampling": "per-triple"})
+    assert {"lr", "num_negatives"} & changed.keys() == set()
     assert (changed["dim"], changed["optimizer"]) == (9, "row-adam")
     same = {"optimizer": "row-adagrad", "dim": 3}
     assert merged(run.to_dict(), same) == run.to_dict() | same

@@ -21,13 +21,13 @@ from focuse.errors import Stopped
 from focuse.objective.negatives import SAMPLINGS
 from focuse.training.problem import TrainingProblem
 
-SETTINGS = {"dim": 6, "epochs": 6, "batch_size": 64, "lr": 1e-2, "negatives": 4, "check_every": 2, "burn_in": 0}
+SETTINGS = {"dim": 6, "epochs": 6, "batch_size": 64, "lr": 1e-2, "num_negatives": 4, "eval_every": 2, "eval_start": 0}
 HINTS = [("e1", "r0", "e5", 0.9), ("e3", "r1", "e4", 0.75), ("e5", "r2", "e5", 0.0)]
 MODELS = ["ukge-logi", "ukge-rect"]
 
 
 def train(graph, out, model="ukge-logi", hints=HINTS, **settings):
-    given = {**SETTINGS, "model": model, "soft_logic": hints, "out": out, "progress": False, **settings}
+    given = {**SETTINGS, "model": model, "inferred_triples": hints, "out": out, "progress": False, **settings}
     return focuse.train(graph, **given)
 
 
@@ -163,7 +163,7 @@ class TestDamaged:
 
 # ---- what is learnt ------------------------------------------------------------------------------------------------
 
-CONFIDENT = {"dim": 8, "epochs": 12, "batch_size": 64, "lr": 2e-2, "negatives": 8, "check_every": 2, "burn_in": 4}
+CONFIDENT = {"dim": 8, "epochs": 12, "batch_size": 64, "lr": 2e-2, "num_negatives": 8, "eval_every": 2, "eval_start": 4}
 CONFIDENT |= {"filter_negatives": True, "valid_share": 0.05, "test_share": 0.05, "progress": False}
 # Pairs of groups that are linked, and how strongly. Groups 1 and 2 are not, but rules may say so.
 STRENGTH = {(0, 0): 0.9, (1, 1): 0.25, (0, 1): 0.6, (2, 3): 0.4}
@@ -189,7 +189,7 @@ def confident(grouped):
     def get(model, hinted=False):
         if (model, hinted) not in made:
             hints = GROUPED_HINTS if hinted else None
-            made[model, hinted] = focuse.train(grouped, model=model, soft_logic=hints, **CONFIDENT)
+            made[model, hinted] = focuse.train(grouped, model=model, inferred_triples=hints, **CONFIDENT)
         return made[model, hinted]
 
     return get
@@ -240,13 +240,17 @@ class TestConfidence:
 
     def test_the_same_seed_gives_the_same_bits(self, grouped, confident, model):
         first = confident(model, True)
-        assert same(first, focuse.train(grouped, model=model, soft_logic=GROUPED_HINTS, **CONFIDENT))
-        other = {**CONFIDENT, "epochs": 1, "burn_in": 0}
-        one, two = (focuse.train(grouped, model=model, soft_logic=GROUPED_HINTS, seed=seed, **other) for seed in (0, 1))
+        assert same(first, focuse.train(grouped, model=model, inferred_triples=GROUPED_HINTS, **CONFIDENT))
+        other = {**CONFIDENT, "epochs": 1, "eval_start": 0}
+        one, two = (
+            focuse.train(grouped, model=model, inferred_triples=GROUPED_HINTS, seed=seed, **other) for seed in (0, 1)
+        )
         assert not torch.equal(one.scorer.tables["scale"], two.scorer.tables["scale"])
 
     def test_rules_without_weight_change_no_bit(self, grouped, confident, model):
-        weightless = focuse.train(grouped, model=model, soft_logic=GROUPED_HINTS, soft_logic_weight=0.0, **CONFIDENT)
+        weightless = focuse.train(
+            grouped, model=model, inferred_triples=GROUPED_HINTS, rule_loss_weight=0.0, **CONFIDENT
+        )
         assert same(weightless, confident(model))
         assert not same(confident(model, True), confident(model))
 
@@ -254,7 +258,11 @@ class TestConfidence:
     @pytest.mark.parametrize("optimizer", ["adam", "row-adagrad"])
     def test_trains_with_hints_whatever_the_sampling(self, small, model, sampling, optimizer):
         hints = [("e1", "r0", "e2", 0.9), ("e3", "r1", "e4", 0.7)]
-        settings = {"sampling": sampling, "optimizer": optimizer, "lr": 5e-2 if optimizer == "row-adagrad" else 1e-2}
+        settings = {
+            "negative_sampling": sampling,
+            "optimizer": optimizer,
+            "lr": 5e-2 if optimizer == "row-adagrad" else 1e-2,
+        }
         run = train(small, None, model, hints, **settings)
         losses = [row["loss"] for row in run.history]
         assert losses[-1] < losses[0]
@@ -278,7 +286,7 @@ class TestHints:
         )
 
     def test_each_batch_draws_its_own_from_all_of_them(self, grouped, monkeypatch):
-        steps, run = self.seen(monkeypatch, grouped, soft_logic=GROUPED_HINTS, soft_logic_size=80)
+        steps, run = self.seen(monkeypatch, grouped, inferred_triples=GROUPED_HINTS, rule_batch_size=80)
         assert {len(step) for step in steps} == {80}
         assert len({tuple(step) for step in steps}) == len(steps) == 2 * -(-len(run.graph) // 64)
         graph = run.splits.inferred
@@ -290,7 +298,7 @@ class TestHints:
         assert max(drawn.count(hint) for hint in given) < 35
 
     def test_size_is_64_unless_said_and_may_exceed_what_there_is(self, grouped, monkeypatch):
-        steps, _ = self.seen(monkeypatch, grouped, soft_logic=GROUPED_HINTS[:2])
+        steps, _ = self.seen(monkeypatch, grouped, inferred_triples=GROUPED_HINTS[:2])
         assert {len(step) for step in steps} == {64}
 
     def test_without_soft_logic_there_are_none(self, grouped, monkeypatch):
@@ -306,5 +314,5 @@ class TestHints:
             return sample(self, seed)
 
         monkeypatch.setattr(TrainingProblem, "_auxiliary", spy)
-        focuse.train(grouped, **{**CONFIDENT, "model": "ukge-logi", "epochs": 2}, soft_logic=GROUPED_HINTS)
+        focuse.train(grouped, **{**CONFIDENT, "model": "ukge-logi", "epochs": 2}, inferred_triples=GROUPED_HINTS)
         assert abs(float(torch.stack(drawn).mean())) < 0.15

@@ -75,7 +75,7 @@ class TestChoosing:
     def test_follows_the_looks_and_is_stored_with_them(self, planted, tmp_path):
         notes = Notes()
         run = focuse.train(planted, out=tmp_path / "run", **{**QUICK, "progress": notes})
-        assert run.settings.focus == "label"
+        assert run.settings.weight_mode == "soft-labels"
         assert [look.label_exponent for look in run.choice[:2]] == [0.0, 1.0]
         assert run.settings.label_exponent == best_of(run.choice)
         assert (
@@ -127,7 +127,7 @@ class TestChoosing:
         run = focuse.train(planted, **QUICK)
         from focuse.data.splits import split_validation
 
-        held = split_validation(run.splits.valid.graph, run.settings.stopping_share, run.settings.seed)
+        held = split_validation(run.splits.valid.graph, run.settings.stop_fraction, run.settings.seed)
         assert seen
         for graph in seen:
             assert set(graph.keys) <= set(held.stopping.keys)

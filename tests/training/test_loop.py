@@ -19,12 +19,12 @@ QUICK = {
     "batch_size": 128,
     "dim": 8,
     "epochs": 6,
-    "decay": 4,
+    "beta_decay_epochs": 4,
     "optimizer": "row-adam",
     "lr": 1e-2,
-    "sampling": "independent",
-    "negatives": 5,
-    "check_every": 2,
+    "negative_sampling": "per-triple",
+    "num_negatives": 5,
+    "eval_every": 2,
     "progress": False,
 }
 
@@ -65,47 +65,56 @@ class TestBeta:
         assert focused.history[1]["loss"] != fixed.history[1]["loss"]
 
     def test_floor_and_immediate_decay(self, small):
-        assert [row["beta"] for row in train(small, beta_floor=0.5).history] == [1.0, 0.75, 0.5, 0.5, 0.5, 0.5]
-        assert {row["beta"] for row in train(small, decay=0, epochs=2).history} == {0.0}
+        assert [row["beta"] for row in train(small, beta_min=0.5).history] == [1.0, 0.75, 0.5, 0.5, 0.5, 0.5]
+        assert {row["beta"] for row in train(small, beta_decay_epochs=0, epochs=2).history} == {0.0}
 
     def test_is_none_when_the_layer_is_off(self, small):
-        assert {row["beta"] for row in train(small, focus="off", epochs=2).history} == {None}
+        assert {row["beta"] for row in train(small, weight_mode="none", epochs=2).history} == {None}
 
     def test_fixed_at_1_with_the_linear_layer_is_the_plain_model_bit_by_bit(self, small):
-        assert same(train(small, beta=1.0, nonlinearity="linear"), train(small, focus="off"))
+        assert same(train(small, beta=1.0, nonlinearity="linear"), train(small, weight_mode="none"))
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_sharpness_of_0_is_the_plain_model_bit_by_bit(small, sampling):
-    asked = {"sampling": sampling, "decay": None, "burn_in": 0, "epochs": 3}
-    assert same(train(small, focus="label", label_exponent=0.0, **asked), train(small, focus="off", **asked))
+    asked = {"negative_sampling": sampling, "beta_decay_epochs": None, "eval_start": 0, "epochs": 3}
+    assert same(
+        train(small, weight_mode="soft-labels", label_exponent=0.0, **asked), train(small, weight_mode="none", **asked)
+    )
 
 
 def test_the_loss_falls(small):
-    losses = [row["loss"] for row in train(small, focus="off", epochs=30, patience=99).history]
+    losses = [row["loss"] for row in train(small, weight_mode="none", epochs=30, patience=99).history]
     assert losses[-1] < 0.8 * losses[0]
 
 
 def test_a_trained_model_ranks_far_better_than_an_untrained_one(small):
-    before = train(small, epochs=1, lr=1e-9, focus="off").evaluate().all.mrr
-    after = train(small, epochs=40, focus="off", sampling="all").evaluate().all.mrr
+    before = train(small, epochs=1, lr=1e-9, weight_mode="none").evaluate().all.mrr
+    after = train(small, epochs=40, weight_mode="none", negative_sampling="all").evaluate().all.mrr
     assert after > 1.5 * before
 
 
 @pytest.mark.parametrize("filtered", [False, True])
-@pytest.mark.parametrize("focus", ["paper", "off"])
+@pytest.mark.parametrize("weight_mode", ["focuse", "none"])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_every_sampling_trains_with_and_without_focus(small, sampling, focus, filtered):
-    run = train(small, sampling=sampling, focus=focus, filter_negatives=filtered, epochs=4, decay=1000)
+def test_every_sampling_trains_with_and_without_weights(small, sampling, weight_mode, filtered):
+    run = train(
+        small,
+        negative_sampling=sampling,
+        weight_mode=weight_mode,
+        filter_negatives=filtered,
+        epochs=4,
+        beta_decay_epochs=1000,
+    )
     losses = [row["loss"] for row in run.history]
     assert losses[-1] < losses[0]
-    assert run.settings.focus == focus
+    assert run.settings.weight_mode == weight_mode
 
 
 @pytest.mark.parametrize("model", ["transe", "transe-l2", "distmult", "complex"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss_trains_every_model(small, loss, model):
-    run = train(small, loss=loss, model=model, epochs=3, decay=1000)
+    run = train(small, loss=loss, model=model, epochs=3, beta_decay_epochs=1000)
     losses = [row["loss"] for row in run.history]
     assert np.isfinite(losses).all()
     assert losses[-1] < losses[0]
@@ -116,7 +125,7 @@ def test_every_loss_trains_every_model(small, loss, model):
 def test_every_optimizer_trains(small, optimizer, reduction):
     # Only plain descent takes steps in proportion to the loss; the others measure it themselves.
     rate = {"sum": 1e-2, "mean": 1.0}[reduction] if optimizer == "sgd" else 3e-2
-    plain = {"regularizer": "none", "epochs": 5, "focus": "off"}
+    plain = {"regularizer": "none", "epochs": 5, "weight_mode": "none"}
     run = train(small, optimizer=optimizer, reduction=reduction, lr=rate, **plain)
     assert run.history[-1]["loss"] < run.history[0]["loss"]
 
@@ -150,7 +159,7 @@ class TestSeeds:
 
 
 # A rate this high overfits at once, so validation turns before the epochs are over.
-HASTY = {"epochs": 60, "decay": 4, "lr": 0.1, "check_every": 1, "patience": 3, "regularizer": "none"}
+HASTY = {"epochs": 60, "beta_decay_epochs": 4, "lr": 0.1, "eval_every": 1, "patience": 3, "regularizer": "none"}
 
 
 @pytest.fixture(scope="module")
@@ -170,16 +179,16 @@ class TestStopping:
 
     def test_restores_the_best_tables(self, small, stopped):
         best = stopped.last.progress.best_epoch
-        until_then = train(small, **{**HASTY, "epochs": best, "burn_in": stopped.settings.burn_in})
+        until_then = train(small, **{**HASTY, "epochs": best, "eval_start": stopped.settings.eval_start})
         assert same(stopped, until_then)
         assert not torch.equal(stopped.scorer.tables["entity"], stopped.last.tables["entity"])
 
     def test_looks_only_after_burn_in_and_every_so_often(self, small):
-        run = train(small, epochs=11, burn_in=5, check_every=2, patience=99)
+        run = train(small, epochs=11, eval_start=5, eval_every=2, patience=99)
         assert [row["epoch"] for row in run.history if "valid_mrr" in row] == [6, 8, 10, 11]
 
     def test_burn_in_is_half_of_decay_unless_said(self, small):
-        run = train(small, epochs=8, decay=6, check_every=1, patience=99)
+        run = train(small, epochs=8, beta_decay_epochs=6, eval_every=1, patience=99)
         assert [row["epoch"] for row in run.history if "valid_mrr" in row] == [3, 4, 5, 6, 7, 8]
 
     def test_without_validation_the_last_tables_count(self, small):
@@ -197,18 +206,18 @@ class TestNothingToFocusOn:
         graph = focuse.read([(*triple, 0.3) for triple in triples] if weights == "equal" else triples)
         recorder = listen()
         run = train(graph)
-        assert "all weights are equal: nothing to focus on, the focus layer is off" in recorder.notes
-        assert run.settings.focus == "off"
+        assert "all weights are equal: weights are ignored (weight_mode 'none')" in recorder.notes
+        assert run.settings.weight_mode == "none"
         assert {row["beta"] for row in run.history} == {None}
-        assert same(run, train(graph, focus="off"))
+        assert same(run, train(graph, weight_mode="none"))
 
     def test_one_weight_a_relation_is_normalized_globally_and_the_layer_stays_on(self, small, listen):
         weighed = focuse.read(small, relation_weights={"r0": 10.0, "r1": 40.0, "r2": 90.0})
         recorder = listen()
         run = train(weighed)
-        assert (run.settings.normalize, run.settings.focus) == ("global", "paper")
-        assert not any("focus layer is off" in note for note in recorder.notes)
-        assert not same(run, train(weighed, focus="off"))
+        assert (run.settings.weight_scaling, run.settings.weight_mode) == ("global", "focuse")
+        assert not any("weights are ignored" in note for note in recorder.notes)
+        assert not same(run, train(weighed, weight_mode="none"))
         expected = {10.0: 0.0, 40.0: 0.375, 90.0: 1.0}
         got = run.normalizer.transform(run.graph.weight, run.graph.relation)
         np.testing.assert_allclose(got, [expected[weight] for weight in run.graph.weight])
@@ -216,13 +225,13 @@ class TestNothingToFocusOn:
     def test_one_weight_a_relation_forced_to_relation_says_what_to_try(self, small, listen):
         recorder = listen()
         weighed = focuse.read(small, relation_weights={"r0": 1.0, "r1": 2.0, "r2": 3.0})
-        assert train(weighed, normalize="relation").settings.focus == "off"
+        assert train(weighed, weight_scaling="relation").settings.weight_mode == "none"
         assert any("try normalize 'global'" in note for note in recorder.notes)
 
     def test_nothing_is_said_when_the_layer_was_not_wanted(self, small, listen):
         recorder = listen()
-        train(small.select(np.arange(100)), focus="off", epochs=1)
-        assert not any("focus" in note for note in recorder.notes)
+        train(small.select(np.arange(100)), weight_mode="none", epochs=1)
+        assert not any("FocusE" in note for note in recorder.notes)
 
 
 @pytest.mark.parametrize(("optimizer", "lr"), [("adam", 1e30), ("sgd", 1e6)])
@@ -265,19 +274,19 @@ def test_batches_cover_every_row_once_an_epoch(small, monkeypatch):
 
 
 def test_the_objective_is_the_settings(small):
-    chosen = make_objective(Config.of(model="ukge-rect", soft_logic_weight=0.7), None)
+    chosen = make_objective(Config.from_kwargs(model="ukge-rect", rule_loss_weight=0.7), None)
     assert isinstance(chosen, SquaredError)
     assert chosen.rule_weight == 0.7
     f = torch.linspace(-2, 2, 5)
     assert torch.equal(chosen.phi(f), f)
-    logi = make_objective(Config.of(model="ukge-logi"), None)
+    logi = make_objective(Config.from_kwargs(model="ukge-logi"), None)
     assert isinstance(logi, SquaredError)
     assert torch.equal(logi.phi(f), torch.sigmoid(f))
-    assert isinstance(make_objective(Config.of(), None), FocusedLoss)
+    assert isinstance(make_objective(Config.from_kwargs(), None), FocusedLoss)
 
 
 def test_first_tables_of_ukge():
-    settings = Config.of(model="ukge-logi", seed=3)
+    settings = Config.from_kwargs(model="ukge-logi", seed=3)
     tables = init_tables(settings, settings.make_model(), 3000, 50)
     assert {name: tuple(table.shape) for name, table in tables.items()} == {
         "entity": (3000, 128),

@@ -47,11 +47,13 @@ def graph() -> Any:
 
 def test_auto_is_partitioned_only_if_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "used_memory", lambda: 0)
-    plain = focuse.train(graph(), dim=8, epochs=1, label_exponent=1, out=tmp_path / "a", progress=False, memory="1GB")
+    plain = focuse.train(
+        graph(), dim=8, epochs=1, label_exponent=1, out=tmp_path / "a", progress=False, memory_limit="1GB"
+    )
     assert plain.settings.engine == "auto"
     assert not (tmp_path / "a" / "partitions").exists()
     partitioned = focuse.train(
-        graph(), dim=8, epochs=1, label_exponent=1, out=tmp_path / "b", progress=False, memory="8kB"
+        graph(), dim=8, epochs=1, label_exponent=1, out=tmp_path / "b", progress=False, memory_limit="8kB"
     )
     assert partitioned.settings.engine == "partitioned"
     assert parse_partitions(partitioned.settings.partitions or "")[0] > 1
@@ -68,14 +70,14 @@ def test_auto_looks_at_the_free_memory_of_the_machine(tmp_path: Path, monkeypatc
 
 
 def test_partitions_are_a_setting_of_the_partitioned_engine_only() -> None:
-    with pytest.raises(FocuseError, match="partitions are of the engine"):
+    with pytest.raises(FocuseError, match="partitions requires engine 'partitioned'"):
         focuse.train(graph(), engine="fused", partitions="4:2")
 
 
 @pytest.mark.parametrize(
     ("settings", "note"),
     [
-        ({"engine": "auto", "partitions": "4:3", "memory": "1GB"}, "no partitions are made"),
+        ({"engine": "auto", "partitions": "4:3", "memory_limit": "1GB"}, "no partitions are made"),
         ({"engine": "partitioned", "partitions": "4:2"}, "two partitions in memory"),
         ({"engine": "partitioned", "partitions": "4:3"}, ""),
         ({"engine": "partitioned", "partitions": "2:2"}, ""),
@@ -101,6 +103,12 @@ def test_too_little_memory_is_one_error_without_notes(tmp_path: Path, monkeypatc
     monkeypatch.setattr(SilentReporter, "note", lambda self, text: notes.append(text))
     with pytest.raises(FocuseError, match="too little"):
         focuse.train(
-            graph(), dim=8, epochs=1, label_exponent=1, out=tmp_path / "run", progress=SilentReporter(), memory="8kB"
+            graph(),
+            dim=8,
+            epochs=1,
+            label_exponent=1,
+            out=tmp_path / "run",
+            progress=SilentReporter(),
+            memory_limit="8kB",
         )
     assert not [note for note in notes if "kept on disk" in note]

@@ -1,4 +1,4 @@
-"""Every model trains: with each kind of negatives, each focus, to the same bits, and predicts the same once stored."""
+"""Every model trains: with each kind of negatives, each weight mode, to the same bits, and predicts the same stored."""
 
 from __future__ import annotations
 
@@ -15,25 +15,29 @@ from focuse.api import Run
 from focuse.config import Config
 from focuse.models.registry import MODELS, model_class
 
-# Each kind of negatives and each focus once: nine trainings a model would tell no more than three.
-PAIRS = [("independent", "paper"), ("shared", "label"), ("all", "off")]
-QUICK: dict[str, Any] = {"dim": 8, "epochs": 3, "batch_size": 64, "check_every": 3, "engine": "reference", "seed": 4}
+# Each kind of negatives and each weight mode once: nine trainings a model would tell no more than three.
+PAIRS = [("per-triple", "focuse"), ("shared", "soft-labels"), ("all", "none")]
+QUICK: dict[str, Any] = {"dim": 8, "epochs": 3, "batch_size": 64, "eval_every": 3, "engine": "reference", "seed": 4}
 # A graph without numbers of entities cannot train a model that is about them.
 NAMES = [name for name, kind in MODELS.items() if "attributes" not in kind.requires]
 
 
 def focused(name: str) -> bool:
-    """Whether weights reach it by a focus; another model learns them by a loss of its own."""
-    return bool(model_class(name).defaults.get("focus") != "off")
+    """Whether weights reach it by a weight mode; another model learns them by a loss of its own."""
+    return bool(model_class(name).defaults.get("weight_mode") != "none")
 
 
-def train(graph: focuse.Graph, name: str, sampling: str, focus: str, **more: Any) -> Run:
-    given = {**QUICK, "model": name, "sampling": sampling, **more}
+def train(graph: focuse.Graph, name: str, sampling: str, weight_mode: str, **more: Any) -> Run:
+    given = {**QUICK, "model": name, "negative_sampling": sampling, **more}
     if focused(name):
         # A slow decay: the objective stays nearly the same, so that losses compare.
-        own: dict[str, dict[str, Any]] = {"off": {}, "label": {"label_exponent": 1.0}, "paper": {"decay": 1000}}
-        given |= {"focus": focus, **own[focus], **more}
-    if "adam" in Config.of(model=name).optimizer:
+        own: dict[str, dict[str, Any]] = {
+            "none": {},
+            "soft-labels": {"label_exponent": 1.0},
+            "focuse": {"beta_decay_epochs": 1000},
+        }
+        given |= {"weight_mode": weight_mode, **own[weight_mode], **more}
+    if "adam" in Config.from_kwargs(model=name).optimizer:
         given["lr"] = 1e-2  # the usual rate is for thousands of steps, here are two dozen
     return focuse.train(graph, progress=False, **given)
 
@@ -43,21 +47,21 @@ def same(one: Run, other: Run) -> bool:
     return set(tables) == set(others) and all(torch.equal(tables[name], others[name]) for name in tables)
 
 
-@pytest.mark.parametrize(("sampling", "focus"), PAIRS)
+@pytest.mark.parametrize(("sampling", "weight_mode"), PAIRS)
 @pytest.mark.parametrize("name", NAMES)
-def test_the_loss_falls(small: focuse.Graph, name: str, sampling: str, focus: str) -> None:
-    run = train(small, name, sampling, focus)
+def test_the_loss_falls(small: focuse.Graph, name: str, sampling: str, weight_mode: str) -> None:
+    run = train(small, name, sampling, weight_mode)
     losses = [row["loss"] for row in run.history]
     assert np.isfinite(losses).all()
     assert losses[-1] < losses[0]
-    assert run.settings.sampling == sampling
+    assert run.settings.negative_sampling == sampling
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_seed_gives_the_same_bits_and_a_stored_run_predicts_the_same(
     small: focuse.Graph, name: str, tmp_path: Path
 ) -> None:
-    run, again, other = (train(small, name, "shared", "off", seed=seed, epochs=1) for seed in (1, 1, 2))
+    run, again, other = (train(small, name, "shared", "none", seed=seed, epochs=1) for seed in (1, 1, 2))
     assert same(run, again)
     assert not same(run, other)
     run.save(tmp_path / "run")
@@ -71,9 +75,9 @@ def test_a_seed_gives_the_same_bits_and_a_stored_run_predicts_the_same(
 
 @pytest.mark.parametrize("name", [name for name in NAMES if focused(name)])
 def test_weights_bear_on_every_model(small: focuse.Graph, name: str) -> None:
-    """The same training, but for the focus, ends elsewhere."""
-    given = {"off": {}, "label": {}, "paper": {"beta": 0.5}}
-    runs = [train(small, name, "shared", focus, epochs=1, **more) for focus, more in given.items()]
+    """The same training, but for the weight mode, ends elsewhere."""
+    given = {"none": {}, "soft-labels": {}, "focuse": {"beta": 0.5}}
+    runs = [train(small, name, "shared", weight_mode, epochs=1, **more) for weight_mode, more in given.items()]
     assert not any(same(one, other) for one, other in zip(runs, runs[1:] + runs[:1], strict=True))
 
 
@@ -88,10 +92,10 @@ def test_a_part_of_ppi5k_is_learnt_and_weights_matter(name: str) -> None:
         return graph.select(np.sort(random.choice(len(graph), count, replace=False)))
 
     parts = some(data.train, 40_000), some(data.valid, 1000), some(data.test, 2000)
-    given = {"model": name, "dim": 32, "epochs": 8, "check_every": 4, "valid": parts[1], "test": parts[2]}
+    given = {"model": name, "dim": 32, "epochs": 8, "eval_every": 4, "valid": parts[1], "test": parts[2]}
     plain, label = (
-        focuse.train(parts[0], progress=False, **given, **focus).evaluate().to_dict()
-        for focus in ({"focus": "off"}, {"focus": "label", "label_exponent": 2.0})
+        focuse.train(parts[0], progress=False, **given, **weight_mode).evaluate().to_dict()
+        for weight_mode in ({"weight_mode": "none"}, {"weight_mode": "soft-labels", "label_exponent": 2.0})
     )
     assert plain["all"]["mrr"] > 0.03
     assert label["delta_mrr"] > plain["delta_mrr"] + 0.02

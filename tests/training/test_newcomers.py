@@ -24,7 +24,7 @@ NEW = [("n", "r", "x", 0.5), ("n", "r", "y", 1.0), ("y", "s", "n", 0.6), ("lone"
 def test_a_new_entity_stands_among_those_with_the_same_edges() -> None:
     graph = focuse.read(ROWS)
     splits = split(graph, 0.0, 0.0)
-    settings = focuse.Config.of(dim=2, model="distmult", label_exponent=1.0).resolve(splits.train, "cpu")
+    settings = focuse.Config.from_kwargs(dim=2, model="distmult", label_exponent=1.0).resolve(splits.train, "cpu")
     grown = grow(
         settings, splits, fit_normalizer("relation", splits.train), RequestedChange(NEW), SilentReporter().note
     )

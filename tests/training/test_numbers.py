@@ -24,7 +24,15 @@ from focuse.training.preparation import with_numbers
 from focuse.training.problem import build_model, init_tables
 
 NAMES = [name for name, kind in MODELS.items() if "attributes" in kind.requires]
-QUICK = {"dim": 4, "epochs": 2, "check_every": 1, "burn_in": 0, "batch_size": 64, "focus": "off", "progress": False}
+QUICK = {
+    "dim": 4,
+    "epochs": 2,
+    "eval_every": 1,
+    "eval_start": 0,
+    "batch_size": 64,
+    "weight_mode": "none",
+    "progress": False,
+}
 Rows = list[tuple[str, str, float | None]]
 
 
@@ -37,7 +45,7 @@ def numbers(small) -> Rows:
 
 
 def train(graph, name: str, numbers: Rows, **more) -> focuse.Run:
-    return focuse.train(graph, model=name, numbers=numbers, **{**QUICK, **more})
+    return focuse.train(graph, model=name, node_attributes=numbers, **{**QUICK, **more})
 
 
 def same(one: focuse.Run, other: focuse.Run) -> bool:
@@ -50,30 +58,30 @@ class TestEveryModel:
     @pytest.mark.parametrize(
         "settings",
         [
-            {"focus": "paper", "sampling": "independent", "negatives": 3, "reciprocal": True},
+            {"weight_mode": "focuse", "negative_sampling": "per-triple", "num_negatives": 3, "reciprocal": True},
             {
-                "focus": "paper",
-                "sampling": "shared",
-                "negatives": 8,
+                "weight_mode": "focuse",
+                "negative_sampling": "shared",
+                "num_negatives": 8,
                 "regularizer": "n3:1e-2",
                 "regularizer_scope": "rows",
             },
-            {"focus": "label", "label_exponent": 1.0, "sampling": "all", "reciprocal": True},
+            {"weight_mode": "soft-labels", "label_exponent": 1.0, "negative_sampling": "all", "reciprocal": True},
             {
-                "focus": "label",
+                "weight_mode": "soft-labels",
                 "label_exponent": 2.0,
-                "sampling": "independent",
-                "negatives": 3,
+                "negative_sampling": "per-triple",
+                "num_negatives": 3,
                 "optimizer": "adam",
                 "lr": 0.05,
             },
         ],
-        ids=["paper-independent", "paper-shared", "label-all", "label-adam"],
+        ids=["focuse-per-triple", "focuse-shared", "soft-labels-all", "soft-labels-adam"],
     )
     def test_it_trains_with_focus_and_every_kind_of_negatives(self, small, numbers, name, settings):
         run = train(small, name, numbers, **settings)
         assert all(np.isfinite(row["loss"]) for row in run.history)
-        if run.settings.focus == "label":  # the paper's loss changes with β
+        if run.settings.weight_mode == "soft-labels":  # the paper's loss changes with β
             assert run.history[-1]["loss"] < run.history[0]["loss"]
         start = init_tables(run.settings, build_model(run.settings, run.splits), len(small.entities), 3)
         for table, value in run.scorer.tables.items():
@@ -99,13 +107,15 @@ class TestEveryModel:
         assert same(whole, focuse.resume(tmp_path / "run", epochs=3, progress=False))
 
     def test_without_numbers_it_says_so_before_anything_is_read(self, name):
-        with pytest.raises(FocuseError, match=f"model '{name}' needs numbers of entities: give a file.*--numbers"):
+        with pytest.raises(
+            FocuseError, match=f"model '{name}' needs numbers of entities: give a file.*--node-attributes"
+        ):
             focuse.train("nowhere.tsv", model=name)
 
 
 def test_a_model_without_use_for_numbers_names_those_that_have_it(small, numbers):
     with pytest.raises(FocuseError, match="model 'complex' has no use for numbers of entities") as error:
-        focuse.train("nowhere.tsv", numbers=numbers)
+        focuse.train("nowhere.tsv", node_attributes=numbers)
     assert all(name in str(error.value) for name in NAMES)
 
 
@@ -120,23 +130,29 @@ def test_notes_tell_what_was_read_and_left_out(small, numbers, listen):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model": "transea", "attribute_share": 1.0}, "attribute_share 1: give a share of at least 0 and below 1"),
-        ({"model": "transea", "attribute_share": -0.1}, "give a share"),
-        ({"model": "transea", "attribute_share": float("nan")}, "give a share"),
-        ({"model": "kblrn", "attribute_share": 0.5}, "attribute_share is for the model transea, not 'kblrn'"),
+        (
+            {"model": "transea", "attribute_loss_weight": 1.0},
+            "attribute_loss_weight 1: give a number of at least 0 and below 1",
+        ),
+        ({"model": "transea", "attribute_loss_weight": -0.1}, "give a number"),
+        ({"model": "transea", "attribute_loss_weight": float("nan")}, "give a number"),
+        (
+            {"model": "kblrn", "attribute_loss_weight": 0.5},
+            "attribute_loss_weight requires model transea, not 'kblrn'",
+        ),
     ],
 )
 def test_a_share_is_for_models_with_a_loss_of_their_own(settings, message):
     with pytest.raises(FocuseError, match=message):
-        Config.of(**settings)
-    assert Config.of(model="transea").attribute_share == 0.3
-    assert Config.of(model="transea", attribute_share=0.6).attribute_share == 0.6
+        Config.from_kwargs(**settings)
+    assert Config.from_kwargs(model="transea").attribute_loss_weight == 0.3
+    assert Config.from_kwargs(model="transea", attribute_loss_weight=0.6).attribute_loss_weight == 0.6
 
 
 def test_a_share_bears_on_what_is_learnt(small, numbers):
-    one, other = (train(small, "transea", numbers, attribute_share=share) for share in (0.1, 0.8))
+    one, other = (train(small, "transea", numbers, attribute_loss_weight=share) for share in (0.1, 0.8))
     assert not same(one, other)
-    assert same(other, train(small, "transea", numbers, attribute_share=0.8))
+    assert same(other, train(small, "transea", numbers, attribute_loss_weight=0.8))
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "other entities"])
@@ -158,7 +174,7 @@ def test_a_damaged_file_of_numbers_is_one_line(small, numbers, tmp_path, damage)
 def test_rows_of_a_batch_learn_as_the_whole_table_does(small, numbers, name):
     """A step that encodes and joins numbers to the rows it touches gives those the gradient of a step over all."""
     splits = with_numbers(split(small), numbers, SilentReporter())
-    settings = Config.of(model=name, dim=4, device="cpu", engine="reference")
+    settings = Config.from_kwargs(model=name, dim=4, device="cpu", engine="reference")
     model = build_model(settings, splits)
     draw = torch.Generator().manual_seed(2)
     head, relation, tail = (torch.randint(size, (5,), generator=draw) for size in (40, 3, 40))
@@ -197,32 +213,32 @@ def dealt(numbers: Rows, seed: int = 1) -> Rows:
 
 
 SIGNAL = {
-    "dim": 16, "epochs": 12, "check_every": 6, "burn_in": 0, "sampling": "all", "batch_size": 64, "threshold": 0.0,
-    "regularizer": "l3:1e-1", "valid_share": 0.15, "test_share": 0.2, "progress": False,
+    "dim": 16, "epochs": 12, "eval_every": 6, "eval_start": 0, "negative_sampling": "all", "batch_size": 64,
+    "valid_min_weight": 0.0, "regularizer": "l3:1e-1", "valid_share": 0.15, "test_share": 0.2, "progress": False,
 }  # fmt: skip
-FOCUSED: dict[str, Callable[..., dict]] = {"off": dict, "paper": dict, "label": lambda: {"label_exponent": 1.0}}
+FOCUSED: dict[str, Callable[..., dict]] = {"none": dict, "focuse": dict, "soft-labels": lambda: {"label_exponent": 1.0}}
 
 
 @pytest.mark.parametrize(
-    ("name", "twin", "shift", "focus"),
+    ("name", "twin", "shift", "weight_mode"),
     [
-        ("kblrn", "distmult", 0.6, "off"),
-        ("kblrn", "distmult", 0.0, "paper"),
-        ("literale-distmult", "distmult", 0.0, "label"),
-        ("literale-complex", "complex", 0.0, "off"),
-        ("transea", "transe", 0.6, "off"),
+        ("kblrn", "distmult", 0.6, "none"),
+        ("kblrn", "distmult", 0.0, "focuse"),
+        ("literale-distmult", "distmult", 0.0, "soft-labels"),
+        ("literale-complex", "complex", 0.0, "none"),
+        ("transea", "transe", 0.6, "none"),
     ],
 )
-def test_numbers_that_decide_on_links_are_learnt_from(name, twin, shift, focus):
+def test_numbers_that_decide_on_links_are_learnt_from(name, twin, shift, weight_mode):
     """Mean ranks: with numbers far better than without, and dealt out anew they lose most of that."""
     edges, numbers = near(shift)
-    settings = {**SIGNAL, "focus": focus, **FOCUSED[focus]()}
+    settings = {**SIGNAL, "weight_mode": weight_mode, **FOCUSED[weight_mode]()}
     if name == "transea":
         settings |= {"lr": 0.03, "epochs": 20}
-    own = {"attribute_share": 0.7} if name == "transea" else {}
+    own = {"attribute_loss_weight": 0.7} if name == "transea" else {}
     without = focuse.train(edges, model=twin, **settings).evaluate().all.mr
     found, lost = (
-        focuse.train(edges, model=name, numbers=given, **own, **settings).evaluate().all.mr
+        focuse.train(edges, model=name, node_attributes=given, **own, **settings).evaluate().all.mr
         for given in (numbers, dealt(numbers))
     )
     assert found < 0.85 * without
@@ -234,7 +250,9 @@ def test_transea_tells_numbers_that_it_has_not_seen():
     edges, numbers = near(0.0, entities=150)
     hidden = {entity for entity, *_ in numbers[::5]}
     shown = [row for row in numbers if row[0] not in hidden]
-    run = focuse.train(edges, model="transea", numbers=shown, **{**SIGNAL, "focus": "off", "lr": 0.02, "epochs": 40})
+    run = focuse.train(
+        edges, model="transea", node_attributes=shown, **{**SIGNAL, "weight_mode": "none", "lr": 0.02, "epochs": 40}
+    )
     names, scale = list(run.graph.entities), run.splits.attributes
     predicted = regress_attributes(run.scorer.model, run.scorer.encoded_tables()["entity"])
     told = scale.original(predicted.numpy())[:, 0]

@@ -35,10 +35,10 @@ def test_noise_among_the_columns_is_found_out(small: Graph, seed: int, with_colu
 
 
 def test_given_importance_counts_as_given(small: Graph, with_columns: Any) -> None:
-    run = train(with_columns(small), importance={"noise": 3, "fit": 1})
+    run = train(with_columns(small), column_importance={"noise": 3, "fit": 1})
     assert run.splits.merger is not None
     assert run.splits.merger.importance.tolist() == [0.25, 0.75, 0.0]
-    assert run.settings.importance == "noise=3,fit=1"
+    assert run.settings.column_importance == "noise=3,fit=1"
 
 
 def test_two_equal_columns_train_like_one(small: Graph) -> None:
@@ -83,8 +83,10 @@ def parts(run: focuse.Run) -> list[Any]:
 def test_where_lower_is_better_training_is_that_of_the_mirrored_graph(small: Graph, tmp_path: Path) -> None:
     columns = small.to_arrow().to_pydict()
     turned = [(h, r, t, 4 - 2 * w) for h, r, t, w in zip(*columns.values(), strict=True)]
-    low = train(turned, lower_is_better=True, out=tmp_path / "run", normalize="relation")
-    high = train([(h, r, t, 2 * w - 4) for h, r, t, w in zip(*columns.values(), strict=True)], normalize="relation")
+    low = train(turned, lower_is_better=True, out=tmp_path / "run", weight_scaling="relation")
+    high = train(
+        [(h, r, t, 2 * w - 4) for h, r, t, w in zip(*columns.values(), strict=True)], weight_scaling="relation"
+    )
     assert [row["loss"] for row in low.history] == pytest.approx([row["loss"] for row in high.history], rel=1e-5)
     assert low.graph.weight.max() <= 4  # in the user's units
     found, mirrored = low.evaluate(), high.evaluate()
@@ -105,7 +107,9 @@ def test_false_triples_are_facts_nowhere(tmp_path: Path, signed: Any, listen: An
     recorder = listen()
     # The second is a fact of the graph, and nobody knows zz.
     false = [("h3", "r", "t1"), ("h1", "r", "t39"), ("h2", "r", "zz"), ("h5", "r", "t3")]
-    run = train(signed, false=false, focus="off", negative_weights="against", out=tmp_path / "run")
+    run = train(
+        signed, known_negatives=false, weight_mode="none", negative_weights="known-negative", out=tmp_path / "run"
+    )
     assert run.splits.known_negatives is not None
     assert len(run.splits.known_negatives) == 40 + 2
     assert any("1 false triple stands in rows as facts" in note for note in recorder.notes)
@@ -126,7 +130,7 @@ def test_false_triples_are_facts_nowhere(tmp_path: Path, signed: Any, listen: An
 def test_held_out_rows_against_a_link_are_not_evaluated(signed: Any, listen: Any) -> None:
     recorder = listen()
     held = [("h4", "r", "t2", 2), ("h6", "r", "t4", -1), ("h8", "r", "t6", 1)]
-    run = train(signed, valid=held, test=held, focus="off", negative_weights="against")
+    run = train(signed, valid=held, test=held, weight_mode="none", negative_weights="known-negative")
     assert len(run.splits.valid.graph) == len(run.splits.test.graph) == 2
     assert any("1 row speaks against a link, not evaluated" in note for note in recorder.notes)
     assert run.evaluate(held).all.n == 2
@@ -136,7 +140,14 @@ def test_what_is_said_to_be_false_is_not_evaluated(signed: Any, listen: Any) -> 
     recorder = listen()
     held = [("h4", "r", "t2", 2), ("h6", "r", "t4", 1), ("h8", "r", "t6", 1)]
     facts = [row for row in signed if row[:3] not in {one[:3] for one in held}]
-    run = train(facts, valid=held, test=held, false=[held[1][:3]], focus="off", negative_weights="against")
+    run = train(
+        facts,
+        valid=held,
+        test=held,
+        known_negatives=[held[1][:3]],
+        weight_mode="none",
+        negative_weights="known-negative",
+    )
     for part in (run.splits.valid, run.splits.test):
         assert len(part.graph) == 2
         assert not np.isin(part.graph.keys, run.splits.known_negatives.keys).any()  # type: ignore[union-attr]
@@ -146,24 +157,27 @@ def test_what_is_said_to_be_false_is_not_evaluated(signed: Any, listen: Any) -> 
 
 def test_weights_below_0_without_a_meaning_are_pointed_out(signed: Any, listen: Any) -> None:
     recorder = listen()
-    train(signed, focus="off")
+    train(signed, weight_mode="none")
     assert any("weights lie below 0, counting as the weakest facts" in note for note in recorder.notes)
     recorder.notes.clear()
-    train(signed, focus="off", negative_weights="against")
+    train(signed, weight_mode="none", negative_weights="known-negative")
     assert not any("lie below 0" in note for note in recorder.notes)
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"importance": "a=1"}, "one weight an edge, importance is about several columns"),
-        ({"decays": "a=1"}, "one weight an edge, decays is about several columns"),
+        ({"column_importance": "a=1"}, "one weight an edge, column_importance is about several columns"),
+        ({"column_beta_decay_epochs": "a=1"}, "one weight an edge, decays is about several columns"),
         ({"lower_is_better": ["p"]}, "without a name"),
-        ({"negative_weights": "against", "lower_is_better": True}, "lower is better"),
+        ({"negative_weights": "known-negative", "lower_is_better": True}, "lower is better"),
         ({"negative_weights": "againts"}, "did you mean against"),
-        ({"decays": "a=1", "focus": "off"}, "decays are of the focus 'paper'"),
-        ({"decays": "a=1.5"}, "whole number of epochs"),
-        ({"false": [("h1", "r", "t39")], "focus": "off"}, "none of its false triples"),
+        (
+            {"column_beta_decay_epochs": "a=1", "weight_mode": "none"},
+            "column_beta_decay_epochs requires weight_mode 'focuse'",
+        ),
+        ({"column_beta_decay_epochs": "a=1.5"}, "whole number of epochs"),
+        ({"known_negatives": [("h1", "r", "t39")], "weight_mode": "none"}, "none of its false triples"),
     ],
 )
 def test_refused(options: dict[str, Any], says: str, signed: Any) -> None:
@@ -174,8 +188,8 @@ def test_refused(options: dict[str, Any], says: str, signed: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"importance": {"nois": 1}}, r"no weight column 'nois' \(did you mean noise\?\)"),
-        ({"decays": {"nois": 1}}, "no weight column 'nois'"),
+        ({"column_importance": {"nois": 1}}, r"no weight column 'nois' \(did you mean noise\?\)"),
+        ({"column_beta_decay_epochs": {"nois": 1}}, "no weight column 'nois'"),
         ({"lower_is_better": ["nois"]}, "no weight column 'nois'"),
     ],
 )

@@ -19,15 +19,15 @@ from focuse.storage.metadata import to_toml
 
 WRONG = [
     ({"model": "complx"}, "did you mean complex"),
-    ({"sampling": "share"}, "did you mean shared"),
-    ({"focus": "papr"}, "did you mean paper"),
+    ({"negative_sampling": "share"}, "did you mean shared"),
+    ({"weight_mode": "focus"}, "did you mean focuse"),
     ({"loss": "multiclass"}, "did you mean multiclass-nll"),
     ({"loss": "margin:x"}, "'x' is not a number"),
     ({"loss": "margin:1,2,3"}, "margin"),
     ({"loss": "nll:3"}, "nll"),
     ({"reduction": "summ"}, "did you mean sum"),
     ({"optimizer": "adma"}, "did you mean adam"),
-    ({"normalize": "relations"}, "did you mean relation"),
+    ({"weight_scaling": "relations"}, "did you mean relation"),
     ({"duplicates": "maximum"}, "choose one of keep, max, mean, last"),
     ({"nonlinearity": "softpluss"}, "did you mean softplus"),
     ({"regularizer": "l4:1e-3"}, "choose one of none, l1, l2, l3"),
@@ -35,15 +35,15 @@ WRONG = [
     ({"regularizer": "l3:-1"}, "l3:1e-3"),
     ({"regularizer": "l3:nan"}, "not a number"),
     ({"regularizer_scope": "row"}, "did you mean rows"),
-    ({"negative_weights": "againts"}, "did you mean against"),
-    ({"zero_weights": "negative"}, "did you mean negatives"),
-    ({"importance": "confidence"}, "like 'confidence=2'"),
-    ({"importance": {"confidence": -1}}, "at least 0"),
-    ({"importance": {"a,b": 1}}, "one without a comma"),
+    ({"negative_weights": "know-negative"}, "did you mean known-negative"),
+    ({"zero_weights": "lo"}, "did you mean low"),
+    ({"column_importance": "confidence"}, "like 'confidence=2'"),
+    ({"column_importance": {"confidence": -1}}, "at least 0"),
+    ({"column_importance": {"a,b": 1}}, "one without a comma"),
     ({"lower_is_better": [3]}, "give its name"),
-    ({"decays": "a=1,a=2"}, "a is given twice"),
-    ({"decays": "a=1.5"}, "whole number of epochs"),
-    ({"decays": "a=1", "beta": 0.5}, "with a falling β"),
+    ({"column_beta_decay_epochs": "a=1,a=2"}, "a is given twice"),
+    ({"column_beta_decay_epochs": "a=1.5"}, "whole number of epochs"),
+    ({"column_beta_decay_epochs": "a=1", "beta": 0.5}, "requires weight_mode 'focuse' and no fixed beta"),
     ({"optimizer": "row-adam", "regularizer_scope": "tables"}, "cannot regularize whole tables"),
     ({"optimizer": "row-adagrad", "regularizer_scope": "tables"}, "use regularizer_scope 'touched' or 'rows'"),
     ({"dim": 0}, "dim 0: give a whole number of at least 1"),
@@ -52,28 +52,31 @@ WRONG = [
     ({"dim": True}, "dim True"),
     ({"dim": None}, "dim None"),
     ({"epochs": 0}, "at least 1"),
-    ({"negatives": 0}, "at least 1"),
-    ({"check_every": 0}, "at least 1"),
+    ({"num_negatives": 0}, "at least 1"),
+    ({"eval_every": 0}, "at least 1"),
     ({"patience": 0}, "at least 1"),
     ({"batch_size": 0}, "batch_size 0"),
-    ({"decay": -1}, "decay -1"),
-    ({"burn_in": -1}, "burn_in -1"),
+    ({"beta_decay_epochs": -1}, "beta_decay_epochs -1"),
+    ({"eval_start": -1}, "eval_start -1"),
     ({"seed": -1}, "seed -1"),
     ({"lr": 0}, "lr 0: give a number above 0"),
     ({"lr": float("nan")}, "lr nan"),
     ({"lr": float("inf")}, "lr inf"),
     ({"lr": "fast"}, "lr 'fast': give a number"),
-    ({"threshold": 1.5}, "threshold 1.5"),
-    ({"threshold": float("nan")}, "threshold nan"),
-    ({"beta": 1.1}, "β 1.1 is out of range"),
+    ({"valid_min_weight": 1.5}, "valid_min_weight 1.5"),
+    ({"valid_min_weight": float("nan")}, "valid_min_weight nan"),
+    ({"beta": 1.1}, "beta 1.1 is out of range"),
     ({"beta": "1"}, "beta '1': give a number"),
-    ({"beta_floor": -0.1}, "β -0.1 is out of range"),
+    ({"beta_min": -0.1}, "beta_min -0.1 is out of range"),
     ({"model": 3}, "model 3: give the name of a model or a class"),
     ({"filter_negatives": 1}, "give True or False"),
     ({"checkpoint_every": "often"}, "checkpoint_every 'often'"),
     ({"checkpoint_every": -3}, "checkpoint_every '-3'"),
     ({"checkpoint_every": 2.5}, "checkpoint_every 2.5"),
-    ({"model": "ukge-logi", "focus": "paper"}, "'ukge-logi' learns the weights themselves; its focus is 'off'"),
+    (
+        {"model": "ukge-logi", "weight_mode": "focuse"},
+        "'ukge-logi' learns the weights themselves and requires weight_mode 'none'",
+    ),
     ({"model": "ukge-rect", "loss": "nll"}, "'ukge-rect' learns weights by the loss 'squared-error', not 'nll'"),
     ({"model": "distmult", "loss": "squared-error"}, "loss 'squared-error' needs a model whose score is a confidence"),
     (
@@ -81,10 +84,10 @@ WRONG = [
         "stop_metric 'mse' needs a model whose score is a confidence: ukge-rect or ukge",
     ),
     ({"stop_metric": "mrs"}, "unknown stop_metric 'mrs' (did you mean mse or mrr?)"),
-    ({"model": "ukge-logi", "soft_logic_weight": -0.1}, "soft_logic_weight -0.1: give a number of at least 0"),
-    ({"model": "ukge-logi", "soft_logic_weight": float("inf")}, "soft_logic_weight inf"),
-    ({"model": "ukge-logi", "soft_logic_weight": float("nan")}, "soft_logic_weight nan"),
-    ({"model": "ukge-logi", "soft_logic_size": 0}, "soft_logic_size 0: give a whole number of at least 1"),
+    ({"model": "ukge-logi", "rule_loss_weight": -0.1}, "rule_loss_weight -0.1: give a number of at least 0"),
+    ({"model": "ukge-logi", "rule_loss_weight": float("inf")}, "rule_loss_weight inf"),
+    ({"model": "ukge-logi", "rule_loss_weight": float("nan")}, "rule_loss_weight nan"),
+    ({"model": "ukge-logi", "rule_batch_size": 0}, "rule_batch_size 0: give a whole number of at least 1"),
     ({"model": "ukge"}, "unknown model 'ukge' (did you mean suke or ukge-"),
     ({"epoch": 3}, "did you mean epochs"),
     ({"gamma": 3}, "unknown setting 'gamma'"),
@@ -94,21 +97,21 @@ WRONG = [
 @pytest.mark.parametrize(("wrong", "says"), WRONG, ids=[str(wrong) for wrong, _ in WRONG])
 def test_a_wrong_setting_is_one_line_that_says_what_to_do(wrong, says):
     with pytest.raises(FocuseError) as error:
-        Config.of(**wrong)
+        Config.from_kwargs(**wrong)
     assert says in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_defaults_are_valid_and_every_registered_loss_is_accepted():
-    assert Config.of() == Config()
+    assert Config.from_kwargs() == Config()
     for loss in LOSSES:
-        assert Config.of(loss=loss).loss == loss
+        assert Config.from_kwargs(loss=loss).loss == loss
 
 
 def test_numpy_numbers_become_plain_ones_so_that_toml_can_hold_them():
-    settings = Config.of(lr=np.float64(0.5), dim=np.int64(3), threshold=np.float32(0.5))
-    assert {type(settings.lr), type(settings.dim), type(settings.threshold)} == {float, int}
-    assert type(Config.of(lr=1).lr) is float
+    settings = Config.from_kwargs(lr=np.float64(0.5), dim=np.int64(3), valid_min_weight=np.float32(0.5))
+    assert {type(settings.lr), type(settings.dim), type(settings.valid_min_weight)} == {float, int}
+    assert type(Config.from_kwargs(lr=1).lr) is float
 
 
 class TestResolve:
@@ -119,27 +122,29 @@ class TestResolve:
         # the matter of the machine that does, also on a resume. What columns count is learnt, if there are any, and
         # short trainings choose the label exponent. Few models have a loss of their own to share with, few trainings
         # begin where another run ended.
-        left -= {"memory", "partitions"}  # of a training whose tables are on disk
+        left -= {"memory_limit", "partitions"}  # of a training whose tables are on disk
         assert left == {
             "beta",
             "engine",
             "init_std",
-            "importance",
-            "decays",
+            "column_importance",
+            "column_beta_decay_epochs",
             "label_exponent",
-            "attribute_share",
-            "start",
+            "attribute_loss_weight",
+            "init_from",
         }
-        assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (50, 0, 38)
-        assert Config(focus="paper").resolve(small, "cpu").burn_in == 25
-        assert (resolved.sampling, resolved.negatives, resolved.lr) == ("shared", 256, 0.1)
-        assert (resolved.nonlinearity, resolved.normalize, resolved.device) == ("softplus", "relation", "cpu")
+        assert (resolved.beta_decay_epochs, resolved.eval_start, resolved.batch_size) == (50, 0, 38)
+        assert Config(weight_mode="focuse").resolve(small, "cpu").eval_start == 25
+        assert (resolved.negative_sampling, resolved.num_negatives, resolved.lr) == ("shared", 256, 0.1)
+        assert (resolved.nonlinearity, resolved.weight_scaling, resolved.device) == ("softplus", "relation", "cpu")
 
     def test_what_was_given_stays(self, small):
-        chosen = Config.of(decay=7, burn_in=0, batch_size=9, nonlinearity="tanh", normalize="global")
+        chosen = Config.from_kwargs(
+            beta_decay_epochs=7, eval_start=0, batch_size=9, nonlinearity="tanh", weight_scaling="global"
+        )
         resolved = chosen.resolve(small, "cpu")
-        assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (7, 0, 9)
-        assert (resolved.nonlinearity, resolved.normalize) == ("tanh", "global")
+        assert (resolved.beta_decay_epochs, resolved.eval_start, resolved.batch_size) == (7, 0, 9)
+        assert (resolved.nonlinearity, resolved.weight_scaling) == ("tanh", "global")
 
     @pytest.mark.parametrize(
         ("model", "expected"),
@@ -151,70 +156,76 @@ class TestResolve:
     def test_row_optimizers_regularize_what_they_touch(self, small):
         assert Config(optimizer="row-adam").resolve(small, "cpu").regularizer_scope == "touched"
         assert Config(optimizer="adam").resolve(small, "cpu").regularizer_scope == "tables"
-        Config.of(
+        Config.from_kwargs(
             optimizer="row-adam", regularizer_scope="tables", regularizer="none"
         )  # nothing to regularize: no clash
 
     def test_the_learning_rate_follows_the_optimizer(self, small):
         for optimizer in OPTIMIZERS:
             rate = 0.1 if optimizer.endswith("adagrad") else 0.01 if optimizer == "sgd" else 0.001
-            assert Config.of(optimizer=optimizer).resolve(small, "cpu").lr == rate
-            assert Config.of(optimizer=optimizer, lr=0.7).resolve(small, "cpu").lr == 0.7
+            assert Config.from_kwargs(optimizer=optimizer).resolve(small, "cpu").lr == rate
+            assert Config.from_kwargs(optimizer=optimizer, lr=0.7).resolve(small, "cpu").lr == 0.7
 
     def test_ukge_has_as_many_negatives_as_suit_their_kind(self, small):
-        for sampling, count in (("independent", 20), ("shared", 256)):
-            given = {} if sampling == "independent" else {"sampling": sampling}
-            resolved = Config.of(model="ukge-logi", **given).resolve(small, "cpu")
-            assert (resolved.sampling, resolved.negatives, resolved.lr) == (sampling, count, 0.001)
+        for sampling, count in (("per-triple", 20), ("shared", 256)):
+            given = {} if sampling == "per-triple" else {"negative_sampling": sampling}
+            resolved = Config.from_kwargs(model="ukge-logi", **given).resolve(small, "cpu")
+            assert (resolved.negative_sampling, resolved.num_negatives, resolved.lr) == (sampling, count, 0.001)
 
     @pytest.mark.parametrize("model", ["transe", "transe-l2"])
     def test_distances_have_their_own_negatives(self, small, model):
-        resolved = Config.of(model=model).resolve(small, "cpu")
-        assert (resolved.sampling, resolved.negatives, resolved.optimizer) == ("independent", 30, "row-adam")
+        resolved = Config.from_kwargs(model=model).resolve(small, "cpu")
+        assert (resolved.negative_sampling, resolved.num_negatives, resolved.optimizer) == (
+            "per-triple",
+            30,
+            "row-adam",
+        )
 
     def test_one_weight_a_relation_is_normalized_globally(self):
         rows = [("a", f"r{i % 3}", f"b{i}") for i in range(12)]
         graph = read(rows, relation_weights={"r0": 1, "r1": 5, "r2": 9})
-        assert Config().resolve(graph, "cpu").normalize == "global"
+        assert Config().resolve(graph, "cpu").weight_scaling == "global"
 
     def test_resolving_twice_changes_nothing(self, small):
         once = Config().resolve(small, "cpu")
         assert once.resolve(small, "cpu") == once
 
 
-def test_make_focus():
-    assert Config(focus="off").make_focus() is None
-    assert Config().make_focus() is None
-    layer = Config(focus="paper", nonlinearity="tanh", decay=3, beta_floor=0.25, beta=0.5).make_focus()
+def test_make_focuse_layer():
+    assert Config(weight_mode="none").make_focuse_layer() is None
+    assert Config().make_focuse_layer() is None
+    layer = Config(
+        weight_mode="focuse", nonlinearity="tanh", beta_decay_epochs=3, beta_min=0.25, beta=0.5
+    ).make_focuse_layer()
     assert layer == FocusELayer("tanh", 3, 0.25, 0.5)
 
 
 def test_make_label():
-    assert Config(label_exponent=3.0).make_label() == SoftLabels(3.0)
-    assert Config(focus="paper").make_label() is None
+    assert Config(label_exponent=3.0).make_soft_labels() == SoftLabels(3.0)
+    assert Config(weight_mode="focuse").make_soft_labels() is None
 
 
 @pytest.mark.parametrize(
-    "given", [{"decay": 5}, {"beta": 0.5}, {"beta_floor": 0.1}, {"nonlinearity": "tanh"}, {"loss": "nll"}]
+    "given", [{"beta_decay_epochs": 5}, {"beta": 0.5}, {"beta_min": 0.1}, {"nonlinearity": "tanh"}, {"loss": "nll"}]
 )
 def test_who_gives_a_setting_of_the_papers_layer_means_that_layer(given):
-    assert Config.of(**given).focus == "paper"
-    assert Config.of(**given, focus="off").focus == "off"
-    assert Config.of(dim=5).focus == "label"
+    assert Config.from_kwargs(**given).weight_mode == "focuse"
+    assert Config.from_kwargs(**given, weight_mode="none").weight_mode == "none"
+    assert Config.from_kwargs(dim=5).weight_mode == "soft-labels"
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"focus": "label", "loss": "nll"}, "has a loss of its own"),
-        ({"focus": "paper", "label_exponent": 1}, "belongs to focus 'label'"),
+        ({"weight_mode": "soft-labels", "loss": "nll"}, "requires weight_mode 'focuse' or 'none'"),
+        ({"weight_mode": "focuse", "label_exponent": 1}, "requires weight_mode 'soft-labels'"),
         ({"label_exponent": -1}, "out of range"),
-        ({"stopping_share": 0}, "above 0 and at most 1"),
+        ({"stop_fraction": 0}, "above 0 and at most 1"),
     ],
 )
 def test_labels_refuse(given, says):
     with pytest.raises(FocuseError, match=says):
-        Config.of(**given)
+        Config.from_kwargs(**given)
 
 
 @pytest.mark.parametrize(
@@ -232,12 +243,12 @@ def test_checkpoint_interval_refuses(text):
 
 
 def test_checkpoint_every_takes_a_plain_number():
-    assert Config.of(checkpoint_every=10).checkpoint_every == "10"
+    assert Config.from_kwargs(checkpoint_every=10).checkpoint_every == "10"
 
 
 @given(st.integers(1, 10**9))
 def test_default_batch_size_is_64_batches_within_bounds(rows):
-    size = default_batch_size(rows, 10, "independent")
+    size = default_batch_size(rows, 10, "per-triple")
     assert 32 <= size <= 8192
     batches = rows / size
     assert size in (32, 8192) or 14 <= batches <= 64
@@ -247,49 +258,49 @@ def test_default_batch_size_is_64_batches_within_bounds(rows):
 @given(st.integers(1, 10**9), st.integers(1, 10**9))
 def test_with_every_entity_as_a_negative_scores_are_bounded(rows, entities):
     size = default_batch_size(rows, entities, "all")
-    assert 1 <= size <= default_batch_size(rows, entities, "independent")
+    assert 1 <= size <= default_batch_size(rows, entities, "per-triple")
     assert size == 1 or size * entities <= 2**24
 
 
-@pytest.mark.parametrize(("sampling", "count"), [("independent", 30), ("shared", 256)])
+@pytest.mark.parametrize(("sampling", "count"), [("per-triple", 30), ("shared", 256)])
 def test_a_pool_is_larger_than_ones_own_negatives(small, sampling, count):
-    assert Config.of(sampling=sampling).resolve(small, "cpu").negatives == count
-    assert Config.of(sampling=sampling, negatives=7).resolve(small, "cpu").negatives == 7
+    assert Config.from_kwargs(negative_sampling=sampling).resolve(small, "cpu").num_negatives == count
+    assert Config.from_kwargs(negative_sampling=sampling, num_negatives=7).resolve(small, "cpu").num_negatives == 7
 
 
 class TestModelDefaults:
     @pytest.mark.parametrize("name", MODELS)
     def test_a_models_own_defaults_hold_where_nothing_is_said(self, name):
-        settings = Config.of(model=name)
+        settings = Config.from_kwargs(model=name)
         expected = {**Config().to_dict(), "model": name, **default_settings(MODELS[name])}
         assert settings.to_dict() == expected
 
     def test_those_of_ukge_are_the_papers(self, small):
         for name, regularizer in (("ukge-logi", "none"), ("ukge-rect", "l2:2.5e-4")):
-            found = Config.of(model=name).resolve(small, "cpu")
-            assert (found.dim, found.batch_size, found.negatives, found.lr) == (128, 38, 20, 1e-3)
+            found = Config.from_kwargs(model=name).resolve(small, "cpu")
+            assert (found.dim, found.batch_size, found.num_negatives, found.lr) == (128, 38, 20, 1e-3)
             large = replace(
                 small, **{part: np.tile(getattr(small, part), 100) for part in ("head", "relation", "tail", "weight")}
             )
-            assert Config.of(model=name).resolve(large, "cpu").batch_size == 512
+            assert Config.from_kwargs(model=name).resolve(large, "cpu").batch_size == 512
             assert Config().resolve(large, "cpu").batch_size == 938
-            assert (found.loss, found.focus, found.normalize) == ("squared-error", "off", "none")
-            assert (found.regularizer, found.stop_metric, found.soft_logic_weight) == (regularizer, "mse", 0.2)
-        assert Config.of(model="ukge-rect").regularizer_scope == "rows"
+            assert (found.loss, found.weight_mode, found.weight_scaling) == ("squared-error", "none", "none")
+            assert (found.regularizer, found.stop_metric, found.rule_loss_weight) == (regularizer, "mse", 0.2)
+        assert Config.from_kwargs(model="ukge-rect").regularizer_scope == "rows"
 
     def test_what_is_said_comes_before_them(self):
-        given = {"dim": 7, "batch_size": 9, "negatives": 3, "regularizer": "l3:0.1", "normalize": "global"}
-        found = Config.of(model="ukge-rect", stop_metric="mrr", regularizer_scope="tables", **given)
+        given = {"dim": 7, "batch_size": 9, "num_negatives": 3, "regularizer": "l3:0.1", "weight_scaling": "global"}
+        found = Config.from_kwargs(model="ukge-rect", stop_metric="mrr", regularizer_scope="tables", **given)
         assert {name: getattr(found, name) for name in given} == given
         assert (found.stop_metric, found.regularizer_scope, found.loss) == ("mrr", "tables", "squared-error")
 
     @pytest.mark.parametrize(("model", "judge"), [("complex", "mrr"), ("ukge-logi", "mse"), ("ukge-rect", "mse")])
     def test_a_model_chooses_its_judge(self, small, model, judge):
-        assert Config.of(model=model).resolve(small, "cpu").stop_metric == judge
-        assert Config.of(model=model, stop_metric="mrr").resolve(small, "cpu").stop_metric == "mrr"
+        assert Config.from_kwargs(model=model).resolve(small, "cpu").stop_metric == judge
+        assert Config.from_kwargs(model=model, stop_metric="mrr").resolve(small, "cpu").stop_metric == "mrr"
 
     @pytest.mark.parametrize("name", MODELS)
     def test_resolved_settings_come_back_from_toml_the_same(self, small, name):
-        resolved = Config.of(model=name, dim=8, regularizer="none").resolve(small, "cpu")
+        resolved = Config.from_kwargs(model=name, dim=8, regularizer="none").resolve(small, "cpu")
         text = to_toml({"settings": {key: value for key, value in resolved.to_dict().items() if value is not None}})
-        assert Config.of(**tomllib.loads(text)["settings"]) == resolved
+        assert Config.from_kwargs(**tomllib.loads(text)["settings"]) == resolved

@@ -22,7 +22,7 @@ def test_rows_made_in_pieces_are_those_made_at_once(
 
 @pytest.mark.parametrize("name", ["complex", "beurre", "conve", "cp"])
 def test_own_rows_of_first_tables_are_those_of_one_process(name: str) -> None:
-    settings = Config.of(model=name, dim=12)
+    settings = Config.from_kwargs(model=name, dim=12)
     model = settings.make_model()
     whole, some = (init_tables(settings, model, 70, 5, rows) for rows in (slice(None), slice(20, 45)))
     assert torch.equal(some["entity"], whole["entity"][20:45])

@@ -220,7 +220,7 @@ def test_validation_mse_does_not_depend_on_test(small):
 
     train, valid, test = (small.select(rows) for rows in np.split(np.arange(len(small)), [400, 480]))
     runs = [
-        focuse.train(train, valid=valid, test=part, model="ukge-rect", dim=8, epochs=2, check_every=1, progress=False)
+        focuse.train(train, valid=valid, test=part, model="ukge-rect", dim=8, epochs=2, eval_every=1, progress=False)
         for part in (test, test.select(np.arange(3)))
     ]
     assert [row["valid_mse"] for row in runs[0].history] == [row["valid_mse"] for row in runs[1].history]

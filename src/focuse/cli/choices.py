@@ -16,10 +16,10 @@ DEVICES = ["auto", "cpu", "cuda"]
 CHOICES: dict[str, list[str]] = {
     "model": [*MODELS, "list", "pykeen:list"],
     "reproduce model": ["transe", "distmult", "complex", "ukge-rect", "ukge-logi"],
-    "sampling": ["independent", "shared", "all"],
+    "negative_sampling": ["per-triple", "shared", "all"],
     "negative_distribution": ["uniform", "type", "degree"],
     "corrupt_side": ["uniform", "bernoulli"],
-    "focus": ["label", "paper", "off"],
+    "weight_mode": ["soft-labels", "focuse", "none"],
     "nonlinearity": ["auto", "softplus", "shifted-softplus", "linear", "sigmoid", "tanh"],
     "loss": [
         "multiclass-nll", "pairwise-nll", "nll", "bce", "margin", "self-adversarial", "confidence-margin",
@@ -29,10 +29,11 @@ CHOICES: dict[str, list[str]] = {
     "regularizer": ["none", "l1:", "l2:", "l3:", "n3:"],
     "regularizer_scope": ["tables", "touched", "rows"],
     "optimizer": ["adam", "adagrad", "sgd", "row-adam", "row-adagrad"],
+    "weight_scaling": ["relation", "global", "quantile", "none"],
     "normalize": ["relation", "global", "quantile", "none"],
     "duplicates": ["keep", "max", "mean", "last"],
-    "negative_weights": ["light", "against"],
-    "zero_weights": ["light", "negatives"],
+    "negative_weights": ["low", "known-negative"],
+    "zero_weights": ["low", "known-negative"],
     "semi_supervised": ["none", "pool"],
     "stop_metric": ["auto", "mrr", "mse"],
     "device": DEVICES,
@@ -58,6 +59,6 @@ CHOICES: dict[str, list[str]] = {
 ENTITIES, RELATIONS = "entities.parquet", "relations.parquet"
 NAMES = dict.fromkeys(["head", "tail", "heads", "tails", "entity", "entities"], ENTITIES)
 NAMES |= dict.fromkeys(["relation", "relations"], RELATIONS)
-RUNS = {"run", "resume", "start"}
+RUNS = {"run", "resume", "init_from"}
 # A graph may be a file or a data base: text to the command, but most often a file.
 GRAPHS = {"graph", "valid", "test", "file", "triples", "source", "negatives", "queries", "edges"}

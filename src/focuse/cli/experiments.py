@@ -32,7 +32,7 @@ def demo(
     from focuse.experiments.demo import careers
     from focuse.experiments.demo import demo as run_demo
 
-    Config.of(seed=seed)  # before anything is written
+    Config.from_kwargs(seed=seed)  # before anything is written
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -137,9 +137,9 @@ def _columns(facts: GraphStatistics) -> str:
 
 def _weights(facts: GraphStatistics) -> str:
     if not facts.weighted:
-        return "weights: none given, every one is 1; the focus layer would be off"
+        return "weights: none given, every one is 1; training ignores them"
     if facts.all_weights_equal:
-        return f"weights: all are {facts.weight_min:g}; the focus layer would be off"
+        return f"weights: all are {facts.weight_min:g}; training ignores them"
     return f"weights: {facts.weight_min:g} to {facts.weight_max:g}, mean {facts.weight_mean:.4g}"
 
 

@@ -142,7 +142,9 @@ def extend(
     ] = "last",
     valid_share: Annotated[float, typer.Option(help="Share of the new edges to hold out for validation.")] = 0.0,
     test_share: Annotated[float, typer.Option(help="Share of the new edges to hold out for test.")] = 0.0,
-    numbers: Annotated[Path | None, typer.Option(help="Numbers of new entities: entity, attribute, value.")] = None,
+    node_attributes: Annotated[
+        Path | None, typer.Option(help="Numeric attributes of new entities: entity, attribute, value.")
+    ] = None,
     columns: Annotated[str | None, typer.Option(help="Columns to use, by heading or counted from 1.")] = None,
     weight_columns: Annotated[str | None, typer.Option(help="Several columns of weights, by heading or place.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Separator of NEW_EDGES.")] = None,
@@ -167,7 +169,7 @@ def extend(
     gone = None if remove is None else layout.read(remove)
     made = extend_run(
         run, given, out=out, frozen=freeze, epochs=epochs, remove=gone, duplicates=duplicates, valid_share=valid_share,
-        test_share=test_share, numbers=numbers, progress=not quiet,
+        test_share=test_share, node_attributes=node_attributes, progress=not quiet,
     )  # fmt: skip
     data = {"run": str(out), **made.extended[-1]}
     emit(data, _describe_extension(data), as_json)

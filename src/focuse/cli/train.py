@@ -13,8 +13,9 @@ from focuse.cli.output import Json, emit, next_line
 from focuse.errors import FocuseError, counted
 
 NOT_SETTINGS = {"graph", "valid", "test", "valid_share", "test_share", "columns", "delimiter", "header"}
-NOT_SETTINGS |= {"relation_weights", "out", "config", "resume", "as_json", "quiet", "soft_logic", "rules"}
-NOT_SETTINGS |= {"weight_columns", "lower_columns", "lower_is_better", "false", "numbers", "callback", "track", "query"}
+NOT_SETTINGS |= {"relation_weights", "out", "config", "resume", "as_json", "quiet", "inferred_triples", "rules"}
+NOT_SETTINGS |= {"weight_columns", "lower_columns", "lower_is_better", "known_negatives", "node_attributes"}
+NOT_SETTINGS |= {"callback", "track", "query"}
 
 
 def command(
@@ -71,28 +72,27 @@ def command(
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Most epochs to train [default: 50; UKGE: 100].")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Triples a batch [default: by the graph's size].")] = None,
-    negatives: Annotated[
+    num_negatives: Annotated[
         int | None,
-        typer.Option(help="Size of the shared pool, or corruptions a positive [default: 256, or 30; UKGE: 20]."),
+        typer.Option(help="Negatives shared by a batch, or per triple [default: 256, or 30; UKGE: 20]."),
     ] = None,
-    sampling: Annotated[
+    negative_sampling: Annotated[
         str | None,
         typer.Option(
-            help="shared (a pool), independent (each positive's own) or all "
-            "[default: shared; distances and UKGE: independent]."
+            help="shared (by a batch), per-triple or all (1-vs-all) [default: shared; distances and UKGE: per-triple]."
         ),
     ] = None,
     negative_distribution: Annotated[
         str | None,
         typer.Option(
-            help="How entities of negatives are drawn: uniform, type (seen on that side of the relation; independent "
+            help="How entities of negatives are drawn: uniform, type (seen on that side of the relation; per-triple "
             "negatives only) or degree (by edges^¾) [default: uniform]."
         ),
     ] = None,
     corrupt_side: Annotated[
         str | None,
         typer.Option(
-            help="Which side of independent negatives is corrupted: uniform, or bernoulli (Wang et al., 2014) "
+            help="Which side of per-triple negatives is corrupted: uniform, or bernoulli (Wang et al., 2014) "
             "[default: uniform]."
         ),
     ] = None,
@@ -102,11 +102,11 @@ def command(
             "--filter-negatives/--no-filter-negatives", help="Leave known facts of train out of the negatives."
         ),
     ] = None,
-    focus: Annotated[
+    weight_mode: Annotated[
         str | None,
         typer.Option(
-            help="label (weights as soft labels), paper (FocusE) or off "
-            "[default: label; paper where one of its settings is given] (--decay, --beta, --nonlinearity, --loss …)."
+            help="How edge weights count: soft-labels, focuse (the paper's layer) or none "
+            "[default: soft-labels; focuse where one of its settings is given] (--beta-decay-epochs, --beta, --loss …)."
         ),
     ] = None,
     label_exponent: Annotated[
@@ -116,13 +116,15 @@ def command(
             "[default: chosen on validation]."
         ),
     ] = None,
-    decay: Annotated[int | None, typer.Option(help="λ: epochs over which β falls to 0 [default: all epochs].")] = None,
+    beta_decay_epochs: Annotated[
+        int | None, typer.Option(help="FocusE: λ, epochs over which β falls to 0 [default: all epochs].")
+    ] = None,
     nonlinearity: Annotated[
         str | None,
         typer.Option(help="softplus, shifted-softplus[:M], linear, sigmoid or tanh [default: auto, by the model]."),
     ] = None,
-    beta: Annotated[float | None, typer.Option(help="A fixed β instead of the decay.")] = None,
-    beta_floor: Annotated[float | None, typer.Option(help="Where β stops falling [default: 0].")] = None,
+    beta: Annotated[float | None, typer.Option(help="FocusE: a fixed β instead of the decay.")] = None,
+    beta_min: Annotated[float | None, typer.Option(help="FocusE: lowest value of β [default: 0].")] = None,
     loss: Annotated[
         str | None,
         typer.Option(
@@ -156,10 +158,10 @@ def command(
             help="Learning rate [default: 0.1 for adagrad, 0.01 for sgd, else 0.001; some models: their own]."
         ),
     ] = None,
-    normalize: Annotated[
+    weight_scaling: Annotated[
         str | None,
         typer.Option(
-            help="Weights to [0, 1]: relation, global, quantile or none [default: relation] "
+            help="How weights are scaled to [0, 1]: relation, global, quantile or none [default: relation] "
             "(global where every relation has one weight)."
         ),
     ] = None,
@@ -172,40 +174,44 @@ def command(
     lower_columns: Annotated[
         str | None, typer.Option(help="Weight columns of which the small numbers are the strong ones.")
     ] = None,
-    importance: Annotated[
+    column_importance: Annotated[
         str | None,
-        typer.Option(help="What weight columns count, like confidence=2,recency=1 [default: learned from the graph]."),
+        typer.Option(
+            help="Importance of weight columns, like confidence=2,recency=1 [default: learned from the graph]."
+        ),
     ] = None,
-    decays: Annotated[
-        str | None, typer.Option(help="λ of single weight columns, like confidence=20,recency=50 [default: decay].")
+    column_beta_decay_epochs: Annotated[
+        str | None,
+        typer.Option(
+            help="FocusE: λ of single weight columns, like confidence=20,recency=50 [default: beta-decay-epochs]."
+        ),
     ] = None,
     negative_weights: Annotated[
         str | None,
-        typer.Option(help="Weights below 0: light (just small) or against (evidence against a link) [default: light]."),
+        typer.Option(help="Weights below 0: low (just small) or known-negative (false triples) [default: low]."),
     ] = None,
     zero_weights: Annotated[
         str | None,
-        typer.Option(help="Weights of 0: light (just small) or negatives (false triples) [default: light]."),
+        typer.Option(help="Weights of 0: low (just small) or known-negative (false triples) [default: low]."),
     ] = None,
-    false: Annotated[
+    known_negatives: Annotated[
         Path | None, typer.Option(help="Triples known to be false: head, relation, tail[, strength of evidence].")
     ] = None,
-    numbers: Annotated[
-        Path | None, typer.Option(help="Numbers of entities, for models that look at them: entity, attribute, value.")
+    node_attributes: Annotated[
+        Path | None,
+        typer.Option(help="Numeric attributes of entities, for models that use them: entity, attribute, value."),
     ] = None,
-    attribute_share: Annotated[
-        float | None, typer.Option(help="TransEA: α, share of the entities' numbers in the loss [default: 0.3].")
+    attribute_loss_weight: Annotated[
+        float | None, typer.Option(help="TransEA: α, weight of the attribute loss [default: 0.3].")
     ] = None,
-    soft_logic: Annotated[
-        Path | None, typer.Option(help="UKGE: triples that rules inferred, with their confidences.")
+    inferred_triples: Annotated[
+        Path | None, typer.Option(help="UKGE: triples inferred by rules, with their confidences.")
     ] = None,
     rules: Annotated[Path | None, typer.Option(help="UKGE: rules to ground over the training triples.")] = None,
-    soft_logic_weight: Annotated[
-        float | None, typer.Option(help="UKGE: weight of inferred triples in the loss [default: 0.2].")
+    rule_loss_weight: Annotated[
+        float | None, typer.Option(help="UKGE: weight of the loss of inferred triples [default: 0.2].")
     ] = None,
-    soft_logic_size: Annotated[
-        int | None, typer.Option(help="UKGE: inferred triples drawn for a batch [default: 64].")
-    ] = None,
+    rule_batch_size: Annotated[int | None, typer.Option(help="UKGE: inferred triples per batch [default: 64].")] = None,
     semi_supervised: Annotated[
         str | None,
         typer.Option(
@@ -214,19 +220,23 @@ def command(
         ),
     ] = None,
     stop_metric: Annotated[
-        str | None, typer.Option(help="Validation looks at mrr, or for UKGE at mse [default: auto, by the model].")
+        str | None,
+        typer.Option(help="Validation metric for early stopping: mrr, or mse for UKGE [default: auto, by the model]."),
     ] = None,
-    check_every: Annotated[int | None, typer.Option(help="Epochs between looks at validation [default: 5].")] = None,
-    patience: Annotated[int | None, typer.Option(help="Looks without gain before stopping [default: 8].")] = None,
-    burn_in: Annotated[
-        int | None, typer.Option(help="Epochs before the first look [default: 0; of the paper's focus half of decay].")
+    eval_every: Annotated[int | None, typer.Option(help="Epochs between validations [default: 5].")] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="Validations without gain before early stopping [default: 8].")
     ] = None,
-    threshold: Annotated[
-        float | None, typer.Option(help="Validation looks at triples of at least this weight [default: 0.8].")
+    eval_start: Annotated[
+        int | None,
+        typer.Option(help="Epochs before the first validation [default: 0; FocusE: half of beta-decay-epochs]."),
     ] = None,
-    stopping_share: Annotated[
+    valid_min_weight: Annotated[
+        float | None, typer.Option(help="Early stopping validates on triples of at least this weight [default: 0.8].")
+    ] = None,
+    stop_fraction: Annotated[
         float | None,
-        typer.Option(help="Share of validation that decides on stopping; the rest calibrates [default: 0.5]."),
+        typer.Option(help="Fraction of validation used for early stopping; the rest calibrates [default: 0.5]."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same bits on CPU [default: 0].")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda [default: auto].")] = None,
@@ -237,20 +247,20 @@ def command(
             "[default: auto]."
         ),
     ] = None,
-    memory: Annotated[
+    memory_limit: Annotated[
         str | None,
-        typer.Option(help="Memory to train in, like 6GB; what takes more is kept on disk [default: what is free]."),
+        typer.Option(help="Memory to train in, like 6GB; larger tables are kept on disk [default: free memory]."),
     ] = None,
     partitions: Annotated[
         str | None,
-        typer.Option(help="Parts of tables on disk, and how many in memory, like 32:8 [default: by the memory]."),
+        typer.Option(help="Parts of tables on disk, and how many in memory, like 32:8 [default: by the memory limit]."),
     ] = None,
     checkpoint_every: Annotated[
         str | None, typer.Option(help="Epochs (10) or seconds (60s) between checkpoints, 0: never [default: 60s].")
     ] = None,
-    start: Annotated[
+    init_from: Annotated[
         Path | None,
-        typer.Option(help="Begin with the embeddings of this run, matched by name [default: random ones]."),
+        typer.Option(help="Initialize embeddings from this run, matched by name [default: random]."),
     ] = None,
     resume: Annotated[
         Path | None, typer.Option(help="Go on with this run; --epochs may raise its epochs, --device move it.")
@@ -325,16 +335,18 @@ def _train(graph: str | None, out: Path | None, options: dict[str, Any], given: 
 
     if options["config"] is not None:
         given = merged(read_config(options["config"], given.get("model")), given)
-        again = options["soft_logic"] or options["rules"] or given.get("soft_logic_weight") == 0
+        again = options["inferred_triples"] or options["rules"] or given.get("rule_loss_weight") == 0
         if "inferred" in read_toml(options["config"]).get("sources", {}) and not again:
             raise FocuseError(
-                f"{options['config']}: that run learnt from inferred triples; give --soft-logic or --rules again, or "
-                "--soft-logic-weight 0 to do without"
+                f"{options['config']}: that run learnt from inferred triples; give --inferred-triples or --rules "
+                "again, or --rule-loss-weight 0 to do without"
             )
-        taken = given.get("negative_weights") == "against" or given.get("zero_weights") == "negatives"
-        if "false" in read_toml(options["config"]).get("sources", {}) and not (options["false"] or taken):
-            raise FocuseError(f"{options['config']}: that run learnt from false triples; give --false again")
-    check_numbers(Config.of(**given), options["numbers"] is not None)  # before a long file is read
+        taken = "known-negative" in (given.get("negative_weights"), given.get("zero_weights"))
+        if "false" in read_toml(options["config"]).get("sources", {}) and not (options["known_negatives"] or taken):
+            raise FocuseError(
+                f"{options['config']}: that run learnt from known negatives; give --known-negatives again"
+            )
+    check_numbers(Config.from_kwargs(**given), options["node_attributes"] is not None)  # before a long file is read
     layout = Layout(*(options[name] for name in ("columns", "delimiter", "header", "weight_columns", "query")))
     weights = options["relation_weights"]
     # Read when it is time: of several processes on a machine the first does it.
@@ -342,7 +354,8 @@ def _train(graph: str | None, out: Path | None, options: dict[str, Any], given: 
         None if source is None else partial(layout.read, source, weights)
         for source in (graph, options["valid"], options["test"])
     )
-    more = {name: options[name] for name in ("valid_share", "test_share", "soft_logic", "rules", "false", "numbers")}
+    names = ("valid_share", "test_share", "inferred_triples", "rules", "known_negatives", "node_attributes")
+    more = {name: options[name] for name in names}
     more |= {"callbacks": options["callback"] or (), "track": options["track"] or ()}
     return train(whole, valid=valid, test=test, **more, out=out, progress=not quiet, **given), out
 

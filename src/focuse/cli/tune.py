@@ -32,12 +32,10 @@ def command(
     relation_weights: Annotated[
         Path | None, typer.Option(help="File of relation and weight: one weight a relation instead of one an edge.")
     ] = None,
-    numbers: Annotated[
-        Path | None, typer.Option(help="Numbers of entities, for models that look at them, as for train.")
-    ] = None,
+    node_attributes: Annotated[Path | None, typer.Option(help="Numeric attributes of entities, as for train.")] = None,
     model: Annotated[str | None, typer.Option(help="Scoring function, as for train [default: complex].")] = None,
-    focus: Annotated[
-        str | None, typer.Option(help="paper (FocusE), label (soft labels) or off (a plain model) [default: paper].")
+    weight_mode: Annotated[
+        str | None, typer.Option(help="focuse, soft-labels or none (a plain model) [default: focuse].")
     ] = None,
     search: Annotated[
         list[str] | None, typer.Option(help="Values to try for a setting, like lr=1e-4,1e-3. May be repeated.")
@@ -72,7 +70,7 @@ def command(
     from focuse.experiments.search.tuning import tune
     from focuse.option_strings import parse_duration
 
-    given = {"model": model, "focus": focus, "seed": seed, "device": device}
+    given = {"model": model, "weight_mode": weight_mode, "seed": seed, "device": device}
     options = {name: value for name, value in given.items() if value is not None}
     wanted = read_space(space, search or [], fixed or [], options)
     seconds = None if budget is None else parse_duration(budget)
@@ -88,7 +86,7 @@ def command(
         **held,
         valid_share=valid_share,
         test_share=test_share,
-        numbers=numbers,
+        node_attributes=node_attributes,
         sampler=sampler,
         pruner=pruner,
         trials=trials,
@@ -97,10 +95,10 @@ def command(
         progress=not quiet,
     )
     data = done.to_dict()
-    emit(data, _text(data, shown(graph), numbers), as_json)
+    emit(data, _text(data, shown(graph), node_attributes), as_json)
 
 
-def _text(data: dict[str, Any], graph: str, numbers: Path | None) -> str:
+def _text(data: dict[str, Any], graph: str, attributes: Path | None) -> str:
     """The best trials as a table, and what to do next."""
     ranked = sorted(data["trials"], key=lambda row: (row["state"] != "complete", -(row["valid_mrr"] or 0.0)))
     names = list(ranked[0]["searched"]) if ranked else []
@@ -121,7 +119,7 @@ def _text(data: dict[str, Any], graph: str, numbers: Path | None) -> str:
         lines.append(f"{data['running']} under way in other processes")
     if data["best"]:
         lines.append(f"best: trial {data['best']['trial']}, validation MRR {data['best']['valid_mrr']:.4f}")
-        more = [] if numbers is None else ["--numbers", str(numbers)]
+        more = [] if attributes is None else ["--node-attributes", str(attributes)]
         model = str(data["best"]["settings"].get("model", ""))
         lines.append(next_line(model, "train", graph, *more, "--config", data["config"], "--out", "RUN"))
     return "\n".join(lines)

@@ -113,7 +113,7 @@ def split_validation(valid: Graph, stopping: float, seed: int = 0) -> Validation
     (50, 25, 25)
     """
     if not 0 <= stopping <= 1:
-        raise FocuseError(f"stopping_share {stopping:g}: give a fraction in [0, 1]")
+        raise FocuseError(f"stop_fraction {stopping:g}: give a fraction in [0, 1]")
     distinct, group = np.unique(valid.keys, return_inverse=True)
     position = np.random.default_rng([seed, RandomStream.VALIDATION_PARTS]).permutation(len(distinct)) / max(
         len(distinct), 1

@@ -24,21 +24,23 @@ SETTINGS: dict[str, Any] = {
     "model": "complex",
     "dim": 50,
     "epochs": 24,
-    "decay": 16,
-    "sampling": "independent",
+    "beta_decay_epochs": 16,
+    "negative_sampling": "per-triple",
     "loss": "pairwise-nll",
     "optimizer": "row-adam",
     "regularizer": "l3:1e-2",
     "lr": 3e-3,
     "batch_size": 512,
-    "check_every": 2,
+    "eval_every": 2,
 }
 # Labels have a loss of their own and no decay; the rest is the same. Their label exponent is the usual one.
-LABELS = {name: value for name, value in SETTINGS.items() if name not in ("loss", "decay")} | {"label_exponent": 2.0}
+LABELS = {name: value for name, value in SETTINGS.items() if name not in ("loss", "beta_decay_epochs")} | {
+    "label_exponent": 2.0
+}
 MODELS: dict[str, dict[str, Any]] = {
-    "plain ComplEx": {"focus": "off", **SETTINGS},
-    "FocusE ComplEx": {"focus": "paper", **SETTINGS},
-    "ComplEx, labels": {"focus": "label", **LABELS},
+    "plain ComplEx": {"weight_mode": "none", **SETTINGS},
+    "FocusE ComplEx": {"weight_mode": "focuse", **SETTINGS},
+    "ComplEx, labels": {"weight_mode": "soft-labels", **LABELS},
 }
 SENTENCES = {
     "requires skill": "{head} should also have the skill {tail!r}",

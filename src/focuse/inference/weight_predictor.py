@@ -408,12 +408,12 @@ FEWEST_NEGATIVES = 10  # of one's own; probabilities of fewer would be made up
 NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (--valid-share)"
 
 
-def held_parts(valid: Graph, stopping_share: float, seed: int) -> tuple[ValidationParts, tuple[str, ...]]:
+def held_parts(valid: Graph, stop_fraction: float, seed: int) -> tuple[ValidationParts, tuple[str, ...]]:
     """Validation in disjoint parts, with a note where all of it has stopped the training."""
-    held = split_validation(valid, stopping_share, seed)
+    held = split_validation(valid, stop_fraction, seed)
     if not len(valid) or (len(held.calibration) and len(held.conformal)):
         return held, ()
-    note = "maps and intervals are fitted on the rows that also stopped the training (stopping_share leaves no others)"
+    note = "maps and intervals are fitted on the rows that also stopped the training (stop_fraction leaves no others)"
     return split_validation(valid, 0.0, seed), (note,)
 
 
@@ -636,7 +636,7 @@ class WeightMethods:
         return made
 
     def _plain_weigher(self) -> Weigher:
-        held, notes = held_parts(self.splits.valid.graph, self.settings.stopping_share, self.settings.seed)
+        held, notes = held_parts(self.splits.valid.graph, self.settings.stop_fraction, self.settings.seed)
         return Weigher(self.settings.model, self.scorer, self.splits, self.normalizer, held=held, notes=notes)
 
     def _estimator(self, known: Weigher) -> Estimator:

@@ -1,14 +1,14 @@
 """FocusE inside PyKEEN (Ali et al., 2021), for those who stay there: edge weights, a loss, and β's decay.
 
     weights = EdgeWeights.of(training, "graph.tsv")      # what each training triple weighs, in [0, 1]
-    loss = FocusELoss(decay=50)                          # focuse's layer, then one of focuse's losses
+    loss = FocusELoss(beta_decay_epochs=50)              # focuse's layer, then one of focuse's losses
     pipeline(training=training, …, loss=loss, training_loop_kwargs={"loss_weighter": weights},
              training_kwargs={"num_epochs": 100, "callbacks": loss.callback()})
 
-The equations are those of focus.py: PyKEEN's scores go through the layer, with the positive's weight for the positive
-and for all its corruptions. It works in both of PyKEEN's training loops. In sLCWA the negatives are what PyKEEN's
-sampler draws, without those that its filter takes out; in LCWA a positive's negatives are all entities that PyKEEN
-labels 0 in its row. `pip install 'focuse[pykeen]'` brings PyKEEN.
+The equations are those of focuse.objective.focuse: PyKEEN's scores go through the layer, with the positive's weight
+for the positive and for all its corruptions. It works in both of PyKEEN's training loops. In sLCWA the negatives are
+what PyKEEN's sampler draws, without those that its filter takes out; in LCWA a positive's negatives are all entities
+that PyKEEN labels 0 in its row. `pip install 'focuse[pykeen]'` brings PyKEEN.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class EdgeWeights(LossWeighter):  # type: ignore[misc]
 class FocusELoss(Loss):  # type: ignore[misc]
     """FocusE, then one of focuse's losses: PyKEEN's scores in, one number out.
 
-    `loss` as `focuse train` takes it ('multiclass-nll', 'margin:margin=2', …), `nonlinearity`, `decay` in epochs,
-    `floor` and `fixed` as in `focuse.objective.focuse.FocusELayer`. For models whose scores are never above 0
+    `loss` as `focuse train` takes it ('multiclass-nll', 'margin:margin=2', …), `nonlinearity`, `beta_decay_epochs`,
+    `beta_min` and `fixed_beta` as in `focuse.objective.focuse.FocusELayer`. For models whose scores are never above 0
     (distances: TransE, RotatE, …) take nonlinearity='shifted-softplus'. `reduction` is over the positives of a batch.
     """
 
@@ -129,17 +129,17 @@ class FocusELoss(Loss):  # type: ignore[misc]
         self,
         loss: str = "multiclass-nll",
         nonlinearity: str = "softplus",
-        decay: int = 100,
-        floor: float = 0.0,
-        fixed: float | None = None,
+        beta_decay_epochs: int = 100,
+        beta_min: float = 0.0,
+        fixed_beta: float | None = None,
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction=choose("reduction", reduction, ("mean", "sum")))
         if takes_weights(loss):
             raise FocuseError(f"FocusELoss: the loss {loss!r} takes the weights itself; choose another under the layer")
-        self.focus = FocusELayer(nonlinearity, decay, floor, fixed)
-        self.objective = FocusedLoss(make_loss(loss), self.focus)
-        self.beta: float | None = fixed
+        self.layer = FocusELayer(nonlinearity, beta_decay_epochs, beta_min, fixed_beta)
+        self.objective = FocusedLoss(make_loss(loss), self.layer)
+        self.beta: float | None = fixed_beta
 
     def callback(self) -> BetaDecay:
         """What tells this loss the epoch; goes into `training_kwargs`."""
@@ -217,7 +217,7 @@ class BetaDecay(TrainingCallback):  # type: ignore[misc]
         self.pre_batch()  # before it trains PyKEEN tries how much fits into memory, without callbacks
 
     def pre_batch(self, **kwargs: Any) -> None:
-        self.focused.beta = self.focused.focus.beta(len(self.training_loop.losses_per_epochs))
+        self.focused.beta = self.focused.layer.beta(len(self.training_loop.losses_per_epochs))
 
     def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
         self.betas.append(float(self.focused.beta or 0.0))

@@ -105,7 +105,7 @@ class TransEA(TransE):
     fused = None
     auxiliary_loss = AttributeRegression(weight=0.3)
     requires: ClassVar[frozenset[Requirement]] = frozenset({"attributes"})
-    defaults: ClassVar[Mapping[str, Any]] = {**TransE.defaults, "attribute_share": auxiliary_loss.weight}
+    defaults: ClassVar[Mapping[str, Any]] = {**TransE.defaults, "attribute_loss_weight": auxiliary_loss.weight}
 
     def init_parameters(self, dim: int, random: torch.Generator) -> dict[str, Tensor]:
         count = attribute_count(self)

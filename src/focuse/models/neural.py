@@ -144,7 +144,7 @@ class ConvE(Model):
     requires: ClassVar[frozenset[Requirement]] = frozenset({"inverse relations", "whole batch"})
     buffers = frozenset({"seen_input", "seen_maps", "seen_hidden"})
     defaults: ClassVar[Mapping[str, Any]] = {
-        "reciprocal": True, "negatives": 512, "optimizer": "adam", "lr": 3e-3, "regularizer": "none",
+        "reciprocal": True, "num_negatives": 512, "optimizer": "adam", "lr": 3e-3, "regularizer": "none",
         "max_batch_size": 512,
     }  # fmt: skip
 
@@ -194,7 +194,7 @@ class ConvKB(TripleModel):
 
     name = "convkb"
     defaults: ClassVar[Mapping[str, Any]] = {
-        "sampling": "independent", "negatives": 10, "optimizer": "adam", "regularizer": "none",
+        "negative_sampling": "per-triple", "num_negatives": 10, "optimizer": "adam", "regularizer": "none",
         "max_batch_size": 512, "expensive_to_rank": True,
     }  # fmt: skip
 
@@ -261,7 +261,7 @@ class KBGAT(TransE):
     encoder = GraphAttention()
     requires: ClassVar[frozenset[Requirement]] = frozenset({"edges"})
     defaults: ClassVar[Mapping[str, Any]] = {
-        "batch_size": 8192, "sampling": "shared", "optimizer": "adam", "lr": 5e-3, "regularizer": "none",
+        "batch_size": 8192, "negative_sampling": "shared", "optimizer": "adam", "lr": 5e-3, "regularizer": "none",
     }  # fmt: skip
 
     def widths(self, dim: int) -> tuple[int, int]:

@@ -24,7 +24,7 @@ class TransE(Model):
     name = "transe"
     similarity: ClassVar[Similarity] = "l1"
     fused: ClassVar[FusedForm | None] = FusedForm(query="translation")
-    defaults: ClassVar[Mapping[str, Any]] = {"sampling": "independent", "optimizer": "row-adam"}
+    defaults: ClassVar[Mapping[str, Any]] = {"negative_sampling": "per-triple", "optimizer": "row-adam"}
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         return known + relation if side == "tail" else known - relation
@@ -47,8 +47,8 @@ class GTransE(TransE):
 
     name = "gtranse"
     defaults: ClassVar[Mapping[str, Any]] = {
-        "sampling": "independent", "negatives": 10, "focus": "off", "loss": "confidence-margin",
-        "optimizer": "row-adam", "lr": 3e-3, "regularizer": "none", "normalize": "none",
+        "negative_sampling": "per-triple", "num_negatives": 10, "weight_mode": "none", "loss": "confidence-margin",
+        "optimizer": "row-adam", "lr": 3e-3, "regularizer": "none", "weight_scaling": "none",
     }  # fmt: skip
 
 
@@ -70,7 +70,7 @@ class RotatE(Model):
     components = (2, 0)  # entities are complex numbers, relations angles
     # No regularizer: it would pull angles to 0 as if that were small.
     defaults: ClassVar[Mapping[str, Any]] = {
-        "sampling": "independent", "optimizer": "row-adam", "lr": 1e-2, "regularizer": "none",
+        "negative_sampling": "per-triple", "optimizer": "row-adam", "lr": 1e-2, "regularizer": "none",
         "nonlinearity": "shifted-softplus",
     }  # fmt: skip
 
@@ -107,7 +107,7 @@ class PairRE(Model):
     similarity = "l1"
     # No regularizer: the lengths of entities do not matter, and scores grow by those of relations.
     defaults: ClassVar[Mapping[str, Any]] = {
-        "sampling": "independent", "optimizer": "row-adam", "lr": 1e-2, "regularizer": "none",
+        "negative_sampling": "per-triple", "optimizer": "row-adam", "lr": 1e-2, "regularizer": "none",
     }  # fmt: skip
 
     def widths(self, dim: int) -> tuple[int, int]:

@@ -20,14 +20,16 @@ class LogisticConfidence(Model):
     confidence_head = ConfidenceHead("sigmoid")
     parameters: Mapping[str, Tensor] = {"scale": torch.tensor([1.0, 0.0])}  # w, b
     defaults: ClassVar[Mapping[str, Any]] = {
-        "dim": 128, "epochs": 100, "sampling": "independent", "negatives": 20, "focus": "off", "loss": "squared-error",
-        "optimizer": "adam", "regularizer": "none", "normalize": "none", "init_std": 0.3, "max_batch_size": 512,
+        "dim": 128, "epochs": 100, "negative_sampling": "per-triple", "num_negatives": 20, "weight_mode": "none",
+        "loss": "squared-error", "optimizer": "adam", "regularizer": "none", "weight_scaling": "none", "init_std": 0.3,
+        "max_batch_size": 512,
     }  # fmt: skip
 
 
 # Faster without a fused engine: negatives that a batch shares, and an optimizer of the batch's rows only.
 SHARED_NEGATIVES_DEFAULTS: Mapping[str, Any] = {
-    **LogisticConfidence.defaults, "sampling": "shared", "negatives": 64, "optimizer": "row-adam", "lr": 1e-2,
+    **LogisticConfidence.defaults, "negative_sampling": "shared", "num_negatives": 64, "optimizer": "row-adam",
+    "lr": 1e-2,
 }  # fmt: skip
 
 
@@ -208,7 +210,7 @@ class Beurre(Model):
     confidence_head = ConfidenceHead("exp")
     requires: ClassVar[frozenset[Requirement]] = frozenset({"whole table"})
     defaults: ClassVar[Mapping[str, Any]] = {
-        **SHARED_NEGATIVES_DEFAULTS, "dim": 64, "negatives": 10, "lr": 3e-3, "init_std": 1.0,
+        **SHARED_NEGATIVES_DEFAULTS, "dim": 64, "num_negatives": 10, "lr": 3e-3, "init_std": 1.0,
     }  # fmt: skip
 
     def widths(self, dim: int) -> tuple[int, int]:

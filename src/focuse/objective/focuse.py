@@ -62,11 +62,11 @@ class FocusELayer:
     ----------
     nonlinearity
         g, one of NONLINEARITIES or 'shifted-softplus:24' for another shift.
-    decay
+    beta_decay_epochs
         λ in epochs; 0 means β = 0 from the start.
-    floor
+    beta_min
         The lowest value of β.
-    fixed
+    fixed_beta
         One β for all of training instead of the schedule.
 
     Examples
@@ -78,28 +78,30 @@ class FocusELayer:
     """
 
     nonlinearity: str = "softplus"
-    decay: int = 100
-    floor: float = 0.0
-    fixed: float | None = None
+    beta_decay_epochs: int = 100
+    beta_min: float = 0.0
+    fixed_beta: float | None = None
 
     def __post_init__(self) -> None:
         make_nonlinearity(self.nonlinearity)
-        if self.decay < 0:
-            raise FocuseError(f"decay {self.decay} is negative; give the number of epochs over which β falls to 0")
-        for name, value in (("floor of β", self.floor), ("fixed β", self.fixed)):
+        if self.beta_decay_epochs < 0:
+            raise FocuseError(
+                f"beta_decay_epochs {self.beta_decay_epochs} is negative; give the epochs over which β falls to 0"
+            )
+        for name, value in (("beta_min", self.beta_min), ("beta", self.fixed_beta)):
             if value is not None and not 0.0 <= value <= 1.0:
                 raise FocuseError(f"{name} {value:g} is out of range; β lies in [0, 1]")
 
     def beta(self, epoch: int) -> float:
-        """Return β in an epoch counted from 0: max(1 − epoch/λ, floor), or the fixed value.
+        """Return β in an epoch counted from 0: max(1 − epoch/λ, beta_min), or the fixed value.
 
-        >>> [FocusELayer(decay=4).beta(epoch) for epoch in range(6)]
+        >>> [FocusELayer(beta_decay_epochs=4).beta(epoch) for epoch in range(6)]
         [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
         """
-        if self.fixed is not None:
-            return self.fixed
-        falling = 1.0 - epoch / self.decay if self.decay else 0.0
-        return max(falling, self.floor)
+        if self.fixed_beta is not None:
+            return self.fixed_beta
+        falling = 1.0 - epoch / self.beta_decay_epochs if self.beta_decay_epochs else 0.0
+        return max(falling, self.beta_min)
 
     def __call__(
         self, positive: Tensor, negative: Tensor, weight: Tensor, beta: float | Tensor

@@ -41,7 +41,7 @@ def multiclass_nll(positive: Tensor, negative: Tensor, mask: Mask) -> Tensor:
     if mask is not None:
         negative = negative.masked_fill(~mask, -torch.inf)
     # The same as ln(1 + Σ e^(h⁻ − h⁺)): small losses keep their digits, and the positive enters once, so that its
-    # gradient adds up in the same order with and without focus.
+    # gradient adds up in the same order with and without weights.
     return F.softplus(torch.logsumexp(negative, dim=1) - positive)
 
 
@@ -132,20 +132,20 @@ class FocusedLoss:
     """The FocusE layer, if there is one, and then a loss."""
 
     loss: Loss
-    focus: FocusELayer | None = None
+    layer: FocusELayer | None = None
 
     @property
     def fused(self) -> FusedObjective | None:
         """The objective as kernels take it; None for a loss that is not one of LOSSES or takes weights."""
         if not isinstance(self.loss, NamedLoss) or self.loss.weighted:
             return None
-        name, shift = parse_nonlinearity(self.focus.nonlinearity) if self.focus else ("linear", 0.0)
-        return FusedObjective(self.loss.name, name, shift, self.focus is not None, **self.loss.parameters)
+        name, shift = parse_nonlinearity(self.layer.nonlinearity) if self.layer else ("linear", 0.0)
+        return FusedObjective(self.loss.name, name, shift, self.layer is not None, **self.loss.parameters)
 
     def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
         _check_shapes(positive, negative, mask)
-        if self.focus is not None:
-            positive, negative = self.focus(positive, negative, weight, beta)
+        if self.layer is not None:
+            positive, negative = self.layer(positive, negative, weight, beta)
         if isinstance(self.loss, NamedLoss) and self.loss.weighted:
             return self.loss(positive, negative, mask, weight)
         return self.loss(positive, negative, mask)

@@ -3,7 +3,7 @@
 A negative is a positive triple with its head or its tail replaced by another entity. Negatives are a pure function of
 (seed, epoch, batch): engines can be compared, and a resumed run draws the same ones. There are three ways to sample:
 
-    independent  N negatives per positive (the paper's), each with its own corrupted side and entity
+    per-triple   N negatives per positive (the paper's), each with its own corrupted side and entity
     shared       one pool of entities per batch, which replaces both sides of every positive
     all          every entity on both sides (1-vs-all)
 
@@ -110,7 +110,7 @@ class AuxiliaryTriples:
     loss: Callable[[Tensor, Tensor], Tensor]
 
 
-SAMPLINGS = ("independent", "shared", "all")
+SAMPLINGS = ("per-triple", "shared", "all")
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class NegativeSampler:
     distribution: NegativeDistribution | None = None
 
     def __post_init__(self) -> None:
-        choose("sampling", self.sampling, SAMPLINGS)
+        choose("negative_sampling", self.sampling, SAMPLINGS)
         if self.count < 1:
             raise FocuseError(f"negatives {self.count}: give at least 1")
         if self.distribution is not None:
@@ -149,13 +149,13 @@ class NegativeSampler:
     def __call__(self, batch: Batch, key: StreamKey) -> list[Negatives]:
         """Return the negatives of `batch`, a pure function of the stream key."""
         sample: Callable[[Batch, StreamKey], list[Negatives]] = {
-            "independent": self._independent,
+            "per-triple": self._per_triple,
             "shared": self._shared,
             "all": self._all,
         }[self.sampling]
         return sample(batch, key)
 
-    def _independent(self, batch: Batch, key: StreamKey) -> list[Negatives]:
+    def _per_triple(self, batch: Batch, key: StreamKey) -> list[Negatives]:
         """A side and an entity for each negative; [B, N]."""
         shape, device = (len(batch), self.count), batch.head.device
         if self.distribution is None:
@@ -226,26 +226,24 @@ def check_negative_distribution(sampling: str, entity_distribution: str, side_di
 
     >>> check_negative_distribution("all", "degree", "uniform")
     Traceback (most recent call last):
-    focuse.errors.FocuseError: negative_distribution 'degree' chooses entities, and sampling 'all' takes every one; \
-use sampling 'independent' or 'shared'
+    focuse.errors.FocuseError: negative_distribution 'degree' requires negative_sampling 'per-triple' or 'shared', not \
+'all'
     """
     choose("negative_distribution", entity_distribution, ENTITY_DISTRIBUTIONS)
     choose("corrupt_side", side_distribution, SIDE_DISTRIBUTIONS)
     if sampling == "all" and entity_distribution != "uniform":
-        others = "'independent'" if entity_distribution == "type" else "'independent' or 'shared'"
+        others = "'per-triple'" if entity_distribution == "type" else "'per-triple' or 'shared'"
         raise FocuseError(
-            f"negative_distribution {entity_distribution!r} chooses entities, and sampling 'all' takes every one; use "
-            f"sampling {others}"
+            f"negative_distribution {entity_distribution!r} requires negative_sampling {others}, not 'all'"
         )
     if sampling == "shared" and entity_distribution == "type":
         raise FocuseError(
-            "negative_distribution 'type' is by relation, and the pool of sampling 'shared' serves all relations; use "
-            "sampling 'independent', or negative_distribution 'degree'"
+            "negative_distribution 'type' requires negative_sampling 'per-triple', as shared negatives serve all "
+            "relations; or use negative_distribution 'degree'"
         )
-    if sampling != "independent" and side_distribution != "uniform":
+    if sampling != "per-triple" and side_distribution != "uniform":
         raise FocuseError(
-            f"corrupt_side {side_distribution!r} chooses a side, and sampling {sampling!r} replaces both; use sampling "
-            "'independent'"
+            f"corrupt_side {side_distribution!r} requires negative_sampling 'per-triple', not {sampling!r}"
         )
 
 

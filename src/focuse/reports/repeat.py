@@ -66,17 +66,17 @@ def repeat_command(run: Reported) -> str:
         share = _share(len(graph), total, repeats) if cut else None
         words += [f"--{name}-share", share] if share is not None else []
     words += (
-        ["--false", _name(run.splits.known_negatives)]
+        ["--known-negatives", _name(run.splits.known_negatives)]
         if run.splits.known_negatives is not None and _has_false_file(run)
         else []
     )
-    words += ["--numbers", run.splits.attributes.source] if run.splits.attributes is not None else []
+    words += ["--node-attributes", run.splits.attributes.source] if run.splits.attributes is not None else []
     return shlex.join([*words, "--config", FILE, "--out", "again"])
 
 
 def _has_false_file(run: Reported) -> bool:
     settings = run.settings
-    return settings.negative_weights != "against" and settings.zero_weights != "negatives"
+    return settings.negative_weights != "known-negative" and settings.zero_weights != "known-negative"
 
 
 def _given(part: Graph, train: Graph) -> bool:
@@ -112,11 +112,13 @@ def _more(run: Reported) -> list[str]:
     """What the command cannot know."""
     notes = []
     if run.splits.inferred is not None:
-        notes.append("The run also learnt from what rules infer: give --rules or --soft-logic again.")
+        notes.append("The run also learnt from what rules infer: give --rules or --inferred-triples again.")
     if run.splits.known_negatives is not None and _has_false_file(run):
-        notes.append("The run also learnt from triples known to be false, from the file that --false names.")
-    if run.settings.start is not None:
-        notes.append(f"It began with the embeddings of another run, {run.settings.start}, which must be there again.")
+        notes.append("The run also learnt from triples known to be false, from the file that --known-negatives names.")
+    if run.settings.init_from is not None:
+        notes.append(
+            f"It began with the embeddings of another run, {run.settings.init_from}, which must be there again."
+        )
     return notes
 
 

@@ -28,7 +28,7 @@ def training(run: Reported, figures: Gathered) -> str:
     settings = run.settings
     seconds = sum(row.get("seconds", 0.0) for row in run.history)
     text = (
-        f"Model {settings.model}, dimension {settings.dim}, focus {settings.focus}, loss {settings.loss}: "
+        f"Model {settings.model}, dimension {settings.dim}, weight mode {settings.weight_mode}, loss {settings.loss}: "
         f"{len(run.history)} of {counted(settings.epochs, 'epochs')} in {seconds:.1f} s."
     )
     best = best_epoch_row(run.history)

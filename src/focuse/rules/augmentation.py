@@ -88,16 +88,16 @@ def _fields(line: str, delimiter: str) -> set[str]:
     return {field.strip('"') for field in line.rstrip("\r\n").split(delimiter)}
 
 
-def with_inferred(splits: Splits, soft_logic: Any, rules: Any, settings: Config, reporter: Reporter) -> Splits:
+def with_inferred(splits: Splits, inferred_triples: Any, rules: Any, settings: Config, reporter: Reporter) -> Splits:
     """Return the splits with inferred triples: from a soft-logic file, from rules, or from both."""
     if model_class(settings.model).confidence_head is None:
         names = " or ".join(name for name, model in MODELS.items() if model.confidence_head is not None)
         raise FocuseError(f"soft logic and rules need a model of confidences; train {names}, not {settings.model!r}")
     parts = []
-    if soft_logic is not None:
-        parts.append(read_soft_logic(soft_logic, splits.train).graph)
+    if inferred_triples is not None:
+        parts.append(read_soft_logic(inferred_triples, splits.train).graph)
     if rules is not None:
-        normalize = "none" if splits.merger is not None else settings.normalize
+        normalize = "none" if splits.merger is not None else settings.weight_scaling
         groundings = ground(splits.train, _as_rules(rules), normalize=normalize)
         for grounding in groundings:
             if grounding.note:

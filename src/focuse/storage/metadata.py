@@ -16,7 +16,7 @@ from pyarrow import parquet
 from safetensors.numpy import load_file
 
 from focuse import __version__
-from focuse.config import Config, with_model
+from focuse.config import Config, upgrade_settings, with_model
 from focuse.data.attributes import NodeAttributes
 from focuse.data.graph import AlignedGraph, Graph, UnseenNames, Vocabulary, WeightColumns
 from focuse.data.splits import Splits
@@ -49,7 +49,7 @@ RESTORE = "put a copy of it back, or train again"
 Metadata = tuple[Config, Splits, Normalizer]
 
 # ---- format 2 -----------------------------------------------------------------------------------------------------
-# Format 3 gave files, tensors and settings other names. These tables, and `upgrade`, are all that format 2 needs.
+# Format 3 gave files and tensors other names. Settings were renamed within formats too: see `upgrade_settings`.
 
 OLD_FILE_NAMES = {  # new -> old
     SCALING: "normaliser.safetensors",
@@ -59,29 +59,18 @@ OLD_FILE_NAMES = {  # new -> old
 }
 OLD_TENSOR_PREFIXES = {"optimiser": "optimizer"}  # old -> new, as below
 OLD_KEYS = {"columns": "weight_columns", "numbers": "node_attributes"}
-OLD_SETTING_NAMES = {
-    "sharpness": "label_exponent",
-    "corrupt": "negative_distribution",
-    "coin": "corrupt_side",
-    "spread": "init_std",
-    "judge": "stop_metric",
-    "regularize": "regularizer_scope",
-}
-OLD_SETTING_VALUES: dict[tuple[str, Any], Any] = {("corrupt_side", "fair"): "uniform"}
 
 
 def upgrade(config: dict[str, Any]) -> dict[str, Any]:
-    """The contents of a run.toml with the keys of today's format."""
-    if config["format"] == FORMAT:
-        return config
-    config = {OLD_KEYS.get(key, key): value for key, value in config.items()}
-    settings: dict[str, Any] = {}
-    for name, value in dict(config["settings"]).items():
-        key = OLD_SETTING_NAMES.get(str(name), str(name))
-        settings[key] = OLD_SETTING_VALUES.get((key, str(value)), value)
-    # Before validation had two parts, all of it decided when to stop.
-    config["settings"] = {"stopping_share": 1.0, **settings}
-    config["lower_weights_are_stronger"] = config.pop("direction", "higher") == "lower"
+    """The contents of a run.toml with the keys and settings of today."""
+    config = dict(config)
+    if config["format"] != FORMAT:
+        config = {OLD_KEYS.get(key, key): value for key, value in config.items()}
+        # Before validation had two parts, all of it decided when to stop.
+        config["settings"] = {"stop_fraction": 1.0, **dict(config["settings"])}
+        config["lower_weights_are_stronger"] = config.pop("direction", "higher") == "lower"
+    if isinstance(config.get("settings"), dict):
+        config["settings"] = upgrade_settings(config["settings"])
     return config
 
 
@@ -216,12 +205,12 @@ def read_metadata(folder: Path, model: object = None, trusted: bool = False) -> 
     config = _read_config(folder)
     config = config if trusted else with_model(config, model, folder)
     with reading(folder / CONFIG):
-        settings = Config.of(**config["settings"])
+        settings = Config.from_kwargs(**config["settings"])
         splits = _read_splits(folder, config)
     with _checked(run_file(folder, SCALING), config) as path:
         arrays = load_file(path)
         arrays.pop("nothing", None)  # format 2 had it where there was nothing to store
-        kind = "none" if splits.merger is not None else settings.normalize or "relation"
+        kind = "none" if splits.merger is not None else settings.weight_scaling or "relation"
         normalizer = stored_normalizer(kind, arrays, splits.train.lower_is_better)
         every = np.arange(len(splits.train.relations), dtype=np.int32)
         normalizer.transform(np.zeros(len(every)), every)

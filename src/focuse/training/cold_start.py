@@ -265,9 +265,9 @@ def train_new_rows(
 
 def _sampled(config: Config, entities: int) -> Config:
     """A config under which a step does not compare with every entity of a large graph."""
-    if config.sampling != "all" or entities <= MOST_CANDIDATES:
+    if config.negative_sampling != "all" or entities <= MOST_CANDIDATES:
         return config
-    return replace(config, sampling="shared", negatives=POOL)
+    return replace(config, negative_sampling="shared", num_negatives=POOL)
 
 
 def _new_rows_trainer(
@@ -353,10 +353,10 @@ class NewEdges(InMemory):
         config, edges = problem.config, len(problem.splits.train)
         if not self.new_entities:
             return 0
-        if config.sampling == "all":
+        if config.negative_sampling == "all":
             return edges
-        drawn = edges * (config.negatives or 1) / problem.entities
-        per_triple = config.sampling == "independent"
+        drawn = edges * (config.num_negatives or 1) / problem.entities
+        per_triple = config.negative_sampling == "per-triple"
         forced = 1 if per_triple else min(self.new_entities, FORCED)
         return math.ceil(drawn * (self.new_entities / forced))
 

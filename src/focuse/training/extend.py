@@ -97,10 +97,10 @@ def extension(
 def _settings(origin: BaseRun, epochs: int, frozen: bool) -> Config:
     """The run's own, with β where it has come to: what has decayed does not begin anew."""
     settings = replace(origin.settings, epochs=max(epochs, 1))
-    focus = settings.make_focus()
-    if focus is None or settings.decays is not None or settings.beta is not None or frozen:
+    layer = settings.make_focuse_layer()
+    if layer is None or settings.column_beta_decay_epochs is not None or settings.beta is not None or frozen:
         return settings
-    return replace(settings, beta=focus.beta(max(origin.reached - 1, 0)))
+    return replace(settings, beta=layer.beta(max(origin.reached - 1, 0)))
 
 
 def _with_state(state: Mapping[str, Tensor], tables: Tables, inverse_relations: bool) -> Tables:

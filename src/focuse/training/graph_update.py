@@ -328,5 +328,5 @@ def _more_numbers(splits: Splits, given: Any, known: int, note: Note) -> NodeAtt
         values[place[rows], kind[rows]], present[place[rows], kind[rows]] = share, True
     without = more - int(present[known:].any(axis=1).sum())
     if without:
-        note(f"{without:,} of {more:,} new entities have no numbers (--numbers); they count as missing")
+        note(f"{without:,} of {more:,} new entities have no numbers (--node-attributes); they count as missing")
     return replace(numbers, values=values, present=present)

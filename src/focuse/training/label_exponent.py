@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from focuse.config import Config
+from focuse.config import Config, upgrade_settings
 from focuse.data.graph import AlignedGraph, Graph
 from focuse.data.splits import Splits, split_validation
 from focuse.data.triple_index import relevant_triple_index
 from focuse.data.weights import Normalizer
 from focuse.evaluation.evaluate import evaluate
-from focuse.storage.metadata import OLD_SETTING_NAMES
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tensors import read_records, write_records
 from focuse.training.callbacks import Reporter
@@ -58,9 +57,9 @@ def choose_label_exponent(
 
     At the `deadline` (of time.monotonic) it is chosen by the trials so far, or the default is used.
     """
-    if settings.focus != "label" or settings.label_exponent is not None:
+    if settings.weight_mode != "soft-labels" or settings.label_exponent is not None:
         return settings, []
-    stopping = split_validation(splits.valid.graph, settings.stopping_share, settings.seed).stopping
+    stopping = split_validation(splits.valid.graph, settings.stop_fraction, settings.seed).stopping
     if len(stopping) < MIN_VALIDATION_TRIPLES:
         reporter.note(
             f"{len(stopping):,} validation triples are too few to choose a label exponent "
@@ -130,7 +129,7 @@ def read_choice(folder: RunFolder) -> list[LabelExponentTrial]:
 
 
 def _parse_trial(record: dict[str, Any]) -> LabelExponentTrial:
-    trial = LabelExponentTrial(**{OLD_SETTING_NAMES.get(key, key): value for key, value in record.items()})
+    trial = LabelExponentTrial(**upgrade_settings(record))
     if not all(isinstance(value, float) and math.isfinite(value) for value in astuple(trial)):
         raise ValueError("a trial with a value that is not a finite number")
     return trial

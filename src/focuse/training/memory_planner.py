@@ -42,7 +42,7 @@ def plan_partitions(config: Config, splits: Splits, reporter: Reporter, in_folde
     partitions, slots, _ = parse_partitions(str(resolved.partitions))
     if slots == 2 < partitions:
         reporter.note("two partitions in memory: negatives are of an edge's own ones alone, three or more learn better")
-    if resolved.focus == "label" and resolved.label_exponent is None:
+    if resolved.weight_mode == "soft-labels" and resolved.label_exponent is None:
         reporter.note("label exponent 2 is used: short trainings to choose it would take as long; see --label-exponent")
         resolved = replace(resolved, label_exponent=2.0)
     return resolved
@@ -78,7 +78,7 @@ def partitions_for(rows: int, available: float) -> tuple[int, int]:
     if partitions > MOST_PARTITIONS:
         raise FocuseError(
             f"{format_size(max(available, 0))} of free memory are too little for {format_size(rows)} of embeddings and "
-            "optimizer state; give more (--memory), or lower --dim"
+            "optimizer state; give more (--memory-limit), or lower --dim"
         )
     return partitions, max(2, min(partitions - 1, int(available * partitions / rows) - 1))
 
@@ -90,7 +90,7 @@ def unsupported(settings: Config, splits: Splits, in_folder: bool) -> str:
         "its tables are for a CPU": settings.device != "cpu",
         "it keeps them in the run's folder; give one (out, --out)": not in_folder,
         "it needs an optimizer of rows, 'row-adagrad' or 'row-adam'": settings.optimizer not in MOMENTS,
-        "negatives come from the partitions in memory, sampling 'all' needs every entity": settings.sampling == "all",
+        "negative_sampling 'all' needs every entity in memory": settings.negative_sampling == "all",
         "it cannot filter negatives by facts (filter_negatives)": settings.filter_negatives,
         "it draws negatives uniformly, not by 'negative_distribution' or 'corrupt_side'": (
             settings.negative_distribution,
@@ -104,7 +104,7 @@ def unsupported(settings: Config, splits: Splits, in_folder: bool) -> str:
         "it knows one weight per edge, not several columns": splits.merger is not None,
         "it knows no triples that are false": splits.known_negatives is not None,
         "it knows no triples that rules infer": splits.inferred is not None,
-        "it cannot start from another run": settings.start is not None,
+        "it cannot start from another run": settings.init_from is not None,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 

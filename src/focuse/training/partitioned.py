@@ -113,10 +113,10 @@ class SampledValidator:
 
 def sampled_validator(config: Config, splits: Splits) -> SampledValidator | None:
     """A validator of the triples that a training in memory would validate on; None if there are none."""
-    valid = split_validation(splits.valid.graph, config.stopping_share, config.seed).stopping
+    valid = split_validation(splits.valid.graph, config.stop_fraction, config.seed).stopping
     no_ids = torch.empty(0, dtype=torch.int64)
     nothing = TripleIndex(no_ids, no_ids, no_ids, len(valid.entities), len(valid.relations))
-    usual = rank_validator(valid, splits.train, nothing, config.threshold, config.seed)
+    usual = rank_validator(valid, splits.train, nothing, config.valid_min_weight, config.seed)
     if usual is None:
         return None
     graph, total = usual.graph, len(valid.entities)
@@ -277,7 +277,7 @@ class Partitioned:
         self.triples = StageEdges(self.edges.read(stage, self.rows_per_slot), self.problem.labels)
         sizes = self.edges.assignment.sizes
         self.sampler = PartitionedNegativeSampler.for_stage(
-            self.config.sampling, self.config.negatives or 1, stage, sizes, self.rows_per_slot
+            self.config.negative_sampling, self.config.num_negatives or 1, stage, sizes, self.rows_per_slot
         )
         seed = stream_seed(self.config.seed, epoch, RandomStream.SHUFFLE + number)
         return epoch_order(len(self.triples), len(self.triples), seed).batches[0]

@@ -41,7 +41,7 @@ def split_known_negatives(graph: Graph, negative: bool = False, zero: bool = Fal
     if graph.lower_is_better:
         raise FocuseError(
             f"{graph.source}: lower is better, so that weights of 0 and below are the strongest; name false triples in "
-            "a file of their own (--false)"
+            "a file of their own (--known-negatives)"
         )
     values = graph.weight[:, None] if graph.columns is None else graph.columns.values
     below, nothing = (values < 0) & negative, (values == 0) & zero
@@ -90,7 +90,7 @@ def check_numbers(settings: Config, given: bool) -> None:
     if wanted and not given:
         raise FocuseError(
             f"model {settings.model!r} needs numbers of entities: give a file of entity, attribute, value with numbers "
-            "(--numbers)"
+            "(--node-attributes)"
         )
     if given and not wanted:
         names = ", ".join(name for name, model in MODELS.items() if "attributes" in model.requires)
@@ -178,7 +178,7 @@ def held_out(source: Any, settings: Config, splits: Splits) -> AlignedGraph:
 
 def normalizer_of(settings: Config, splits: Splits) -> Normalizer:
     """The normalizer of train's weights by resolved settings; merged columns are in [0, 1] already."""
-    name = "none" if splits.merger is not None else settings.normalize
+    name = "none" if splits.merger is not None else settings.weight_scaling
     train, literal = (
         splits.train,
         model_class(settings.model).confidence_head is not None or takes_weights(settings.loss),
@@ -186,8 +186,8 @@ def normalizer_of(settings: Config, splits: Splits) -> Normalizer:
     if name == "none" and literal and not in_unit_range(train.weight):
         raise FocuseError(
             f"{train.source}: the model {settings.model!r} learns weights in [0, 1] as they are, found "
-            f"{train.weight.min():g} to {train.weight.max():g}; normalize them by 'relation', 'global' or 'quantile' "
-            "(--normalize relation)"
+            f"{train.weight.min():g} to {train.weight.max():g}; use weight_scaling 'relation', 'global' or 'quantile' "
+            "(--weight-scaling relation)"
         )
     return fit_normalizer(name or "relation", train)
 
@@ -199,7 +199,9 @@ def positives_of(graph: Graph, settings: Config, held: bool = False) -> tuple[Gr
         lower = [name for name in lower if name in ("all", *graph.columns.names)]
     if lower:
         graph = graph.with_lower_is_better(True if lower == ["all"] else lower)
-    return split_known_negatives(graph, settings.negative_weights == "against", settings.zero_weights == "negatives")
+    return split_known_negatives(
+        graph, settings.negative_weights == "known-negative", settings.zero_weights == "known-negative"
+    )
 
 
 def _held(part: Any, settings: Config, reporter: Reporter) -> Graph:
@@ -229,8 +231,10 @@ def _with_false(
     every = every.select(~doubted)
     if not len(every):
         raise FocuseError(f"{every.source}: none of its false triples can be used; see the notes, or leave them out")
-    if settings.focus == "paper" or settings.loss not in ("multiclass-nll", SQUARED_ERROR):
-        raise FocuseError("false triples need the focus 'label', or 'off' with the loss multiclass-nll")
+    if settings.weight_mode == "focuse" or settings.loss not in ("multiclass-nll", SQUARED_ERROR):
+        raise FocuseError(
+            "false triples need weight_mode 'soft-labels', or weight_mode 'none' with the loss 'multiclass-nll'"
+        )
     reporter.note(f"{counted(len(every), 'triples')} known to be false")
     valid, test = (_believed(part, every, reporter) for part in (splits.valid, splits.test))
     return replace(splits, valid=valid, test=test, known_negatives=every)
@@ -248,13 +252,19 @@ def _believed(part: AlignedGraph, false: Graph, reporter: Reporter) -> AlignedGr
 def _merged(splits: Splits, settings: Config, reporter: Reporter) -> Splits:
     """Several columns made one weight in every split, by what train says of them."""
     if splits.train.columns is None:
-        named = [name for name in ("importance", "decays") if getattr(settings, name) is not None]
+        named = [
+            name for name in ("column_importance", "column_beta_decay_epochs") if getattr(settings, name) is not None
+        ]
         if named:
             raise FocuseError(f"{splits.train.source}: one weight an edge, {named[0]} is about several columns")
         return splits
-    asked = None if settings.importance is None else parse_named_numbers(settings.importance, "importance")
-    merger = fit_merger(splits.train, settings.normalize, asked, settings.seed)
-    for name in parse_named_numbers(settings.decays or "", "decays"):
+    asked = (
+        None
+        if settings.column_importance is None
+        else parse_named_numbers(settings.column_importance, "column_importance")
+    )
+    merger = fit_merger(splits.train, settings.weight_scaling, asked, settings.seed)
+    for name in parse_named_numbers(settings.column_beta_decay_epochs or "", "column_beta_decay_epochs"):
         splits.train.columns.index(name)
     reporter.note(str(merger))
     valid, test = (replace(part, graph=merger(part.graph)) for part in (splits.valid, splits.test))
@@ -266,10 +276,10 @@ def check_confidences(splits: Splits, settings: Config, reporter: Reporter) -> N
     if not splits.train.weighted:
         reporter.note(f"{splits.train.source}: no weights given, every confidence is taken for 1")
     for part in (splits.valid.graph, splits.test.graph):
-        if settings.normalize == "none" and not in_unit_range(part.weight):
+        if settings.weight_scaling == "none" and not in_unit_range(part.weight):
             raise FocuseError(
                 f"{part.source}: confidences lie in [0, 1], found {part.weight.min():g} to {part.weight.max():g}; use "
-                "normalize 'relation', 'global' or 'quantile'"
+                "use weight_scaling 'relation', 'global' or 'quantile'"
             )
 
 
@@ -280,19 +290,19 @@ def _differ(train: Graph, normalizer: Normalizer) -> bool:
     return any(bool((normalizer.transform(train.weight[at], train.relation[at]) != first).any()) for at in parts)
 
 
-def focus_or_off(settings: Config, splits: Splits, normalizer: Normalizer, reporter: Reporter) -> Config:
-    """Without differing weights there is nothing to focus on: the layer is off, and says so."""
-    if settings.focus == "off":
+def ignore_equal_weights(settings: Config, splits: Splits, normalizer: Normalizer, reporter: Reporter) -> Config:
+    """Without differing weights there is nothing to learn from them: weight_mode becomes 'none', with a note."""
+    if settings.weight_mode == "none":
         return settings
     if _differ(splits.train, normalizer):
         return settings
     why = (
         "all weights are equal"
         if np.ptp(splits.train.weight) == 0
-        else (f"all weights are equal once normalized by {settings.normalize!r} (try normalize 'global')")
+        else (f"all weights are equal once normalized by {settings.weight_scaling!r} (try weight_scaling 'global')")
     )
-    reporter.note(f"{why}: nothing to focus on, the focus layer is off")
-    return replace(settings, focus="off", label_exponent=None)
+    reporter.note(f"{why}: weights are ignored (weight_mode 'none')")
+    return replace(settings, weight_mode="none", label_exponent=None)
 
 
 # ---- memory ---------------------------------------------------------------------------------------------------------
@@ -323,8 +333,8 @@ def fits_in_memory(config: Config, splits: Splits) -> bool:
 
 
 def available_memory(config: Config) -> int | None:
-    """Free bytes, or what is left of the `memory` of the config; None if that is unknown."""
-    return free_memory() if config.memory is None else max(0, parse_memory(config.memory) - used_memory())
+    """Free bytes, or what is left of the `memory_limit` of the config; None if that is unknown."""
+    return free_memory() if config.memory_limit is None else max(0, parse_memory(config.memory_limit) - used_memory())
 
 
 def needed_memory(config: Config, splits: Splits) -> int:

@@ -109,11 +109,11 @@ class ColumnDecays:
     shares: Weights
     present: Mask
     importance: Weights
-    focuses: tuple[FocusELayer, ...]
+    layers: tuple[FocusELayer, ...]
 
     def at(self, epoch: int) -> tuple[Weights, float]:
         """The merged weight [n] in an epoch counted from 0, and its β."""
-        betas = np.array([focus.beta(epoch) for focus in self.focuses])
+        betas = np.array([layer.beta(epoch) for layer in self.layers])
         beta = float(self.importance @ betas)
         counts = self.importance * (1 - betas)
         weight = combine_columns(self.shares, self.present, counts)
@@ -180,7 +180,7 @@ class TrainingTriples:
         return self.decays is not None
 
     def weights_at(self, epoch: int) -> tuple[Floats, float | None]:
-        """The weights [n] in an epoch counted from 0, and β; None where it is for the focus to say."""
+        """The weights [n] in an epoch counted from 0, and β; None where the FocusE layer decides."""
         if self.decays is None:
             return self.weight, None
         facts, beta = self.decays.at(epoch)
@@ -203,30 +203,36 @@ class TrainingTriples:
 def _decays(settings: Config, splits: Splits) -> ColumnDecays | None:
     """Columns whose β falls each by a time of its own; None where one serves all."""
     merger = splits.merger
-    if merger is None or settings.decays is None or settings.focus != "paper" or settings.beta is not None:
+    if (
+        merger is None
+        or settings.column_beta_decay_epochs is None
+        or settings.weight_mode != "focuse"
+        or settings.beta is not None
+    ):
         return None
-    own = parse_named_numbers(settings.decays, "decays")
-    focuses = tuple(
-        FocusELayer(decay=int(own.get(name, settings.decay or 0)), floor=settings.beta_floor) for name in merger.names
+    own = parse_named_numbers(settings.column_beta_decay_epochs, "column_beta_decay_epochs")
+    layers = tuple(
+        FocusELayer(beta_decay_epochs=int(own.get(name, settings.beta_decay_epochs or 0)), beta_min=settings.beta_min)
+        for name in merger.names
     )
-    return ColumnDecays(*merger.unit_weights(splits.train), merger.importance, focuses)
+    return ColumnDecays(*merger.unit_weights(splits.train), merger.importance, layers)
 
 
 def make_soft_labels(settings: Config, splits: Splits) -> SoftLabels | None:
     """The labels of weights, None where weights are none; a plain model needs some, too, to tell what is false."""
     if splits.known_negatives is None or settings.loss == SQUARED_ERROR:
-        return settings.make_label()
-    return settings.make_label() or SoftLabels(0.0)
+        return settings.make_soft_labels()
+    return settings.make_soft_labels() or SoftLabels(0.0)
 
 
 def make_objective(
-    settings: Config, focus: FocusELayer | None, correction: float | None = None
+    settings: Config, focuse_layer: FocusELayer | None, correction: float | None = None
 ) -> FocusedLoss | SoftLabelLoss | SquaredError | TwoHeadedSquaredError:
     """FocusE and a loss, the squared error of a confidence model, or soft labels with their sampling correction."""
     if correction is not None:
         return SoftLabelLoss(correction)
     if settings.loss != SQUARED_ERROR:
-        return FocusedLoss(make_loss(settings.loss), focus)
+        return FocusedLoss(make_loss(settings.loss), focuse_layer)
     model = settings.make_model()
     head = model.confidence_head
     if head is None:
@@ -234,34 +240,39 @@ def make_objective(
     unclipped = partial(head.unclipped, parameters=model.parameters)
     if head.has_plausibility:
         plausibility = partial(head.plausibility, parameters=model.parameters)
-        return TwoHeadedSquaredError(unclipped, plausibility, settings.soft_logic_weight)
-    return SquaredError(unclipped, settings.soft_logic_weight, head.activation)
+        return TwoHeadedSquaredError(unclipped, plausibility, settings.rule_loss_weight)
+    return SquaredError(unclipped, settings.rule_loss_weight, head.activation)
 
 
 def log_sampling_correction(settings: Config, label: SoftLabels, sampler: NegativeSampler, facts: Batch) -> float:
     """Log of (number of possible negatives / number sampled per positive), which soft labels add to negative scores.
 
-    There are E − 1 possible negatives per side; independent negatives are of both sides. With the distribution 'type'
+    There are E − 1 possible negatives per side; per-triple negatives are of both sides. With the distribution 'type'
     only entities of that type are possible, and the mean of the log over `facts` is used for all positives. The other
     distributions change how often an entity is drawn, not how many are possible. With a label exponent of 0 the
     sampled negatives are taken for all, as a model without weights does.
     """
-    if settings.sampling == "all" or settings.negatives is None or sampler.entities < 2 or label.exponent == 0:
+    if (
+        settings.negative_sampling == "all"
+        or settings.num_negatives is None
+        or sampler.entities < 2
+        or label.exponent == 0
+    ):
         return 0.0
     distribution = sampler.distribution
     if distribution is not None and distribution.entity_distribution == "type" and distribution.by_relation is not None:
         return float(distribution.by_relation.num_candidates(facts).cpu().double().log().mean()) - math.log(
-            settings.negatives
+            settings.num_negatives
         )
-    sides = 2 if settings.sampling == "independent" else 1
-    return math.log(sides * (sampler.entities - 1) / settings.negatives)
+    sides = 2 if settings.negative_sampling == "per-triple" else 1
+    return math.log(sides * (sampler.entities - 1) / settings.num_negatives)
 
 
 def build_model(settings: Config, splits: Splits) -> Model:
     """The model of the settings, bound to the graph that it is trained on."""
     model = settings.make_model()
-    if settings.attribute_share is not None and model.auxiliary_loss is not None:
-        model.auxiliary_loss = replace(model.auxiliary_loss, weight=settings.attribute_share)
+    if settings.attribute_loss_weight is not None and model.auxiliary_loss is not None:
+        model.auxiliary_loss = replace(model.auxiliary_loss, weight=settings.attribute_loss_weight)
     return model.bind(context=context_of(model, splits, settings.device))
 
 
@@ -351,7 +362,7 @@ class TrainingProblem:
     triples: TrainingTriples
     batch: WeightedTriples
     labels: SoftLabels | None
-    focus: FocusELayer | None
+    focuse_layer: FocusELayer | None
     negatives: NegativeSampler
     objective: FocusedLoss | SoftLabelLoss | SquaredError | TwoHeadedSquaredError
     regularizer: Regularizer | None
@@ -375,8 +386,8 @@ class TrainingProblem:
         facts = batch.first(0 if uniform else len(train))
         sizes = len(train.entities), len(train.relations)
         distribution = make_negative_distribution(config.negative_distribution, config.corrupt_side, facts, *sizes)
-        sampler = NegativeSampler(config.sampling, config.negatives or 1, sizes[0], known, distribution)
-        focus = config.make_focus()
+        sampler = NegativeSampler(config.negative_sampling, config.num_negatives or 1, sizes[0], known, distribution)
+        focuse_layer = config.make_focuse_layer()
         correction = None if labels is None else log_sampling_correction(config, labels, sampler, facts)
         return cls(
             config,
@@ -385,9 +396,9 @@ class TrainingProblem:
             triples,
             batch,
             labels,
-            focus,
+            focuse_layer,
             sampler,
-            make_objective(config, focus, correction),
+            make_objective(config, focuse_layer, correction),
             make_regularizer(config.regularizer, config.regularizer_scope or "tables"),
         )
 
@@ -399,7 +410,7 @@ class TrainingProblem:
     def validator(self) -> Validator | None:
         """What measures the model on validation triples during training; None if there are none."""
         config, splits = self.config, self.splits
-        valid = split_validation(splits.valid.graph, config.stopping_share, config.seed).stopping
+        valid = split_validation(splits.valid.graph, config.stop_fraction, config.seed).stopping
         learned = [splits.train, splits.valid.graph]
         if config.stop_metric == "mse":
             known = relevant_triple_index(learned, valid, config.device)
@@ -407,11 +418,11 @@ class TrainingProblem:
             return confidence_validator(valid, weight, known, config.seed)
         # As in the paper, validation ranks are filtered by test triples too; nothing else is taken from them.
         known = relevant_triple_index([*learned, splits.test.graph], valid, config.device)
-        return rank_validator(valid, splits.train, known, config.threshold, config.seed)
+        return rank_validator(valid, splits.train, known, config.valid_min_weight, config.seed)
 
     def beta(self, epoch: int) -> float:
         """β in an epoch counted from 0; 1, which has no effect, without the FocusE layer."""
-        return self.focus.beta(epoch) if self.focus else 1.0
+        return self.focuse_layer.beta(epoch) if self.focuse_layer else 1.0
 
     def step(self, positives: Batch, negatives: list[Negatives], beta: float | torch.Tensor, seed: StreamKey) -> Step:
         """A training step on a batch; auxiliary triples are drawn by `seed`."""
@@ -435,14 +446,14 @@ class TrainingProblem:
             return None
         if not isinstance(objective, SquaredError | TwoHeadedSquaredError):
             return None
-        key, count = seed ^ RandomStream.INFERRED_TRIPLES, self.config.soft_logic_size
+        key, count = seed ^ RandomStream.INFERRED_TRIPLES, self.config.rule_batch_size
         rows = draw_integers(key, (count,), len(inferred), inferred.head.device)
         return AuxiliaryTriples(inferred.take(rows), objective.shortfall)
 
     def init_tables(self, note: Callable[[str], None]) -> dict[str, torch.Tensor]:
         """Initial tables: random, or from the run that the config starts from; this process's rows of entities."""
         config, sizes = self.config, (self.entities, len(self.splits.train.relations))
-        if config.start is None:
+        if config.init_from is None:
             return init_tables(config, self.model, *sizes, own_rows(config, sizes[0]))
-        tables = started(init_tables(config, self.model, *sizes), config.start, self.splits, build_model, note)
+        tables = started(init_tables(config, self.model, *sizes), config.init_from, self.splits, build_model, note)
         return tables | {"entity": tables["entity"][own_rows(config, sizes[0])]}

@@ -249,7 +249,7 @@ class Trainer:
                 self._save_if_due(epoch_ends=False)
         self._read_loss()
         row: dict[str, Any] = {"epoch": at.epoch + 1, "loss": at.loss / rows}
-        row |= {"beta": beta if self.problem.focus else None}
+        row |= {"beta": beta if self.problem.focuse_layer else None}
         at.epoch, at.batch, at.loss, self.loss = at.epoch + 1, 0, 0.0, 0.0
         self._validate(row)
         row["seconds"] = round(time.perf_counter() - started, 4)
@@ -283,9 +283,9 @@ class Trainer:
         """Measure on validation when it is due, and decide whether to stop."""
         at, config, best = self.progress, self.config, self.placement.best
         last = at.epoch >= config.epochs
-        due = at.epoch % config.check_every == 0 or last
+        due = at.epoch % config.eval_every == 0 or last
         validator = self.placement.validator
-        if validator is not None and due and (at.epoch >= (config.burn_in or 0) or last):
+        if validator is not None and due and (at.epoch >= (config.eval_start or 0) or last):
             found = row[validator.metric] = validator(self.placement.scorer())
             best.update(validator.sign * found, at.epoch, self.engine.tables)
             at.best_value, at.best_epoch, at.checks_since_best = best.value, best.epoch, best.checks_since

@@ -99,7 +99,7 @@ def drawn(stage: Stage, partitions: int, one: int, two: int, sampling: str, plac
     return np.bincount(np.array(stage.slots)[ids.numpy() // ROWS], minlength=partitions)
 
 
-@pytest.mark.parametrize("sampling", ["shared", "independent"])
+@pytest.mark.parametrize("sampling", ["shared", "per-triple"])
 @pytest.mark.parametrize(("one", "two"), [(0, 1), (2, 2)])
 def test_over_many_epochs_every_partition_is_drawn_alike(sampling: str, one: int, two: int) -> None:
     partitions, found, times = 6, np.zeros(6), 0.0
@@ -133,7 +133,7 @@ def test_every_batch_has_about_as_many_negatives_if_a_pool_has_less_than_one_per
     assert own / sum(counts) == pytest.approx(1 / 16, rel=0.2)
 
 
-@pytest.mark.parametrize("sampling", ["shared", "independent"])
+@pytest.mark.parametrize("sampling", ["shared", "per-triple"])
 @pytest.mark.parametrize(("partitions", "slots"), [(4, 4), (5, 2)])
 def test_all_active_rows_are_drawn_alike_if_no_partition_can_stand_for_the_others(
     sampling: str, partitions: int, slots: int
@@ -151,7 +151,7 @@ def test_every_row_of_a_partition_is_drawn_alike_on_both_sides() -> None:
     rows = np.zeros(ROWS)
     sides = 0
     for batch in range(300):
-        group = sampler("independent", stage, 5)(edge(stage, 5, one, two), (0, 0, batch))[0]
+        group = sampler("per-triple", stage, 5)(edge(stage, 5, one, two), (0, 0, batch))[0]
         assert group.entities is not None
         assert group.replaces_tail is not None
         rows += np.bincount(group.entities.flatten().numpy() % ROWS, minlength=ROWS)

@@ -25,7 +25,7 @@ from focuse.storage.partition_files import PartitionFiles
 from focuse.storage.tensors import TensorFile, check_tensors
 from focuse.training.partitioned import Partitioned
 
-SETTINGS: dict[str, Any] = {"dim": 6, "epochs": 3, "label_exponent": 2.0, "seed": 3, "check_every": 2}
+SETTINGS: dict[str, Any] = {"dim": 6, "epochs": 3, "label_exponent": 2.0, "seed": 3, "eval_every": 2}
 SETTINGS |= {"batch_size": 64, "device": "cpu"}
 
 
@@ -48,7 +48,7 @@ def losses(run: focuse.Run) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"model": "transe", "optimizer": "row-adam"}, {"focus": "paper", "label_exponent": None}]
+    "more", [{}, {"model": "transe", "optimizer": "row-adam"}, {"weight_mode": "focuse", "label_exponent": None}]
 )
 def test_one_partition_gives_the_bits_of_a_training_in_memory(tmp_path: Path, more: dict[str, Any]) -> None:
     plain = focuse.train(edges(), progress=False, **SETTINGS | more)
@@ -83,7 +83,7 @@ def test_every_edge_is_trained_once_per_epoch(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Partitioned, "_enter", entered)
     monkeypatch.setattr(StageEdges, "take", taken)
-    run = trained(tmp_path / "run", partitions, epochs=1, focus="off", label_exponent=None)
+    run = trained(tmp_path / "run", partitions, epochs=1, weight_mode="none", label_exponent=None)
     graph = run.splits.train
     weight = run.normalizer.transform(graph.weight, graph.relation).astype(np.float32)
     columns = (graph.head, graph.relation, graph.tail, weight)
@@ -207,7 +207,7 @@ def test_a_damaged_partition_is_one_line_of_error(tmp_path: Path) -> None:
         ({"optimizer": "adam"}, "optimizer of rows"),
         ({"filter_negatives": True}, "filter_negatives"),
         ({"negative_distribution": "degree"}, "uniformly"),
-        ({"sampling": "all"}, "every entity"),
+        ({"negative_sampling": "all"}, "every entity"),
         ({"model": "ukge-rect", "label_exponent": None, "optimizer": "row-adam"}, "confidences"),
         ({"out": None}, "--out"),
     ],

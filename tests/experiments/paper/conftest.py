@@ -37,7 +37,7 @@ def finished(
 ) -> Result:
     cell = Cell(data, model, kind, seed, changes or {}, form)
     told = {
-        "settings": {"dim": 400, "negatives": 30, "lr": 1e-4, "regularizer": "l3:1e-2", "decay": 500},
+        "settings": {"dim": 400, "num_negatives": 30, "lr": 1e-4, "regularizer": "l3:1e-2", "beta_decay_epochs": 500},
         "departures": cell.departures if form == "paper" else [],
         "epochs": 800,
         "best_epoch": 425,

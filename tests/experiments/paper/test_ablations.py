@@ -53,7 +53,10 @@ def test_the_appendix_is_a_change_of_the_table_and_a_base_of_its_own(make_result
 
 
 def test_tables_figures_and_quick_cells_are_no_ablations(make_result):
-    assert made([make_result(), make_result("nl27k", kind="focuse", changes={"decay": 0}, form="figure3")]) == []
+    assert (
+        made([make_result(), make_result("nl27k", kind="focuse", changes={"beta_decay_epochs": 0}, form="figure3")])
+        == []
+    )
     assert made([make_result(), make_result(form="quick"), make_result(form="quick", changes={"lr": 0.1})]) == []
     assert made([make_result(form="appendix")]) == []
     assert len(made([make_result(form="quick"), make_result(form="quick", changes={"lr": 0.1})])[0]) == 2

@@ -37,16 +37,16 @@ def test_settings_are_the_appendix(row: list[str]) -> None:
         assert settings[kind]["dim"] == int(dim)
         assert settings[kind]["lr"] == float(lr)
         assert float(settings[kind]["regularizer"].removeprefix("l3:")) == float(strength)
-        assert settings[kind]["negatives"] == 30
-    assert settings["focuse"]["decay"] == int(numbers[6])
-    assert settings["plain"]["focus"] == "off"
+        assert settings[kind]["num_negatives"] == 30
+    assert settings["focuse"]["beta_decay_epochs"] == int(numbers[6])
+    assert settings["plain"]["weight_mode"] == "none"
 
 
 @pytest.mark.parametrize("data", DATA)
 def test_every_cell_is_a_valid_setting_and_names_its_departures(data: str) -> None:
     for model in MODELS:
         for kind in KINDS:
-            Config.of(**Cell(data, model, kind).settings(10_000))
+            Config.from_kwargs(**Cell(data, model, kind).settings(10_000))
             named = Cell(data, model, kind, form="appendix").departures
             assert set(named) <= set(cells.departure_notes())
             assert ("shifted-softplus" in named) == (kind == "focuse")
@@ -75,9 +75,9 @@ def test_batches_become_a_batch_size() -> None:
 
 def test_forms() -> None:
     quick = Cell("ppi5k", "complex", "focuse", form="quick").settings(1000)
-    assert (quick["dim"], quick["sampling"]) == (100, "shared")
+    assert (quick["dim"], quick["negative_sampling"]) == (100, "shared")
     figure = figure_cells(["transe"], 1)
-    assert [cell.changes["decay"] for cell in figure] == list(range(0, 801, 100))
+    assert [cell.changes["beta_decay_epochs"] for cell in figure] == list(range(0, 801, 100))
     settings = figure[0].settings(149_100)
     assert settings["nonlinearity"] == "shifted-softplus"  # the authors', whatever ours is in the tables
     assert (settings["dim"], settings["lr"], settings["regularizer"]) == (300, 1e-3, "l3:1e-2")

@@ -36,7 +36,10 @@ def test_data_that_cannot_be_had_is_left_out() -> None:
 
 def test_figure_3_alone_with_some_decays() -> None:
     cells = Choice.of(part="figure3", models=["transe"], decays="0,800").cells(DATA)
-    assert [(cell.data, cell.changes) for cell in cells] == [("nl27k", {"decay": 0}), ("nl27k", {"decay": 800})]
+    assert [(cell.data, cell.changes) for cell in cells] == [
+        ("nl27k", {"beta_decay_epochs": 0}),
+        ("nl27k", {"beta_decay_epochs": 800}),
+    ]
 
 
 def test_changes_are_trained_instead_of_the_cells() -> None:

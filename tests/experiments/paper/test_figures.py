@@ -15,7 +15,9 @@ from focuse.reports.violins import BOTTOM_COLOUR, TOP_COLOUR
 
 def decays(make_result, make_ranked, models=("transe", "distmult", "complex"), seeds=2, values=(0, 100, 800)):
     return [
-        make_result("nl27k", m, "focuse", seed, {"decay": at}, "figure3", make_ranked(7 * at + 3 * i + seed))
+        make_result(
+            "nl27k", m, "focuse", seed, {"beta_decay_epochs": at}, "figure3", make_ranked(7 * at + 3 * i + seed)
+        )
         for i, m in enumerate(models)
         for at in reversed(values)
         for seed in range(seeds)
@@ -29,13 +31,16 @@ def test_curves_by_hand(make_result, make_ranked):
     for model, points in curves.items():
         assert list(points) == [0, 100, 800]
         for at, one in points.items():
-            chosen = [r for r in results if r.cell["model"] == model and r.cell["changes"] == {"decay": at}]
+            chosen = [r for r in results if r.cell["model"] == model and r.cell["changes"] == {"beta_decay_epochs": at}]
             mrr = [r.test.metrics("top").mrr for r in chosen]
             assert (one.ours, one.spread) == pytest.approx((np.mean(mrr), np.std(mrr, ddof=1)))
 
 
 def test_only_figure_3_is_in_figure_3(make_result):
-    assert decay_curves([make_result("nl27k", kind="focuse", changes={"decay": 5}), make_result(form="quick")]) == {}
+    assert (
+        decay_curves([make_result("nl27k", kind="focuse", changes={"beta_decay_epochs": 5}), make_result(form="quick")])
+        == {}
+    )
 
 
 def test_a_line_a_model_told_apart_without_colour(make_result, make_ranked):

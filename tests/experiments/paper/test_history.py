@@ -12,7 +12,7 @@ def grids(results):
 
 def test_every_cell_has_its_settings(make_result):
     plain = make_result(best_epoch=None, valid_mrr=None)
-    focused = make_result("nl27k", "transe", "focuse", 2, {"decay": 100}, "figure3", seconds=4321.6)
+    focused = make_result("nl27k", "transe", "focuse", 2, {"beta_decay_epochs": 100}, "figure3", seconds=4321.6)
     rows = grids([focused, plain])[0].rows
     assert rows[0] == [
         "PPI5K ComplEx",
@@ -29,12 +29,15 @@ def test_every_cell_has_its_settings(make_result):
         "36",
         "made up",
     ]
-    assert rows[1][:3] == ["NL27K FocusE TransE (decay=100)", "figure 3", "2"]
+    assert rows[1][:3] == ["NL27K FocusE TransE (beta_decay_epochs=100)", "figure 3", "2"]
     assert rows[1][-6:-1] == ["500", "800", "425", ".812", "4,322"]
 
 
 def test_cells_are_sorted_by_number(make_result):
-    results = [make_result("nl27k", kind="focuse", changes={"decay": at}, form="figure3") for at in (800, 100, 0, 1200)]
+    results = [
+        make_result("nl27k", kind="focuse", changes={"beta_decay_epochs": at}, form="figure3")
+        for at in (800, 100, 0, 1200)
+    ]
     names = [row[0] for row in grids(results)[0].rows]
     assert [name.split("=")[1] for name in names] == ["0)", "100)", "800)", "1200)"]
 

@@ -54,7 +54,7 @@ def results(make_result):
     ]
     made = [make_result(*cell) for cell in cells if cell[:3] != ("ppi5k", "transe", "plain")]
     made.append(make_result(kind="focuse", changes={"loss": "pairwise-nll"}))
-    made += [make_result("nl27k", "complex", "focuse", 0, {"decay": at}, "figure3") for at in (0, 100)]
+    made += [make_result("nl27k", "complex", "focuse", 0, {"beta_decay_epochs": at}, "figure3") for at in (0, 100)]
     return made
 
 
@@ -206,7 +206,7 @@ def test_quick_cells_beside_others_are_left_out(make_result, tmp_path):
 def test_a_small_part(make_result, tmp_path, which):
     cells = {
         "nothing": [],
-        "figure3": [make_result("nl27k", kind="focuse", changes={"decay": 0}, form="figure3")],
+        "figure3": [make_result("nl27k", kind="focuse", changes={"beta_decay_epochs": 0}, form="figure3")],
         "one": [make_result("cn15k", "distmult", "focuse")],
     }
     write_report(cells[which], tmp_path, ABOUT)

@@ -14,7 +14,7 @@ from focuse.experiments.paper.choice import Choice
 from focuse.experiments.paper.reproduce import Reproducer, reproduce
 from focuse.experiments.paper.workers import claim
 
-SMALL = "dim=4 epochs=3 negatives=8 batch_size=64"
+SMALL = "dim=4 epochs=3 num_negatives=8 batch_size=64"
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,12 @@ def test_cells_are_trained_and_reported(tmp_path) -> None:
     assert [result.cell["kind"] for result in done.results] == ["plain", "focuse"]
     assert done.left == 0
     plain, focused = (result.facts["settings"] for result in done.results)
-    assert (plain["focus"], focused["focus"], focused["dim"], focused["sampling"]) == ("off", "paper", 4, "shared")
+    assert (plain["weight_mode"], focused["weight_mode"], focused["dim"], focused["negative_sampling"]) == (
+        "none",
+        "focuse",
+        4,
+        "shared",
+    )
     assert {path.name for path in tmp_path.iterdir()} >= {"report.md", "report.html", "report.json", "cells"}
     assert not any((tmp_path / "runs").iterdir())
     assert sum("[1/2]" in line for line in said) == 2
@@ -80,7 +85,7 @@ def test_the_report_holds_what_other_commands_left(tmp_path) -> None:
 
 def test_a_budget_stops_saves_and_goes_on(tmp_path, monkeypatch) -> None:
     """The first cell is cut short in its first epoch and ends, after the resume, where an uncut one ends."""
-    choice = choose("ppi5k", change="dim=4 epochs=8 negatives=8 batch_size=64")
+    choice = choose("ppi5k", change="dim=4 epochs=8 num_negatives=8 batch_size=64")
     whole = reproduce(choice, tmp_path / "whole", progress=False)
     worker, trained = Reproducer(tmp_path / "cut", budget=1000), room.train
 
@@ -102,7 +107,7 @@ def test_ctrl_c_leaves_a_report_of_what_is_finished(tmp_path, monkeypatch) -> No
     trained = room.train
 
     def train(*arguments, **options):
-        if options["focus"] == "paper":
+        if options["weight_mode"] == "focuse":
             raise Stopped("stopped by the user")
         return trained(*arguments, **options)
 
@@ -116,7 +121,7 @@ def test_a_cell_that_fails_does_not_end_the_others(tmp_path, monkeypatch) -> Non
     trained = room.train
 
     def train(*arguments, **options):
-        if options["focus"] == "off":
+        if options["weight_mode"] == "none":
             raise FocuseError("training diverged")
         return trained(*arguments, **options)
 
@@ -157,7 +162,7 @@ def test_data_that_cannot_be_had(tmp_path) -> None:
     assert not tmp_path.joinpath("cells").exists()
     said: list[str] = []
     unnamed = Choice.of(
-        models=["transe"], kinds=["plain"], changes=["epochs=1 dim=2 negatives=2 batch_size=64"], part="tables"
+        models=["transe"], kinds=["plain"], changes=["epochs=1 dim=2 num_negatives=2 batch_size=64"], part="tables"
     )
     done = reproduce(unnamed, tmp_path, say=said.append, progress=False)
     assert said[0] == "left out: onet20k: cannot be had"

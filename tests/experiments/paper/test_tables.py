@@ -164,7 +164,7 @@ def test_nothing_is_clean(make_result, make_ranked):
 def test_forms_and_changes_are_never_mixed(make_result):
     quick = make_result(form="quick")
     changed = make_result(changes={"lr": 0.1})
-    figure = make_result("nl27k", kind="focuse", changes={"decay": 0}, form="figure3")
+    figure = make_result("nl27k", kind="focuse", changes={"beta_decay_epochs": 0}, form="figure3")
     appendix, paper = make_result(form="appendix"), make_result()
     every = [quick, changed, figure, appendix, paper]
     for known, form in ((every, "paper"), (every[:4], "appendix"), (every[:3], "quick")):

@@ -47,7 +47,7 @@ def test_commands_parts_and_cells(make_result) -> None:
         timed("focuse", 0, 0.0, 31.0, 120.0),
         timed("plain", 1, 0.0, 90.0, 180.0),
         timed("focuse", 1, 600.0, 606.0, 660.0),
-        timed("focuse", 0, 600.0, 612.0, 660.0, data="nl27k", form="figure3", changes={"decay": 0}),
+        timed("focuse", 0, 600.0, 612.0, 660.0, data="nl27k", form="figure3", changes={"beta_decay_epochs": 0}),
         make_result("cn15k"),  # of an older version
     ]
     commands, parts, cells = (block.rows for block in times_section(results) if isinstance(block, Grid))

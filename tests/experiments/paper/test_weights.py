@@ -115,13 +115,13 @@ def test_sections_print_them(results) -> None:
 
 
 def test_the_whole_report_takes_cells_with_and_without_weights(results, make_result) -> None:
-    changed = replace(results[2], cell=results[2].cell | {"changes": {"soft_logic_weight": 0.0}})
+    changed = replace(results[2], cell=results[2].cell | {"changes": {"rule_loss_weight": 0.0}})
     everything = [*results, changed, make_result("ppi5k")]
     report = Report(everything, {})
     data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert {part["data"] for part in data["weights"]} == {"nl27k"}
     text = to_markdown(report.blocks())
-    assert "soft_logic_weight = 0.0" in text
+    assert "rule_loss_weight = 0.0" in text
     variant = next(v for group in ablations(everything, report.runs) for v in group if not v.is_base)
     assert variant.weights["mse"].ours == pytest.approx(0.02)
     without = Report([make_result("ppi5k")], {})

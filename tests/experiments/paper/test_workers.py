@@ -56,7 +56,7 @@ room.load = lambda name: Dataset(name, name, parts.train, parts.valid.graph, par
 from focuse.experiments.paper.workers import serve
 serve(sys.stdin, sys.stdout)
 """
-SMALL = "dim=4 epochs=3 negatives=8 batch_size=64"
+SMALL = "dim=4 epochs=3 num_negatives=8 batch_size=64"
 
 
 def tasks(*seeds: int) -> list[Task]:

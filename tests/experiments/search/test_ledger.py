@@ -119,7 +119,7 @@ def test_a_process_on_another_machine_is_left_alone(open_study, monkeypatch):
 
 
 def test_a_grid_too_large_for_memory_is_refused(open_study, tmp_path):
-    large = make_space({"dim": list(range(1, 1002)), "negatives": list(range(1, 1002))}, {}, defaults=False)
+    large = make_space({"dim": list(range(1, 1002)), "num_negatives": list(range(1, 1002))}, {}, defaults=False)
     assert large.size > MOST_CELLS
     with pytest.raises(FocuseError, match="a grid of 1,002,001 combinations is too large"):
         open_study("grid", large)
@@ -130,11 +130,11 @@ def test_a_grid_too_large_for_memory_is_refused(open_study, tmp_path):
 def test_tpe_learns_and_knows_neighbours(open_study):
     """Of 400 combinations it comes to the good corner far more often than chance does (1 in 4)."""
     numbers = [3, 1, 4, 15, 9, 2, 6, 5, 35, 8, 97, 93, 23, 84, 62, 64, 33, 83, 27, 95]
-    space = make_space({"dim": numbers, "negatives": numbers}, {}, defaults=False)
+    space = make_space({"dim": numbers, "num_negatives": numbers}, {}, defaults=False)
     with open_study("tpe", space) as ledger:
         good = []
         while (trial := ledger.next(40)) is not None:
-            dim, negatives = (sorted(numbers).index(trial.params[name]) for name in ("dim", "negatives"))
+            dim, negatives = (sorted(numbers).index(trial.params[name]) for name in ("dim", "num_negatives"))
             good.append(dim >= 10 and negatives < 10)
             ledger.complete(trial, dim - negatives)
     assert sum(good[20:]) >= 15

@@ -10,25 +10,25 @@ from focuse.experiments.search.space import DEFAULTS, make_space, read_space
 
 PAPER = {
     "dim": range(200, 601, 100),
-    "negatives": [5, 10, 20, 30],
+    "num_negatives": [5, 10, 20, 30],
     "lr": [1e-3, 5e-3, 1e-4],
     "regularizer": ["l3:1e-1", "l3:1e-2", "l3:1e-3"],
-    "decay": range(100, 801, 100),
+    "beta_decay_epochs": range(100, 801, 100),
     "loss": ["nll", "multiclass-nll", "self-adversarial"],
 }
 
 
 def test_the_default_space_holds_the_paper_s():
-    focused, plain = make_space({}, {}), make_space({}, {"focus": "off"})
+    focused, plain = make_space({}, {}), make_space({}, {"weight_mode": "none"})
     for name, values in PAPER.items():
         space = plain if name == "loss" else focused
         assert set(values) <= set(space.searched[name]), name
-    assert set(focused.searched) == {"dim", "lr", "negatives", "regularizer", "decay"}
-    assert set(plain.searched) == {"dim", "lr", "negatives", "regularizer", "loss"}
+    assert set(focused.searched) == {"dim", "lr", "num_negatives", "regularizer", "beta_decay_epochs"}
+    assert set(plain.searched) == {"dim", "lr", "num_negatives", "regularizer", "loss"}
     assert (focused.size, plain.size) == (8 * 6 * 4 * 3 * 8, 8 * 6 * 4 * 3 * 3)
-    held = {"sampling": "independent", "optimizer": "row-adam", "epochs": 800}
-    assert focused.fixed == {**held, "focus": "paper"}
-    assert plain.fixed == {**held, "burn_in": 50, "focus": "off"}
+    held = {"negative_sampling": "per-triple", "optimizer": "row-adam", "epochs": 800}
+    assert focused.fixed == {**held, "weight_mode": "focuse"}
+    assert plain.fixed == {**held, "eval_start": 50, "weight_mode": "none"}
 
 
 @pytest.mark.parametrize(
@@ -38,31 +38,31 @@ def test_the_default_space_holds_the_paper_s():
         ({"epochs": [100, 200]}, {}, [100, 200]),
         ({}, {"epochs": 40}, None),
         ({}, {"beta": 0.5}, None),
-        ({}, {"decay": 7}, None),
-        ({"decay": [3, 4]}, {"epochs": 40}, [3, 4]),
+        ({}, {"beta_decay_epochs": 7}, None),
+        ({"beta_decay_epochs": [3, 4]}, {"epochs": 40}, [3, 4]),
     ],
 )
 def test_decay_stays_within_the_epochs(search, fixed, decays):
-    assert make_space(search, fixed).searched.get("decay") == decays
+    assert make_space(search, fixed).searched.get("beta_decay_epochs") == decays
 
 
 @pytest.mark.parametrize("sampling", ["shared", "all"])
 def test_a_pool_is_not_searched_in_the_range_of_own_negatives(sampling):
-    assert "negatives" not in make_space({}, {"sampling": sampling}).searched
-    assert make_space({"negatives": [64]}, {"sampling": sampling}).searched["negatives"] == [64]
+    assert "num_negatives" not in make_space({}, {"negative_sampling": sampling}).searched
+    assert make_space({"num_negatives": [64]}, {"negative_sampling": sampling}).searched["num_negatives"] == [64]
 
 
 def test_learning_rates_are_those_of_the_optimizer():
     assert make_space({}, {"optimizer": "row-adagrad"}).searched["lr"] == [0.02, 0.05, 0.1, 0.2, 0.5]
     assert "lr" not in make_space({"optimizer": ["row-adam", "row-adagrad"]}, {}).searched
-    assert "negatives" not in make_space({}, {"model": "ukge-logi", "sampling": "shared"}).searched
+    assert "num_negatives" not in make_space({}, {"model": "ukge-logi", "negative_sampling": "shared"}).searched
 
 
 def test_what_is_given_takes_the_place_of_a_default_and_without_defaults_there_is_nothing_else():
     space = make_space({"lr": [0.1]}, {"dim": 9})
     assert space.searched["lr"] == [0.1]
     assert "dim" not in space.searched
-    assert space.searched["negatives"] == DEFAULTS["negatives"]
+    assert space.searched["num_negatives"] == DEFAULTS["num_negatives"]
     assert make_space({"lr": (1, 0.5, 1.0)}, {"dim": 9}, defaults=False).searched == {"lr": [1.0, 0.5]}
 
 
@@ -73,11 +73,11 @@ def test_cells_are_all_combinations_each_once():
 
 
 def test_what_is_remembered_makes_the_same_settings():
-    space = make_space({"dim": [4, 8]}, {"device": "cpu", "burn_in": 0}, defaults=False)
+    space = make_space({"dim": [4, 8]}, {"device": "cpu", "eval_start": 0}, defaults=False)
     kept = space.remembered({"dim": 8})
     assert next(iter(kept)) == "dim"
     assert {"device", "checkpoint_every", "beta"} & set(kept) == set()
-    assert Config.of(**kept) == Config(dim=8, burn_in=0)
+    assert Config.from_kwargs(**kept) == Config(dim=8, eval_start=0)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_what_is_remembered_makes_the_same_settings():
         ({"model": "transe"}, {}, "give a list of values"),
         ({"dim": [8]}, {"dim": 8}, "dim: both searched and fixed"),
         ({"seed": [1, 2]}, {}, "seed cannot be searched"),
-        ({"threshold": [0.1, 0.2]}, {}, "threshold cannot be searched"),
+        ({"valid_min_weight": [0.1, 0.2]}, {}, "valid_min_weight cannot be searched"),
         ({"optimizer": ["adam", "row-adam"]}, {"regularizer_scope": "tables"}, "cannot regularize whole tables"),
     ],
 )
@@ -116,7 +116,7 @@ class TestFromTheShell:
         assert (space.fixed["dim"], space.fixed["beta"], space.fixed["seed"]) == (20, 1.0, 3)
 
     def test_a_value_with_a_comma_is_written_in_a_list(self):
-        space = read_space(None, ['loss=["nll", "self-adversarial:6,0.5"]'], [], {"focus": "off"})
+        space = read_space(None, ['loss=["nll", "self-adversarial:6,0.5"]'], [], {"weight_mode": "none"})
         assert space.searched["loss"] == ["nll", "self-adversarial:6,0.5"]
 
     def test_a_file_is_the_whole_space_and_the_shell_has_the_last_word(self, tmp_path):

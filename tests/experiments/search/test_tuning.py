@@ -14,11 +14,21 @@ from focuse.experiments.search import tuning, worker
 from focuse.experiments.search.space import make_space
 from focuse.experiments.search.tuning import fingerprint, tune
 
-FIXED = {"dim": 4, "epochs": 3, "batch_size": 240, "negatives": 4, "check_every": 1, "burn_in": 0, "device": "cpu"}
+FIXED = {
+    "dim": 4,
+    "epochs": 3,
+    "batch_size": 240,
+    "num_negatives": 4,
+    "eval_every": 1,
+    "eval_start": 0,
+    "device": "cpu",
+}
 
 
 def space(search=None, **fixed):
-    search = {"lr": [0.001, 0.01, 0.05, 0.2], "decay": [0, 2, 4], "dim": [3, 5]} if search is None else search
+    search = (
+        {"lr": [0.001, 0.01, 0.05, 0.2], "beta_decay_epochs": [0, 2, 4], "dim": [3, 5]} if search is None else search
+    )
     held = {name: value for name, value in (FIXED | fixed).items() if name not in search}
     return make_space(search, held, defaults=False)
 
@@ -65,7 +75,7 @@ def test_tpe_is_reproducible_and_never_repeats_itself(go):
 
 @pytest.mark.parametrize("sampler", ["tpe", "grid"])
 def test_all_combinations_are_tried_once(go, sampler):
-    searched = space({"lr": [0.01, 0.05, 0.2], "decay": [0, 2, 4], "dim": [3, 5]})
+    searched = space({"lr": [0.01, 0.05, 0.2], "beta_decay_epochs": [0, 2, 4], "dim": [3, 5]})
     result = go("study", searched, sampler=sampler, pruner="none", trials=None if sampler == "grid" else 99)
     tried = [tuple(row["searched"].values()) for row in result.trials]
     assert sorted(tried) == sorted(tuple(searched.cell(place).values()) for place in range(18))
@@ -115,7 +125,7 @@ def test_weak_trials_end_early_and_the_best_is_the_same(go, pruner):
 
 def test_a_longer_training_holds_the_shorter_one(small):
     """Why epochs need no search: with λ given, the looks at validation are the same."""
-    common = {"dim": 4, "decay": 4, "check_every": 1, "patience": 99, "progress": False}
+    common = {"dim": 4, "beta_decay_epochs": 4, "eval_every": 1, "patience": 99, "progress": False}
     short, long = (focuse.train(small, epochs=epochs, **common).history for epochs in (4, 8))
     plain = [[{**row, "seconds": 0} for row in history] for history in (short, long)]
     assert plain[1][:4] == plain[0]
@@ -214,13 +224,13 @@ class TestAnotherStudy:
         ("changed", "options", "says"),
         [
             (
-                space({"lr": [0.001, 0.01], "decay": [0, 2, 4], "dim": [3, 5]}),
+                space({"lr": [0.001, 0.01], "beta_decay_epochs": [0, 2, 4], "dim": [3, 5]}),
                 {},
                 r"started with lr 0\.001 \| 0\.01 \| 0\.05 \| 0\.2, not 0\.001 \| 0\.01;",
             ),
             (space(epochs=5), {}, "started with epochs 3, not 5"),
             (space(seed=4), {}, "started with "),
-            (space(threshold=0.5), {}, "started with threshold 0.8, not 0.5"),
+            (space(valid_min_weight=0.5), {}, "started with valid_min_weight 0.8, not 0.5"),
             (space(), {"sampler": "grid"}, "started with sampler tpe, not grid"),
             (space(), {"valid_share": 0.2}, r"started with graph of 480 \+ 60 \+ 60 triples \(.*\), not of "),
         ],
@@ -303,7 +313,7 @@ def test_what_cannot_be_searched_is_one_line_and_writes_nothing(go, small, tmp_p
     (tmp_path / "file").write_text("mine")
     for name, options, says in (
         ("new", {"valid_share": 0.0}, "no validation triples to judge trials by; give --valid"),
-        ("new", {"graph": light}, "all weights are equal, there is nothing to focus on; search with --focus off"),
+        ("new", {"graph": light}, "all weights are equal; search with --weight-mode none"),
         ("new", {"graph": small.select(small.head < 0)}, "no edges to train on"),
         ("new", {"sampler": "gird"}, r"unknown sampler 'gird' \(did you mean grid\?\)"),
         ("new", {"pruner": "maximum"}, "unknown pruner 'maximum'"),
@@ -320,18 +330,20 @@ def test_what_cannot_be_searched_is_one_line_and_writes_nothing(go, small, tmp_p
         go("new")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "taken", "thesis"]
     monkeypatch.undo()
-    assert go("new", space({"lr": [0.1, 0.2]}, focus="off"), light).done == 2
+    assert go("new", space({"lr": [0.1, 0.2]}, weight_mode="none"), light).done == 2
 
 
 def test_numbers_go_to_the_models_that_want_them(go, small, before_trial):
     numbers = [(name, "letters", len(name)) for name in small.entities]
     seen = before_trial(lambda place: None)
-    searched = make_space({"model": ["kblrn", "distmult"]}, {"dim": 6, "epochs": 1, "focus": "off"}, defaults=False)
-    found = go(searched=searched, sampler="grid", numbers=numbers)
+    searched = make_space(
+        {"model": ["kblrn", "distmult"]}, {"dim": 6, "epochs": 1, "weight_mode": "none"}, defaults=False
+    )
+    found = go(searched=searched, sampler="grid", node_attributes=numbers)
     assert {row["state"] for row in found.trials} == {"complete"}
-    assert sorted((options["model"], "numbers" in options) for options in seen) == [
+    assert sorted((options["model"], "node_attributes" in options) for options in seen) == [
         ("distmult", False),
         ("kblrn", True),
     ]
     with pytest.raises(FocuseError, match="numbers"):
-        go(searched=searched, sampler="grid", numbers=numbers[1:])
+        go(searched=searched, sampler="grid", node_attributes=numbers[1:])

@@ -18,7 +18,7 @@ def run() -> focuse.Run:
     fit = people @ things.T + random.normal(size=(60, 80))
     rows = [(f"p{h}", "likes", f"t{t}", 1.0) for h, t in zip(*np.nonzero(fit > 2.2), strict=True)]
     rows += [(f"p{h}", "knows", f"p{(h + k) % 60}", 0.5) for h in range(60) for k in (1, 2, 3)]
-    return focuse.train(rows, dim=12, epochs=25, valid_share=0.2, test_share=0.2, focus="off", progress=False)
+    return focuse.train(rows, dim=12, epochs=25, valid_share=0.2, test_share=0.2, weight_mode="none", progress=False)
 
 
 def unknown(run: focuse.Run, kind: int) -> tuple[np.ndarray, np.ndarray]:

@@ -253,7 +253,7 @@ def test_two_entities_and_nothing_left() -> None:
 def test_false_triples_are_no_discoveries(small: focuse.Graph) -> None:
     best = trained(small, model="distmult").discover(top=1, anywhere=True)[0]
     false = [(best.head, best.relation, best.tail, 1.0)]
-    run = trained(small, model="distmult", false=false)
+    run = trained(small, model="distmult", known_negatives=false)
     every = {(row.head, row.relation, row.tail) for row in run.discover(top=10**6, anywhere=True)}
     assert every
     assert false[0][:3] not in every

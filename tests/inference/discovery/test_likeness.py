@@ -107,7 +107,11 @@ def test_embeddings_that_are_no_numbers_are_refused() -> None:
 
 def test_encoded_and_numbered_models_have_rows(small: focuse.Graph) -> None:
     numbers = [(str(name), "size", float(place)) for place, name in enumerate(small.entities)]
-    for model, more in (("literale-distmult", {"numbers": numbers}), ("kblrn", {"numbers": numbers}), ("kbgat", {})):
+    for model, more in (
+        ("literale-distmult", {"node_attributes": numbers}),
+        ("kblrn", {"node_attributes": numbers}),
+        ("kbgat", {}),
+    ):
         run = focuse.train(small, model=model, dim=8, epochs=1, progress=False, **more)
         rows = entity_rows(run.scorer)
         assert rows.shape[0] == len(small.entities)

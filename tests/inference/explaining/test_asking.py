@@ -17,13 +17,13 @@ from focuse.rules.grammar import parse_rules
 QUICK = {"dim": 8, "epochs": 2, "progress": False}
 KINDS: dict[str, dict[str, Any]] = {
     "dot": {"model": "complex", "label_exponent": 2.0},
-    "distance": {"model": "rotate", "focus": "off"},
-    "paper": {"model": "transe", "focus": "paper", "decay": 2},
-    "reciprocal": {"model": "distmult", "reciprocal": True, "focus": "off", "sampling": "all"},
+    "distance": {"model": "rotate", "weight_mode": "none"},
+    "focuse": {"model": "transe", "weight_mode": "focuse", "beta_decay_epochs": 2},
+    "reciprocal": {"model": "distmult", "reciprocal": True, "weight_mode": "none", "negative_sampling": "all"},
     "confidence": {"model": "ukge-rect"},
-    "neural": {"model": "conve", "focus": "off", "dim": 16},
-    "encoded": {"model": "kbgat", "focus": "off"},
-    "triples": {"model": "convkb", "focus": "off"},
+    "neural": {"model": "conve", "weight_mode": "none", "dim": 16},
+    "encoded": {"model": "kbgat", "weight_mode": "none"},
+    "triples": {"model": "convkb", "weight_mode": "none"},
 }
 
 
@@ -115,7 +115,7 @@ def test_false_triples_may_speak_against(small: focuse.Graph) -> None:
     false = [("e1", "r0", "e2"), ("e1", "r1", "e3"), ("e2", "r0", "e5")]
     facts = {triple(small, row) for row in range(len(small))}
     false = [one for one in false if one not in facts]
-    run = focuse.train(small, false=false, model="complex", label_exponent=1.0, **QUICK)
+    run = focuse.train(small, known_negatives=false, model="complex", label_exponent=1.0, **QUICK)
     found = run.explain(*false[0], top=100)
     named = {(one.head, one.relation, one.tail) for one in (*found.supporting, *found.against) if one.false}
     assert named <= set(false)
@@ -123,7 +123,7 @@ def test_false_triples_may_speak_against(small: focuse.Graph) -> None:
 
 def test_numbers_of_entities_are_kept_in_mind(small: focuse.Graph) -> None:
     numbers = [(f"e{number}", "size", float(number)) for number in range(40)]
-    run = focuse.train(small, model="literale-distmult", numbers=numbers, focus="off", **QUICK)
+    run = focuse.train(small, model="literale-distmult", node_attributes=numbers, weight_mode="none", **QUICK)
     found = run.explain(*triple(run.splits.test.graph, 0))
     assert found.supporting
     assert not found.notes

@@ -14,7 +14,7 @@ SETTINGS = {
     "dim": 8,
     "epochs": 30,
     "progress": False,
-    "check_every": 100,
+    "eval_every": 100,
     "label_exponent": 1.0,
     "seed": 0,
     "device": "cpu",

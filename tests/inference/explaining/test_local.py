@@ -16,18 +16,23 @@ from focuse.inference.explaining.local import PLACE, LocalLoss, TrainedObjective
 
 CASES: dict[str, dict[str, Any]] = {
     "labels": {"model": "complex"},
-    "paper": {"model": "distmult", "focus": "paper", "decay": 3},
-    "plain, own corruptions": {"model": "transe", "focus": "off", "sampling": "independent", "negatives": 7},
-    "reciprocal": {"model": "complex", "reciprocal": True, "sampling": "independent", "negatives": 5},
+    "focuse": {"model": "distmult", "weight_mode": "focuse", "beta_decay_epochs": 3},
+    "plain, own corruptions": {
+        "model": "transe",
+        "weight_mode": "none",
+        "negative_sampling": "per-triple",
+        "num_negatives": 7,
+    },
+    "reciprocal": {"model": "complex", "reciprocal": True, "negative_sampling": "per-triple", "num_negatives": 5},
     "confidence": {"model": "ukge-rect"},
     "dense": {"model": "tucker"},
 }
 
 
 def run_of(graph: focuse.Graph, **settings: Any) -> focuse.Run:
-    given = {"dim": 8, "epochs": 4, "progress": False, "check_every": 100, "reduction": "mean", "seed": 1}
+    given = {"dim": 8, "epochs": 4, "progress": False, "eval_every": 100, "reduction": "mean", "seed": 1}
     given |= {"device": "cpu"} | settings
-    if "focus" not in given and given["model"] != "ukge-rect":
+    if "weight_mode" not in given and given["model"] != "ukge-rect":
         given["label_exponent"] = 2.0
     return focuse.train(graph, **given)
 

@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 MODEL, CHECKPOINT, MANIFEST = "model.safetensors", "checkpoint.safetensors", "partitions/manifest.json"
 EPOCHS = 8
 OPTIONS = (
-    "--dim", "10", "--epochs", str(EPOCHS), "--batch-size", "64", "--lr", "0.01", "--negatives", "4",
-    "--check-every", "2", "--decay", "6", "--label-exponent", "1", "--device", "cpu",
+    "--dim", "10", "--epochs", str(EPOCHS), "--batch-size", "64", "--lr", "0.01", "--num-negatives", "4",
+    "--eval-every", "2", "--beta-decay-epochs", "6", "--label-exponent", "1", "--device", "cpu",
 )  # fmt: skip
 
 

@@ -156,7 +156,7 @@ def _train(folder: Path) -> None:
     import focuse
 
     rows = [(f"e{i % 9}", f"r{i % 2}", f"e{(i * i + 1) % 11}", 0.1 + (i % 7) / 10) for i in range(60)]
-    run = focuse.train(rows, dim=4, epochs=2, check_every=1, label_exponent=2, out=folder, progress=False, device="cpu")
+    run = focuse.train(rows, dim=4, epochs=2, eval_every=1, label_exponent=2, out=folder, progress=False, device="cpu")
     run.predict(head="e1", relation="r0", top=3)  # makes and keeps calibration, estimator and probability
 
 

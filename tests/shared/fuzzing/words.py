@@ -18,17 +18,19 @@ RULES = [
 ]
 SETTINGS = [
     b'[settings]\nmodel = "complex"\ndim = 20\nlr = 1e-3\nregularizer = "l3:1e-3"\nloss = "margin:2"\n',
-    b'dim = 200\nepochs = 5\nfocus = "paper"\ndecay = 3\nnegatives = 4\nsampling = "independent"\n',
-    b'importance = "confidence=2,recency=1"\nlower_is_better = "p"\ncheckpoint_every = "60s"\nseed = 3\n',
-    b'optimizer = "row-adam"\nnormalize = "quantile"\nduplicates = "mean"\nsemi_supervised = "none"\nbatch_size = 64\n',
-    b'model = "transe"\nloss = "self-adversarial:margin=6,temperature=0.5"\ncorrupt = "degree"\nthreshold = 0.8\n',
+    b'dim = 200\nepochs = 5\nweight_mode = "focuse"\n'
+    b'beta_decay_epochs = 3\nnum_negatives = 4\nnegative_sampling = "per-triple"\n',
+    b'column_importance = "confidence=2,recency=1"\nlower_is_better = "p"\ncheckpoint_every = "60s"\nseed = 3\n',
+    b'optimizer = "row-adam"\nweight_scaling = "quantile"\nduplicates = "mean"\nbatch_size = 64\n',
+    b'model = "transe"\nloss = "self-adversarial:margin=6,temperature=0.5"\n'
+    b'negative_distribution = "degree"\nvalid_min_weight = 0.8\n',
 ]
 # Not of these: a model or callback called 'module:Class' is imported, which is the user's word and no file's.
 SPACES = [
     b"lr=1e-4,1e-3\ndim=8,16",
     b'loss=["nll", "margin:2"]\nmodel=complex,transe',
-    b"epochs=3,5,800\nfocus=label,paper,off\nlabel_exponent=1,2",
-    b"negatives=5,10\nsampling=shared,independent\nregularizer=l3:1e-3,l2:1e-2",
+    b"epochs=3,5,800\nweight-mode=soft-labels,focuse,none\nlabel_exponent=1,2",
+    b"num-negatives=5,10\nnegative-sampling=shared,per-triple\nregularizer=l3:1e-3,l2:1e-2",
 ]
 
 
@@ -63,14 +65,14 @@ def settings(folder: Path) -> tuple[Call, list[bytes]]:
     def call(data: bytes) -> None:
         path.write_bytes(_without_imports(data))
         found = read_config(path)
-        stated = Config.of(**found)
+        stated = Config.from_kwargs(**found)
         for name, value in found.items():
             own = getattr(stated, name)
             if isinstance(value, int | float) and not isinstance(own, str) and own not in (value, float(value)):
                 raise WrongError(f"{name} is {own!r}, the file says {value!r}")
         merged(found, {"model": "transe"})
         known = {name: value for name, value in stated.to_dict().items() if value is not None}
-        if Config.of(**tomllib.loads(to_toml(known))) != stated:
+        if Config.from_kwargs(**tomllib.loads(to_toml(known))) != stated:
             raise WrongError("settings that read otherwise when written")
 
     return call, SETTINGS
@@ -88,13 +90,13 @@ def words(folder: Path) -> tuple[Call, list[bytes]]:
     from focuse.config import Config, value_of
     from focuse.option_strings import parse_duration, parse_named_numbers, parse_names, parse_option_string
 
-    names = [field.name for field in fields(Config) if field.name not in ("model", "start", "device")]
+    names = [field.name for field in fields(Config) if field.name not in ("model", "init_from", "device")]
     ways: list[Callable[[str], object]] = [
         parse_duration,
         parse_names,
         lambda text: parse_named_numbers(text, "importance"),
         lambda text: parse_option_string(text, "loss"),
-        *(lambda text, name=name: Config.of(**{name: value_of(name, text)}) for name in names),  # type: ignore[misc]
+        *(lambda text, name=name: Config.from_kwargs(**{name: value_of(name, text)}) for name in names),  # type: ignore[misc]
     ]
 
     def call(data: bytes) -> None:
@@ -137,7 +139,10 @@ def spaces(folder: Path) -> tuple[Call, list[bytes]]:
         space.cell(space.size - 1)
         str(space)
 
-    files = [b'\xfelr = [1e-3, 1e-2]\ndim = 8\nloss = ["nll", "margin:2"]\n', b"\xfeepochs = [3, 5]\nfocus = 'off'\n"]
+    files = [
+        b'\xfelr = [1e-3, 1e-2]\ndim = 8\nloss = ["nll", "margin:2"]\n',
+        b"\xfeepochs = [3, 5]\nweight_mode = 'none'\n",
+    ]
     return call, [*SPACES, *files]
 
 

@@ -27,7 +27,7 @@ from focuse.integrations.trackers import (
 )
 from focuse.training.callbacks import Callback, CallbackFailed
 
-SMALL = {"dim": 4, "batch_size": 100, "focus": "paper", "check_every": 2, "patience": 99, "progress": False}
+SMALL = {"dim": 4, "batch_size": 100, "weight_mode": "focuse", "eval_every": 2, "patience": 99, "progress": False}
 
 
 class StopAt(Callback):

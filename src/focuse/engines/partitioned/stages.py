@@ -178,7 +178,7 @@ class PartitionedNegativeSampler(NegativeSampler):
     def __call__(self, batch: Batch, place: StreamKey) -> list[Negatives]:
         if self.draws_uniformly:
             return self._to_active_rows(super().__call__(batch, place))
-        return self._draw_per_triple(batch, place) if self.sampling == "independent" else self._draw_pool(batch, place)
+        return self._draw_per_triple(batch, place) if self.sampling == "per-triple" else self._draw_pool(batch, place)
 
     @property
     def draws_uniformly(self) -> bool:

@@ -40,14 +40,14 @@ FIGURE_3: dict[str, Any] = {"dim": 300, "lr": 1e-3, "regularizer": "l3:1e-2"}
 # The quick form: small and shared, but the same layer, protocol and report.
 QUICK: dict[str, Any] = {
     "dim": 100,
-    "sampling": "shared",
-    "negatives": 512,
+    "negative_sampling": "shared",
+    "num_negatives": 512,
     "lr": 3e-3,
     "epochs": 12,
-    "check_every": 2,
+    "eval_every": 2,
 }
 QUICK_DATA, QUICK_MODELS = ("ppi5k", "nl27k"), ("complex",)
-QUICK_FOCUS: dict[str, Any] = {"decay": 12, "burn_in": 4}
+QUICK_FOCUSE: dict[str, Any] = {"beta_decay_epochs": 12, "eval_start": 4}
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Cell:
     def _given(self) -> dict[str, Any]:
         given = dict(configuration(self.data, self.form in ("paper", "quick"))[self.model][self.kind])
         if self.form == "quick":
-            given |= QUICK | (QUICK_FOCUS if self.kind == "focuse" else {"burn_in": 0})
+            given |= QUICK | (QUICK_FOCUSE if self.kind == "focuse" else {"eval_start": 0})
         if self.form == "figure3":
             given |= FIGURE_3
         given |= self.changes
@@ -136,7 +136,7 @@ def figure_cells(models: Iterable[str], seeds: int, decays: Iterable[int] = DECA
     """The cells of figure 3: NL27K, λ from 0 to 800."""
     names = [(model, decay) for decay in decays for model in models]
     return [
-        Cell("nl27k", model, "focuse", seed, {"decay": decay}, "figure3")
+        Cell("nl27k", model, "focuse", seed, {"beta_decay_epochs": decay}, "figure3")
         for seed in range(seeds)
         for model, decay in names
     ]
@@ -178,7 +178,7 @@ def configuration(data: str, ours: bool = True) -> dict[str, dict[str, dict[str,
             for name in table.get("departures", []):
                 given |= departure_notes()[name]["settings"]
             given |= {key: value for key, value in table.items() if key not in NOT_SETTINGS}
-        Config.of(**{key: value for key, value in given.items() if key != "batches"}, model=model)
+        Config.from_kwargs(**{key: value for key, value in given.items() if key != "batches"}, model=model)
         result.setdefault(model, {})[kind] = given
     return result
 

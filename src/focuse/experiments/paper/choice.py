@@ -89,7 +89,7 @@ class Choice:
         if not cells:
             raise FocuseError("no such row: UKGE is a kind of its own, on ppi5k, nl27k and cn15k; see --help")
         for cell in cells:
-            Config.of(**cell.settings(1000))  # before anything is read: a change may make no sense
+            Config.from_kwargs(**cell.settings(1000))  # before anything is read: a change may make no sense
         return made
 
     def cells(self, data: Sequence[str]) -> list[Cell]:

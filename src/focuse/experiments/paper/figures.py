@@ -50,7 +50,7 @@ def decay_curves(results: Sequence[Result]) -> Curves:
     for result in results:
         cell = result.cell
         if cell["form"] == "figure3" and cell["data"] == DECAY_DATA:
-            place = (cell["model"], int(cell["changes"]["decay"]))
+            place = (cell["model"], int(cell["changes"]["beta_decay_epochs"]))
             values.setdefault(place, []).append(MEASURES["top_mrr"](result.test))
     curves: Curves = {}
     for model, decay in sorted(values, key=lambda place: (MODELS.index(place[0]), place[1])):

@@ -60,8 +60,8 @@ def _sortable(key: str, value: Any) -> tuple[str, str]:
 def _row(result: Result) -> list[str]:
     cell, facts = result.cell, result.facts
     settings = facts["settings"]
-    decay = settings.get("decay") if cell["kind"] == "focuse" else None
-    numbers = [settings.get("dim"), settings.get("negatives")]
+    decay = settings.get("beta_decay_epochs") if cell["kind"] == "focuse" else None
+    numbers = [settings.get("dim"), settings.get("num_negatives")]
     seconds = facts.get("seconds")
     return [
         Cell(**cell).title,

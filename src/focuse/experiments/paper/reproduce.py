@@ -247,7 +247,7 @@ class Reproducer:
                 data.train,
                 valid=data.valid,
                 test=data.test,
-                soft_logic=companion(data, "softlogic") if cell.kind == "ukge" else None,
+                inferred_triples=companion(data, "softlogic") if cell.kind == "ukge" else None,
                 out=folder,
                 progress=reporter,
                 deadline=self.deadline,

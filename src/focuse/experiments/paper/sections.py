@@ -263,7 +263,7 @@ def ablation_section(groups: Sequence[Sequence[Variant]]) -> list[Block]:
         Heading(2, "Ablations"),
         Text(
             "A row changes what it names; differences are to the unchanged cell, over the seeds that both have. UKGE's "
-            "MSE and MAE are those on its own test, its nDCG has linear gain; a soft_logic_weight of 0 is UKGE−."
+            "MSE and MAE are those on its own test, its nDCG has linear gain; a rule_loss_weight of 0 is UKGE−."
         ),
     ]
     for group in groups:

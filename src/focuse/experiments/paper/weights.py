@@ -53,7 +53,7 @@ def soft_logic_file(name: str) -> Path | None:
 
 def without_soft_logic(result: Result) -> bool:
     """Whether UKGE was to learn from inferred triples, and had none."""
-    wanted = float(result.facts["settings"].get("soft_logic_weight", 0.0)) > 0
+    wanted = float(result.facts["settings"].get("rule_loss_weight", 0.0)) > 0
     return result.cell["kind"] == "ukge" and wanted and not result.facts.get("inferred")
 
 

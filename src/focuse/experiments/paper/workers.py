@@ -240,11 +240,11 @@ def estimated_seconds(cell: Cell, rows: int = TRAINING_ROWS) -> float:
     given = cell.settings(rows)
     epochs = int(given.get("epochs", 100))
     if epochs > EARLY_STOPPING_EPOCHS:  # FocusE peaks about where it is first looked at, at λ/2
-        patience = int(given.get("patience", 8)) * int(given.get("check_every", 25))
-        focused = int(given.get("decay", 800)) // 2 + patience + 50
+        patience = int(given.get("patience", 8)) * int(given.get("eval_every", 25))
+        focused = int(given.get("beta_decay_epochs", 800)) // 2 + patience + 50
         epochs = min(epochs, focused if cell.kind == "focuse" else PLAIN_EPOCHS)
     size = int(given.get("batch_size", 512))
-    numbers = size * int(given.get("dim", 128)) * (int(given.get("negatives") or 20) + 1)
+    numbers = size * int(given.get("dim", 128)) * (int(given.get("num_negatives") or 20) + 1)
     return SECONDS_PER_CELL + epochs * (rows / size) * (
         SECONDS_PER_STEP + numbers * SECONDS_PER_NUMBER.get(cell.model, OTHER_SECONDS_PER_NUMBER)
     )

@@ -92,10 +92,10 @@ def tpe(stream: int) -> optuna.samplers.TPESampler:
         return optuna.samplers.TPESampler(seed=stream, n_startup_trials=STARTUP, constant_liar=True)
 
 
-def make_pruner(kind: str, epochs: int, check_every: int) -> optuna.pruners.BasePruner:
+def make_pruner(kind: str, epochs: int, eval_every: int) -> optuna.pruners.BasePruner:
     """When to give a trial up, seen from what others had reached by the same epoch."""
     if kind == "median":
         return optuna.pruners.MedianPruner(n_startup_trials=5, n_min_trials=3)
     if kind == "hyperband":
-        return optuna.pruners.HyperbandPruner(min_resource=min(check_every, epochs), max_resource=epochs)
+        return optuna.pruners.HyperbandPruner(min_resource=min(eval_every, epochs), max_resource=epochs)
     return optuna.pruners.NopPruner()

@@ -227,7 +227,7 @@ def open_ledger(
 
 def _pruner(kind: str, space: Space) -> optuna.pruners.BasePruner:
     settings = space.settings({})
-    return make_pruner(kind, max(space.searched.get("epochs", [settings.epochs])), settings.check_every)
+    return make_pruner(kind, max(space.searched.get("epochs", [settings.epochs])), settings.eval_every)
 
 
 def _journal(path: Path) -> JournalStorage:

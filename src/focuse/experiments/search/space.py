@@ -17,17 +17,17 @@ from focuse.models.registry import model_class
 DEFAULTS: dict[str, list[Any]] = {
     "dim": [150, 200, 250, 300, 400, 500, 600, 800],
     "lr": [1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3],
-    "negatives": [5, 10, 20, 30],
+    "num_negatives": [5, 10, 20, 30],
     "regularizer": ["l3:1e-1", "l3:1e-2", "l3:1e-3"],
 }
 ADAGRAD_RATES = [0.02, 0.05, 0.1, 0.2, 0.5]
 # What those numbers of negatives and those rates are for.
-HELD: dict[str, Any] = {"sampling": "independent", "optimizer": "row-adam", "focus": "paper"}
-# UKGE's own search, without focus and with L2 on the batch's rows.
+HELD: dict[str, Any] = {"negative_sampling": "per-triple", "optimizer": "row-adam", "weight_mode": "focuse"}
+# UKGE's own search, without weights and with L2 on the batch's rows.
 CONFIDENT: dict[str, list[Any]] = {
     "dim": [64, 128, 256, 512],
     "lr": [5e-4, 1e-3, 2e-3, 5e-3],
-    "negatives": [10, 20, 40],
+    "num_negatives": [10, 20, 40],
     "regularizer": ["l2:1e-5", "l2:1e-4", "l2:5e-4", "l2:2e-3"],
 }
 CONFIDENT_EPOCHS = 100
@@ -36,7 +36,7 @@ DECAYS = list(range(100, 801, 100))
 LOSSES = ["nll", "multiclass-nll", "self-adversarial"]
 # With the best weights kept, 800 epochs hold every shorter training of the same λ: one length serves for all.
 EPOCHS = 800
-PLAIN_BURN_IN = 50  # a plain model has no λ to wait for; half of the paper's shortest training
+PLAIN_EVAL_START = 50  # a plain model has no λ to wait for; half of the paper's shortest training
 
 # They decide what is measured, or where: trials that differ in them could not be compared.
 NOT_SEARCHED = ("seed", "threshold", "duplicates", "device", "checkpoint_every", "stop_metric")
@@ -65,7 +65,7 @@ class Space:
 
     def settings(self, cell: Mapping[str, Any]) -> Config:
         """The settings of one trial."""
-        return Config.of(**{**self.fixed, **cell})
+        return Config.from_kwargs(**{**self.fixed, **cell})
 
     def remembered(self, cell: Mapping[str, Any]) -> dict[str, Any]:
         """All that makes a trial what it is, the searched values first; without what says nothing of the model."""
@@ -98,7 +98,7 @@ def make_space(search: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any], de
     both = sorted(set(search) & set(fixed))
     if both:
         raise FocuseError(f"{', '.join(both)}: both searched and fixed; choose one")
-    checked = Config.of(**fixed)
+    checked = Config.from_kwargs(**fixed)
     if "model" in fixed:
         fixed = {**fixed, "model": checked.model}  # of a class, the name that it is remembered by
     usual, held = _defaults(search, fixed) if defaults else ({}, {})
@@ -118,23 +118,23 @@ def _defaults(
     given = {*search, *fixed}
     if model_class(fixed.get("model", Config.model)).confidence_head is not None:
         usual = _suited({name: values for name, values in CONFIDENT.items() if name not in given}, search, fixed)
-        held = {"regularizer_scope": "rows", "epochs": CONFIDENT_EPOCHS, "burn_in": 0}
+        held = {"regularizer_scope": "rows", "epochs": CONFIDENT_EPOCHS, "eval_start": 0}
         return usual, {name: value for name, value in held.items() if name not in given}
     usual, held = dict(DEFAULTS), {name: value for name, value in HELD.items() if name not in given}
-    plain = fixed.get("focus") == "off"
+    plain = fixed.get("weight_mode") == "none"
     if "epochs" not in given:
         held["epochs"] = EPOCHS
-        if plain and "burn_in" not in given:
-            held["burn_in"] = PLAIN_BURN_IN
+        if plain and "eval_start" not in given:
+            held["eval_start"] = PLAIN_EVAL_START
     if plain:
         usual["loss"] = LOSSES
-    elif fixed.get("focus") == "label":
+    elif fixed.get("weight_mode") == "soft-labels":
         usual["label_exponent"] = LABEL_EXPONENTS
     elif "beta" not in given:
         longest = max((value for value in search.get("epochs", ()) if isinstance(value, int)), default=0)
         longest = longest or fixed.get("epochs", EPOCHS)
         decays = [decay for decay in DECAYS if decay <= longest]  # beyond the last epoch β never arrives
-        usual |= {"decay": decays} if decays else {}
+        usual |= {"beta_decay_epochs": decays} if decays else {}
     return _suited(usual, search, fixed), held
 
 
@@ -142,8 +142,8 @@ def _suited(
     usual: dict[str, list[Any]], search: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any]
 ) -> dict[str, list[Any]]:
     """Without values that are for another kind of negatives or another optimizer; each is searched for its own."""
-    if "sampling" in search or fixed.get("sampling", "independent") != "independent":
-        usual.pop("negatives", None)  # a pool of 5 to 30 is none
+    if "negative_sampling" in search or fixed.get("negative_sampling", "per-triple") != "per-triple":
+        usual.pop("num_negatives", None)  # a pool of 5 to 30 is none
     if "optimizer" in search:
         usual.pop("lr", None)
     elif str(fixed.get("optimizer", "")).endswith("adagrad") and "lr" in usual:
@@ -159,7 +159,7 @@ def _checked(name: str, values: Sequence[Any], fixed: Mapping[str, Any]) -> list
         raise FocuseError(
             f"{name} cannot be searched: trials that differ in it cannot be compared; fix it (--set {name}=…)"
         )
-    checked = [getattr(Config.of(**{**fixed, name: value}), name) for value in values]
+    checked = [getattr(Config.from_kwargs(**{**fixed, name: value}), name) for value in values]
     return list(dict.fromkeys(checked))
 
 

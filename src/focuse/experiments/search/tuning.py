@@ -21,7 +21,7 @@ from focuse.experiments.search.worker import Worker
 from focuse.option_strings import choose
 from focuse.system import interruptible
 from focuse.training.callbacks import SilentReporter
-from focuse.training.preparation import check_numbers, focus_or_off, make_splits, normalizer_of
+from focuse.training.preparation import check_numbers, ignore_equal_weights, make_splits, normalizer_of
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -69,7 +69,7 @@ def tune(
     test: Any = None,
     valid_share: float = 0.1,
     test_share: float = 0.1,
-    numbers: Any = None,
+    node_attributes: Any = None,
     sampler: str = "tpe",
     pruner: str = "median",
     trials: int | None = None,
@@ -80,8 +80,8 @@ def tune(
     """Train one combination of `space` after the other and keep the best by validation MRR in `out`/best.toml.
 
     `trials` is how many the study is to have in all (by default 50, or the whole grid), `budget` how many seconds
-    this call may take. `numbers` are those of entities, as for `focuse.train`. Called again with the same `out` it
-    goes on; several processes share the work. Test triples serve only as known facts, as in training.
+    this call may take. `node_attributes` are those of entities, as for `focuse.train`. Called again with the same `out`
+    it goes on; several processes share the work. Test triples serve only as known facts, as in training.
     """
     started, folder = time.monotonic(), Path(out)
     choose("sampler", sampler, SAMPLERS)
@@ -93,8 +93,8 @@ def tune(
     settings, watch = space.settings({}), make_watch(progress)
     choose_device(settings.device)
     if "model" not in space.searched:
-        check_numbers(settings, numbers is not None)
-    given = None if numbers is None else read_attributes(numbers)
+        check_numbers(settings, node_attributes is not None)
+    given = None if node_attributes is None else read_attributes(node_attributes)
     whole = read(graph)
     if not len(whole):
         raise FocuseError(f"{whole.source}: no edges to train on")
@@ -137,14 +137,12 @@ def _check_splits(splits: Splits, space: Space, settings: Config) -> None:
         raise FocuseError(
             f"{splits.train.source}: no validation triples to judge trials by; give --valid or a larger --valid-share"
         )
-    if settings.focus == "off" or {"focus", "normalize"} & set(space.searched):
+    if settings.weight_mode == "none" or {"weight_mode", "weight_scaling"} & set(space.searched):
         return
     resolved = settings.resolve(splits.train, "cpu")
     normalizer = normalizer_of(resolved, splits)
-    if focus_or_off(resolved, splits, normalizer, SilentReporter()).focus == "off":
-        raise FocuseError(
-            f"{splits.train.source}: all weights are equal, there is nothing to focus on; search with --focus off"
-        )
+    if ignore_equal_weights(resolved, splits, normalizer, SilentReporter()).weight_mode == "none":
+        raise FocuseError(f"{splits.train.source}: all weights are equal; search with --weight-mode none")
 
 
 def fingerprint(splits: Splits) -> str:

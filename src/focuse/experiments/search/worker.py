@@ -113,10 +113,10 @@ class Worker:
             held: dict[str, Any] = {
                 "valid": splits.valid.graph,
                 "test": splits.test.graph,
-                "false": splits.known_negatives,
+                "known_negatives": splits.known_negatives,
             }
             if "attributes" in model_class(model_name(settings.get("model", Config.model))).requires:
-                held["numbers"] = self.numbers
+                held["node_attributes"] = self.numbers
             train(splits.train, **held, progress=follower, **settings)
         except Halted:
             ledger.interrupt(trial.number)

@@ -108,7 +108,7 @@ class ExplanationMethods:
         return found
 
     def _logic(self, rules: Any) -> Logic:
-        normalize = "none" if self.splits.merger is not None else self.settings.normalize
+        normalize = "none" if self.splits.merger is not None else self.settings.weight_scaling
         if rules is not None:
             return Logic.given(self._logic(None).facts, rules)
         if "logic" not in self._fitted:

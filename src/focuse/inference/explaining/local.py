@@ -65,7 +65,7 @@ class TrainedObjective:
             beta = problem.beta(int(epoch)) if beta is None else beta
             snapshots.append((weights if labels is None else labels(weights), beta))
         # Where a pool stands for all entities, a softmax over it is to weigh as much as one over all.
-        sampled = bounded.sampling != config.sampling and (labels is None or labels.exponent == 0)
+        sampled = bounded.negative_sampling != config.negative_sampling and (labels is None or labels.exponent == 0)
         return cls(problem, batch, snapshots, math.log(entities / POOL) if sampled else 0.0)
 
     @cached_property
@@ -103,9 +103,9 @@ class TrainedObjective:
 
 def _bounded(config: Config, entities: int) -> Config:
     """The same with few enough negatives to compute at once."""
-    if config.sampling == "all":
-        return config if entities <= EVERY else replace(config, sampling="shared", negatives=POOL)
-    return replace(config, negatives=min(config.negatives or 1, POOL))
+    if config.negative_sampling == "all":
+        return config if entities <= EVERY else replace(config, negative_sampling="shared", num_negatives=POOL)
+    return replace(config, num_negatives=min(config.num_negatives or 1, POOL))
 
 
 class LocalLoss:
@@ -207,7 +207,7 @@ class LocalLoss:
             return [float(trained.steps)] * len(facts)
         if regularizer.scope == "rows":
             return [float(count) for count in facts]
-        per_triple = sampler.sampling == "independent"
+        per_triple = sampler.sampling == "per-triple"
         drawn = sampler.count * (len(trained.batch) / trained.steps if per_triple else 1)
         chance = 1.0 if sampler.sampling == "all" else min(1.0, drawn / len(self.entity))
         return [min(float(trained.steps), count + trained.steps * chance) for count in facts]
