@@ -1,4 +1,4 @@
-"""What every process of test_sharded.py does: train as the reference does, and end with its tables."""
+"""What every process of test_engine.py does: train as the reference does, and end with its tables."""
 
 from __future__ import annotations
 
