@@ -13,7 +13,7 @@ from focuse.errors import FocuseError
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import ONE_PROCESS, PartitionedTables, ShardedTables, WholeTables, table_storage
 
-CASES = Path(__file__).with_name("sharded_tables_cases.py")
+CASES = Path(__file__).with_name("tables_cases.py")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
