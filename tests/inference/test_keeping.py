@@ -1,4 +1,4 @@
-"""Files of estimators and probabilities; how runs use them is in test_asking.py."""
+"""Files of estimators and probabilities; how runs use them is in test_weight_predictor.py."""
 
 from __future__ import annotations
 
