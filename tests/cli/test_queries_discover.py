@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.csv as arrow_csv
@@ -87,13 +86,13 @@ def test_what_is_refused_inside(refused_inside, trained, options, words, tmp_pat
 
 
 SLOW = """
-import sys, time
+import sys
 from focuse.inference.discovery import sweep
 keep = sweep._keep
 def slowly(*given):
     keep(*given)
     print("block", file=sys.stderr, flush=True)
-    time.sleep(0.2)
+    sys.stdin.readline()  # until the signal is on its way
 sweep._keep, sweep.SCORES_IN_CACHE = slowly, 40
 from focuse.cli.main import run
 run()
@@ -103,11 +102,11 @@ run()
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
 def test_ctrl_c_shows_the_best_so_far(trained) -> None:
     call = [sys.executable, "-c", SLOW, "discover", str(trained.folder), "--top", "5", "--json"]
-    process = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen(call, **pipes, text=True, env=os.environ)
     for line in process.stderr:
         if line.startswith("block"):
             break
-    time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     found = json.loads(out)
