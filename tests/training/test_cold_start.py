@@ -21,7 +21,7 @@ ROWS = [
 NEW = [("n", "r", "x", 0.5), ("n", "r", "y", 1.0), ("y", "s", "n", 0.6), ("lone", "r", "z", 0.4)]
 
 
-def test_a_new_entity_stands_among_those_with_the_same_edges() -> None:
+def test_new_entity_starts_at_the_mean_of_entities_with_the_same_edges() -> None:
     graph = focuse.read(ROWS)
     splits = split(graph, 0.0, 0.0)
     settings = focuse.Config.of(dim=2, model="distmult", label_exponent=1.0).resolve(splits.train, "cpu")
@@ -50,7 +50,7 @@ def test_a_new_entity_stands_among_those_with_the_same_edges() -> None:
     assert np.allclose(mean[1].numpy(), centre, rtol=1e-4)
 
 
-def test_only_new_rows_move() -> None:
+def test_new_rows_optimizer_changes_only_new_rows() -> None:
     tables = {"entity": torch.ones(5, 3), "relation": torch.ones(2, 3)}
     optimizer = NewRows(tables, {"entity": 3, "relation": 2}, steps=2)
     ids, gradient = torch.tensor([0, 3, 4]), torch.tensor([[1.0] * 3, [1.0] * 3, [-1.0] * 3])

@@ -50,7 +50,7 @@ def blocks(users: range, seed: int = 0) -> list[tuple[str, str, str, float]]:
     return rows
 
 
-def test_a_new_entity_is_served_from_a_few_edges_nearly_as_well_as_by_training_anew() -> None:
+def test_new_entity_with_few_edges_ranks_nearly_as_well_as_after_retraining() -> None:
     asked: dict[str, Any] = {"dim": 16, "epochs": 30, "label_exponent": 0.0, "progress": False, "test_share": 0.0}
     known, unseen = blocks(range(60)), blocks(range(100, 108))
     few = [row for place, row in enumerate(unseen) if place % 10 < 4]
@@ -75,7 +75,7 @@ def test_a_new_entity_is_served_from_a_few_edges_nearly_as_well_as_by_training_a
 
 
 class TestFrozen:
-    def test_old_rows_keep_their_bits_and_new_ones_move(self, base: focuse.Run) -> None:
+    def test_frozen_extension_changes_only_new_rows(self, base: focuse.Run) -> None:
         before = {name: table.clone() for name, table in base.scorer.tables.items()}
         made = focuse.extend(base, NEW, progress=False)
         still = focuse.extend(base, NEW, epochs=0, progress=False)
@@ -86,7 +86,7 @@ class TestFrozen:
         assert len(made.scorer.tables["entity"]) == rows + 2
         assert not torch.equal(made.scorer.tables["entity"][rows:], still.scorer.tables["entity"][rows:])
 
-    def test_names_are_appended_in_order(self, base: focuse.Run) -> None:
+    def test_new_names_are_appended_in_order(self, base: focuse.Run) -> None:
         made = focuse.extend(base, [*NEW, ("n3", "new", "e1", 0.5), ("n3", "new", "e2", 0.2)], progress=False)
         assert list(made.graph.entities) == [*base.graph.entities, "n1", "n2", "n3"]
         assert list(made.graph.relations) == [*base.graph.relations, "new"]
@@ -94,11 +94,11 @@ class TestFrozen:
         assert len(made.graph) == len(base.graph) + 6
         assert made.predict(head="n3", relation="new", top=3)
 
-    def test_the_same_seed_gives_the_same_bits(self, base: focuse.Run) -> None:
+    def test_same_seed_gives_identical_tables(self, base: focuse.Run) -> None:
         one, two = (focuse.extend(base, NEW, progress=False).scorer.tables["entity"] for _ in range(2))
         assert torch.equal(one, two)
 
-    def test_it_is_a_run_like_any_other(self, base: focuse.Run, tmp_path: Path) -> None:
+    def test_extended_run_can_be_loaded_and_evaluated(self, base: focuse.Run, tmp_path: Path) -> None:
         made = focuse.extend(base.place(), NEW, out=tmp_path / "new", progress=False)
         found = focuse.load(tmp_path / "new")
         assert torch.equal(found.scorer.tables["entity"], made.scorer.tables["entity"])
@@ -118,7 +118,7 @@ class TestFrozen:
         assert len(more.history) == len(base.history) + 1
         assert more.extended == made.extended
 
-    def test_it_can_be_extended_again(self, base: focuse.Run, tmp_path: Path) -> None:
+    def test_extended_run_can_be_extended_again(self, base: focuse.Run, tmp_path: Path) -> None:
         focuse.extend(base, NEW, out=tmp_path / "one", progress=False)
         two = focuse.extend(tmp_path / "one", [("n9", "r0", "n1", 0.3)], out=tmp_path / "two", progress=False)
         one = focuse.load(tmp_path / "one")
@@ -129,7 +129,7 @@ class TestFrozen:
             str(tmp_path / "one"),
         ]
 
-    def test_edges_between_known_names_become_facts_and_move_nothing(self, base: focuse.Run) -> None:
+    def test_frozen_extension_with_known_names_adds_triples_without_training(self, base: focuse.Run) -> None:
         facts = {tuple(row.values())[:3] for row in base.graph.to_arrow().to_pylist()}
         held = {tuple(row.values())[:3] for row in base.splits.valid.graph.to_arrow().to_pylist()}
         held |= {tuple(row.values())[:3] for row in base.splits.test.graph.to_arrow().to_pylist()}
@@ -143,7 +143,7 @@ class TestFrozen:
         assert f"'{edge[2]}'" not in str(fresh)
 
 
-def test_warm_trains_on_from_where_the_run_stood(base: focuse.Run, tmp_path: Path) -> None:
+def test_warm_extension_continues_training_from_the_run(base: focuse.Run, tmp_path: Path) -> None:
     made = focuse.extend(base, NEW, frozen=False, epochs=2, out=tmp_path / "warm", progress=False)
     assert [row["epoch"] for row in made.history] == [1, 2, 3, 4, 5, 6]
     old = base.scorer.tables["entity"]
@@ -157,7 +157,7 @@ def test_warm_trains_on_from_where_the_run_stood(base: focuse.Run, tmp_path: Pat
     assert again.extended[-1]["epochs"] == 1  # a fifth of the four that it was first trained for
 
 
-def test_a_training_that_ends_early_counts_what_it_trained(small: focuse.Graph, tmp_path: Path) -> None:
+def test_extension_stopped_early_records_its_actual_epochs(small: focuse.Graph, tmp_path: Path) -> None:
     run = focuse.train(small, dim=8, epochs=10, check_every=1, patience=1, lr=0.0001, progress=False)
     before = run.history[-1]["epoch"]
     made = focuse.extend(run, NEW, frozen=False, epochs=500, out=tmp_path / "warm", progress=False)
@@ -169,7 +169,7 @@ def test_a_training_that_ends_early_counts_what_it_trained(small: focuse.Graph, 
     assert again.settings.epochs == made.history[-1]["epoch"] + -(-before // 5)
 
 
-def test_what_has_decayed_does_not_begin_anew(small: focuse.Graph) -> None:
+def test_beta_schedule_is_not_restarted_by_an_extension(small: focuse.Graph) -> None:
     run = focuse.train(small, dim=8, epochs=6, focus="paper", decay=4, check_every=6, progress=False)
     assert [row["beta"] for row in run.history] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
     made = focuse.extend(run, NEW, frozen=False, epochs=2, progress=False)
@@ -177,14 +177,14 @@ def test_what_has_decayed_does_not_begin_anew(small: focuse.Graph) -> None:
 
 
 class TestFactsThatChange:
-    def test_what_is_held_out_stays_so(self, base: focuse.Run) -> None:
+    def test_held_out_triples_stay_held_out(self, base: focuse.Run) -> None:
         held = base.splits.test.graph.select(np.arange(1)).to_arrow().to_pylist()[0]
         made, notes = told(base, [*NEW, tuple(held.values())], frozen=False, epochs=1)
         assert "1 edge stands in the run's test split" in notes
         assert len(made.graph) == len(base.graph) + 4
         assert len(made.splits.test.graph) == len(base.splits.test.graph)
 
-    def test_a_triple_that_comes_again(self, base: focuse.Run) -> None:
+    def test_repeated_triple_is_merged_by_the_duplicate_policy(self, base: focuse.Run) -> None:
         first = tuple(base.graph.select(np.arange(1)).to_arrow().to_pylist()[0].values())
         other = 0.123
         for policy, expected in (("last", [other]), ("mean", [(first[3] + other) / 2]), ("keep", [first[3], other])):
@@ -192,7 +192,7 @@ class TestFactsThatChange:
             rows = [row["weight"] for row in made.graph.to_arrow().to_pylist() if tuple(row.values())[:3] == first[:3]]
             assert sorted(rows) == pytest.approx(sorted(expected))
 
-    def test_facts_that_are_gone(self, base: focuse.Run, tmp_path: Path) -> None:
+    def test_removed_triples_are_gone_with_a_note(self, base: focuse.Run, tmp_path: Path) -> None:
         gone = [tuple(row.values())[:3] for row in base.graph.select(np.arange(3)).to_arrow().to_pylist()]
         made, notes = told(base, None, remove=[*gone, ("e1", "r0", "nobody")])
         left = {tuple(row.values())[:3] for row in made.graph.to_arrow().to_pylist()}
@@ -203,7 +203,7 @@ class TestFactsThatChange:
         warm, notes = told(base, None, remove=gone, frozen=False, epochs=1)
         assert len(warm.graph) == len(base.graph) - 3
 
-    def test_shares_are_held_out(self, base: focuse.Run) -> None:
+    def test_shares_of_new_edges_are_held_out(self, base: focuse.Run) -> None:
         edges = [("n1", "r0", f"e{i}", 0.5) for i in range(1, 30)]
         made = focuse.extend(base, edges, valid_share=0.2, test_share=0.3, progress=False)
         counts = made.extended[0]
@@ -211,7 +211,7 @@ class TestFactsThatChange:
         assert counts["valid"] == len(made.splits.valid.graph) - len(base.splits.valid.graph) > 0
 
 
-def test_weights_of_another_unit_are_noticed(base: focuse.Run) -> None:
+def test_weights_beyond_the_range_of_train_give_a_note(base: focuse.Run) -> None:
     notes = told(base, [("n1", "r0", "e1", 90), ("n1", "r0", "e2", 40)])[1]
     assert "2 of 2 weights lie beyond what train has" in notes
     assert "is that one unit?" in notes
@@ -226,7 +226,7 @@ MODELS = (
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_kind_of_model(small: focuse.Graph, name: str, tmp_path: Path) -> None:
+def test_every_kind_of_model_can_be_extended(small: focuse.Graph, name: str, tmp_path: Path) -> None:
     if name.startswith("pykeen"):
         pytest.importorskip("pykeen")
     more: dict[str, Any] = {}
@@ -249,7 +249,7 @@ def test_every_kind_of_model(small: focuse.Graph, name: str, tmp_path: Path) -> 
     assert len(warm.history) == 3
 
 
-def test_several_weight_columns(small: focuse.Graph, with_columns: Any) -> None:
+def test_extension_needs_the_weight_columns_of_the_run(small: focuse.Graph, with_columns: Any) -> None:
     run = focuse.train(with_columns(small), importance={"fit": 1, "noise": 1, "distance": 1}, **ASKED)
     edges = with_columns(focuse.read(NEW))
     made = focuse.extend(run, edges, progress=False)
@@ -260,7 +260,7 @@ def test_several_weight_columns(small: focuse.Graph, with_columns: Any) -> None:
 
 
 class TestFaults:
-    def test_nothing_to_add(self, base: focuse.Run, tmp_path: Path) -> None:
+    def test_extension_without_new_edges_is_refused(self, base: focuse.Run, tmp_path: Path) -> None:
         known = base.graph.select(np.arange(5))
         for edges, words in (
             ([], "no edges"),
@@ -271,7 +271,7 @@ class TestFaults:
                 focuse.extend(base, edges, out=tmp_path / "out", progress=False)
         assert not (tmp_path / "out").exists()
 
-    def test_a_folder_that_is_taken(self, base: focuse.Run, tmp_path: Path) -> None:
+    def test_occupied_output_folder_is_refused(self, base: focuse.Run, tmp_path: Path) -> None:
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "file").write_text("mine", encoding="utf-8")
         with pytest.raises(FocuseError, match="exists and is not empty"):
@@ -279,7 +279,7 @@ class TestFaults:
         with pytest.raises(FocuseError, match="not a run"):
             focuse.extend(tmp_path / "nowhere", NEW, progress=False)
 
-    def test_settings_that_make_no_sense(self, base: focuse.Run) -> None:
+    def test_inapplicable_settings_are_refused(self, base: focuse.Run) -> None:
         with pytest.raises(FocuseError, match="policy for repeated triples"):
             focuse.extend(base, NEW, duplicates="frist", progress=False)
         with pytest.raises(FocuseError, match="at least 1"):
@@ -293,7 +293,7 @@ class TestFaults:
         with pytest.raises(FocuseError, match=r"epochs 1\.5: give a whole number"):
             focuse.extend(base, NEW, epochs=1.5, progress=False)  # type: ignore[arg-type]
 
-    def test_a_damaged_record(self, base: focuse.Run, tmp_path: Path) -> None:
+    def test_damaged_extension_record_is_reported(self, base: focuse.Run, tmp_path: Path) -> None:
         focuse.extend(base, NEW, out=tmp_path / "run", epochs=1, progress=False)
         for text in ("{", "{}", json.dumps([{"frozen": 1, "epochs": 2}])):
             (tmp_path / "run" / "extended.json").write_text(text, encoding="utf-8")

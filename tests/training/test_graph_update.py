@@ -18,7 +18,7 @@ MORE = [("a", "new", "b", 0.1), ("b", "new", "c", 0.4), ("c", "new", "a", 0.3), 
 
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("name", NORMALIZERS)
-def test_known_relations_keep_their_map_and_new_ones_get_the_one_they_would_have_had(name: str, lower: bool) -> None:
+def test_known_relations_keep_their_scaling_and_new_relations_get_their_own(name: str, lower: bool) -> None:
     """Against a fit on both together, of which new relations are told by their own edges alone."""
     first, both = (
         focuse.read(FIRST).with_lower_is_better(lower),
@@ -35,13 +35,13 @@ def test_known_relations_keep_their_map_and_new_ones_get_the_one_they_would_have
     assert ((share >= 0) & (share <= 1)).all()
 
 
-def test_among_is_a_look_up(small: focuse.Graph) -> None:
+def test_among_finds_triples_by_key(small: focuse.Graph) -> None:
     wanted = np.unique(small.keys[::7])
     assert np.array_equal(among(small, wanted), np.isin(small.keys, wanted))
     assert not among(small, np.empty(0, np.int64)).any()
 
 
-def test_every_new_name_keeps_an_edge(small: focuse.Graph) -> None:
+def test_hold_out_leaves_every_new_name_an_edge_in_train(small: focuse.Graph) -> None:
     """Ids from 30 on are new here, and so is relation 2."""
     change = RequestedChange(valid_share=0.4, test_share=0.4)
     held = hold_out(small, change, 30, 2, seed=3)

@@ -20,7 +20,7 @@ def train(graph: Any, **options: Any) -> focuse.Run:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_noise_among_the_columns_is_found_out(small: Graph, seed: int, with_columns: Any, listen: Any) -> None:
+def test_noise_column_gets_little_importance(small: Graph, seed: int, with_columns: Any, listen: Any) -> None:
     recorder = listen()
     run = train(with_columns(small, missing=0.2, seed=seed), lower_is_better=["distance"], seed=seed)
     merger = run.splits.merger
@@ -34,7 +34,7 @@ def test_noise_among_the_columns_is_found_out(small: Graph, seed: int, with_colu
     assert np.corrcoef(graph.weight[known], graph.columns.values[known, 0])[0, 1] > 0.95
 
 
-def test_given_importance_counts_as_given(small: Graph, with_columns: Any) -> None:
+def test_given_importance_is_used_as_it_is(small: Graph, with_columns: Any) -> None:
     run = train(with_columns(small), importance={"noise": 3, "fit": 1})
     assert run.splits.merger is not None
     assert run.splits.merger.importance.tolist() == [0.25, 0.75, 0.0]
@@ -48,7 +48,7 @@ def test_two_equal_columns_train_like_one(small: Graph) -> None:
     assert [row["loss"] for row in many.history] == pytest.approx([row["loss"] for row in one.history], rel=1e-6)
 
 
-def test_beside_noise_the_other_column_trains_as_it_does_alone(small: Graph) -> None:
+def test_training_with_a_noise_column_equals_training_without_it(small: Graph) -> None:
     columns = small.to_arrow().to_pydict()
     noise = np.random.default_rng(0).random(len(small))
     many = train([(*row, other) for row, other in zip(zip(*columns.values(), strict=True), noise, strict=True)])
@@ -57,7 +57,7 @@ def test_beside_noise_the_other_column_trains_as_it_does_alone(small: Graph) -> 
     assert [row["loss"] for row in many.history] == [row["loss"] for row in train(small).history]
 
 
-def test_there_and_back_through_a_folder(small: Graph, tmp_path: Path, with_columns: Any) -> None:
+def test_splits_with_weight_columns_are_saved_and_loaded(small: Graph, tmp_path: Path, with_columns: Any) -> None:
     graph = with_columns(small, missing=0.2)
     run = train(graph, out=tmp_path / "run", lower_is_better=["distance"])
     again = focuse.load(tmp_path / "run")
@@ -80,7 +80,7 @@ def parts(run: focuse.Run) -> list[Any]:
     return [run.splits.train, run.splits.valid.graph, run.splits.test.graph]
 
 
-def test_where_lower_is_better_training_is_that_of_the_mirrored_graph(small: Graph, tmp_path: Path) -> None:
+def test_lower_is_better_trains_like_the_mirrored_weights(small: Graph, tmp_path: Path) -> None:
     columns = small.to_arrow().to_pydict()
     turned = [(h, r, t, 4 - 2 * w) for h, r, t, w in zip(*columns.values(), strict=True)]
     low = train(turned, lower_is_better=True, out=tmp_path / "run", normalize="relation")
@@ -101,7 +101,7 @@ def test_where_lower_is_better_training_is_that_of_the_mirrored_graph(small: Gra
     assert again.evaluate(file).to_dict() == found.to_dict()
 
 
-def test_false_triples_are_facts_nowhere(tmp_path: Path, signed: Any, listen: Any) -> None:
+def test_known_negatives_are_in_no_split(tmp_path: Path, signed: Any, listen: Any) -> None:
     recorder = listen()
     # The second is a fact of the graph, and nobody knows zz.
     false = [("h3", "r", "t1"), ("h1", "r", "t39"), ("h2", "r", "zz"), ("h5", "r", "t3")]
@@ -123,7 +123,7 @@ def test_false_triples_are_facts_nowhere(tmp_path: Path, signed: Any, listen: An
     assert (found["t1"], found["t3"]) == (False, True)
 
 
-def test_held_out_rows_against_a_link_are_not_evaluated(signed: Any, listen: Any) -> None:
+def test_held_out_negative_weights_are_not_evaluated(signed: Any, listen: Any) -> None:
     recorder = listen()
     held = [("h4", "r", "t2", 2), ("h6", "r", "t4", -1), ("h8", "r", "t6", 1)]
     run = train(signed, valid=held, test=held, focus="off", negative_weights="against")
@@ -132,7 +132,7 @@ def test_held_out_rows_against_a_link_are_not_evaluated(signed: Any, listen: Any
     assert run.evaluate(held).all.n == 2
 
 
-def test_what_is_said_to_be_false_is_not_evaluated(signed: Any, listen: Any) -> None:
+def test_held_out_triples_among_known_negatives_are_not_evaluated(signed: Any, listen: Any) -> None:
     recorder = listen()
     held = [("h4", "r", "t2", 2), ("h6", "r", "t4", 1), ("h8", "r", "t6", 1)]
     facts = [row for row in signed if row[:3] not in {one[:3] for one in held}]
@@ -144,7 +144,7 @@ def test_what_is_said_to_be_false_is_not_evaluated(signed: Any, listen: Any) -> 
     assert run.evaluate(held).all.n == 2
 
 
-def test_weights_below_0_without_a_meaning_are_pointed_out(signed: Any, listen: Any) -> None:
+def test_negative_weights_without_a_setting_give_a_note(signed: Any, listen: Any) -> None:
     recorder = listen()
     train(signed, focus="off")
     assert any("weights lie below 0, counting as the weakest facts" in note for note in recorder.notes)
@@ -166,7 +166,7 @@ def test_weights_below_0_without_a_meaning_are_pointed_out(signed: Any, listen: 
         ({"false": [("h1", "r", "t39")], "focus": "off"}, "none of its false triples"),
     ],
 )
-def test_refused(options: dict[str, Any], says: str, signed: Any) -> None:
+def test_inapplicable_settings_are_refused(options: dict[str, Any], says: str, signed: Any) -> None:
     with pytest.raises(FocuseError, match=says):
         train(signed, **options)
 
@@ -179,6 +179,8 @@ def test_refused(options: dict[str, Any], says: str, signed: Any) -> None:
         ({"lower_is_better": ["nois"]}, "no weight column 'nois'"),
     ],
 )
-def test_refused_columns(small: Graph, options: dict[str, Any], says: str, with_columns: Any) -> None:
+def test_unknown_weight_columns_are_refused(
+    small: Graph, options: dict[str, Any], says: str, with_columns: Any
+) -> None:
     with pytest.raises(FocuseError, match=says):
         train(with_columns(small), **options)

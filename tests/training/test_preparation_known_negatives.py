@@ -21,7 +21,9 @@ ROWS = [("a", "r", "b", 2), ("a", "r", "c", -1), ("b", "r", "c", 0), ("c", "s", 
         (True, True, [2, 0.5], [0.25, 1.0, 1.0]),
     ],
 )
-def test_taken_apart(negative: bool, zero: bool, facts: list[float], false: list[float] | None) -> None:
+def test_negative_and_zero_weights_are_split_from_positives_as_asked(
+    negative: bool, zero: bool, facts: list[float], false: list[float] | None
+) -> None:
     graph = read(ROWS)
     kept, contrary = split_known_negatives(graph, negative, zero)
     assert kept.weight.tolist() == facts
@@ -32,7 +34,7 @@ def test_taken_apart(negative: bool, zero: bool, facts: list[float], false: list
         assert not set(kept.keys) & set(contrary.keys)
 
 
-def test_of_several_columns_all_must_speak_against_it() -> None:
+def test_triple_is_a_known_negative_only_if_all_its_columns_are() -> None:
     rows = [("a", "r", "b", -1, None), ("a", "r", "c", -2, 5), ("b", "r", "c", -2, 0), ("c", "r", "d", 1, 1)]
     kept, contrary = split_known_negatives(read(rows), negative=True, zero=True)
     assert contrary is not None
@@ -45,7 +47,7 @@ def test_of_several_columns_all_must_speak_against_it() -> None:
     assert contrary.weight.tolist() == [0.5]
 
 
-def test_what_makes_no_sense() -> None:
+def test_known_negatives_need_positives_and_higher_is_better() -> None:
     with pytest.raises(FocuseError, match="lower is better"):
         split_known_negatives(read(ROWS).with_lower_is_better(True), negative=True)
     with pytest.raises(FocuseError, match="no fact to train on"):
@@ -54,7 +56,7 @@ def test_what_makes_no_sense() -> None:
     assert split_known_negatives(graph, True, True) == (graph, None)
 
 
-def test_false_triples_of_their_own() -> None:
+def test_given_known_negatives_are_scaled_to_unit_evidence() -> None:
     assert read_known_negatives([("a", "r", "b"), ("a", "r", "c")]).weight.tolist() == [1, 1]
     assert read_known_negatives([("a", "r", "b", 0), ("a", "r", "c", 0)]).weight.tolist() == [1, 1]
     assert read_known_negatives([("a", "r", "b", -5), ("a", "r", "c", 10)]).weight.tolist() == [0.5, 1]

@@ -70,7 +70,7 @@ class TestEveryModel:
         ],
         ids=["paper-independent", "paper-shared", "label-all", "label-adam"],
     )
-    def test_it_trains_with_focus_and_every_kind_of_negatives(self, small, numbers, name, settings):
+    def test_every_attribute_model_trains_with_focus_and_every_sampling(self, small, numbers, name, settings):
         run = train(small, name, numbers, **settings)
         assert all(np.isfinite(row["loss"]) for row in run.history)
         if run.settings.focus == "label":  # the paper's loss changes with β
@@ -79,7 +79,7 @@ class TestEveryModel:
         for table, value in run.scorer.tables.items():
             assert torch.equal(value, start[table]) == (table in MODELS[name].buffers), table
 
-    def test_a_run_holds_all_that_predictions_need(self, small, numbers, name, tmp_path):
+    def test_loaded_run_predicts_without_the_attribute_file(self, small, numbers, name, tmp_path):
         path = tmp_path / "numbers.tsv"
         path.write_text("".join(f"{entity}\t{attribute}\t{value!r}\n" for entity, attribute, value in numbers))
         run = train(small, name, path, out=tmp_path / "run")
@@ -93,23 +93,23 @@ class TestEveryModel:
             asked = {"head": small.entities[0], "relation": small.relations[0]}
             assert loaded.predict(**asked).to_dict() == run.predict(**asked).to_dict()
 
-    def test_a_resumed_run_ends_in_the_same_bits(self, small, numbers, name, tmp_path):
+    def test_resumed_run_has_identical_tables(self, small, numbers, name, tmp_path):
         whole = train(small, name, numbers, epochs=3)
         train(small, name, numbers, epochs=1, out=tmp_path / "run")
         assert same(whole, focuse.resume(tmp_path / "run", epochs=3, progress=False))
 
-    def test_without_numbers_it_says_so_before_anything_is_read(self, name):
+    def test_missing_attributes_are_an_error_before_the_graph_is_read(self, name):
         with pytest.raises(FocuseError, match=f"model '{name}' needs numbers of entities: give a file.*--numbers"):
             focuse.train("nowhere.tsv", model=name)
 
 
-def test_a_model_without_use_for_numbers_names_those_that_have_it(small, numbers):
+def test_attributes_for_a_plain_model_suggest_models_that_use_them(small, numbers):
     with pytest.raises(FocuseError, match="model 'complex' has no use for numbers of entities") as error:
         focuse.train("nowhere.tsv", numbers=numbers)
     assert all(name in str(error.value) for name in NAMES)
 
 
-def test_notes_tell_what_was_read_and_left_out(small, numbers, listen):
+def test_notes_state_the_attributes_read_and_left_out(small, numbers, listen):
     heard = listen()
     train(small, "transea", [*numbers, ("nobody", "x", 1.0), ("e0", "z", None)], epochs=1, progress=heard)
     assert any("entities is not in the graph and left out: 'nobody'" in note for note in heard.notes)
@@ -126,21 +126,21 @@ def test_notes_tell_what_was_read_and_left_out(small, numbers, listen):
         ({"model": "kblrn", "attribute_share": 0.5}, "attribute_share is for the model transea, not 'kblrn'"),
     ],
 )
-def test_a_share_is_for_models_with_a_loss_of_their_own(settings, message):
+def test_attribute_share_is_only_for_models_with_an_auxiliary_loss(settings, message):
     with pytest.raises(FocuseError, match=message):
         Config.of(**settings)
     assert Config.of(model="transea").attribute_share == 0.3
     assert Config.of(model="transea", attribute_share=0.6).attribute_share == 0.6
 
 
-def test_a_share_bears_on_what_is_learnt(small, numbers):
+def test_attribute_share_changes_the_result(small, numbers):
     one, other = (train(small, "transea", numbers, attribute_share=share) for share in (0.1, 0.8))
     assert not same(one, other)
     assert same(other, train(small, "transea", numbers, attribute_share=0.8))
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "other entities"])
-def test_a_damaged_file_of_numbers_is_one_line(small, numbers, tmp_path, damage):
+def test_damaged_attribute_file_of_a_run_is_reported(small, numbers, tmp_path, damage):
     train(small, "transea", numbers, epochs=1, out=tmp_path / "run")
     path = tmp_path / "run" / "node_attributes.safetensors"
     if damage == "gone":
@@ -155,7 +155,7 @@ def test_a_damaged_file_of_numbers_is_one_line(small, numbers, tmp_path, damage)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_of_a_batch_learn_as_the_whole_table_does(small, numbers, name):
+def test_row_gradients_equal_those_of_the_whole_table(small, numbers, name):
     """A step that encodes and joins numbers to the rows it touches gives those the gradient of a step over all."""
     splits = with_numbers(split(small), numbers, SilentReporter())
     settings = Config.of(model=name, dim=4, device="cpu", engine="reference")
@@ -213,7 +213,7 @@ FOCUSED: dict[str, Callable[..., dict]] = {"off": dict, "paper": dict, "label": 
         ("transea", "transe", 0.6, "off"),
     ],
 )
-def test_numbers_that_decide_on_links_are_learnt_from(name, twin, shift, focus):
+def test_informative_attributes_improve_ranks_and_shuffled_ones_do_not(name, twin, shift, focus):
     """Mean ranks: with numbers far better than without, and dealt out anew they lose most of that."""
     edges, numbers = near(shift)
     settings = {**SIGNAL, "focus": focus, **FOCUSED[focus]()}
@@ -229,7 +229,7 @@ def test_numbers_that_decide_on_links_are_learnt_from(name, twin, shift, focus):
     assert without - lost < 0.5 * (without - found)
 
 
-def test_transea_tells_numbers_that_it_has_not_seen():
+def test_transea_predicts_held_out_attributes():
     """Held-out values are regressed from embeddings with less error than their mean has."""
     edges, numbers = near(0.0, entities=150)
     hidden = {entity for entity, *_ in numbers[::5]}

@@ -32,7 +32,7 @@ def prepared(graph: Any, false: Any = None, **given: Any) -> tuple[Config, Split
     return settings, splits, TrainingTriples.of(settings, splits, normalizer_of(settings, splits))
 
 
-def test_one_column_and_nothing_false_is_what_it_always_was(small: Graph) -> None:
+def test_one_weight_column_without_known_negatives_gives_normalized_weights(small: Graph) -> None:
     for normalize in ("relation", "quantile"):
         settings, splits, rows = prepared(small, normalize=normalize)
         train = splits.train
@@ -52,7 +52,7 @@ def test_one_column_and_nothing_false_is_what_it_always_was(small: Graph) -> Non
 
 @pytest.mark.parametrize("epoch", [0, 1, 3, 7, 12, 20])
 @pytest.mark.parametrize("floor", [0.0, 0.1])
-def test_one_weight_and_one_beta_stand_for_a_decay_a_column(epoch: int, floor: float) -> None:
+def test_one_weight_and_beta_are_equivalent_to_a_decay_per_column(epoch: int, floor: float) -> None:
     """α⁺ and α⁻ of the layer are the means over the columns of what each would have by itself."""
     random = np.random.default_rng(0)
     shares, pi = random.random((30, 3)), np.array([0.5, 0.2, 0.3])
@@ -66,7 +66,7 @@ def test_one_weight_and_one_beta_stand_for_a_decay_a_column(epoch: int, floor: f
     np.testing.assert_allclose(beta + (1 - weight) * (1 - beta), positive)
 
 
-def test_an_edge_without_some_columns_has_the_mean_of_the_others() -> None:
+def test_missing_columns_of_an_edge_are_left_out_of_its_mean_weight() -> None:
     shares, pi = np.array([[0.2, 0.8], [0.2, 0.8], [0.2, 0.8]]), np.array([0.75, 0.25])
     present = np.array([[True, True], [True, False], [False, True]])
     rule = ColumnDecays(shares, present, pi, (FocusELayer(decay=4), FocusELayer(decay=8)))
@@ -77,7 +77,7 @@ def test_an_edge_without_some_columns_has_the_mean_of_the_others() -> None:
     assert rule.at(0)[0].tolist() == pytest.approx([0.75 * 0.2 + 0.25 * 0.8, 0.2, 0.8])  # nothing has begun to count
 
 
-def test_the_same_decay_for_all_is_the_plain_layer(small: Graph, with_columns: Any) -> None:
+def test_same_decay_for_every_column_equals_the_plain_layer(small: Graph, with_columns: Any) -> None:
     graph = with_columns(small, missing=0.3)
     importance = {"fit": 2, "distance": 1}
     plain = prepared(graph, importance=importance, decay=6)[2]
@@ -91,7 +91,7 @@ def test_the_same_decay_for_all_is_the_plain_layer(small: Graph, with_columns: A
         assert beta == pytest.approx(FocusELayer(decay=6).beta(epoch))
 
 
-def test_the_trainer_has_the_weights_of_its_epoch_in_the_same_memory(small: Graph, with_columns: Any) -> None:
+def test_weights_of_each_epoch_are_written_into_the_same_memory(small: Graph, with_columns: Any) -> None:
     settings, splits, _ = prepared(
         with_columns(small), decays={"fit": 2, "distance": 5}, epochs=4, dim=4, lower_is_better=["distance"]
     )
@@ -105,7 +105,9 @@ def test_the_trainer_has_the_weights_of_its_epoch_in_the_same_memory(small: Grap
     assert beta != FocusELayer(decay=settings.decay or 0).beta(3)
 
 
-def test_a_decay_of_its_own_trains_and_resumes_to_the_same_bits(small: Graph, tmp_path: Any, with_columns: Any) -> None:
+def test_training_with_decays_per_column_resumes_to_identical_tables(
+    small: Graph, tmp_path: Any, with_columns: Any
+) -> None:
     options: dict[str, Any] = {"dim": 4, "progress": False, "decays": "fit=1,distance=5", "checkpoint_every": "1"}
     graph = with_columns(small, missing=0.2)
     whole = focuse.train(graph, epochs=6, patience=99, decay=6, **options)
@@ -120,7 +122,7 @@ def test_a_decay_of_its_own_trains_and_resumes_to_the_same_bits(small: Graph, tm
 # ---- false rows -----------------------------------------------------------------------------------------------------
 
 
-def test_false_rows_stand_behind_the_facts_with_a_weight_below_zero(signed: Any) -> None:
+def test_known_negatives_follow_the_positives_with_negative_weights(signed: Any) -> None:
     false = [("h3", "r", "t1", 0.5), ("h5", "r", "t3", 1.0)]
     settings, splits, rows = prepared(
         signed, false, focus="off", negative_weights="against", zero_weights="negatives", seed=3
@@ -137,7 +139,7 @@ def test_false_rows_stand_behind_the_facts_with_a_weight_below_zero(signed: Any)
     assert not np.isin(splits.known_negatives.keys, splits.train.keys).any()
 
 
-def test_how_often_a_false_row_takes_part() -> None:
+def test_known_negatives_are_sampled_in_proportion_to_their_evidence() -> None:
     false = [(f"h{i % 9}", "r", f"t{(i * 7 + 1) % 200}", 0.25 if i < 30 else 1.0) for i in range(60)]
     _, splits, rows = prepared([(f"h{i % 9}", "r", f"t{i}", i) for i in range(200)], false, focus="off", seed=1)
     assert splits.known_negatives is not None
@@ -156,7 +158,7 @@ def test_how_often_a_false_row_takes_part() -> None:
     assert not np.array_equal(rows.rows_at(0), rows.rows_at(1))  # type: ignore[arg-type]
 
 
-def test_the_trainers_order_has_just_those_rows(signed: Any) -> None:
+def test_epoch_order_contains_exactly_the_sampled_rows(signed: Any) -> None:
     settings, splits, rows = prepared(signed, focus="off", negative_weights="against", zero_weights="negatives")
     strong = replace(rows, false=replace(splits.known_negatives, weight=np.ones(len(rows.evidence))))  # type: ignore[type-var]
     assert strong.rows_at(0) is None
@@ -168,19 +170,19 @@ def test_the_trainers_order_has_just_those_rows(signed: Any) -> None:
         assert sorted(torch.cat(list(trainer.placement._order(epoch).batches)).tolist()) == expected.tolist()
 
 
-def test_a_confidence_of_what_is_false_is_zero(signed: Any) -> None:
+def test_known_negatives_have_target_confidence_zero(signed: Any) -> None:
     rows = [(head, kind, tail, weight / 4 + 0.25) for head, kind, tail, weight in signed]
     _, splits, found = prepared(rows, [("h3", "r", "t1")], model="ukge-rect")
     assert found.weight[len(splits.train) :].tolist() == [0.0]
 
 
-def test_the_papers_layer_has_no_place_for_them(signed: Any) -> None:
+def test_known_negatives_with_the_focuse_layer_are_refused(signed: Any) -> None:
     with pytest.raises(FocuseError, match="false triples need the focus 'label'"):
         prepared(signed, focus="paper", negative_weights="against")
 
 
 @pytest.mark.parametrize("focus", ["label", "off"])
-def test_what_is_false_scores_lower_for_being_said_so(focus: str) -> None:
+def test_known_negatives_get_lower_scores_than_without_them(focus: str) -> None:
     """Entities of a group are linked, but for some pairs; half of those are given as false."""
     random = np.random.default_rng(5)
     pairs = [(a, b) for a in range(60) for b in range(60) if a % 5 == b % 5 and a != b]

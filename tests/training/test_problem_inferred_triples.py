@@ -53,24 +53,24 @@ def triples(graph):
 
 
 class TestStored:
-    def test_a_loaded_run_has_them(self, whole):
+    def test_loaded_run_has_its_inferred_triples(self, whole):
         run = focuse.load(whole())
         assert triples(run.splits.inferred) == HINTS
         assert run.splits.inferred.entities is run.graph.entities
         assert run.splits.inferred.weighted
 
-    def test_a_run_without_has_none(self, small, tmp_path):
+    def test_run_without_soft_logic_stores_no_inferred_triples(self, small, tmp_path):
         train(small, tmp_path / "run", hints=None)
         assert focuse.load(tmp_path / "run").splits.inferred is None
         assert not any(name.startswith("inferred") for name in load_arrays(tmp_path / "run" / "splits.safetensors"))
 
-    def test_saving_equals_training_into_the_folder(self, small, whole, tmp_path):
+    def test_saving_writes_the_same_files_as_training_into_a_folder(self, small, whole, tmp_path):
         train(small, None).save(tmp_path / "saved")
         for name in ("model.safetensors", "run.toml", "splits.safetensors"):
             assert (tmp_path / "saved" / name).read_bytes() == (whole() / name).read_bytes()
 
     @pytest.mark.parametrize("model", MODELS)
-    def test_a_loaded_model_scores_as_the_trained_one(self, small, model, whole):
+    def test_loaded_model_scores_like_the_trained_one(self, small, model, whole):
         again, run = focuse.load(whole(model)), train(small, None, model)
         assert again.settings == run.settings
         assert again.scorer.tables.keys() == {"entity", "relation", "scale"}
@@ -79,7 +79,7 @@ class TestStored:
         assert again.evaluate().to_dict() == run.evaluate().to_dict()
         assert again.predict(head="e1", relation="r0") == run.predict(head="e1", relation="r0")
 
-    def test_they_are_no_facts(self, small, whole):
+    def test_inferred_triples_are_not_marked_as_known(self, small, whole):
         """Prediction does not mark them as known."""
         run = focuse.load(whole())
         facts = {row[:3] for row in triples(small)}
@@ -91,7 +91,7 @@ class TestStored:
 class TestResume:
     @pytest.mark.parametrize("step", [1, 11, 16])  # first batch, mid-epoch, the last batch of an epoch
     @pytest.mark.parametrize("model", MODELS)
-    def test_a_stopped_run_ends_in_the_same_bits(self, small, tmp_path, whole, listen, model, step):
+    def test_resume_after_interrupt_gives_identical_tables(self, small, tmp_path, whole, listen, model, step):
         folder = tmp_path / "run"
         listen(lambda epoch, batches: os.kill(os.getpid(), signal.SIGINT) if batches == step else None)
         with pytest.raises(Stopped):
@@ -108,13 +108,13 @@ class TestResume:
         for name in ("model.safetensors", "splits.safetensors"):
             assert (folder / name).read_bytes() == (whole(model) / name).read_bytes()
 
-    def test_hints_still_pull_after_it(self, small, tmp_path, whole, listen):
+    def test_inferred_triples_change_the_result(self, small, tmp_path, whole, listen):
         """Resumed without them it would end elsewhere: the test above can fail."""
         train(small, tmp_path / "plain", hints=None)
         one, two = (load_file(part / "model.safetensors") for part in (tmp_path / "plain", whole()))
         assert not torch.equal(one["scale"], two["scale"])
 
-    def test_more_epochs_equal_as_many_from_the_start(self, small, tmp_path, whole):
+    def test_resume_for_more_epochs_equals_a_longer_training(self, small, tmp_path, whole):
         train(small, tmp_path / "run", epochs=4)
         more = focuse.resume(tmp_path / "run", epochs=6, progress=False)
         one, two = (load_file(part / "checkpoint.safetensors") for part in (tmp_path / "run", whole()))
@@ -135,13 +135,13 @@ class TestDamaged:
         assert "Traceback" not in str(error.value)
         return str(error.value)
 
-    def test_a_missing_column(self, damaged):
+    def test_missing_column_of_inferred_triples_is_reported(self, damaged):
         path = damaged / "splits.safetensors"
         arrays = {name: value for name, value in load_arrays(path).items() if name != "inferred/tail"}
         save_arrays(arrays, path)
         assert "splits.safetensors: damaged file: no column inferred/tail" in self.refused(damaged, focuse.load)
 
-    def test_ids_beyond_the_vocabulary(self, damaged):
+    def test_inferred_id_beyond_the_vocabulary_is_reported(self, damaged):
         path = damaged / "splits.safetensors"
         arrays = load_arrays(path)
         arrays["inferred/head"] = np.full_like(arrays["inferred/head"], 40)
@@ -149,13 +149,13 @@ class TestDamaged:
         assert "inferred/head has an id that is not in the vocabulary" in self.refused(damaged, focuse.load)
 
     @pytest.mark.parametrize("scale", [None, torch.ones(3)])
-    def test_tables_without_their_dense_tensor(self, damaged, scale):
+    def test_missing_or_misshapen_dense_tensor_is_reported(self, damaged, scale):
         path = damaged / "model.safetensors"
         tensors = {**load_file(path), "scale": scale}
         save_file({name: value for name, value in tensors.items() if value is not None}, path)
         assert "damaged run: table 'scale' is" in self.refused(damaged, focuse.load)
 
-    def test_a_format_of_another_time(self, damaged):
+    def test_unsupported_run_format_is_reported(self, damaged):
         path = damaged / "run.toml"
         path.write_text(path.read_text().replace("format = 3", "format = 1"))
         assert "run format 1, this focuse" in self.refused(damaged, focuse.load)
@@ -208,19 +208,19 @@ def same(one, other):
 
 @pytest.mark.parametrize("model", MODELS)
 class TestConfidence:
-    def test_beats_the_relations_mean_on_validation(self, confident, model):
+    def test_confidence_beats_the_relation_mean_on_validation(self, confident, model):
         run = confident(model)
         valid, train = run.splits.valid.graph, run.graph
         trivial = np.mean((train.weight.mean() - valid.weight) ** 2)
         assert np.mean((confidence_of(run, valid) - valid.weight) ** 2) < 0.7 * trivial
 
-    def test_dense_tensors_are_trained_and_the_best_kept(self, confident, model):
+    def test_dense_tensors_are_trained_and_restored_to_the_best_epoch(self, confident, model):
         run = confident(model)
         assert np.abs(run.scorer.tables["scale"].numpy() - [1.0, 0.0]).min() > 0.01
         assert not torch.equal(run.last.best["scale"], run.last.tables["scale"])
         assert torch.equal(run.scorer.tables["scale"], run.last.best["scale"])
 
-    def test_the_lowest_error_on_validation_is_the_best(self, confident, model):
+    def test_epoch_with_lowest_validation_error_is_kept(self, confident, model):
         run = confident(model)
         looks = {row["epoch"]: row["valid_mse"] for row in run.history if "valid_mse" in row}
         assert list(looks) == [4, 6, 8, 10, 12]
@@ -229,7 +229,7 @@ class TestConfidence:
         assert at.best_epoch < 12
         assert not any("valid_mrr" in row for row in run.history)
 
-    def test_rules_raise_what_they_infer(self, confident, model):
+    def test_inferred_triples_get_higher_confidence(self, confident, model):
         plain, hinted = confident(model), confident(model, True)
         graph = hinted.splits.inferred
         assert len(graph) == len(GROUPED_HINTS)
@@ -238,21 +238,21 @@ class TestConfidence:
         errors = [np.mean((confidence_of(run, valid) - valid.weight) ** 2) for run in (plain, hinted)]
         assert errors[1] < 2 * errors[0]
 
-    def test_the_same_seed_gives_the_same_bits(self, grouped, confident, model):
+    def test_same_seed_gives_identical_tables(self, grouped, confident, model):
         first = confident(model, True)
         assert same(first, focuse.train(grouped, model=model, soft_logic=GROUPED_HINTS, **CONFIDENT))
         other = {**CONFIDENT, "epochs": 1, "burn_in": 0}
         one, two = (focuse.train(grouped, model=model, soft_logic=GROUPED_HINTS, seed=seed, **other) for seed in (0, 1))
         assert not torch.equal(one.scorer.tables["scale"], two.scorer.tables["scale"])
 
-    def test_rules_without_weight_change_no_bit(self, grouped, confident, model):
+    def test_soft_logic_weight_zero_changes_nothing(self, grouped, confident, model):
         weightless = focuse.train(grouped, model=model, soft_logic=GROUPED_HINTS, soft_logic_weight=0.0, **CONFIDENT)
         assert same(weightless, confident(model))
         assert not same(confident(model, True), confident(model))
 
     @pytest.mark.parametrize("sampling", SAMPLINGS)
     @pytest.mark.parametrize("optimizer", ["adam", "row-adagrad"])
-    def test_trains_with_hints_whatever_the_sampling(self, small, model, sampling, optimizer):
+    def test_every_sampling_trains_with_inferred_triples(self, small, model, sampling, optimizer):
         hints = [("e1", "r0", "e2", 0.9), ("e3", "r1", "e4", 0.7)]
         settings = {"sampling": sampling, "optimizer": optimizer, "lr": 5e-2 if optimizer == "row-adagrad" else 1e-2}
         run = train(small, None, model, hints, **settings)
@@ -277,7 +277,7 @@ class TestHints:
             graph, **{**CONFIDENT, "model": "ukge-logi", "epochs": 2, "engine": "reference", **settings}
         )
 
-    def test_each_batch_draws_its_own_from_all_of_them(self, grouped, monkeypatch):
+    def test_each_batch_draws_its_own_sample_of_inferred_triples(self, grouped, monkeypatch):
         steps, run = self.seen(monkeypatch, grouped, soft_logic=GROUPED_HINTS, soft_logic_size=80)
         assert {len(step) for step in steps} == {80}
         assert len({tuple(step) for step in steps}) == len(steps) == 2 * -(-len(run.graph) // 64)
@@ -289,14 +289,14 @@ class TestHints:
         assert set(drawn) == given  # 81 of them, drawn 1,120 times
         assert max(drawn.count(hint) for hint in given) < 35
 
-    def test_size_is_64_unless_said_and_may_exceed_what_there_is(self, grouped, monkeypatch):
+    def test_default_sample_size_is_64_even_with_fewer_inferred_triples(self, grouped, monkeypatch):
         steps, _ = self.seen(monkeypatch, grouped, soft_logic=GROUPED_HINTS[:2])
         assert {len(step) for step in steps} == {64}
 
-    def test_without_soft_logic_there_are_none(self, grouped, monkeypatch):
+    def test_without_soft_logic_no_inferred_triples_are_drawn(self, grouped, monkeypatch):
         assert not any(self.seen(monkeypatch, grouped)[0])
 
-    def test_they_are_drawn_apart_from_negatives(self, grouped, monkeypatch):
+    def test_inferred_triples_have_their_own_random_stream(self, grouped, monkeypatch):
         """Inferred triples have a random stream of their own: none of their rows follows from a negative."""
         drawn, sample = [], TrainingProblem._auxiliary
 

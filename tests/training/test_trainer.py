@@ -43,11 +43,11 @@ def focused(small):
 
 
 class TestBeta:
-    def test_falls_linearly_from_1_to_0_over_lambda_epochs(self, focused):
+    def test_beta_falls_linearly_from_1_to_0_over_decay_epochs(self, focused):
         assert [row["beta"] for row in focused.history] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
         assert [row["epoch"] for row in focused.history] == [1, 2, 3, 4, 5, 6]
 
-    def test_what_history_says_reaches_the_objective(self, small, monkeypatch):
+    def test_beta_of_the_history_is_passed_to_the_focuse_layer(self, small, monkeypatch):
         seen = []
         monkeypatch.setattr(
             "focuse.objective.focuse.FocusELayer.__call__",
@@ -56,7 +56,7 @@ class TestBeta:
         run = train(small, batch_size=10_000, engine="reference")
         assert seen == [row["beta"] for row in run.history]
 
-    def test_changes_the_result(self, small, focused):
+    def test_decaying_beta_changes_the_result(self, small, focused):
         fixed = train(small, beta=1.0)
         assert [row["beta"] for row in fixed.history] == [1.0] * 6
         assert not same(focused, fixed)
@@ -64,29 +64,29 @@ class TestBeta:
         assert focused.history[0]["loss"] == fixed.history[0]["loss"]
         assert focused.history[1]["loss"] != fixed.history[1]["loss"]
 
-    def test_floor_and_immediate_decay(self, small):
+    def test_beta_respects_its_floor_and_immediate_decay(self, small):
         assert [row["beta"] for row in train(small, beta_floor=0.5).history] == [1.0, 0.75, 0.5, 0.5, 0.5, 0.5]
         assert {row["beta"] for row in train(small, decay=0, epochs=2).history} == {0.0}
 
-    def test_is_none_when_the_layer_is_off(self, small):
+    def test_beta_is_none_without_the_focuse_layer(self, small):
         assert {row["beta"] for row in train(small, focus="off", epochs=2).history} == {None}
 
-    def test_fixed_at_1_with_the_linear_layer_is_the_plain_model_bit_by_bit(self, small):
+    def test_beta_1_with_linear_layer_equals_the_plain_model(self, small):
         assert same(train(small, beta=1.0, nonlinearity="linear"), train(small, focus="off"))
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_a_sharpness_of_0_is_the_plain_model_bit_by_bit(small, sampling):
+def test_label_exponent_zero_equals_the_plain_model(small, sampling):
     asked = {"sampling": sampling, "decay": None, "burn_in": 0, "epochs": 3}
     assert same(train(small, focus="label", label_exponent=0.0, **asked), train(small, focus="off", **asked))
 
 
-def test_the_loss_falls(small):
+def test_loss_falls_during_training(small):
     losses = [row["loss"] for row in train(small, focus="off", epochs=30, patience=99).history]
     assert losses[-1] < 0.8 * losses[0]
 
 
-def test_a_trained_model_ranks_far_better_than_an_untrained_one(small):
+def test_trained_model_ranks_far_better_than_an_untrained_one(small):
     before = train(small, epochs=1, lr=1e-9, focus="off").evaluate().all.mrr
     after = train(small, epochs=40, focus="off", sampling="all").evaluate().all.mrr
     assert after > 1.5 * before
@@ -122,22 +122,22 @@ def test_every_optimizer_trains(small, optimizer, reduction):
 
 
 class TestSeeds:
-    def test_the_same_seed_gives_the_same_bits(self, small, focused):
+    def test_same_seed_gives_identical_tables(self, small, focused):
         again = train(small)
         assert same(focused, again)
         assert [row["loss"] for row in again.history] == [row["loss"] for row in focused.history]
 
-    def test_another_seed_gives_others(self, small, focused):
+    def test_different_seed_gives_different_tables(self, small, focused):
         assert not same(focused, train(small, seed=1))
 
-    def test_the_global_generators_play_no_part(self, small, focused):
+    def test_global_random_generators_have_no_effect(self, small, focused):
         torch.manual_seed(123)
         np.random.seed(123)
         state = torch.get_rng_state()
         assert same(focused, train(small))
         assert torch.equal(state, torch.get_rng_state())
 
-    def test_first_embeddings_are_xavier_normal(self):
+    def test_initial_embeddings_are_xavier_normal(self):
         settings = Config(model="complex", dim=100, seed=3)
         tables = init_tables(settings, settings.make_model(), 3000, 5)
         assert {name: tuple(table.shape) for name, table in tables.items()} == {
@@ -159,7 +159,7 @@ def stopped(small):
 
 
 class TestStopping:
-    def test_stops_after_patience_looks_without_gain(self, stopped):
+    def test_early_stopping_waits_for_patience_checks_without_improvement(self, stopped):
         checked = [row for row in stopped.history if "valid_mrr" in row]
         best = max(checked, key=lambda row: row["valid_mrr"])
         assert len(stopped.history) < 60
@@ -168,21 +168,21 @@ class TestStopping:
         at = stopped.last.progress
         assert (at.best_epoch, at.best_value) == (best["epoch"], best["valid_mrr"])
 
-    def test_restores_the_best_tables(self, small, stopped):
+    def test_early_stopping_restores_the_best_tables(self, small, stopped):
         best = stopped.last.progress.best_epoch
         until_then = train(small, **{**HASTY, "epochs": best, "burn_in": stopped.settings.burn_in})
         assert same(stopped, until_then)
         assert not torch.equal(stopped.scorer.tables["entity"], stopped.last.tables["entity"])
 
-    def test_looks_only_after_burn_in_and_every_so_often(self, small):
+    def test_validation_starts_after_burn_in_and_runs_every_check_interval(self, small):
         run = train(small, epochs=11, burn_in=5, check_every=2, patience=99)
         assert [row["epoch"] for row in run.history if "valid_mrr" in row] == [6, 8, 10, 11]
 
-    def test_burn_in_is_half_of_decay_unless_said(self, small):
+    def test_burn_in_defaults_to_half_of_decay(self, small):
         run = train(small, epochs=8, decay=6, check_every=1, patience=99)
         assert [row["epoch"] for row in run.history if "valid_mrr" in row] == [3, 4, 5, 6, 7, 8]
 
-    def test_without_validation_the_last_tables_count(self, small):
+    def test_without_validation_the_last_tables_are_used(self, small):
         run = train(small, valid_share=0.0)
         assert run.last.best is None
         assert not any("valid_mrr" in row for row in run.history)
@@ -191,7 +191,7 @@ class TestStopping:
 
 class TestNothingToFocusOn:
     @pytest.mark.parametrize("weights", ["equal", "none"])
-    def test_the_layer_is_off_and_says_so(self, small, listen, weights):
+    def test_equal_weights_turn_the_layer_off_with_a_note(self, small, listen, weights):
         columns = small.to_arrow()
         triples = list(zip(*(columns[name].to_pylist() for name in ("head", "relation", "tail")), strict=True))
         graph = focuse.read([(*triple, 0.3) for triple in triples] if weights == "equal" else triples)
@@ -202,7 +202,7 @@ class TestNothingToFocusOn:
         assert {row["beta"] for row in run.history} == {None}
         assert same(run, train(graph, focus="off"))
 
-    def test_one_weight_a_relation_is_normalized_globally_and_the_layer_stays_on(self, small, listen):
+    def test_relation_weights_are_normalized_globally_and_keep_the_layer_on(self, small, listen):
         weighed = focuse.read(small, relation_weights={"r0": 10.0, "r1": 40.0, "r2": 90.0})
         recorder = listen()
         run = train(weighed)
@@ -213,20 +213,20 @@ class TestNothingToFocusOn:
         got = run.normalizer.transform(run.graph.weight, run.graph.relation)
         np.testing.assert_allclose(got, [expected[weight] for weight in run.graph.weight])
 
-    def test_one_weight_a_relation_forced_to_relation_says_what_to_try(self, small, listen):
+    def test_relation_weights_normalized_per_relation_give_a_suggestion(self, small, listen):
         recorder = listen()
         weighed = focuse.read(small, relation_weights={"r0": 1.0, "r1": 2.0, "r2": 3.0})
         assert train(weighed, normalize="relation").settings.focus == "off"
         assert any("try normalize 'global'" in note for note in recorder.notes)
 
-    def test_nothing_is_said_when_the_layer_was_not_wanted(self, small, listen):
+    def test_no_note_about_the_layer_if_focus_is_off(self, small, listen):
         recorder = listen()
         train(small.select(np.arange(100)), focus="off", epochs=1)
         assert not any("focus" in note for note in recorder.notes)
 
 
 @pytest.mark.parametrize(("optimizer", "lr"), [("adam", 1e30), ("sgd", 1e6)])
-def test_a_diverging_training_is_one_line_that_says_what_to_do(small, listen, optimizer, lr):
+def test_diverging_training_is_one_line_with_advice(small, listen, optimizer, lr):
     recorder = listen()
     with pytest.raises(FocuseError, match=r"training diverged in epoch \d+: .*lower the learning rate") as error:
         train(small, optimizer=optimizer, lr=lr, loss="nll", epochs=50)
@@ -246,7 +246,7 @@ def test_repeated_triples_are_counted_and_reported(small, listen, policy, done):
     assert total == len(rows) + (7 if policy == "keep" else 0)
 
 
-def test_batches_cover_every_row_once_an_epoch(small, monkeypatch):
+def test_batches_cover_every_row_once_per_epoch(small, monkeypatch):
     seen = []
     step = FusedCpuEngine.step
 
@@ -264,7 +264,7 @@ def test_batches_cover_every_row_once_an_epoch(small, monkeypatch):
     assert not torch.equal(seen[0], seen[per_epoch])  # shuffled anew
 
 
-def test_the_objective_is_the_settings(small):
+def test_objective_follows_the_settings(small):
     chosen = make_objective(Config.of(model="ukge-rect", soft_logic_weight=0.7), None)
     assert isinstance(chosen, SquaredError)
     assert chosen.rule_weight == 0.7
@@ -276,7 +276,7 @@ def test_the_objective_is_the_settings(small):
     assert isinstance(make_objective(Config.of(), None), FocusedLoss)
 
 
-def test_first_tables_of_ukge():
+def test_initial_tables_of_ukge_have_their_shapes_and_deviation():
     settings = Config.of(model="ukge-logi", seed=3)
     tables = init_tables(settings, settings.make_model(), 3000, 50)
     assert {name: tuple(table.shape) for name, table in tables.items()} == {

@@ -45,7 +45,7 @@ def same(one: Run, other: Run) -> bool:
 
 @pytest.mark.parametrize(("sampling", "focus"), PAIRS)
 @pytest.mark.parametrize("name", NAMES)
-def test_the_loss_falls(small: focuse.Graph, name: str, sampling: str, focus: str) -> None:
+def test_loss_of_every_model_falls(small: focuse.Graph, name: str, sampling: str, focus: str) -> None:
     run = train(small, name, sampling, focus)
     losses = [row["loss"] for row in run.history]
     assert np.isfinite(losses).all()
@@ -54,7 +54,7 @@ def test_the_loss_falls(small: focuse.Graph, name: str, sampling: str, focus: st
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_seed_gives_the_same_bits_and_a_stored_run_predicts_the_same(
+def test_same_seed_gives_identical_tables_and_a_stored_run_predicts_alike(
     small: focuse.Graph, name: str, tmp_path: Path
 ) -> None:
     run, again, other = (train(small, name, "shared", "off", seed=seed, epochs=1) for seed in (1, 1, 2))
@@ -70,7 +70,7 @@ def test_a_seed_gives_the_same_bits_and_a_stored_run_predicts_the_same(
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if focused(name)])
-def test_weights_bear_on_every_model(small: focuse.Graph, name: str) -> None:
+def test_weights_change_the_result_of_every_model(small: focuse.Graph, name: str) -> None:
     """The same training, but for the focus, ends elsewhere."""
     given = {"off": {}, "label": {}, "paper": {"beta": 0.5}}
     runs = [train(small, name, "shared", focus, epochs=1, **more) for focus, more in given.items()]
@@ -80,7 +80,7 @@ def test_weights_bear_on_every_model(small: focuse.Graph, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("FOCUSE_DATA"), reason="FOCUSE_DATA names no folder with the data sets")
 @pytest.mark.parametrize("name", ["rotate", "pairre", "quate", "hole", "simple", "cp", "rescal", "tucker"])
-def test_a_part_of_ppi5k_is_learnt_and_weights_matter(name: str) -> None:
+def test_part_of_ppi5k_is_learned_and_weights_matter(name: str) -> None:
     """Among 5,000 proteins a guess has an MRR of 0.002."""
     data, random = focuse.datasets.load("ppi5k"), np.random.default_rng(0)
 

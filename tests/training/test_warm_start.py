@@ -39,7 +39,7 @@ def named(names: focuse.data.graph.Vocabulary, table: torch.Tensor) -> dict[str,
     return dict(zip(names, table.tolist(), strict=True))
 
 
-def test_encoded_tables_pass_on_by_name(small: focuse.Graph, teacher: focuse.Run) -> None:
+def test_encoded_tables_initialize_rows_by_name(small: focuse.Graph, teacher: focuse.Run) -> None:
     reader = focuse.read([*((h, r, t, w) for h, r, t, w in _rows(small)), ("new", "r0", "e1", 0.5)])
     run = focuse.train(reader, model="convkb", epochs=1, start=teacher, valid_share=0.0, test_share=0.0, **ASKED)
     tables = first_tables(run)
@@ -65,14 +65,14 @@ def _rows(graph: focuse.Graph) -> list[tuple[str, str, str, float]]:
     return list(zip(*(column.to_pylist() for column in ends), graph.weight.tolist(), strict=True))
 
 
-def test_tables_of_other_models_pass_on_as_they_are(small: focuse.Graph, tmp_path: Path) -> None:
+def test_tables_of_another_model_are_taken_over_unchanged(small: focuse.Graph, tmp_path: Path) -> None:
     first = focuse.train(small, model="transe", epochs=1, out=tmp_path / "first", **ASKED)
     second = focuse.train(small, model="distmult", epochs=1, start=tmp_path / "first", **ASKED)
     assert second.settings.start == str(tmp_path / "first")
     assert torch.equal(first_tables(second)["entity"], first.scorer.tables["entity"])
 
 
-def test_resuming_needs_the_other_run_no_longer(small: focuse.Graph, teacher: focuse.Run, tmp_path: Path) -> None:
+def test_resume_does_not_need_the_other_run(small: focuse.Graph, teacher: focuse.Run, tmp_path: Path) -> None:
     """Killed before its first checkpoint was due, and with the run that it began with gone: the same bits."""
     shutil.copytree(teacher.place(), tmp_path / "teacher")
     asked = {"model": "convkb", "epochs": 2, "start": tmp_path / "teacher", "checkpoint_every": "0", **ASKED}
@@ -94,7 +94,7 @@ def test_resuming_needs_the_other_run_no_longer(small: focuse.Graph, teacher: fo
 
 
 @pytest.mark.parametrize("name", ["conve", "convkb", "kbgat"])
-def test_neural_runs_resume_to_the_same_bits(small: focuse.Graph, name: str, tmp_path: Path) -> None:
+def test_neural_models_resume_to_identical_tables(small: focuse.Graph, name: str, tmp_path: Path) -> None:
     """Dropout, running statistics and all."""
     asked = {"model": name, "epochs": 3, "batch_size": 64, "checkpoint_every": "0", "check_every": 2, **ASKED}
     focuse.train(small, out=tmp_path / "whole", **asked)
@@ -129,7 +129,7 @@ class Told(SilentReporter):
         self.notes.append(text)
 
 
-def test_it_says_what_was_matched_and_what_the_other_run_has_seen(small: focuse.Graph, tmp_path: Path) -> None:
+def test_notes_state_matched_names_and_leaked_held_out_triples(small: focuse.Graph, tmp_path: Path) -> None:
     asked = {**ASKED, "epochs": 1}
     first = focuse.train(small, out=tmp_path / "first", **asked)
     alike, apart = Told(), Told()
@@ -153,35 +153,39 @@ def _facts(graph: focuse.Graph) -> list[tuple[str, str, str]]:
 
 
 class TestFaults:
-    def test_nothing_in_common(self, small: focuse.Graph, teacher: focuse.Run, tmp_path: Path) -> None:
+    def test_run_without_common_entities_is_refused(
+        self, small: focuse.Graph, teacher: focuse.Run, tmp_path: Path
+    ) -> None:
         other = focuse.read([(f"x{i % 9}", "r", f"y{i % 7}", 0.5) for i in range(60)])
         with pytest.raises(FocuseError, match="knows none of this graph's entities"):
             focuse.train(other, model="convkb", start=teacher, out=tmp_path / "out", **ASKED)
         assert not (tmp_path / "out").exists()
 
-    def test_other_widths(self, small: focuse.Graph, teacher: focuse.Run, tmp_path: Path) -> None:
+    def test_run_with_another_dimension_is_refused(
+        self, small: focuse.Graph, teacher: focuse.Run, tmp_path: Path
+    ) -> None:
         for model, dim, width in (("convkb", 6, 6), ("complex", 8, 16)):
             expected = rf"its entity table \(kbgat, dim 8\) holds 8 numbers, this training's {width}; choose a dim"
             with pytest.raises(FocuseError, match=expected):
                 focuse.train(small, model=model, start=teacher, out=tmp_path / "out", **{**ASKED, "dim": dim})
         assert not (tmp_path / "out").exists()
 
-    def test_no_run(self, small: focuse.Graph, tmp_path: Path) -> None:
+    def test_folder_without_a_run_is_refused(self, small: focuse.Graph, tmp_path: Path) -> None:
         with pytest.raises(FocuseError, match="not a run"):
             focuse.train(small, start=tmp_path, out=tmp_path / "out", **ASKED)
         assert not (tmp_path / "out").exists()
 
-    def test_a_run_in_no_folder(self, small: focuse.Graph) -> None:
+    def test_unsaved_run_is_refused(self, small: focuse.Graph) -> None:
         run = focuse.train(small, epochs=1, **ASKED)
         with pytest.raises(FocuseError, match="save it first"):
             focuse.train(small, start=run, **ASKED)
 
-    def test_what_is_no_folder(self, small: focuse.Graph) -> None:
+    def test_value_that_is_no_path_is_refused(self, small: focuse.Graph) -> None:
         with pytest.raises(FocuseError, match="start 3: give a word"):
             focuse.train(small, start=3, **ASKED)
 
 
-def test_the_command_starts_with_a_run(small: focuse.Graph, teacher: focuse.Run, tmp_path: Path, capsys) -> None:
+def test_train_command_starts_from_a_run(small: focuse.Graph, teacher: focuse.Run, tmp_path: Path, capsys) -> None:
     small.write(tmp_path / "small.tsv")
     options = f"--model convkb --dim 8 --epochs 1 --label-exponent 1 --start {teacher.place()} --quiet --json".split()
     app(["train", str(tmp_path / "small.tsv"), "--out", str(tmp_path / "run"), *options], standalone_mode=False)
