@@ -110,7 +110,7 @@ def one_by_one(model: Model, head: Tensor, relation: Tensor, tail: Tensor, side:
     return torch.cat([score_triples(model, *triple, side) for triple in triples]).reshape(shape)
 
 
-def test_score_gives_one_number_a_triple(model: Model, rows: Callable[..., Tensor]) -> None:
+def test_score_gives_one_number_per_triple(model: Model, rows: Callable[..., Tensor]) -> None:
     head, relation, tail = rows(BATCH), rows(BATCH, relation=True), rows(BATCH)
     scores = score_triples(model, head, relation, tail)
     assert scores.shape == (BATCH,)
@@ -289,7 +289,7 @@ def test_gradients_stay_finite_where_rows_coincide(model: Model) -> None:
         assert part.grad.isfinite().all()
 
 
-def test_wrong_lengths_raise(model: Model, rows: Callable[..., Tensor]) -> None:
+def test_different_lengths_are_errors(model: Model, rows: Callable[..., Tensor]) -> None:
     one, two, relations = rows(1), rows(2), rows(2, relation=True)
     for head, relation, tail in ((one, relations, two), (two, relations[:1], two), (two, relations, one)):
         with pytest.raises(ValueError, match="different lengths"):
@@ -315,7 +315,7 @@ def test_moduli_are_those_of_complex_numbers_and_quaternions(model: Model, rows:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_name_resolves(name: str) -> None:
+def test_every_name_resolves_to_its_class(name: str) -> None:
     model = make_model(name)
     assert type(model) is MODELS[name]
     assert model.name == name
@@ -324,13 +324,13 @@ def test_name_resolves(name: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "right"), [("complx", "complex"), ("dist-mult", "distmult"), ("transe_l2", "transe-l2")]
 )
-def test_unknown_name_offers_the_nearest(wrong: str, right: str) -> None:
+def test_unknown_name_suggests_the_nearest(wrong: str, right: str) -> None:
     with pytest.raises(FocuseError, match=rf"unknown model '{wrong}' \(did you mean {right}") as error:
         make_model(wrong)
     assert all(name in str(error.value) for name in MODELS)
 
 
-def test_a_model_without_similarity_says_so() -> None:
+def test_model_without_similarity_is_an_error() -> None:
     class Half(Projected):
         similarity_of = Model.similarity_of
 
