@@ -151,7 +151,7 @@ def test_scale_multiplies_the_gradient_not_the_reported_loss() -> None:
 
 @pytest.mark.parametrize("power", [1, 2, 3])
 @pytest.mark.parametrize("scope", ["tables", "rows"])
-def test_penalty_of_tables_or_of_the_positives_rows(scope: str, power: int) -> None:
+def test_penalty_covers_whole_tables_or_the_rows_of_positives(scope: str, power: int) -> None:
     """Tables: every number once. Rows: those of the batch's positives, as often as they occur, no negatives'."""
     groups = corrupt("independent")
     plain, without = sgd_gradient("complex", groups)
@@ -170,7 +170,7 @@ def test_penalty_of_tables_or_of_the_positives_rows(scope: str, power: int) -> N
 
 @pytest.mark.parametrize("model", ["complex", "distmult"])
 @pytest.mark.parametrize("scope", ["tables", "rows"])
-def test_n3_is_of_complex_sizes(model: str, scope: str) -> None:
+def test_n3_penalty_uses_moduli_of_complex_numbers(model: str, scope: str) -> None:
     """γ Σ|z|³, of the rows of the batch's triples as Lacroix et al. (2018) take it; without complex numbers l3."""
     groups = corrupt("independent")
     without = sgd_gradient(model, groups)[1]
@@ -224,7 +224,7 @@ def recorded(model: str, groups: list[Negatives], rows_only: bool, penalty: Regu
 @pytest.mark.parametrize("penalty", [None, Regularizer(3, 0.1, "rows")])
 @pytest.mark.parametrize("kind", SAMPLINGS)
 @pytest.mark.parametrize("model", SCORES)
-def test_row_gradients_are_those_of_whole_tables(model: str, kind: str, penalty: Regularizer | None) -> None:
+def test_row_gradients_equal_gradients_of_whole_tables(model: str, kind: str, penalty: Regularizer | None) -> None:
     groups = corrupt(kind)
     whole = recorded(model, groups, False, penalty)
     touched: dict[str, set[int]] = {"entity": {*HEADS, *TAILS}, "relation": set(KINDS)}
@@ -340,7 +340,7 @@ def test_ukge_step_descends_its_objective(model: str, kind: str, with_auxiliary:
 
 @UKGE
 @pytest.mark.parametrize("scope", ["tables", "rows"])
-def test_no_penalty_on_dense_tensors_nor_on_hints(model: str, scope: str) -> None:
+def test_penalty_excludes_dense_tensors_and_inferred_triples(model: str, scope: str) -> None:
     groups = ukge_corruptions("independent")
     plain, without = ukge_gradient(model, groups)
     loss, gradient = ukge_gradient(model, groups, regularizer=Regularizer(2, 0.3, scope))
@@ -354,7 +354,7 @@ def test_no_penalty_on_dense_tensors_nor_on_hints(model: str, scope: str) -> Non
 
 @UKGE
 @pytest.mark.parametrize("kind", SAMPLINGS)
-def test_row_adagrad_trains_like_adagrad_with_hints(model: str, kind: str) -> None:
+def test_row_adagrad_trains_like_adagrad_with_inferred_triples(model: str, kind: str) -> None:
     ends = []
     for name in ("adagrad", "row-adagrad"):
         tables = ukge_tables()
@@ -367,7 +367,7 @@ def test_row_adagrad_trains_like_adagrad_with_hints(model: str, kind: str) -> No
         assert (ends[1][name] != start).any(-1).all()
 
 
-def test_an_engine_scores_with_the_dense_tensors_as_they_are_now() -> None:
+def test_scorer_uses_the_current_dense_tensors() -> None:
     tables = ukge_tables()
     engine = make_scorer(
         make_model("ukge-logi"), tables["entity"], tables["relation"], parameters={"scale": tables["scale"]}
@@ -395,7 +395,7 @@ def train(
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("kind", SAMPLINGS)
-def test_repetition_is_bit_identical(kind: str, optimizer: str) -> None:
+def test_repeated_training_is_bit_identical(kind: str, optimizer: str) -> None:
     first, again = (train("complex", kind, optimizer, objective("complex")) for _ in range(2))
     assert first[0] == again[0]
     assert all(torch.equal(first[1][name], again[1][name]) for name in first[1])
@@ -405,7 +405,7 @@ def test_repetition_is_bit_identical(kind: str, optimizer: str) -> None:
 @pytest.mark.parametrize("loss", ["multiclass-nll", "nll", "self-adversarial"])
 @pytest.mark.parametrize("kind", SAMPLINGS)
 @pytest.mark.parametrize("model", SCORES)
-def test_beta_one_and_linear_is_the_plain_model_bit_by_bit(model: str, kind: str, loss: str) -> None:
+def test_beta_1_with_linear_layer_equals_the_plain_model(model: str, kind: str, loss: str) -> None:
     plain = train(model, kind, "adagrad", FocusedLoss(make_loss(loss)), 1.0)
     focused = train(model, kind, "adagrad", FocusedLoss(make_loss(loss), FocusELayer("linear")), 1.0)
     assert plain[0] == focused[0]
@@ -416,7 +416,7 @@ def test_beta_one_and_linear_is_the_plain_model_bit_by_bit(model: str, kind: str
 
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad", "row-adam", "row-adagrad"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_a_loss_that_is_not_finite_changes_nothing(optimizer: str, bad: float) -> None:
+def test_non_finite_loss_changes_no_table(optimizer: str, bad: float) -> None:
     tables = make_tables("complex", torch.float32)
     chosen = make_optimizer(optimizer, tables, 0.1)
     engine = AutogradEngine(make_model("complex"), **tables, optimizer=chosen)
@@ -428,7 +428,7 @@ def test_a_loss_that_is_not_finite_changes_nothing(optimizer: str, bad: float) -
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
-def test_overflowing_tables_are_noticed() -> None:
+def test_overflowing_tables_are_detected() -> None:
     tables = make_tables("complex", torch.float32)
     tables["entity"][0] = 1e30
     before = {name: table.clone() for name, table in tables.items()}
@@ -441,7 +441,7 @@ def test_overflowing_tables_are_noticed() -> None:
 # ---- reading it -----------------------------------------------------------------------------------------------------
 
 
-def test_rows_and_blocks_read_the_tables() -> None:
+def test_scorer_reads_rows_and_blocks_of_the_tables() -> None:
     tables = make_tables("distmult")
     engine = make_scorer(make_model("distmult"), **tables)
     ids = torch.tensor([[3, 0], [5, 3]])
@@ -461,7 +461,7 @@ def test_scores_carry_no_gradient() -> None:
     torch.testing.assert_close(everyone[torch.arange(5), tail], scores)
 
 
-def test_both_sides_need_their_coins() -> None:
+def test_negatives_of_both_sides_need_a_side_per_negative() -> None:
     tables = make_tables("complex")
     engine = AutogradEngine(make_model("complex"), **tables, optimizer=make_optimizer("sgd", tables, 0.1))
     with pytest.raises(ValueError, match="both sides"):

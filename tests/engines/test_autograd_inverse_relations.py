@@ -164,7 +164,7 @@ def test_step_descends_the_objective(kind: str, model: str, sampling: str, filte
     assert np.abs(back).max() > 0.01
 
 
-def test_n3_sees_both_relations_as_complex_numbers() -> None:
+def test_n3_penalty_covers_relation_and_inverse() -> None:
     """γ Σ|z|³ over the rows of each triple, as often as they occur: h, r, r⁻¹ and t (Lacroix et al., 2018)."""
     groups = corrupt("all", False)
     without = gradient_of("label", "complex", groups)[1]
@@ -196,7 +196,7 @@ def same(one: focuse.Run, other: focuse.Run) -> bool:
     return all(torch.equal(one.scorer.tables[name], table) for name, table in other.scorer.tables.items())
 
 
-def test_saved_loaded_resumed(run: focuse.Run, small: focuse.Graph, tmp_path: Path) -> None:
+def test_run_is_unchanged_after_save_load_and_resume(run: focuse.Run, small: focuse.Graph, tmp_path: Path) -> None:
     run.save(tmp_path / "run")
     loaded = focuse.load(tmp_path / "run", device="cpu")
     assert loaded.settings.reciprocal
@@ -209,7 +209,7 @@ def test_saved_loaded_resumed(run: focuse.Run, small: focuse.Graph, tmp_path: Pa
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("model", ["complex", "transe", "ukge-rect"])
-def test_every_sampling_learns(small: focuse.Graph, model: str, sampling: str) -> None:
+def test_loss_falls_with_every_sampling(small: focuse.Graph, model: str, sampling: str) -> None:
     more = {} if model == "ukge-rect" else {"label_exponent": 1.0}
     asked = {**QUICK, "epochs": 6, "sampling": sampling, "negatives": 8, "model": model, "optimizer": "row-adagrad"}
     asked.pop("label_exponent")
@@ -234,7 +234,7 @@ def sides(run: focuse.Run, head: Tensor, relation: Tensor, tail: Tensor) -> tupl
     return of_tail, of_head
 
 
-def test_ranks_of_each_side_are_by_its_own_scores(run: focuse.Run) -> None:
+def test_ranks_of_each_side_use_the_scores_of_that_side(run: focuse.Run) -> None:
     head, relation, tail = ids(run)
     graphs = [run.splits.train, run.splits.valid.graph, run.splits.test.graph]
     facts = {triple for graph in graphs for triple in zip(graph.head, graph.relation, graph.tail, strict=True)}
@@ -258,7 +258,7 @@ def test_ranks_of_each_side_are_by_its_own_scores(run: focuse.Run) -> None:
         assert ranking.filtered.higher[row].tolist() == better
 
 
-def test_what_is_said_of_a_triple_is_by_the_mean_of_both(run: focuse.Run) -> None:
+def test_score_of_a_triple_is_the_mean_of_both_sides(run: focuse.Run) -> None:
     found = run.evaluate()
     both = np.mean(sides(run, *ids(run)), axis=0)
     np.testing.assert_allclose(found.scores, both, rtol=1e-4, atol=1e-5)
@@ -271,7 +271,7 @@ def test_what_is_said_of_a_triple_is_by_the_mean_of_both(run: focuse.Run) -> Non
     assert found.order.relation.share == pytest.approx(agree, abs=1e-9)
 
 
-def test_predictions_rank_by_the_side_and_tell_by_the_mean(run: focuse.Run) -> None:
+def test_predictions_rank_by_one_side_and_weigh_by_the_mean_of_both(run: focuse.Run) -> None:
     names, weigher = run.graph, run.weigher(full=True)
     for asked, side in (({"head": "e1", "relation": "r0"}, 0), ({"relation": "r0", "tail": "e2"}, 1)):
         rows = run.predict(**asked, top=5)
@@ -288,7 +288,7 @@ def test_predictions_rank_by_the_side_and_tell_by_the_mean(run: focuse.Run) -> N
     assert len(kinds_asked) == 3
 
 
-def test_weights_probabilities_and_a_report(run: focuse.Run, tmp_path: Path) -> None:
+def test_weights_probabilities_and_report_work_with_inverse_relations(run: focuse.Run, tmp_path: Path) -> None:
     made = run.calibrate("platt")
     test = run.splits.test.graph
     both = np.mean(sides(run, *ids(run)), axis=0).astype(np.float64)
@@ -304,13 +304,13 @@ def test_weights_probabilities_and_a_report(run: focuse.Run, tmp_path: Path) -> 
     assert "reciprocal" in page
 
 
-def test_an_engine_names_them() -> None:
+def test_unsupported_models_name_inverse_relations() -> None:
     refused = "its kernels cannot compute complex"
     assert unsupported_model(make_model("complex"), inverse_relations=True) == f"{refused} with inverse relations"
     assert unsupported_model(make_model("complex")) == refused
 
 
-def test_the_initial_table_is_one_draw_of_relations_and_inverses() -> None:
+def test_initial_relations_and_inverses_come_from_one_draw() -> None:
     """Rows of twice the width, of their Xavier deviation, are split: seeds give the values they always gave."""
     settings = Config.of(model="complex", dim=4, reciprocal=True, seed=3)
     table = init_tables(settings, make_model("complex"), 5, 3)["relation"]
@@ -321,7 +321,7 @@ def test_the_initial_table_is_one_draw_of_relations_and_inverses() -> None:
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_a_new_relation_has_a_row_and_one_for_its_inverse(run: focuse.Run, frozen: bool) -> None:
+def test_extension_adds_a_row_for_a_relation_and_its_inverse(run: focuse.Run, frozen: bool) -> None:
     edges = [("e1", "new", "e2", 0.5), ("e3", "new", "n1", 0.9), ("n1", "r0", "e4", 0.7)]
     grown = focuse.extend(run, edges, frozen=frozen, epochs=2, progress=False)
     assert len(grown.scorer.tables["relation"]) == 8
@@ -332,7 +332,7 @@ def test_a_new_relation_has_a_row_and_one_for_its_inverse(run: focuse.Run, froze
 
 
 @pytest.mark.parametrize("reciprocal", [True, False])
-def test_a_training_starts_from_rows_of_relations_and_inverses(
+def test_warm_start_takes_rows_of_relations_and_inverses(
     run: focuse.Run, small: focuse.Graph, tmp_path: Path, reciprocal: bool
 ) -> None:
     run.save(tmp_path / "run")

@@ -8,7 +8,7 @@ from focuse.errors import FocuseError
 
 
 @pytest.mark.parametrize("gpu", [False, True])
-def test_the_gpu_is_chosen_where_there_is_one_and_the_engine_can_use_it(
+def test_auto_device_is_the_gpu_if_available_and_supported_by_the_engine(
     monkeypatch: pytest.MonkeyPatch, gpu: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
@@ -16,13 +16,13 @@ def test_the_gpu_is_chosen_where_there_is_one_and_the_engine_can_use_it(
     assert choose_device("auto", "partitioned") == "cpu"
 
 
-def test_a_device_that_is_not_there_is_told() -> None:
+def test_missing_device_is_an_error() -> None:
     assert choose_device("cpu") == "cpu"
     with pytest.raises(FocuseError, match="not available here"):
         choose_device("cuda:99")
 
 
-def test_too_little_memory_is_one_line_and_other_errors_stay_what_they_are() -> None:
+def test_out_of_memory_is_one_line_and_other_errors_are_not_changed() -> None:
     with pytest.raises(FocuseError, match="not enough memory"), enough_memory():
         raise MemoryError
     with pytest.raises(RuntimeError, match="shapes"), enough_memory():

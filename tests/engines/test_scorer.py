@@ -99,7 +99,7 @@ def test_equal_rows_have_equal_distances(form: str, rows: int, threads: int, lev
 
 @built
 @pytest.mark.parametrize("form", ["l1", "l2"])
-def test_small_distances_keep_their_digits(form: str) -> None:
+def test_small_distances_are_computed_without_cancellation(form: str) -> None:
     """By differences, not by |q|² − 2qr + |r|², which would leave nothing but rounding."""
     row = table(1, 50) + 100
     near = row.clone()
@@ -212,7 +212,7 @@ def test_competitors_match_a_loop(how: str, asked: tuple[Tensor, ...]) -> None:
 
 @built
 @pytest.mark.parametrize("entities", [1, 15, 17, 1000])
-def test_threads_share_the_targets(entities: int, threads: int, level: str) -> None:
+def test_targets_of_one_query_are_shared_by_threads(entities: int, threads: int, level: str) -> None:
     """One query has nearly all of them."""
     scores = table(5, entities).round(decimals=1)
     first = torch.tensor([0, 1, 30, 31, 31, 33])
@@ -238,7 +238,7 @@ def test_queries_with_non_finite_scores_are_marked(
     assert (found < 0).tolist() == [[False] * 4, [True] * 4, [True] * 4, [False] * 4]
 
 
-def test_the_largest_numbers_are_finite() -> None:
+def test_largest_float32_scores_are_counted() -> None:
     most = torch.finfo(torch.float32).max
     scores = torch.tensor([[most, -most, 0.0, 1e-45]])
     none = torch.tensor([0])
@@ -246,7 +246,7 @@ def test_the_largest_numbers_are_finite() -> None:
     assert found[:, 0].tolist() == [0, 3, 2, 1]
 
 
-def test_expand_ranges() -> None:
+def test_expand_ranges_lists_the_numbers_of_each_range() -> None:
     which, number = expand_ranges(torch.tensor([3, 9, 0, 5]), torch.tensor([5, 9, 1, 8]))
     assert which.tolist() == [0, 0, 2, 3, 3, 3]
     assert number.tolist() == [3, 4, 0, 5, 6, 7]

@@ -18,6 +18,6 @@ def test_two_and_four_processes_train_and_rank_as_one() -> None:
 
 
 @pytest.mark.slow
-def test_every_case_with_three_and_four_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_case_with_three_and_four_processes_trains_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERY_CASE", "1")
     several(CASES, 3, 4)

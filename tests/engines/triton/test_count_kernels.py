@@ -33,7 +33,7 @@ def table(rows: int, width: int, seed: int = 0) -> torch.Tensor:
 
 @pytest.mark.parametrize("similarity", ["l1", "l2"])
 @pytest.mark.parametrize(("queries", "rows", "width"), SHAPES)
-def test_distances_are_those_in_float64(similarity: str, queries: int, rows: int, width: int) -> None:
+def test_distances_match_float64(similarity: str, queries: int, rows: int, width: int) -> None:
     asked, others = table(queries, width), table(rows, width, 1)
     apart = (asked.double()[:, None] - others.double()).abs()
     expected = apart.sum(-1) if similarity == "l1" else apart.square().sum(-1).sqrt()
@@ -43,7 +43,7 @@ def test_distances_are_those_in_float64(similarity: str, queries: int, rows: int
 
 @pytest.mark.parametrize("similarity", ["l1", "l2"])
 @pytest.mark.parametrize("rows", [2, 37, 1001])
-def test_equal_rows_are_equally_far(similarity: str, rows: int) -> None:
+def test_equal_rows_have_equal_distances(similarity: str, rows: int) -> None:
     copy = torch.randint(0, 3, (rows,), generator=torch.Generator().manual_seed(rows)).to(DEVICE)
     found = distances(table(18, 30), table(3, 30, 1)[copy], similarity)
     for one in range(3):
@@ -53,7 +53,7 @@ def test_equal_rows_are_equally_far(similarity: str, rows: int) -> None:
 
 @pytest.mark.parametrize("entities", [1, 15, 17, 1024, 1030])
 @pytest.mark.parametrize("bad", [None, torch.nan, torch.inf, -torch.inf])
-def test_competitors_are_counted_as_by_torch(entities: int, bad: float | None) -> None:
+def test_competitors_match_those_of_torch(entities: int, bad: float | None) -> None:
     """Scores with many ties; queries with several targets or none; more known answers than fit one look."""
     draw = torch.Generator().manual_seed(entities)
     queries = 6
@@ -72,13 +72,13 @@ def test_competitors_are_counted_as_by_torch(entities: int, bad: float | None) -
     assert found.device.type == DEVICE
 
 
-def test_no_targets_no_counts() -> None:
+def test_no_targets_give_no_counts() -> None:
     none = torch.zeros(2, dtype=torch.int64, device=DEVICE)
     assert count_competitors(table(2, 3), torch.zeros_like(none), none[:0], none, none, none[:0]).shape == (0, 4)
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_whole_rankings_are_those_of_a_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranking_matches_that_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Entities with equal rows included; whole numbers, so that no rounding decides."""
     draw = torch.Generator().manual_seed(0)
     model = make_model(name)
