@@ -61,7 +61,7 @@ def test_n3_is_the_sum_of_cubed_moduli() -> None:
         assert of(model)(rows).item() == torch.as_tensor(penalty("l3:0.02")([rows])).item()
 
 
-def test_n3_of_a_complex_zero_has_no_gradient() -> None:
+def test_n3_gradient_of_a_complex_zero_is_zero() -> None:
     rows = torch.zeros(2, 6, requires_grad=True)
     torch.as_tensor(penalty("n3:1")([moduli(make_model("complex"), "entity", rows)])).backward()
     assert rows.grad is not None

@@ -115,7 +115,7 @@ def test_frequencies_match_probabilities(corrupt: str, corrupt_side: str) -> Non
         assert square < freedom + 4 * math.sqrt(2 * freedom) + 12
 
 
-def test_shared_pool_by_degree() -> None:
+def test_shared_pool_by_degree_matches_its_probabilities() -> None:
     tail, head = sampler_of("degree", count=40_000, kind="shared")(batch_of(FACTS), (0, 2, 5))
     assert tail.entities is head.entities
     assert tail.entities is not None
@@ -136,7 +136,7 @@ def masses(own: list[int], alias: list[int]) -> np.ndarray:
 
 @settings(max_examples=100)
 @given(st.lists(st.sampled_from([0, 0, 1, 1, 2, 3, 7, 40, 1000]), min_size=1, max_size=40).filter(any))
-def test_alias_table_has_the_masses_of_its_weights(degree: list[int]) -> None:
+def test_alias_table_matches_its_weights(degree: list[int]) -> None:
     own, alias = _alias_table(np.array(degree) ** 0.75)
     assert own.min() >= 0
     assert own.max() <= 1 << RANDOM_BITS
@@ -194,7 +194,9 @@ def by_hand(
 
 @settings(max_examples=60)
 @given(facts=GRAPHS, other=GRAPHS, place=PLACES, kind=st.sampled_from(OTHERS))
-def test_any_graph_matches_loops(facts: list[Triple], other: list[Triple], place: Any, kind: tuple[str, str]) -> None:
+def test_distributions_of_any_graph_match_loops(
+    facts: list[Triple], other: list[Triple], place: Any, kind: tuple[str, str]
+) -> None:
     """Batches of triples that are no facts too, as false ones are; relations that train does not have."""
     rows = [*facts[:4], *((h, r, t) for h, r, t in other[:4] if any(fact[1] == r for fact in facts))]
     entities, tails, _ = own(sampler_of(*kind, 5, facts=facts), batch_of(rows), place)
