@@ -57,7 +57,7 @@ def use(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["../../secret.tsv", "/etc/passwd", "sqlite:////etc/passwd", "https://127.0.0.1:9/x"])
-def test_sources_are_only_shown(run: Path, place: str) -> None:
+def test_sources_named_in_a_run_are_not_opened(run: Path, place: str) -> None:
     edit(run, 'train = "rows"', f'train = "{place}"')
     if not OPENED and not LISTENING:
         sys.addaudithook(heard)
@@ -89,7 +89,7 @@ class TestModels:
             focuse.load(run)
         assert "evil" not in sys.modules
 
-    def test_nor_is_a_package_of_it(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_package_in_the_run_is_not_imported(self, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("FOCUSE_TRUST", "run")
         (run / "__init__.py").write_text("raise SystemExit('it ran')\n", encoding="utf-8")
         monkeypatch.chdir(run.parent)
@@ -98,7 +98,9 @@ class TestModels:
             focuse.load(run)
 
     @pytest.mark.parametrize("name", ["antigravity:fly", "os:system", "idlelib.idle:x", "this:s"])
-    def test_nor_parts_of_python(self, run: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_standard_library_modules_are_not_imported(
+        self, run: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("FOCUSE_TRUST", name.partition(":")[0])
         before = {*sys.modules}
         edit(run, 'model = "complex"', f'model = "{name}"')
@@ -118,13 +120,15 @@ class TestFiles:
             ("negative", [-1], [0, 16]),
         ],
     )
-    def test_tensors_that_cannot_be(self, run: Path, name: str, shape: list[int], places: list[int]) -> None:
+    def test_impossible_tensor_shapes_are_reported(
+        self, run: Path, name: str, shape: list[int], places: list[int]
+    ) -> None:
         header = json.dumps({"entity": {"dtype": "F32", "shape": shape, "data_offsets": places}}).encode()
         (run / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(64))
         with pytest.raises(FocuseError, match=r"model.safetensors: damaged file"):
             focuse.load(run)
 
-    def test_tensors_that_overlap(self, run: Path) -> None:
+    def test_overlapping_tensors_are_reported(self, run: Path) -> None:
         one = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
         header = json.dumps({"entity": one, "relation": one}).encode()
         (run / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(16))
@@ -132,12 +136,12 @@ class TestFiles:
             focuse.load(run)
 
     @pytest.mark.parametrize("size", [0, 1 << 40, (1 << 64) - 1])
-    def test_headers_longer_than_the_file(self, run: Path, size: int) -> None:
+    def test_header_longer_than_the_file_is_reported(self, run: Path, size: int) -> None:
         (run / "splits.safetensors").write_bytes(struct.pack("<Q", size) + b"{}")
         with pytest.raises(FocuseError, match="damaged file"):
             focuse.load(run)
 
-    def test_names_that_are_no_text(self, run: Path) -> None:
+    def test_names_that_are_not_utf8_are_reported(self, run: Path) -> None:
         path = run / "relations.parquet"
         pq.write_table(pa.table({"name": ["abcd", "r1"]}), path, compression="none")
         path.write_bytes(path.read_bytes().replace(b"abcd", b"ab\xffd"))
@@ -145,19 +149,19 @@ class TestFiles:
             focuse.load(run)
 
     @pytest.mark.parametrize("names", [pa.array([1, 2]), pa.array(["r0", None])])
-    def test_names_that_are_none(self, run: Path, names: pa.Array) -> None:
+    def test_missing_or_non_text_names_are_reported(self, run: Path, names: pa.Array) -> None:
         pq.write_table(pa.table({"name": names}), run / "relations.parquet")
         with pytest.raises(FocuseError, match=r"relations.parquet: damaged file"):
             focuse.load(run)
 
     @pytest.mark.parametrize("text", ["[" * 5_000, "format = " + "[" * 5_000, "format = " + "9" * 5_000])
-    def test_deep_and_long_toml(self, run: Path, text: str) -> None:
+    def test_deeply_nested_or_long_toml_is_reported(self, run: Path, text: str) -> None:
         (run / "run.toml").write_text(text, encoding="utf-8")
         with pytest.raises(FocuseError, match=r"run.toml: damaged file"):
             focuse.load(run)
 
     @pytest.mark.parametrize("name", ["calibration", "weights", "probability"])
-    def test_deep_json_beside_the_tables(self, run: Path, name: str) -> None:
+    def test_deeply_nested_json_beside_tables_is_reported(self, run: Path, name: str) -> None:
         from safetensors.numpy import save_file
 
         key = "calibration" if name == "calibration" else "about"
@@ -165,7 +169,7 @@ class TestFiles:
         with pytest.raises(FocuseError, match=rf"{name}.safetensors: damaged file"):
             use(run)
 
-    def test_deep_lines_of_history_are_passed_over(self, run: Path) -> None:
+    def test_deeply_nested_history_lines_are_skipped(self, run: Path) -> None:
         with (run / "history.jsonl").open("a", encoding="utf-8") as file:
             file.write("[" * 100_000 + "\n")
         assert len(focuse.load(run).history) == 1
