@@ -25,7 +25,7 @@ def run(small):
     return focuse.train(small, **QUICK)
 
 
-def test_the_ten_lines_of_the_design(careers, tmp_path, capsys):
+def test_readme_example_runs(careers, tmp_path, capsys):
     careers.select(np.arange(0, len(careers), 3)).write(tmp_path / "skills.tsv")  # a third of it shows as much
 
     graph = focuse.read(tmp_path / "skills.tsv")
@@ -44,7 +44,7 @@ def test_the_ten_lines_of_the_design(careers, tmp_path, capsys):
 
 class TestSaveAndLoad:
     @pytest.mark.parametrize("normalize", ["relation", "global", "quantile", "none"])
-    def test_a_round_trip_changes_nothing(self, small, tmp_path, normalize):
+    def test_saved_and_loaded_run_is_unchanged(self, small, tmp_path, normalize):
         run = focuse.train(small, normalize=normalize, **QUICK)
         run.save(tmp_path / "run")
         again = focuse.load(tmp_path / "run")
@@ -61,7 +61,7 @@ class TestSaveAndLoad:
             one, two = (one, two) if part == "train" else (one.graph, two.graph)
             assert one.to_arrow().equals(two.to_arrow())
 
-    def test_saving_equals_training_into_the_folder(self, small, run, tmp_path):
+    def test_saving_writes_the_same_files_as_training_into_a_folder(self, small, run, tmp_path):
         run.save(tmp_path / "saved")
         focuse.train(small, out=tmp_path / "trained", **QUICK)
         for name in ("model.safetensors", "run.toml", "splits.safetensors"):
@@ -69,12 +69,12 @@ class TestSaveAndLoad:
         more = focuse.resume(tmp_path / "saved", epochs=6, progress=False)
         assert [row["epoch"] for row in more.history] == [1, 2, 3, 4, 5, 6]
 
-    def test_an_existing_folder_is_refused(self, run, tmp_path):
+    def test_save_refuses_a_folder_that_is_not_empty(self, run, tmp_path):
         (tmp_path / "note").write_text("")
         with pytest.raises(FocuseError, match="exists and is not empty"):
             run.save(tmp_path)
 
-    def test_a_loaded_run_is_not_saved_by_halves(self, run, tmp_path):
+    def test_saving_a_loaded_run_is_refused(self, run, tmp_path):
         run.save(tmp_path / "run")
         with pytest.raises(FocuseError, match="copy that folder instead"):
             focuse.load(tmp_path / "run").save(tmp_path / "copy")
@@ -82,7 +82,7 @@ class TestSaveAndLoad:
 
 
 class TestEvaluate:
-    def test_another_file_with_unseen_names_reports_them(self, run, small, tmp_path):
+    def test_evaluation_of_a_file_reports_unseen_names(self, run, small, tmp_path):
         rows = [tuple(row.values()) for row in small.to_arrow().slice(0, 40).to_pylist()]
         odd = [("e1", "r0", "stranger", 0.5), ("e1", "unheard", "e2", 0.5), ("nobody", "r1", "e2", 0.5)]
         path = tmp_path / "test.tsv"
@@ -93,18 +93,18 @@ class TestEvaluate:
             assert word in str(shown)
         assert shown.to_dict()["all"] == run.evaluate(rows).to_dict()["all"]
 
-    def test_only_unseen_names_is_an_error(self, run):
+    def test_evaluation_with_only_unseen_names_is_refused(self, run):
         with pytest.raises(FocuseError, match=r"no test triple has all its names in train.*2 of 2 rows"):
             run.evaluate([("x", "r0", "e1", 1.0), ("e1", "r0", "y", 0.5)])
 
-    def test_without_a_test_split_says_what_to_give(self, small):
+    def test_evaluation_without_a_test_split_is_refused_with_advice(self, small):
         parts = split(small)
         run = focuse.train(parts.train, valid=parts.valid.graph, **QUICK)
         with pytest.raises(FocuseError, match="no test split; give a test graph"):
             run.evaluate()
         assert run.evaluate(parts.test.graph).all.n == len(parts.test.graph)
 
-    def test_options_reach_the_ranking(self, run):
+    def test_evaluation_options_reach_the_ranking(self, run):
         plain = run.evaluate()
         assert plain.settings == {"ranks": "filtered", "ties": "worst", "protocol": "sides"}
         assert run.evaluate(filtered=False).all.mrr < plain.all.mrr
@@ -114,7 +114,7 @@ class TestEvaluate:
             with pytest.raises(FocuseError, match="did you mean"):
                 run.evaluate(**wrong)
 
-    def test_one_triple_gives_figures_and_json(self, run):
+    def test_evaluation_of_a_single_triple_works(self, run):
         shown = run.evaluate([("e1", "r0", "e2", 0.5)])
         assert shown.all.n == 1
         data = json.loads(json.dumps(shown.to_dict(), allow_nan=False))
@@ -122,7 +122,7 @@ class TestEvaluate:
 
 
 class TestPredict:
-    def test_known_facts_of_all_splits_are_marked(self, run):
+    def test_predictions_mark_known_triples_of_all_splits(self, run):
         for graph in (run.splits.train, run.splits.valid.graph, run.splits.test.graph):
             head, relation = graph.entities[graph.head[0]], graph.relations[graph.relation[0]]
             tail = graph.entities[graph.tail[0]]
@@ -134,43 +134,43 @@ class TestPredict:
             assert tail not in [row.tail for row in new]
             assert [row.known for row in new] == [False] * len(new)
 
-    def test_an_unknown_name_offers_the_nearest(self, run):
+    def test_unknown_name_suggests_the_nearest(self, run):
         with pytest.raises(FocuseError, match=r"no entity 'e_39'.*did you mean e39"):
             run.predict(head="e_39", relation="r0")
 
 
 class TestSplits:
-    def test_given_graphs_are_used_as_they_are(self, small):
+    def test_given_splits_are_used_unchanged(self, small):
         parts = split(small, seed=5)
         run = focuse.train(parts.train, valid=parts.valid.graph, test=parts.test.graph, **QUICK)
         assert len(run.splits.train) == len(parts.train)
         assert run.splits.test.graph.to_arrow().equals(parts.test.graph.to_arrow())
 
     @pytest.mark.parametrize(("share", "held"), [(0.1, 54), (0.25, 135), (0.0, 0)])
-    def test_without_valid_the_share_is_held_out_beside_a_given_test(self, small, share, held):
+    def test_validation_share_is_held_out_beside_a_given_test_graph(self, small, share, held):
         parts = split(small, valid=0.0, test=0.1)
         run = focuse.train(parts.train, test=parts.test.graph, valid_share=share, **QUICK)
         assert len(run.splits.valid.graph) == held
         assert len(run.splits.train) == 540 - held
 
-    def test_unseen_names_in_given_parts_are_reported(self, small, listen):
+    def test_unseen_names_in_given_splits_are_reported(self, small, listen):
         recorder = listen()
         run = focuse.train(small, test=[("e1", "r0", "stranger", 0.5), ("e1", "r0", "e2", 0.5)], **QUICK)
         assert any("'stranger'" in note and "1 of 2 rows" in note for note in recorder.notes)
         assert run.evaluate().unseen_rows == 1
 
-    def test_shares_out_of_range(self, small):
+    def test_shares_out_of_range_are_refused(self, small):
         with pytest.raises(FocuseError, match="out of range"):
             focuse.train(small, valid_share=0.6, test_share=0.6, **QUICK)
 
-    def test_a_few_edges_train_too(self):
+    def test_graph_of_two_edges_can_be_trained(self):
         run = focuse.train([("a", "r", "b", 0.1), ("b", "r", "c", 0.9)], **QUICK)
         assert len(run.graph) == 2
         with pytest.raises(FocuseError, match="no test split"):
             run.evaluate()
 
 
-def test_the_best_weights_are_announced(small, listen):
+def test_best_epoch_is_announced(small, listen):
     recorder = listen()
     run = focuse.train(small, **QUICK)
     at = run.last.progress
@@ -190,7 +190,7 @@ class TestConfidence:
         rows = [tuple(row.values()) for row in small.to_arrow().to_pylist()]
         return focuse.read([(*names, 10 + 50 * weight) for *names, weight in rows])
 
-    def test_soft_logic_is_whatever_can_be_read(self, small, tmp_path, listen):
+    def test_soft_logic_may_be_rows_a_graph_or_a_file(self, small, tmp_path, listen):
         recorder = listen()
         rows = [("e1", "r0", "e2", 0.9), ("e3", "r1", "e4", 0.5)]
         focuse.read(rows).write(tmp_path / "soft.tsv")
@@ -203,7 +203,7 @@ class TestConfidence:
             assert run.splits.inferred.weight.tolist() == [0.9, 0.5]
             assert torch.equal(run.scorer.tables["entity"], found[0].scorer.tables["entity"])
 
-    def test_rules_are_a_file_or_rules(self, small, tmp_path, listen):
+    def test_rules_may_be_a_file_or_rule_objects(self, small, tmp_path, listen):
         (tmp_path / "rules.txt").write_text(self.RULE)
         recorder = listen()
         by_file, given = (
@@ -223,24 +223,24 @@ class TestConfidence:
         assert not (tmp_path / "r").exists()
 
     @pytest.mark.parametrize("rules", [5, [], ["r0(x, y) -> r1(x, y)"]])
-    def test_what_is_no_rule_is_one_line(self, small, rules):
+    def test_values_that_are_no_rules_are_refused(self, small, rules):
         with pytest.raises(FocuseError, match="rules"):
             focuse.train(small, model="ukge-logi", rules=rules, **QUICK)
 
     @pytest.mark.parametrize("part", ["valid", "test"])
-    def test_held_out_confidences_outside_the_unit_interval(self, small, part):
+    def test_held_out_confidences_outside_the_unit_interval_are_refused(self, small, part):
         with pytest.raises(FocuseError, match=r"confidences lie in \[0, 1\], found 0.5 to 5; use normalize 'relation'"):
             focuse.train(
                 small, model="ukge-rect", **{part: [("e1", "r0", "e2", 5.0), ("e2", "r0", "e1", 0.5)]}, **QUICK
             )
 
     @pytest.mark.parametrize("given", [{"soft_logic": [("e1", "r0", "e2", 0.9)]}, {"rules": "rules.txt"}])
-    def test_other_models_take_neither(self, small, given):
+    def test_models_without_confidence_refuse_soft_logic_and_rules(self, small, given):
         says = "train ukge-rect or ukge-logi or .*beurre, not 'complex'"
         with pytest.raises(FocuseError, match=says):
             focuse.train(small, **given, **QUICK)
 
-    def test_weights_outside_the_unit_interval_name_the_normalizers(self, units, tmp_path):
+    def test_weights_outside_the_unit_interval_suggest_normalizers(self, units, tmp_path):
         with pytest.raises(
             FocuseError, match=r"learns weights in \[0, 1\] as they are.*by 'relation', 'global' or 'quantile'"
         ) as error:
@@ -250,7 +250,7 @@ class TestConfidence:
 
     @pytest.mark.parametrize("model", ["ukge-logi", "ukge-rect"])
     @pytest.mark.parametrize("normalize", ["global", "relation"])
-    def test_normalized_weights_come_back_in_the_users_units(self, units, model, normalize):
+    def test_predicted_weights_are_in_the_units_of_the_graph(self, units, model, normalize):
         run = focuse.train(units, model=model, normalize=normalize, rules=parse_rules(self.RULE), **QUICK)
         assert run.splits.inferred.weight.max() <= 1
         train, valid = run.graph, run.splits.valid.graph
@@ -262,12 +262,12 @@ class TestConfidence:
             assert found[row] == pytest.approx(seen.min() + share[row] * np.ptp(seen), rel=1e-6)
         assert 10 < found.min() < found.max() < 60
 
-    def test_a_link_has_the_models_own_confidence(self, small):
+    def test_predictions_have_the_confidence_of_the_model(self, small):
         run = focuse.train(small, model="ukge-logi", **QUICK)
         for link in run.predict(head="e1", relation="r0", top=5):
             assert link.confidence == pytest.approx(1 / (1 + np.exp(-link.score)), rel=1e-6)
 
-    def test_the_best_error_is_announced_and_a_judge_can_be_asked_for(self, small, listen):
+    def test_best_validation_error_is_announced_and_stop_metric_can_be_set(self, small, listen):
         recorder = listen()
         run = focuse.train(small, model="ukge-logi", **QUICK)
         lowest = min(row["valid_mse"] for row in run.history if "valid_mse" in row)
@@ -276,7 +276,7 @@ class TestConfidence:
         assert "best validation MRR" in recorder.notes[-1]
         assert any("valid_mrr" in row for row in ranked.history)
 
-    def test_the_scorer_of_finished_tables_uses_all_of_them(self, small):
+    def test_table_scorer_uses_dense_tensors(self, small):
         tables = focuse.train(small, model="ukge-rect", **QUICK).scorer.tables
         one, two = (
             TableScorer(make_model("ukge-rect"), {**tables, "scale": torch.tensor(pair)})
@@ -286,7 +286,7 @@ class TestConfidence:
         torch.testing.assert_close(two.score(*ids), 2 * one.score(*ids) + 3)
 
 
-def test_choose_device():
+def test_unavailable_devices_are_refused():
     assert choose_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
     assert choose_device("cpu") == "cpu"
     for name in ("banana", "cuda:99"):
@@ -300,7 +300,7 @@ def test_settings_are_checked_before_the_graph_is_read():
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("Storage size calculation overflowed with sizes=[9]")])
-def test_what_fails_in_the_first_step_leaves_no_run_behind(small, tmp_path, monkeypatch, error):
+def test_failure_in_the_first_step_leaves_no_run(small, tmp_path, monkeypatch, error):
     def fail(*_):
         raise error
 

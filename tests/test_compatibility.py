@@ -44,14 +44,14 @@ def kept(tmp_path):
     return copy
 
 
-def test_todays_format_is_kept_and_so_is_every_one_before_it():
+def test_fixtures_exist_for_the_current_and_every_earlier_format():
     formats = {int(path.name.removeprefix("format-")) for path in KEPT.glob("format-*")}
     assert formats == set(range(2, FORMAT + 1))  # 1 was of the first days, before anyone could have kept a run
     assert len(RUNS) >= 9
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_kept_run_answers_as_it_did(name, kept):
+def test_stored_run_answers_as_when_it_was_made(name, kept):
     folder, before = kept(name)
     files = contents(folder)
     assert differences(answers(focuse.load(folder, device="cpu")), before, SCORES) == []
@@ -59,7 +59,7 @@ def test_a_kept_run_answers_as_it_did(name, kept):
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name.endswith("/unfinished")])
-def test_a_kept_run_that_was_cut_off_goes_on(name, kept):
+def test_stored_unfinished_run_can_be_resumed(name, kept):
     folder, before = kept(name)
     run = focuse.resume(folder, progress=False)
     assert [row["epoch"] for row in run.history] == list(range(1, before["settings"]["epochs"] + 1))
@@ -70,20 +70,20 @@ def test_a_kept_run_that_was_cut_off_goes_on(name, kept):
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name.endswith(("/paper", "/columns", "/tucker"))])
-def test_a_kept_run_takes_more_epochs(name, kept):
+def test_stored_run_can_be_trained_for_more_epochs(name, kept):
     folder, before = kept(name)
     done = before["settings"]["epochs"]
     assert len(focuse.resume(folder, epochs=done + 1, progress=False).history) == done + 1
 
 
-def test_a_kept_run_with_inverse_relations_goes_on_with_its_optimizer_state(kept):
+def test_stored_run_with_inverse_relations_resumes_with_its_optimizer_state(kept):
     folder, _ = kept("format-2/reciprocal")
     losses = json.loads((KEPT / "format-2" / "reciprocal.losses.json").read_text(encoding="utf-8"))
     run = focuse.resume(folder, epochs=len(losses), progress=False)
     assert [row["loss"] for row in run.history] == pytest.approx(losses, rel=TRAINED)
 
 
-def test_a_difference_is_seen():
+def test_comparison_detects_differences():
     """The comparison can fail: in a number, an order, a length, a name that is gone; additions are none."""
     before = {"a": [1.0, {"b": 2.0}], "c": "x", "n": None}
     assert differences({"a": [1.0 + 1e-7, {"b": 2.0}], "c": "x", "n": None, "new": 1}, before, SCORES) == []
@@ -95,7 +95,7 @@ def test_a_difference_is_seen():
     ]
 
 
-def test_tables_of_a_kept_run_that_were_changed_are_seen(kept):
+def test_changed_tables_of_a_stored_run_change_its_answers(kept):
     """So the comparison is of what the files hold: other tables give other answers."""
     folder, before = kept("format-2/complex")
     shutil.copy(KEPT / "format-2" / "unfinished" / "checkpoint.safetensors", folder)
@@ -104,7 +104,7 @@ def test_tables_of_a_kept_run_that_were_changed_are_seen(kept):
 
 
 @pytest.mark.parametrize(("version", "advice"), [(FORMAT + 1, "update focuse"), (1, "train it again")])
-def test_another_format_is_one_line(version, advice, kept):
+def test_unsupported_format_is_one_line_with_advice(version, advice, kept):
     folder, _ = kept("format-2/complex")
     text = (folder / "run.toml").read_text(encoding="utf-8")
     (folder / "run.toml").write_text(text.replace("format = 2", f"format = {version}"), encoding="utf-8")

@@ -92,7 +92,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("wrong", "says"), WRONG, ids=[str(wrong) for wrong, _ in WRONG])
-def test_a_wrong_setting_is_one_line_that_says_what_to_do(wrong, says):
+def test_wrong_setting_is_one_line_with_advice(wrong, says):
     with pytest.raises(FocuseError) as error:
         Config.of(**wrong)
     assert says in str(error.value)
@@ -105,14 +105,14 @@ def test_defaults_are_valid_and_every_registered_loss_is_accepted():
         assert Config.of(loss=loss).loss == loss
 
 
-def test_numpy_numbers_become_plain_ones_so_that_toml_can_hold_them():
+def test_numpy_numbers_become_python_numbers():
     settings = Config.of(lr=np.float64(0.5), dim=np.int64(3), threshold=np.float32(0.5))
     assert {type(settings.lr), type(settings.dim), type(settings.threshold)} == {float, int}
     assert type(Config.of(lr=1).lr) is float
 
 
 class TestResolve:
-    def test_nothing_is_left_open(self, small):
+    def test_resolve_sets_every_open_setting(self, small):
         resolved = Config().resolve(small, "cpu")
         left = {f.name for f in fields(resolved) if getattr(resolved, f.name) in (None, "auto")}
         # β follows its schedule, the first embeddings' deviation each table's size; which engine computes a step is
@@ -135,7 +135,7 @@ class TestResolve:
         assert (resolved.sampling, resolved.negatives, resolved.lr) == ("shared", 256, 0.1)
         assert (resolved.nonlinearity, resolved.normalize, resolved.device) == ("softplus", "relation", "cpu")
 
-    def test_what_was_given_stays(self, small):
+    def test_resolve_keeps_given_settings(self, small):
         chosen = Config.of(decay=7, burn_in=0, batch_size=9, nonlinearity="tanh", normalize="global")
         resolved = chosen.resolve(small, "cpu")
         assert (resolved.decay, resolved.burn_in, resolved.batch_size) == (7, 0, 9)
@@ -148,31 +148,31 @@ class TestResolve:
     def test_distance_models_get_the_shifted_softplus(self, small, model, expected):
         assert Config(model=model).resolve(small, "cpu").nonlinearity == expected
 
-    def test_row_optimizers_regularize_what_they_touch(self, small):
+    def test_row_optimizers_regularize_only_touched_rows(self, small):
         assert Config(optimizer="row-adam").resolve(small, "cpu").regularizer_scope == "touched"
         assert Config(optimizer="adam").resolve(small, "cpu").regularizer_scope == "tables"
         Config.of(
             optimizer="row-adam", regularizer_scope="tables", regularizer="none"
         )  # nothing to regularize: no clash
 
-    def test_the_learning_rate_follows_the_optimizer(self, small):
+    def test_default_learning_rate_follows_the_optimizer(self, small):
         for optimizer in OPTIMIZERS:
             rate = 0.1 if optimizer.endswith("adagrad") else 0.01 if optimizer == "sgd" else 0.001
             assert Config.of(optimizer=optimizer).resolve(small, "cpu").lr == rate
             assert Config.of(optimizer=optimizer, lr=0.7).resolve(small, "cpu").lr == 0.7
 
-    def test_ukge_has_as_many_negatives_as_suit_their_kind(self, small):
+    def test_default_negatives_of_ukge_follow_the_sampling(self, small):
         for sampling, count in (("independent", 20), ("shared", 256)):
             given = {} if sampling == "independent" else {"sampling": sampling}
             resolved = Config.of(model="ukge-logi", **given).resolve(small, "cpu")
             assert (resolved.sampling, resolved.negatives, resolved.lr) == (sampling, count, 0.001)
 
     @pytest.mark.parametrize("model", ["transe", "transe-l2"])
-    def test_distances_have_their_own_negatives(self, small, model):
+    def test_distance_models_default_to_30_independent_negatives(self, small, model):
         resolved = Config.of(model=model).resolve(small, "cpu")
         assert (resolved.sampling, resolved.negatives, resolved.optimizer) == ("independent", 30, "row-adam")
 
-    def test_one_weight_a_relation_is_normalized_globally(self):
+    def test_relation_weights_are_normalized_globally(self):
         rows = [("a", f"r{i % 3}", f"b{i}") for i in range(12)]
         graph = read(rows, relation_weights={"r0": 1, "r1": 5, "r2": 9})
         assert Config().resolve(graph, "cpu").normalize == "global"
@@ -182,14 +182,14 @@ class TestResolve:
         assert once.resolve(small, "cpu") == once
 
 
-def test_make_focus():
+def test_make_focus_builds_the_layer_of_the_settings():
     assert Config(focus="off").make_focus() is None
     assert Config().make_focus() is None
     layer = Config(focus="paper", nonlinearity="tanh", decay=3, beta_floor=0.25, beta=0.5).make_focus()
     assert layer == FocusELayer("tanh", 3, 0.25, 0.5)
 
 
-def test_make_label():
+def test_make_label_builds_soft_labels_of_the_settings():
     assert Config(label_exponent=3.0).make_label() == SoftLabels(3.0)
     assert Config(focus="paper").make_label() is None
 
@@ -197,7 +197,7 @@ def test_make_label():
 @pytest.mark.parametrize(
     "given", [{"decay": 5}, {"beta": 0.5}, {"beta_floor": 0.1}, {"nonlinearity": "tanh"}, {"loss": "nll"}]
 )
-def test_who_gives_a_setting_of_the_papers_layer_means_that_layer(given):
+def test_setting_of_the_focuse_layer_selects_that_layer(given):
     assert Config.of(**given).focus == "paper"
     assert Config.of(**given, focus="off").focus == "off"
     assert Config.of(dim=5).focus == "label"
@@ -212,7 +212,7 @@ def test_who_gives_a_setting_of_the_papers_layer_means_that_layer(given):
         ({"stopping_share": 0}, "above 0 and at most 1"),
     ],
 )
-def test_labels_refuse(given, says):
+def test_settings_that_conflict_with_soft_labels_are_refused(given, says):
     with pytest.raises(FocuseError, match=says):
         Config.of(**given)
 
@@ -221,17 +221,17 @@ def test_labels_refuse(given, says):
     ("text", "expected"),
     [("0", (0, 0.0)), ("10", (10, 0.0)), ("60s", (0, 60.0)), ("0.5s", (0, 0.5)), ("0s", (0, 0.0))],
 )
-def test_checkpoint_interval(text, expected):
+def test_checkpoint_interval_is_parsed_as_epochs_or_seconds(text, expected):
     assert checkpoint_interval(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1", "-1s", "nans", "infs", "1.5", "10m", "ten"])
-def test_checkpoint_interval_refuses(text):
+def test_wrong_checkpoint_intervals_are_refused(text):
     with pytest.raises(FocuseError, match="give epochs"):
         checkpoint_interval(text)
 
 
-def test_checkpoint_every_takes_a_plain_number():
+def test_checkpoint_every_accepts_an_int():
     assert Config.of(checkpoint_every=10).checkpoint_every == "10"
 
 
@@ -245,26 +245,26 @@ def test_default_batch_size_is_64_batches_within_bounds(rows):
 
 
 @given(st.integers(1, 10**9), st.integers(1, 10**9))
-def test_with_every_entity_as_a_negative_scores_are_bounded(rows, entities):
+def test_default_batch_size_bounds_scores_of_all_entities(rows, entities):
     size = default_batch_size(rows, entities, "all")
     assert 1 <= size <= default_batch_size(rows, entities, "independent")
     assert size == 1 or size * entities <= 2**24
 
 
 @pytest.mark.parametrize(("sampling", "count"), [("independent", 30), ("shared", 256)])
-def test_a_pool_is_larger_than_ones_own_negatives(small, sampling, count):
+def test_default_negatives_are_more_for_a_shared_pool(small, sampling, count):
     assert Config.of(sampling=sampling).resolve(small, "cpu").negatives == count
     assert Config.of(sampling=sampling, negatives=7).resolve(small, "cpu").negatives == 7
 
 
 class TestModelDefaults:
     @pytest.mark.parametrize("name", MODELS)
-    def test_a_models_own_defaults_hold_where_nothing_is_said(self, name):
+    def test_defaults_of_a_model_replace_general_defaults(self, name):
         settings = Config.of(model=name)
         expected = {**Config().to_dict(), "model": name, **default_settings(MODELS[name])}
         assert settings.to_dict() == expected
 
-    def test_those_of_ukge_are_the_papers(self, small):
+    def test_defaults_of_ukge_are_those_of_its_paper(self, small):
         for name, regularizer in (("ukge-logi", "none"), ("ukge-rect", "l2:2.5e-4")):
             found = Config.of(model=name).resolve(small, "cpu")
             assert (found.dim, found.batch_size, found.negatives, found.lr) == (128, 38, 20, 1e-3)
@@ -277,19 +277,19 @@ class TestModelDefaults:
             assert (found.regularizer, found.stop_metric, found.soft_logic_weight) == (regularizer, "mse", 0.2)
         assert Config.of(model="ukge-rect").regularizer_scope == "rows"
 
-    def test_what_is_said_comes_before_them(self):
+    def test_given_settings_replace_defaults_of_a_model(self):
         given = {"dim": 7, "batch_size": 9, "negatives": 3, "regularizer": "l3:0.1", "normalize": "global"}
         found = Config.of(model="ukge-rect", stop_metric="mrr", regularizer_scope="tables", **given)
         assert {name: getattr(found, name) for name in given} == given
         assert (found.stop_metric, found.regularizer_scope, found.loss) == ("mrr", "tables", "squared-error")
 
     @pytest.mark.parametrize(("model", "judge"), [("complex", "mrr"), ("ukge-logi", "mse"), ("ukge-rect", "mse")])
-    def test_a_model_chooses_its_judge(self, small, model, judge):
+    def test_default_stop_metric_follows_the_model(self, small, model, judge):
         assert Config.of(model=model).resolve(small, "cpu").stop_metric == judge
         assert Config.of(model=model, stop_metric="mrr").resolve(small, "cpu").stop_metric == "mrr"
 
     @pytest.mark.parametrize("name", MODELS)
-    def test_resolved_settings_come_back_from_toml_the_same(self, small, name):
+    def test_resolved_settings_are_unchanged_through_toml(self, small, name):
         resolved = Config.of(model=name, dim=8, regularizer="none").resolve(small, "cpu")
         text = to_toml({"settings": {key: value for key, value in resolved.to_dict().items() if value is not None}})
         assert Config.of(**tomllib.loads(text)["settings"]) == resolved

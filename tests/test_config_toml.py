@@ -9,7 +9,7 @@ from focuse.config import Config, merged, read_config
 from focuse.errors import FocuseError
 
 
-def test_settings_at_the_top_or_in_their_table(tmp_path):
+def test_settings_may_be_at_top_level_or_in_a_settings_table(tmp_path):
     file = tmp_path / "one.toml"
     file.write_text('# why\nmodel = "transe"\ndim = 8\nlr = 1e-2\nfilter_negatives = true\ndevice = "cpu"\n')
     expected = {"model": "transe", "dim": 8, "lr": 0.01, "filter_negatives": True, "device": "cpu"}
@@ -20,7 +20,7 @@ def test_settings_at_the_top_or_in_their_table(tmp_path):
     assert read_config(file) == {}
 
 
-def test_a_run_is_trained_again_from_its_run_toml(small, tmp_path):
+def test_training_from_run_toml_gives_the_same_losses(small, tmp_path):
     run = focuse.train(small, dim=4, epochs=2, checkpoint_every=1, progress=False, out=tmp_path / "run")
     settings = focuse.read_config(tmp_path / "run" / "run.toml")
     assert focuse.Config.of(**settings) == run.settings
@@ -43,14 +43,14 @@ def test_a_run_is_trained_again_from_its_run_toml(small, tmp_path):
         ("lr = 0.1\ndecay = 3\n[settings]\ndim = 8\n", r"bad\.toml: decay, lr stands outside of \[settings\]"),
     ],
 )
-def test_what_is_wrong_is_one_line_with_the_file(tmp_path, text, says):
+def test_wrong_setting_in_a_file_is_one_line_naming_the_file(tmp_path, text, says):
     (tmp_path / "bad.toml").write_text(text)
     with pytest.raises(FocuseError, match=says) as caught:
         read_config(tmp_path / "bad.toml")
     assert "\n" not in str(caught.value)
 
 
-def test_no_file_and_no_text(tmp_path):
+def test_missing_and_binary_files_are_refused(tmp_path):
     with pytest.raises(FocuseError, match=r"none\.toml: No such file or directory; give the path"):
         read_config(tmp_path / "none.toml")
     (tmp_path / "image.toml").write_bytes(b"\xff\xfe\x00")
@@ -62,7 +62,7 @@ def test_no_file_and_no_text(tmp_path):
 @pytest.mark.parametrize(
     "model", ["complex", "rotate", "cp", "passleaf-complex", "gtranse", "kbgat", "transea", "conve"]
 )
-def test_a_run_s_settings_with_one_changed_are_those_of_a_new_run(small, model):
+def test_changing_one_resolved_setting_equals_a_new_configuration(small, model):
     """Whatever the model, the optimizer, the sampling or the epochs become."""
     chosen = {"dim": 12, "epochs": 40}
     run = Config.of(model=model, **chosen).resolve(small, "cpu").to_dict() | {"batch_size": None}
@@ -83,7 +83,7 @@ def test_a_run_s_settings_with_one_changed_are_those_of_a_new_run(small, model):
         assert replace(again, batch_size=None) == replace(fresh, batch_size=None), change
 
 
-def test_what_a_run_resolved_by_a_setting_goes_with_it():
+def test_changing_a_setting_drops_the_values_derived_from_it():
     run = Config.of(optimizer="row-adagrad", sampling="shared", negatives=256, lr=0.1, dim=9)
     changed = merged(run.to_dict(), {"optimizer": "row-adam", "sampling": "independent"})
     assert {"lr", "negatives"} & changed.keys() == set()
@@ -94,7 +94,7 @@ def test_what_a_run_resolved_by_a_setting_goes_with_it():
 
 
 @pytest.mark.parametrize("text", ["dim = " + "[" * 5_000, "dim = " + "9" * 5_000, "a." * 3_000 + "b = 1"])
-def test_deep_and_long_toml_is_one_line(tmp_path, text):
+def test_deeply_nested_or_long_toml_is_an_error_of_one_line(tmp_path, text):
     path = tmp_path / "settings.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(FocuseError) as caught:
