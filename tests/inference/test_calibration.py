@@ -65,7 +65,7 @@ def curve(method: str, score: np.ndarray, share: np.ndarray, at: np.ndarray, ris
 class TestCurves:
     @pytest.mark.parametrize("method", METHODS)
     @pytest.mark.parametrize(("way", "doubting"), [(1, True), (1, False), (-1, False)])
-    def test_blend_of_own_and_pooled(self, method: str, way: int, doubting: bool) -> None:
+    def test_curve_of_a_relation_blends_its_own_and_the_pooled_fit(self, method: str, way: int, doubting: bool) -> None:
         score, relation, share = rows(way=way)
         fitted = fit_curves(method, score, relation, share, MEANS, doubting)
         at = np.linspace(-12, 16, 101)  # beyond the fitted scores, too
@@ -92,7 +92,7 @@ class TestCurves:
             fitted = fit_curves("isotonic", way * score, kinds, share, MEANS[:1], doubting=False)
             np.testing.assert_allclose(fitted(way * score, kinds), least_squares(score, share), atol=1e-12)
 
-    def test_rows_of_mixed_relations_are_those_of_each(self) -> None:
+    def test_mixed_relations_give_the_values_of_each_relation(self) -> None:
         score, relation, share = rows()
         for method in METHODS:
             fitted = fit_curves(method, score, relation, share, MEANS, doubting=True)
@@ -102,7 +102,7 @@ class TestCurves:
             assert fitted(score[:0], relation[:0]).shape == (0,)
 
     @pytest.mark.parametrize("method", METHODS)
-    def test_facts_may_fall_and_doubt_never_does(self, method: str) -> None:
+    def test_curves_with_negatives_never_fall_and_others_may(self, method: str) -> None:
         score, _, share = rows(way=-1)
         kinds, at = np.zeros(len(score), np.int32), np.linspace(-9, 13, 200)
         kinds_at = np.zeros(len(at), np.int32)
@@ -115,7 +115,7 @@ class TestCurves:
 
     @settings(max_examples=25)
     @given(st.integers(0, 10_000), st.sampled_from(METHODS))
-    def test_shares_lie_in_the_unit_range_and_doubt_rises(self, seed: int, method: str) -> None:
+    def test_curves_stay_in_the_unit_range_and_rise_with_negatives(self, seed: int, method: str) -> None:
         random = np.random.default_rng(seed)
         n, kinds = int(random.integers(1, 60)), int(random.integers(1, 4))
         score = np.round(random.normal(0, 10.0 ** random.integers(-3, 4), n), 2)  # some are equal
@@ -132,20 +132,20 @@ class TestCurves:
 
     @pytest.mark.parametrize("method", METHODS)
     @pytest.mark.parametrize("share", [0.0, 1.0])
-    def test_one_weight_for_all(self, method: str, share: float) -> None:
+    def test_constant_weights_give_a_constant_curve(self, method: str, share: float) -> None:
         score, relation, _ = rows()
         shares = np.full(len(score), share)
         fitted = fit_curves(method, score, relation, shares, np.full(5, share), doubting=False)
         np.testing.assert_allclose(fitted(score, relation), share, atol=1e-3)
 
     @pytest.mark.parametrize("method", METHODS)
-    def test_one_score_for_all_gives_the_mean(self, method: str) -> None:
+    def test_constant_scores_give_the_mean_weight(self, method: str) -> None:
         _, relation, share = rows()
         score = np.full(len(share), 3.0)
         fitted = fit_curves(method, score, np.zeros_like(relation), share, np.array([0.5]), doubting=True)
         np.testing.assert_allclose(fitted(np.array([-1.0, 3.0, 9.0]), np.zeros(3, int)), share.mean(), atol=1e-3)
 
-    def test_an_unknown_method(self) -> None:
+    def test_unknown_method_suggests_the_nearest(self) -> None:
         score, relation, share = rows()
         with pytest.raises(FocuseError, match=r"unknown calibration 'plat' \(did you mean platt"):
             fit_curves("plat", score, relation, share, MEANS, doubting=True)
@@ -162,7 +162,7 @@ TABLES = "t"
 
 class TestFile:
     @pytest.mark.parametrize("method", METHODS)
-    def test_a_round_trip_keeps_every_bit(self, method: str, tmp_path: Path) -> None:
+    def test_saved_calibration_is_loaded_bit_by_bit(self, method: str, tmp_path: Path) -> None:
         one = made(method)
         one.save(tmp_path, TABLES)
         two = Calibration.load(tmp_path, TABLES, len(MEANS))
@@ -177,7 +177,7 @@ class TestFile:
         assert two.doubting(score, relation).tobytes() == one.doubting(score, relation).tobytes()
         assert two.facts(score, relation).tobytes() != two.doubting(score, relation).tobytes()
 
-    def test_nothing_but_numbers_is_stored(self, tmp_path: Path) -> None:
+    def test_file_contains_only_numbers_and_metadata(self, tmp_path: Path) -> None:
         made().save(tmp_path, TABLES)
         assert [path.name for path in tmp_path.iterdir()] == [FILE]
         with safe_open(tmp_path / FILE, framework="np") as file:
@@ -185,7 +185,7 @@ class TestFile:
             assert file.metadata() == {"calibration": json.dumps(about), "crc32": file.metadata()["crc32"]}
         assert {values.dtype for values in load_file(tmp_path / FILE).values()} == {np.dtype(np.float64)}
 
-    def test_one_that_names_no_layout_is_of_the_first(self, tmp_path: Path) -> None:
+    def test_file_without_a_layout_is_read_as_the_first_layout(self, tmp_path: Path) -> None:
         made().save(tmp_path, TABLES)
         arrays = load_file(tmp_path / FILE)
         save_file(arrays, tmp_path / FILE, {"calibration": json.dumps({"method": "isotonic", "tables": TABLES})})
@@ -193,10 +193,10 @@ class TestFile:
         assert again is not None
         assert again.layout == 1
 
-    def test_none_where_there_is_no_file(self, tmp_path: Path) -> None:
+    def test_missing_file_gives_none(self, tmp_path: Path) -> None:
         assert Calibration.load(tmp_path, TABLES, len(MEANS)) is None
 
-    def test_damage_is_one_line(self, tmp_path: Path) -> None:
+    def test_damaged_file_is_reported(self, tmp_path: Path) -> None:
         made().save(tmp_path, TABLES)
         path = tmp_path / FILE
         whole, arrays = path.read_bytes(), load_file(path)
@@ -209,7 +209,7 @@ class TestFile:
             self.refused(path)
 
     @pytest.mark.parametrize("left_out", ["facts/trust", "doubting/ratio", "facts/offsets", "doubting/share"])
-    def test_a_missing_array_is_one_line(self, left_out: str, tmp_path: Path) -> None:
+    def test_missing_array_is_reported(self, left_out: str, tmp_path: Path) -> None:
         made().save(tmp_path, TABLES)
         arrays = load_file(tmp_path / FILE)
         del arrays[left_out]
@@ -229,7 +229,7 @@ class TestFile:
             ("platt", {"facts/shift": "infinite"}),
         ],
     )
-    def test_arrays_that_do_not_fit_are_one_line(self, method: str, change: dict, tmp_path: Path) -> None:
+    def test_inconsistent_arrays_are_reported(self, method: str, change: dict, tmp_path: Path) -> None:
         made(method).save(tmp_path, TABLES)
         arrays = load_file(tmp_path / FILE)
         ways = {
@@ -243,11 +243,11 @@ class TestFile:
         save_file(arrays, tmp_path / FILE, {"calibration": json.dumps({"method": method, "tables": TABLES})})
         self.refused(tmp_path / FILE)
 
-    def test_one_of_other_tables_is_passed_over(self, tmp_path: Path) -> None:
+    def test_calibration_of_other_tables_is_ignored(self, tmp_path: Path) -> None:
         made().save(tmp_path, "others")
         assert Calibration.load(tmp_path, TABLES, len(MEANS)) is None
 
-    def test_a_fingerprint_tells_tables_apart(self, tmp_path: Path) -> None:
+    def test_fingerprint_distinguishes_tables(self, tmp_path: Path) -> None:
         assert fingerprint(tmp_path) == ""
         found = set()
         for content in (b"a" * 3_000_000, b"a" * 2_999_999 + b"b", b"b" + b"a" * 2_999_999, b"a" * 2_999_999, b""):
@@ -266,7 +266,7 @@ class TestFile:
         assert "\n" not in str(error.value)
 
 
-def test_without_certainty_nothing_else_changes() -> None:
+def test_never_sure_removes_exact_0_and_1_only() -> None:
     """One fact of the lowest score and one other of the highest must not bend the curve; exact 0 and 1 go."""
     random = np.random.default_rng(0)
     label = np.repeat([1.0, 0.0], 500)
@@ -287,7 +287,7 @@ def test_without_certainty_nothing_else_changes() -> None:
         assert (np.diff(unsure) >= 0).all()
 
 
-def test_a_relation_that_is_sure_of_itself_is_not_certain_either() -> None:
+def test_never_sure_applies_to_perfectly_separated_relations() -> None:
     random = np.random.default_rng(1)
     kind = np.repeat([0, 1], [900, 100])
     label = (random.random(1000) < 0.5).astype(float)

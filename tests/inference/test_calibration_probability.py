@@ -41,7 +41,7 @@ class Scores:
 
 
 @pytest.mark.parametrize("method", ["isotonic", "platt"])
-def test_what_is_said_is_what_happens(method: str) -> None:
+def test_probabilities_are_calibrated(method: str) -> None:
     """Scores of facts around 5 and of others around 3: their plain logistic says .95 of everything."""
     facts, false = triples(0), triples(1)
     made = fit_probability(facts, false, Scores(3000, 0), None, method)
@@ -55,7 +55,7 @@ def test_what_is_said_is_what_happens(method: str) -> None:
     np.testing.assert_allclose(made.of(np.array([4.0]), None, np.array([0]))[0], 0.5, atol=0.1)
 
 
-def test_uneven_rows_and_another_base_rate() -> None:
+def test_probabilities_are_calibrated_at_another_base_rate() -> None:
     """Three negatives a fact in the rows; asked for one in ten: calibrated where one in ten is a fact."""
     facts, false = triples(0, 2000), triples(1, 6000)
     made = fit_probability(facts, false, Scores(2000, 0), None, "platt", base_rate=0.1)
@@ -68,7 +68,7 @@ def test_uneven_rows_and_another_base_rate() -> None:
     assert made.at(0.5).of(score, None, kind).mean() > 0.15
 
 
-def test_the_base_rate_by_bayes() -> None:
+def test_base_rate_is_changed_by_bayes_rule() -> None:
     for p, fitted, asked in [(0.3, 0.5, 0.01), (0.9, 0.2, 0.7), (0.5, 0.5, 0.5)]:
         likelihood = p / (1 - p) / (fitted / (1 - fitted))
         odds = likelihood * asked / (1 - asked)
@@ -76,12 +76,12 @@ def test_the_base_rate_by_bayes() -> None:
 
 
 @pytest.mark.parametrize("rate", [0, 1, -0.5, 2, True, "0.5"])
-def test_no_such_base_rate(rate: object) -> None:
+def test_base_rate_outside_the_unit_interval_is_refused(rate: object) -> None:
     with pytest.raises(FocuseError, match="give the share of facts"):
         check_base_rate(rate)  # type: ignore[arg-type]
 
 
-def test_nothing_to_fit() -> None:
+def test_fit_without_rows_gives_none() -> None:
     facts = triples(0, 10)
     with pytest.raises(FocuseError, match="need facts and negatives"):
         fit_probability(facts, facts.select(np.empty(0, np.int64)), noisy_score(0, 0), None)
@@ -90,7 +90,7 @@ def test_nothing_to_fit() -> None:
     assert made.line.tolist() == [1, 0, 0]
 
 
-def test_beliefs_of_the_surroundings_count() -> None:
+def test_probability_uses_the_estimate_of_the_neighborhood() -> None:
     """Scores are noise and the belief is right: the evidence follows the belief."""
 
     class Knows:
@@ -104,7 +104,7 @@ def test_beliefs_of_the_surroundings_count() -> None:
     assert sure[1] < 0.1
 
 
-def test_no_number_of_rows_makes_certain() -> None:
+def test_probability_of_separated_scores_is_never_certain() -> None:
     """Scores that part facts from others without fail: n rows of a kind say (n + 1) / (n + 2), not 1."""
     facts, false = triples(0, 40), triples(1, 60)
 

@@ -49,7 +49,9 @@ def test_beats_the_relation_mean_by_far(made: Estimator, parts: tuple[Graph, Val
     assert made.notes == ()
 
 
-def test_spreads_tell_sure_edges_from_others(made: Estimator, parts: tuple[Graph, ValidationParts, Graph]) -> None:
+def test_spreads_are_smaller_for_predictable_edges(
+    made: Estimator, parts: tuple[Graph, ValidationParts, Graph]
+) -> None:
     test = parts[2]
     found = made(test.head, test.relation, test.tail)
     assert found.spread[test.relation == 0].mean() < 0.6 * found.spread[test.relation == 1].mean()
@@ -57,7 +59,7 @@ def test_spreads_tell_sure_edges_from_others(made: Estimator, parts: tuple[Graph
     assert np.mean((low <= test.weight) & (test.weight <= high)) == pytest.approx(0.9, abs=0.04)
 
 
-def test_the_parts_stay_apart(made: Estimator, parts: tuple[Graph, ValidationParts, Graph]) -> None:
+def test_conformal_part_affects_only_intervals(made: Estimator, parts: tuple[Graph, ValidationParts, Graph]) -> None:
     """Other weights in the conformal part change no prediction, only the intervals."""
     train, held, test = parts
     odd = replace(held.conformal, weight=1 - held.conformal.weight)
@@ -68,7 +70,7 @@ def test_the_parts_stay_apart(made: Estimator, parts: tuple[Graph, ValidationPar
     assert np.median(other.conformal.off) > 2 * np.median(made.conformal.off)
 
 
-def test_blocks_change_nothing(
+def test_chunk_size_does_not_change_estimates(
     made: Estimator, parts: tuple[Graph, ValidationParts, Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     test = parts[2].select(np.arange(50))
@@ -105,7 +107,7 @@ def test_triples_of_an_earlier_set_are_not_estimated_again(
         assert np.allclose(getattr(found, name), getattr(whole, name), atol=1e-12)
 
 
-def test_a_tiny_graph_falls_back(parts: tuple[Graph, ValidationParts, Graph]) -> None:
+def test_tiny_graph_falls_back_to_the_calibration_curve(parts: tuple[Graph, ValidationParts, Graph]) -> None:
     small = planted(400)
     held = ValidationParts(nothing_of(small), small.select(np.arange(50)), small.select(np.arange(50, 100)))
     made = fit(small, held, curve=lambda head, relation, tail: np.full(len(head), 0.3))
@@ -117,7 +119,7 @@ def test_a_tiny_graph_falls_back(parts: tuple[Graph, ValidationParts, Graph]) ->
     np.testing.assert_allclose((high - low)[low > 0], (high - low)[low > 0][0])
 
 
-def test_where_surroundings_say_nothing_the_plain_guess_stays() -> None:
+def test_uninformative_neighborhood_leaves_the_simple_estimate() -> None:
     random = np.random.default_rng(0)
     noise = replace(planted(1500), weight=random.permutation(planted(1500).weight))
     order = random.permutation(1500)
@@ -128,7 +130,9 @@ def test_where_surroundings_say_nothing_the_plain_guess_stays() -> None:
     assert "plain guess is used" in made.notes[0]
 
 
-def test_which_rows_measure(made: Estimator, parts: tuple[Graph, ValidationParts, Graph]) -> None:
+def test_calibration_rows_measure_intervals_only_if_not_fitted(
+    made: Estimator, parts: tuple[Graph, ValidationParts, Graph]
+) -> None:
     """Rows of the calibration part join where nothing was fitted to them: no correction, no curve, no bounds."""
     held = parts[1]
     few = replace(held, calibration=held.calibration.select(np.arange(20)))
@@ -144,7 +148,7 @@ def test_which_rows_measure(made: Estimator, parts: tuple[Graph, ValidationParts
         assert len(measuring(replace(made, mix=np.array(mix)), rows)) == len(rows.conformal) + joined
 
 
-def test_shares_of_guesses_against_a_grid() -> None:
+def test_mixture_of_estimates_agrees_with_a_grid_search() -> None:
     random = np.random.default_rng(1)
     steps = np.linspace(0, 1, 41)
     grid = np.array([(a, b, 1 - a - b) for a in steps for b in steps if a + b <= 1 + 1e-9])
@@ -159,7 +163,9 @@ def test_shares_of_guesses_against_a_grid() -> None:
         assert estimate._shares(guesses, truth, (1,)).tolist() == [0, 1, 0]
 
 
-def test_a_curve_that_knows_more_has_a_say(made: Estimator, parts: tuple[Graph, ValidationParts, Graph]) -> None:
+def test_better_calibration_curve_improves_the_estimate(
+    made: Estimator, parts: tuple[Graph, ValidationParts, Graph]
+) -> None:
     train, held, test = parts
     every = (train, test, held.stopping, held.calibration, held.conformal)
     whole = {key: weight for part in every for key, weight in zip(part.keys, part.weight, strict=True)}
@@ -175,7 +181,7 @@ def test_a_curve_that_knows_more_has_a_say(made: Estimator, parts: tuple[Graph, 
     assert errors[1] < errors[0]
 
 
-def test_rows_that_repeat_each_other_are_held_out_together() -> None:
+def test_repeated_triples_are_held_out_together() -> None:
     graph = planted(2000)
     twice = graph.select(np.concatenate([np.arange(2000), np.arange(0, 2000, 2)]))
     folds = estimate._folds(twice, 0)
@@ -192,7 +198,7 @@ def test_rows_that_repeat_each_other_are_held_out_together() -> None:
     assert (of_again[2000:] != of_again[:2000:2]).mean() > 0.8
 
 
-def test_a_held_out_weight_from_another_world_spoils_nothing(
+def test_outlier_in_validation_does_not_spoil_estimates(
     made: Estimator, parts: tuple[Graph, ValidationParts, Graph]
 ) -> None:
     train, held, test = parts

@@ -37,13 +37,13 @@ def columns_of(graph: Graph, ids: tuple[np.ndarray, ...]) -> dict[str, np.ndarra
     return dict(zip(around.names, rows.T, strict=True))
 
 
-def test_as_many_columns_as_promised(graph: Graph) -> None:
+def test_features_are_finite_and_of_the_declared_number(graph: Graph) -> None:
     rows = Surroundings(graph).rows(*triples(graph))
     assert rows.shape == (60, FEATURES)
     assert np.isfinite(rows).all()
 
 
-def test_table_by_hand() -> None:
+def test_keyed_table_matches_hand_computed_statistics() -> None:
     keys, value = np.array([3, 1, 3, 3, 9]), np.array([0.2, 0.5, 0.8, 0.3, 0.1])
     table, asked = Table.of(keys, value), np.array([3, 2, 9])
     assert table.get("count", asked, 0.0).tolist() == [3, 0, 1]
@@ -53,7 +53,7 @@ def test_table_by_hand() -> None:
     np.testing.assert_allclose(table.shrunk(asked), [1.3 / 6, 0, 0.1 / 4])
 
 
-def test_weights_between_two_entities(graph: Graph) -> None:
+def test_features_of_a_pair_match_loops(graph: Graph) -> None:
     ids = triples(graph)
     found = columns_of(graph, ids)
     rows = list(zip(graph.head, graph.relation, graph.tail, graph.weight, strict=True))
@@ -71,7 +71,7 @@ def test_weights_between_two_entities(graph: Graph) -> None:
                 assert found[f"{name}, {column}"][at] == pytest.approx(expected)
 
 
-def test_how_heavy_the_ends_are(graph: Graph) -> None:
+def test_features_of_head_and_tail_match_loops(graph: Graph) -> None:
     ids = triples(graph, 20)
     found = columns_of(graph, ids)
     weight, overall = graph.weight, graph.weight.mean()
@@ -86,7 +86,7 @@ def test_how_heavy_the_ends_are(graph: Graph) -> None:
         assert found["tail at all"][at] == pytest.approx(both.sum() / (len(both) + 3))
 
 
-def test_common_neighbours(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_of_common_neighbors_match_loops(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surroundings, "AT_ONCE", 7)
     sparse = random_graph(30)
     ids = triples(sparse)
@@ -98,14 +98,14 @@ def test_common_neighbours(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Non
         assert found["common, rare"][at] == pytest.approx(sum(1 / np.log(len(beside[e]) + 2) for e in common))
 
 
-def test_a_hub_has_few_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbors_of_a_hub_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surroundings, "NEIGHBOURS", 2)
     star = from_columns(["hub"] * 5 + ["x"] * 5, ["r"] * 10, [*"abcde", *"abcde"], np.linspace(0, 1, 10))
     at = np.array([star.entities.id("hub", "entity")]), np.array([0]), np.array([star.entities.id("x", "entity")])
     assert columns_of(star, at)["common"][0] == 2
 
 
-def test_low_rank_finds_what_is_of_low_rank() -> None:
+def test_low_rank_factorization_recovers_a_low_rank_matrix() -> None:
     """Every entry of a matrix of rank 2 is given: rank 2 says them all."""
     random = np.random.default_rng(0)
     matrix = random.normal(size=(9, 2)) @ random.normal(size=(2, 7))
@@ -115,7 +115,7 @@ def test_low_rank_finds_what_is_of_low_rank() -> None:
     assert made(np.array([0]), np.array([5]), -1.0).tolist() == [-1.0]
 
 
-def test_an_edge_back_echoes_by_its_line() -> None:
+def test_reverse_edge_predicts_by_linear_regression() -> None:
     """Relation s runs back with the weight 1 − w: many pairs of edges say so, and a new one is told by it."""
     weight = np.linspace(0, 1, 400)
     names = [f"a{i}" for i in range(400)], [f"b{i}" for i in range(400)]
@@ -130,6 +130,6 @@ def test_an_edge_back_echoes_by_its_line() -> None:
     assert (nothing[0][0], nothing[1][0]) == (ABSENT, 0)
 
 
-def test_a_graph_without_two_edges_between_a_pair() -> None:
+def test_graph_without_reverse_edges_has_no_such_feature() -> None:
     line = from_columns([*"abc"], ["r"] * 3, [*"bcd"], [0.1, 0.5, 0.9])
     assert columns_of(line, (np.array([3]), np.array([0]), np.array([0])))["echo"][0] == ABSENT

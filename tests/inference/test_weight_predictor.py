@@ -48,26 +48,26 @@ def run(folder: Path) -> focuse.Run:
 
 
 class TestParts:
-    def test_disjoint_and_all_of_it(self) -> None:
+    def test_validation_parts_are_disjoint_and_complete(self) -> None:
         graph = rated(400).merge_repeated("mean")
         held, notes = held_parts(graph, 0.5, 3)
         parts = [set(part.keys) for part in (held.stopping, held.calibration, held.conformal)]
         assert sum(map(len, parts)) == len(graph) == len(set.union(*parts))
         assert notes == ()
 
-    def test_all_of_it_stopped(self) -> None:
+    def test_validation_used_entirely_for_stopping_is_reused_with_a_note(self) -> None:
         held, notes = held_parts(rated(400), 1.0, 3)
         assert len(held.stopping) == 0
         assert abs(len(held.calibration) - len(held.conformal)) <= 2
         assert "also stopped the training" in notes[0]
 
-    def test_nothing_held(self) -> None:
+    def test_empty_validation_gives_no_notes(self) -> None:
         nothing = rated(400).select(np.empty(0, np.int64))
         assert held_parts(nothing, 0.5, 0)[1] == ()
 
 
 class TestAnswers:
-    def test_in_the_units_of_the_graph(self, run: focuse.Run) -> None:
+    def test_weights_are_in_the_units_of_the_graph(self, run: focuse.Run) -> None:
         test = run.splits.test.graph
         found = run.weights(test)
         assert len(found) == len(test)
@@ -77,7 +77,7 @@ class TestAnswers:
         assert 1 <= found.low.min() <= found.high.max() <= 5
         assert ((found.probability >= 0) & (found.probability <= 1)).all()
 
-    def test_one_is_one_of_many(self, run: focuse.Run) -> None:
+    def test_single_weight_equals_that_of_a_batch(self, run: focuse.Run) -> None:
         one = run.weight(*TRIPLES[1])
         many = run.weights(TRIPLES)
         assert (one.head, one.relation, one.tail) == TRIPLES[1]
@@ -86,19 +86,19 @@ class TestAnswers:
         assert run.weights(TRIPLES[1])[0] == many[1]
         assert [(row.head, row.relation, row.tail) for row in many[1:]] == TRIPLES[1:]
 
-    def test_a_wider_coverage_is_wider(self, run: focuse.Run) -> None:
+    def test_larger_coverage_gives_wider_intervals(self, run: focuse.Run) -> None:
         narrow, wide = (run.weight(*TRIPLES[0], coverage=coverage) for coverage in (0.5, 0.95))
         assert wide.low <= narrow.low <= narrow.high <= wide.high  # type: ignore[operator]
         assert wide.high - wide.low > narrow.high - narrow.low  # type: ignore[operator]
 
-    def test_predictions_say_the_same(self, run: focuse.Run) -> None:
+    def test_predictions_have_the_same_weights(self, run: focuse.Run) -> None:
         for row in run.predict(head="e1", relation="r0", top=3):
             told = run.weight(row.head, row.relation, row.tail)
             assert row.expected_weight == pytest.approx(told.expected)
             assert (row.low, row.high) == pytest.approx((told.low, told.high))
             assert row.probability == pytest.approx(told.probability)
 
-    def test_unseen_names_are_left_out_and_said(self, run: focuse.Run) -> None:
+    def test_unseen_names_are_left_out_with_a_note(self, run: focuse.Run) -> None:
         found = run.weights([*TRIPLES, ("nobody", "r0", "e1")])
         assert len(found) == 3
         assert "nobody" in found.notes[0]
@@ -109,7 +109,7 @@ class TestAnswers:
             run.weight("nobody", "r0", "e1")
 
     @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".parquet"])
-    def test_to_a_file_and_back(self, run: focuse.Run, tmp_path: Path, suffix: str) -> None:
+    def test_weights_are_written_and_read_back(self, run: focuse.Run, tmp_path: Path, suffix: str) -> None:
         found = run.weights([(*triple, 2.0) for triple in TRIPLES])
         found.write(tmp_path / f"told{suffix}")
         columns = ["head", "relation", "tail", "expected"]
@@ -119,7 +119,7 @@ class TestAnswers:
         with pytest.raises(FocuseError, match=r"use \.tsv, \.csv, \.parquet, \.nt"):
             found.write(tmp_path / "told.txt")
 
-    def test_json(self, run: focuse.Run) -> None:
+    def test_weights_convert_to_json(self, run: focuse.Run) -> None:
         told = json.loads(json.dumps(run.weights(TRIPLES).to_dict(), allow_nan=False))
         assert told["coverage"] == 0.9
         assert set(told["triples"][0]) == {
@@ -128,12 +128,14 @@ class TestAnswers:
 
 
 class TestStoring:
-    def test_read_ever_after(self, run: focuse.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_fitted_files_are_read_instead_of_fitting_again(
+        self, run: focuse.Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(focuse.inference.weight_predictor, "fit", lambda *_: pytest.fail("fitted again"))
         monkeypatch.setattr(asking, "fit_probability", lambda *_: pytest.fail("fitted again"))
         assert run.weight(*TRIPLES[0]).probability is not None
 
-    def test_the_same_as_when_it_was_fitted(self, folder: Path, tmp_path: Path) -> None:
+    def test_stored_estimator_gives_the_same_weights_as_a_new_fit(self, folder: Path, tmp_path: Path) -> None:
         copy = Path(shutil.copytree(folder, tmp_path / "run"))
         stored = focuse.load(copy).weights(TRIPLES)
         for name in (ESTIMATOR_FILE, PROBABILITY_FILE):
@@ -144,20 +146,20 @@ class TestStoring:
         assert (copy / ESTIMATOR_FILE).exists()
 
     @pytest.mark.parametrize("name", [ESTIMATOR_FILE, PROBABILITY_FILE])
-    def test_a_damaged_file_is_one_line(self, folder: Path, tmp_path: Path, name: str) -> None:
+    def test_damaged_file_is_reported(self, folder: Path, tmp_path: Path, name: str) -> None:
         copy = Path(shutil.copytree(folder, tmp_path / "run"))
         (copy / name).write_bytes(b"no tensors here")
         with pytest.raises(FocuseError, match=f"{name}: damaged file"):
             focuse.load(copy).weight(*TRIPLES[0])
 
-    def test_of_other_tables_it_is_not_used(self, folder: Path, run: focuse.Run) -> None:
+    def test_files_of_other_tables_are_ignored(self, folder: Path, run: focuse.Run) -> None:
         parts = run.weigher().estimator_parts()
         assert keeping.load_estimator(folder, "other", "", *parts) is None
         assert keeping.load_probability(folder, "other", 3) is None
 
 
 class TestJudging:
-    def test_rows_and_intervals_of_weigh(self, run: focuse.Run) -> None:
+    def test_weigh_reports_rows_and_interval_coverage(self, run: focuse.Run) -> None:
         judged = run.weigh(coverage=0.8)
         rows = judged.table.rows
         assert list(rows)[:3] == ["complex, expected", "complex, typical", "complex, isotonic"]
@@ -168,7 +170,7 @@ class TestJudging:
         assert ours.width < judged.intervals.rows["relation mean ± constant"].width
         assert {row.relation for row in judged.intervals.relations} == {"r0", "r1", "r2"}
 
-    def test_probabilities_with_own_negatives(self, run: focuse.Run) -> None:
+    def test_probabilities_can_use_given_negatives(self, run: focuse.Run) -> None:
         known = {*zip(*(run.graph.to_arrow()[name].to_pylist() for name in ("head", "relation", "tail")), strict=True)}
         every: Any = ((f"e{i}", "r0", f"e{j}") for i in range(80) for j in range(80))
         false = [(*triple, 0.0) for triple in every if triple not in known][:50]
@@ -181,7 +183,7 @@ class TestJudging:
         assert run.weigher(full=True).probability.base_rate == 0.2  # type: ignore[union-attr]
         run.folder = None  # what other tests read stays as it was
 
-    def test_refused(self, run: focuse.Run) -> None:
+    def test_invalid_coverage_and_negatives_are_refused(self, run: focuse.Run) -> None:
         for ask in (run.weigh, lambda **options: run.weights(TRIPLES, **options)):
             with pytest.raises(FocuseError, match="coverage 2"):
                 ask(coverage=2)
@@ -189,7 +191,9 @@ class TestJudging:
             run.probabilities(negatives=[("e1", "r0", "e2", 0.5)])
 
 
-def test_other_curves_have_other_intervals(small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_are_measured_again_after_recalibration(
+    small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the curves are what is told, intervals are measured anew with them."""
     monkeypatch.setattr(estimate, "_mix", lambda made, held: np.array([0.0, 1.0, 0.0]))
     run = focuse.train(small, dim=8, epochs=3, check_every=3, valid_share=0.3, out=tmp_path / "run", progress=False)
@@ -223,7 +227,7 @@ def test_intervals_reach_beyond_the_weights_of_train() -> None:
         assert figures.coverage == pytest.approx(0.9, abs=0.04), name
 
 
-def test_curves_leave_no_trace_of_earlier_ones(run: focuse.Run, folder: Path, tmp_path: Path) -> None:
+def test_recalibration_depends_only_on_the_last_method(run: focuse.Run, folder: Path, tmp_path: Path) -> None:
     """Whichever were fitted before, in memory or stored: what is told follows from the last ones."""
     told = {}
     for name, methods in {"at once": ["isotonic"], "after others": ["platt", "isotonic"]}.items():
@@ -239,7 +243,7 @@ def test_curves_leave_no_trace_of_earlier_ones(run: focuse.Run, folder: Path, tm
 
 
 @pytest.mark.parametrize("others", [True, False])
-def test_of_one_weight_in_train_validation_says_how_far_others_lie(small: Graph, others: bool) -> None:
+def test_constant_train_weight_takes_intervals_from_validation(small: Graph, others: bool) -> None:
     train, rest = small.select(np.arange(400)), small.select(np.arange(400, 600))
     constant = replace(train, weight=np.full(400, 5.0))
     held = replace(rest, weight=3 + np.arange(200) / 30 if others else np.full(200, 5.0))
@@ -254,7 +258,7 @@ def test_of_one_weight_in_train_validation_says_how_far_others_lie(small: Graph,
         assert new.low.tolist() == new.high.tolist() == [5.0, 5.0]
 
 
-def test_a_known_fact_is_not_guessed(run: focuse.Run) -> None:
+def test_known_triple_keeps_its_weight(run: focuse.Run) -> None:
     train = run.splits.train
     found = run.weights(train)
     assert all(row.known for row in found[:20])
@@ -269,7 +273,7 @@ def test_a_known_fact_is_not_guessed(run: focuse.Run) -> None:
     assert new.columns["known"].sum() == np.isin(run.splits.test.graph.keys, train.keys).sum()
 
 
-def test_neither_validation_nor_edges(small: Graph) -> None:
+def test_weights_without_validation_are_refused(small: Graph) -> None:
     bare = focuse.train(small, valid_share=0.0, dim=4, epochs=1, progress=False)
     with pytest.raises(FocuseError, match="no validation triples to calibrate on"):
         bare.weight("e1", "r0", "e2")
@@ -290,7 +294,7 @@ def both() -> focuse.Run:
 class TestColumns:
     """Several numbers an edge: each is told in its own units, whichever way is the strong one."""
 
-    def test_each_is_told(self, both: focuse.Run) -> None:
+    def test_weights_of_each_column_can_be_predicted(self, both: focuse.Run) -> None:
         test = both.splits.test.graph
         for name in ("stars", "distance"):
             rows = test.column(name)
@@ -305,14 +309,14 @@ class TestColumns:
             rows = one.table.rows
             assert rows["complex, expected"]["positives"].errors.mse < rows["relation mean"]["positives"].errors.mse
 
-    def test_parts_are_the_run_s_own(self, both: focuse.Run) -> None:
+    def test_validation_parts_of_a_column_are_those_of_the_run(self, both: focuse.Run) -> None:
         whole = held_parts(both.splits.valid.graph, both.settings.stopping_share, both.settings.seed)[0]
         apart = both._column_weigher("distance").parts
         for name in ("stopping", "calibration", "conformal"):
             assert 0 < len(getattr(apart, name)) < len(getattr(whole, name))
             assert set(getattr(apart, name).keys) <= set(getattr(whole, name).keys)
 
-    def test_a_column_of_a_few_edges_is_passed_over(self) -> None:
+    def test_column_with_few_edges_is_skipped(self) -> None:
         table = rated(600).to_pandas().rename(columns={"weight": "stars"})
         table["rare"] = np.where(np.arange(600) % 50 == 0, table["stars"], np.nan)
         many = read(table, columns=["head", "relation", "tail", "stars", "rare"])
@@ -324,12 +328,12 @@ class TestColumns:
         assert np.isfinite(found.probability).all()
         assert not any("no probabilities" in note for note in found.notes)
 
-    def test_one_triple_of_one_column(self, both: focuse.Run) -> None:
+    def test_single_weight_of_a_column_equals_that_of_a_batch(self, both: focuse.Run) -> None:
         one, many = both.weight(*TRIPLES[0], column="distance"), both.weights(TRIPLES, column="distance")
         assert one == many[0]
         assert 20 < one.expected < 90
 
-    def test_a_model_s_own_confidence_is_of_all_columns(self) -> None:
+    def test_confidence_of_a_model_is_about_merged_columns(self) -> None:
         table = rated(1500).to_pandas().rename(columns={"weight": "stars"})
         table["hundreds"] = table["stars"] * 100
         many = read(table, columns=["head", "relation", "tail", "stars", "hundreds"])
@@ -339,20 +343,20 @@ class TestColumns:
         assert "ukge-rect" in run.weigh(forests=False).table.rows
         assert "ukge-rect" not in run.weigh_columns()["hundreds"].table.rows
 
-    def test_all_of_them_merged_lie_between_0_and_1(self, both: focuse.Run) -> None:
+    def test_merged_weights_lie_in_the_unit_interval(self, both: focuse.Run) -> None:
         found = both.weights(replace(both.splits.test.graph, columns=None))
         assert ((found.expected >= 0) & (found.expected <= 1)).all()
 
-    def test_a_run_of_one_has_no_columns(self, run: focuse.Run) -> None:
+    def test_run_with_one_weight_has_no_columns(self, run: focuse.Run) -> None:
         with pytest.raises(FocuseError, match="one weight an edge"):
             run.weights(TRIPLES, column="stars")
 
-    def test_an_unknown_one_is_refused(self, both: focuse.Run) -> None:
+    def test_unknown_column_is_refused(self, both: focuse.Run) -> None:
         with pytest.raises(FocuseError, match="weight column"):
             both.weights(TRIPLES, column="star")
 
 
-def test_where_lower_is_better_weights_and_bounds_are_in_units() -> None:
+def test_lower_is_better_weights_and_bounds_are_in_their_units() -> None:
     graph = rated()
     far = replace(graph, weight=100 - 15 * graph.weight)
     near, other = (

@@ -72,7 +72,7 @@ def scores_by_hand(weigher: Weigher, graph: Graph) -> np.ndarray:
 
 
 class TestWeigher:
-    def test_scores_in_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_chunk_size_does_not_change_scores(self, monkeypatch: pytest.MonkeyPatch) -> None:
         weigher = weigher_of()
         train = weigher.splits.train
         expected = scores_by_hand(weigher, train)
@@ -84,7 +84,9 @@ class TestWeigher:
 
     @pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (4.0, 1.0)])
     @pytest.mark.parametrize("method", ["isotonic", "platt"])
-    def test_fitted_on_validation_and_as_many_corruptions(self, method: str, scale: float, shift: float) -> None:
+    def test_calibration_is_fitted_on_validation_and_as_many_negatives(
+        self, method: str, scale: float, shift: float
+    ) -> None:
         weigher = weigher_of(scale, shift)
         train, valid = weigher.splits.train, weigher.splits.valid.graph
         low, high = (0.0, 1.0) if scale == 1 else (train.weight.min(), train.weight.max())
@@ -104,7 +106,7 @@ class TestWeigher:
             for key in one.arrays:
                 np.testing.assert_allclose(one.arrays[key], two.arrays[key], rtol=1e-9, atol=1e-12)
 
-    def test_beats_the_means_where_the_score_carries_the_weight(self) -> None:
+    def test_calibrated_weights_beat_the_mean_if_scores_are_informative(self) -> None:
         weigher = weigher_of()
         test, known = weigher.splits.test.graph, weigher.known_keys()
         ids = test.head, test.relation, test.tail
@@ -118,7 +120,7 @@ class TestWeigher:
         assert error < np.mean((weigher.doubting(*ids) - test.weight) ** 2)
 
     @pytest.mark.parametrize(("scale", "shift"), [(4.0, 1.0), (-3.0, 2.0), (2e6, -1e6)])
-    def test_weights_of_any_unit(self, scale: float, shift: float) -> None:
+    def test_expected_weights_are_in_any_unit(self, scale: float, shift: float) -> None:
         """Ratings, or weights that are negative: expected weights are in their unit, confidence in [0, 1]."""
         graph = known_model()[1]  # a split whose train has the lowest and the highest weight: both have the same range
         trains = ((seed, focuse.split(graph, valid=0.1, test=0.1, seed=seed).train.weight) for seed in range(100))
@@ -136,7 +138,7 @@ class TestWeigher:
 
     @pytest.mark.parametrize("name", ["ukge-logi", "ukge-rect"])
     @pytest.mark.parametrize("valid", [0.0, 0.1])
-    def test_a_model_of_confidence_has_its_own(self, name: str, valid: float) -> None:
+    def test_confidence_model_uses_its_own_confidence(self, name: str, valid: float) -> None:
         weigher = weigher_of(name=name, valid=valid)
         test = weigher.splits.test.graph
         score = weigher.score(test.head, test.relation, test.tail)
@@ -157,13 +159,13 @@ class TestWeigher:
             with pytest.raises(FocuseError, match="no validation triples to calibrate on"):
                 ask(score, relation)
 
-    def test_scores_that_are_not_finite(self) -> None:
+    def test_non_finite_scores_are_refused(self) -> None:
         weigher = weigher_of()
         weigher.scorer.tables["entity"][:, 0] = math.nan
         with pytest.raises(FocuseError, match="not finite: training diverged"):
             weigher.fit("isotonic")
 
-    def test_a_validation_weight_beyond_a_unit_range(self) -> None:
+    def test_validation_weight_beyond_the_unit_range_is_clipped(self) -> None:
         """Train in [.5, 1], one weight of validation above 1: it counts as 1, and no other weight moves."""
         weigher = weigher_of(0.5, 0.5)
         splits = weigher.splits
@@ -218,7 +220,7 @@ class TestUnits:
             assert np.mean((told["high"] - told["low"])[asked]) < 0.8 * np.ptp(own)
 
     @pytest.mark.parametrize("rows", [400, 2000])
-    def test_the_unit_of_one_relation_moves_nothing_of_another(self, rows: int) -> None:
+    def test_unit_of_one_relation_has_no_effect_on_another(self, rows: int) -> None:
         engine, graph = known_model()
         graph, factor = graph.select(np.arange(rows)), np.array([1.0, 1.0, 1000.0])
         test = told_of(engine, in_ranges(graph))[0].splits.test.graph
@@ -226,7 +228,7 @@ class TestUnits:
         for column in ("expected", "typical", "low", "high"):
             np.testing.assert_allclose(other[column], plain[column] * factor[test.relation], rtol=1e-6)
 
-    def test_a_relation_of_small_weights_beside_others_in_the_unit_range(self) -> None:
+    def test_relation_with_small_weights_is_predicted_in_its_own_range(self) -> None:
         engine, graph = known_model()
         known, told = told_of(engine, in_ranges(graph, np.array([(0, 1), (0, 1), (0, 0.001)])))
         test = known.splits.test.graph
@@ -236,13 +238,13 @@ class TestUnits:
         doubting = known.doubting(test.head, test.relation, test.tail)  # of what may weigh nothing
         assert doubting[small].max() <= 0.001
 
-    def test_lower_is_better(self) -> None:
+    def test_lower_is_better_mirrors_weights_and_bounds(self) -> None:
         engine, graph = known_model()
         near, far = (told_of(engine, one)[1] for one in (in_ranges(graph), turned(in_ranges(graph))))
         for column, mirrored in {"expected": "expected", "typical": "typical", "low": "high", "high": "low"}.items():
             np.testing.assert_allclose(far[column], -near[mirrored], rtol=1e-6, atol=1e-6)
 
-    def test_intervals_of_constant_width_know_units_too(self) -> None:
+    def test_intervals_of_constant_width_are_in_units_of_the_relation(self) -> None:
         engine, graph = known_model()
         known, _ = told_of(engine, in_ranges(graph))
         test = known.splits.test.graph
@@ -255,7 +257,7 @@ class TestUnits:
             assert one.coverage.width < 0.8 * np.ptp(RANGES[test.relations.id(one.relation, "relation")])
 
     @pytest.mark.parametrize("units", [True, False])
-    def test_a_run_of_older_days_is_read(self, small: Graph, tmp_path: Path, units: bool) -> None:
+    def test_calibration_of_an_older_run_is_read_or_refitted(self, small: Graph, tmp_path: Path, units: bool) -> None:
         """What was fitted in shares of one range is made anew where units differ, by the same method; else it stays."""
         run = focuse.train(in_ranges(small) if units else small, out=tmp_path / "run", **QUICK)
         run.calibrate("platt", base_rate=0.2)
@@ -331,9 +333,7 @@ class Crash(BaseException):
 
 
 class TestStoring:
-    def test_fitted_when_first_asked_for_and_read_ever_after(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_calibration_is_fitted_once_and_then_read(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         loaded = focuse.load(folder)
         assert not (folder / FILE).exists()
         first = loaded.predict(head="e1", relation="r0")
@@ -344,7 +344,7 @@ class TestStoring:
         assert (folder / FILE).stat().st_mtime_ns == written
         assert all(row.expected_weight is not None and row.confidence is not None for row in first)
 
-    def test_another_method_replaces_it(self, folder: Path) -> None:
+    def test_another_method_replaces_the_calibration(self, folder: Path) -> None:
         loaded = focuse.load(folder)
         loaded.predict(head="e1", relation="r0")
         made = loaded.calibrate("platt")
@@ -357,13 +357,13 @@ class TestStoring:
             loaded.calibrate("isotone")
         assert bits(stored(folder)) == bits(again)
 
-    def test_a_run_without_a_folder_keeps_it_until_it_is_saved(self, small: Graph, tmp_path: Path) -> None:
+    def test_unsaved_run_keeps_its_calibration_until_it_is_saved(self, small: Graph, tmp_path: Path) -> None:
         run = focuse.train(small, **QUICK)
         made = bits(run.calibrate("platt"))
         run.save(tmp_path / "run")
         assert bits(focuse.load(tmp_path / "run").weigher().calibration) == made
 
-    def test_more_epochs_make_a_stored_one_stale(self, folder: Path) -> None:
+    def test_more_epochs_make_a_stored_calibration_stale(self, folder: Path) -> None:
         before = bits(focuse.load(folder).weigher().calibration)
         more = focuse.resume(folder, epochs=24, progress=False)
         assert not (folder / FILE).exists()
@@ -371,7 +371,7 @@ class TestStoring:
         assert after == fresh(more) != before
         assert bits(stored(folder)) == after
 
-    def test_an_old_run_does_not_write_into_a_folder_that_was_trained_on(self, folder: Path) -> None:
+    def test_stale_run_does_not_write_calibration_into_a_newer_folder(self, folder: Path) -> None:
         old = focuse.load(folder)
         focuse.resume(folder, epochs=24, progress=False)
         old.weigher()
@@ -381,7 +381,9 @@ class TestStoring:
         assert bits(new.weigher().calibration) == fresh(new)
         assert new.calibration_stored
 
-    def test_nor_is_it_used_while_more_epochs_are_trained(self, small: Graph, tmp_path: Path, listen: Any) -> None:
+    def test_calibration_is_not_used_while_more_epochs_are_trained(
+        self, small: Graph, tmp_path: Path, listen: Any
+    ) -> None:
         """Killed in the middle of them, the run predicts with its checkpoint and stores nothing."""
         out = tmp_path / "run"
         run = focuse.train(small, out=out, **{**QUICK, "checkpoint_every": "1"})
@@ -412,7 +414,7 @@ class TestStoring:
         loaded.calibrate("platt")
         assert not (tmp_path / "run" / FILE).exists()
 
-    def test_a_run_that_ends_has_none_of_earlier_tables(self, small: Graph, tmp_path: Path) -> None:
+    def test_finished_run_drops_calibration_of_earlier_tables(self, small: Graph, tmp_path: Path) -> None:
         """Killed while it was being extended, a run still has its old tables and their calibration."""
         out = tmp_path / "run"
         run = focuse.train(small, out=out, **QUICK)
@@ -426,7 +428,9 @@ class TestStoring:
         assert bits(focuse.load(out).weigher().calibration) == fresh(more) != before
 
     @pytest.mark.parametrize("fault", ["read-only", "full"])
-    def test_a_folder_that_cannot_be_written(self, folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    def test_read_only_folder_still_gives_weights(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+    ) -> None:
         from safetensors import SafetensorError
 
         def no_space(*_: Any) -> None:
@@ -453,7 +457,7 @@ class TestStoring:
         assert loaded.calibrate("platt").method == "platt"
         assert sorted(path.name for path in folder.iterdir()) == names
 
-    def test_a_damaged_file_is_one_line_and_can_be_made_anew(self, folder: Path) -> None:
+    def test_damaged_calibration_is_reported_and_can_be_refitted(self, folder: Path) -> None:
         (folder / FILE).write_bytes(b"damaged")
         loaded = focuse.load(folder)
         with pytest.raises(FocuseError) as error:
@@ -470,12 +474,12 @@ def bare(small: Graph) -> focuse.Run:
 
 
 class TestWithoutValidation:
-    def test_predictions_say_nothing_of_weights(self, bare: focuse.Run) -> None:
+    def test_predictions_without_calibration_have_no_weights(self, bare: focuse.Run) -> None:
         found = bare.predict(head="e1", relation="r0", top=5)  # a link that is known has its own weight
         assert {(row.expected_weight, row.confidence) for row in found if not row.known} == {(None, None)}
         assert "≈" not in str(found)
 
-    def test_weights_cannot_be_judged(self, bare: focuse.Run, tmp_path: Path) -> None:
+    def test_weight_evaluation_without_validation_is_refused(self, bare: focuse.Run, tmp_path: Path) -> None:
         bare.save(tmp_path / "run")
         for ask in (bare.weigh, bare.calibrate, focuse.load(tmp_path / "run").weigh):
             with pytest.raises(FocuseError) as error:
@@ -483,7 +487,7 @@ class TestWithoutValidation:
             assert str(error.value).startswith("the run has no validation triples to calibrate on; train with some")
         assert not (tmp_path / "run" / FILE).exists()
 
-    def test_a_model_of_confidence_needs_none(self, small: Graph) -> None:
+    def test_confidence_model_needs_no_validation(self, small: Graph) -> None:
         run = focuse.train(small, valid_share=0.0, model="ukge-rect", dim=8, epochs=2, progress=False)
         (row,) = run.predict(head="e1", relation="r0", top=1)
         assert row.expected_weight is None
@@ -497,7 +501,7 @@ def strict(evaluation: Any) -> dict[str, Any]:
 
 
 class TestWeigh:
-    def test_a_table_for_each_protocol_and_the_gains(self, run: focuse.Run) -> None:
+    def test_weigh_prints_a_table_per_protocol_and_the_gains(self, run: focuse.Run) -> None:
         judged = run.weigh()
         told = strict(judged)
         assert set(told) == {"protocols", "rows", "trivial", "threshold", "notes", "ndcg", "intervals"}
@@ -522,7 +526,7 @@ class TestWeigh:
         assert f"({gain['queries']:,} queries" in shown
         assert f"{gain['linear']:10.4f}{gain['exponential']:13.4f}" in shown
 
-    def test_facts_by_one_map_and_corruptions_by_the_other(self, run: focuse.Run) -> None:
+    def test_positives_and_negatives_use_different_curves(self, run: focuse.Run) -> None:
         test, weigher = run.splits.test.graph, run.weigher()
         known = np.concatenate([run.graph.keys, run.splits.valid.graph.keys, test.keys])
         false = corrupt_graph(test, known, seed=0)
@@ -538,7 +542,7 @@ class TestWeigh:
     def test_drawn_negatives_are_the_same_each_time(self, run: focuse.Run, folder: Path) -> None:
         assert strict(run.weigh()) == strict(run.weigh()) == strict(focuse.load(folder).weigh())
 
-    def test_a_file_of_negatives_in_the_form_of_ukge(self, run: focuse.Run, tmp_path: Path) -> None:
+    def test_negatives_can_be_read_from_a_ukge_file(self, run: focuse.Run, tmp_path: Path) -> None:
         """`test_with_neg` holds test itself, too; strangers are passed over."""
         false = [("e1", "r0", "e2", 0.0), ("e3", "r1", "e4", 0.0), ("e5", "r2", "e6", 0.0)]
         path = tmp_path / "test_with_neg.tsv.gz"
@@ -560,14 +564,14 @@ class TestWeigh:
         assert row["mse"] == pytest.approx(np.mean(run.weigher().doubting(h, r, t) ** 2))
         assert "3 negatives to 60 positives, not equally many" in told["notes"]
 
-    def test_a_file_of_queries(self, run: focuse.Run, small: Graph, tmp_path: Path) -> None:
+    def test_ndcg_can_be_computed_from_a_file_of_queries(self, run: focuse.Run, small: Graph, tmp_path: Path) -> None:
         small.select(small.relation == 1).write(tmp_path / "queries.tsv")
         judged = run.weigh(queries=tmp_path / "queries.tsv")
         expected = ndcg(run.scorer, focuse.read(tmp_path / "queries.tsv").align(run.graph).graph)
         assert judged.gains["complex"] == expected
         assert judged.gains["complex"].queries != run.weigh().gains["complex"].queries
 
-    def test_another_test_and_threshold(self, run: focuse.Run, small: Graph) -> None:
+    def test_another_test_graph_and_threshold_can_be_given(self, run: focuse.Run, small: Graph) -> None:
         part = small.select(np.arange(40))
         told = strict(run.weigh(part, threshold=0.5))
         figures = told["rows"]["complex, isotonic"]["with_negatives"]
@@ -576,7 +580,7 @@ class TestWeigh:
         assert told["threshold"] == 0.5
 
     @pytest.mark.parametrize("threshold", [-0.1, 1.01, math.nan, math.inf])
-    def test_a_threshold_that_is_no_weight(self, run: focuse.Run, threshold: float) -> None:
+    def test_threshold_outside_the_unit_interval_is_refused(self, run: focuse.Run, threshold: float) -> None:
         with pytest.raises(FocuseError, match=r"threshold .*: give a weight in \[0, 1\]"):
             run.weigh(threshold=threshold)
 
@@ -589,22 +593,22 @@ class TestWeigh:
             ({"test": [("stranger", "r0", "e2", 0.5)]}, "'stranger') not in train"),
         ],
     )
-    def test_refused(self, run: focuse.Run, given: dict[str, Any], says: str) -> None:
+    def test_invalid_weigh_options_are_refused(self, run: focuse.Run, given: dict[str, Any], says: str) -> None:
         with pytest.raises(FocuseError) as error:
             run.weigh(**given)
         assert says in str(error.value)
 
-    def test_without_a_test_split(self, small: Graph) -> None:
+    def test_weigh_without_a_test_split_is_refused(self, small: Graph) -> None:
         run = focuse.train(small, test_share=0.0, **QUICK)
         with pytest.raises(FocuseError, match="the run has no test split; give a test graph"):
             run.weigh()
         assert strict(run.weigh(small.select(np.arange(30))))["rows"]["global mean"]["positives"]["n"] == 30
 
-    def test_strangers_in_test_are_told(self, run: focuse.Run) -> None:
+    def test_unseen_names_in_test_are_reported(self, run: focuse.Run) -> None:
         judged = run.weigh([("e1", "r0", "e2", 0.5), ("e1", "r0", "stranger", 0.5)])
         assert any("stranger" in note for note in strict(judged)["notes"])
 
-    def test_ratings(self, small: Graph) -> None:
+    def test_weights_beyond_the_unit_interval_have_errors_only(self, small: Graph) -> None:
         """From 1 to 5: errors in that unit, no false triples (what would they weigh?), no thresholds."""
         rated = Graph(
             *(getattr(small, name) for name in ("head", "relation", "tail")),
@@ -629,7 +633,7 @@ class TestWeigh:
             assert 1 <= row.expected_weight <= 5
             assert 0 <= row.confidence <= 1
 
-    def test_a_model_of_confidence_has_two_rows(self, small: Graph) -> None:
+    def test_confidence_model_is_evaluated_with_and_without_calibration(self, small: Graph) -> None:
         run = focuse.train(small, model="ukge-logi", dim=8, epochs=3, lr=0.01, progress=False)
         told = strict(run.weigh())
         assert list(told["rows"]) == ["ukge-logi", "ukge-logi, isotonic", *TRIVIAL]
@@ -640,7 +644,7 @@ class TestWeigh:
         for row in run.predict(head="e1", relation="r0", top=5):
             assert row.confidence == pytest.approx(1 / (1 + math.exp(-row.score)), abs=1e-6)
 
-    def test_files_that_look_like_others_are_told(self, run: focuse.Run) -> None:
+    def test_suspicious_files_give_notes(self, run: focuse.Run) -> None:
         facts = [("e1", "r0", "e2", 0.5), ("e3", "r1", "e4", 0.0), ("e5", "r2", "e6", 0.0)]
         assert any("2 triples of weight 0 count as facts" in note for note in strict(run.weigh(facts))["notes"])
         bare = strict(run.weigh([row[:3] for row in facts]))
