@@ -77,7 +77,7 @@ def hinge(positive: Any, negative: Any, counts: Any) -> Any:
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("max", 4.0), ("mean", 3.0), ("last", 2.0)])
-def test_of_repeated_triples_the_policy_says_what_counts(policy: str, kept: float) -> None:
+def test_repeated_triples_are_merged_by_the_policy(policy: str, kept: float) -> None:
     rows = [("a", "r", "b", 4.0), ("b", "r", "c", 0.0), ("a", "r", "b", 2.0), ("c", "r", "a", 8.0)]
     factory = factory_of(rows)
     assert len(factory.mapped_triples) == 3
@@ -105,7 +105,7 @@ def test_normalizers_look_at_the_training_triples_alone() -> None:
     assert sorted(weights.tolist()) == [0.0, 1.0]
 
 
-def test_edges_back_weigh_what_the_edges_do() -> None:
+def test_inverse_triples_have_the_weights_of_their_triples() -> None:
     rows = heavy_and_light()
     factory = factory_of(rows, create_inverse_triples=True)
     weights = EdgeWeights.of(factory, rows, normalize="none")
@@ -115,7 +115,7 @@ def test_edges_back_weigh_what_the_edges_do() -> None:
     assert not weights(head, zeros, tail).isnan().any()
 
 
-def test_faulty_weights_are_one_line() -> None:
+def test_faulty_weights_are_refused() -> None:
     rows = heavy_and_light()
     factory = factory_of(rows)
     with pytest.raises(FocuseError, match=r"1 of 160 training triples have no weight there, the first is \(e\d+, near"):
@@ -172,7 +172,7 @@ def first_batch(loop: Any, factory: Any, size: int) -> Any:
         ("multiclass-nll", multiclass, AUTHORS_SHIFT),
     ],
 )
-def test_a_step_is_the_papers_equation(name: str, equation: Any, shift: float, filtered: bool) -> None:
+def test_slcwa_step_matches_the_papers_equations(name: str, equation: Any, shift: float, filtered: bool) -> None:
     rows = heavy_and_light(12)
     loss = FocusELoss(name, "shifted-softplus" if shift else "softplus", fixed=0.3, reduction="sum")
     loop, model, factory = loop_of(SLCWATrainingLoop, loss, rows, filtered)
@@ -191,7 +191,7 @@ def test_a_step_is_the_papers_equation(name: str, equation: Any, shift: float, f
     assert value == pytest.approx(expected.sum(), rel=1e-5)
 
 
-def test_a_step_of_lcwa_is_the_papers_equation() -> None:
+def test_lcwa_step_matches_the_papers_equations() -> None:
     rows = heavy_and_light(12)
     loop, model, factory = loop_of(LCWATrainingLoop, FocusELoss(fixed=0.3), rows, create_inverse_triples=True)
     batch = first_batch(loop, factory, 24)
@@ -248,7 +248,7 @@ def shuffled(rows: list[Row]) -> list[Row]:
     return [(*row[:3], rows[place][3]) for row, place in zip(rows, order, strict=True)]
 
 
-def test_weights_matter_once_beta_falls() -> None:
+def test_weights_have_an_effect_once_beta_falls() -> None:
     rows = heavy_and_light()
     for fixed, same in ((1.0, True), (0.0, False)):
         first, second = (
@@ -267,7 +267,7 @@ def test_beta_falls_to_its_floor_epoch_by_epoch() -> None:
     assert loss.beta == 0.2
 
 
-def test_a_resumed_training_goes_on_with_its_beta(tmp_path: Any) -> None:
+def test_resumed_training_continues_with_its_beta(tmp_path: Any) -> None:
     rows = heavy_and_light()
     stored = {"checkpoint_directory": tmp_path, "checkpoint_name": "c.pt", "checkpoint_frequency": 0, **QUIET}
     for epochs, betas in ((2, [1.0, 0.75]), (4, [0.5, 0.25])):
@@ -278,7 +278,7 @@ def test_a_resumed_training_goes_on_with_its_beta(tmp_path: Any) -> None:
         assert callback.betas == pytest.approx(betas)
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_parts_of_the_setup_are_reported() -> None:
     rows = heavy_and_light(12)
     with pytest.raises(FocuseError, match="loss_weighter"):
         trained(rows, rows, FocusELoss(), training_loop_kwargs={})
@@ -297,7 +297,7 @@ def test_what_is_missing_is_said() -> None:
 
 
 @pytest.mark.slow
-def test_heavy_facts_gain_in_pykeens_own_pipeline() -> None:
+def test_high_weight_triples_gain_in_pykeens_pipeline() -> None:
     """ΔMRR by PyKEEN's evaluator: the heaviest tenth of test rises further above the lightest than without weights."""
     graph = careers()
     parts = split(graph.select(np.isin(graph.relation, [0, 1])), valid=0.0, test=0.15)
@@ -341,7 +341,7 @@ def _mrr(result: Any, rows: list[Row], held: list[Row]) -> float:
 
 
 @pytest.mark.parametrize("name", ["complex", "transe"])
-def test_both_rank_alike(name: str) -> None:
+def test_ranks_agree_with_pykeen(name: str) -> None:
     """The same embeddings, ranked by either library: filtered, both sides, ties at their mean."""
     rows = heavy_and_light(14)
     train, test = factory_of(rows), factory_of(rows[::3])

@@ -307,7 +307,7 @@ def test_a_large_file_is_cached_with_its_notes(tmp_path: Path, monkeypatch: pyte
         read(path, literals="keep")
 
 
-def test_training_says_what_was_left_out(tmp_path: Path, listen) -> None:
+def test_training_notes_skipped_statements(tmp_path: Path, listen) -> None:
     rows = "".join(f"<http://e/{i}> <http://e/p> <http://e/{i * 7 % 12}> .\n" for i in range(12))
     (tmp_path / "x.nt").write_text(rows + '<http://e/1> <http://e/label> "one" .\n', encoding="utf-8")
     heard = listen()
@@ -352,7 +352,7 @@ SUFFIXES = (".nt", ".nq", ".ttl", ".trig", ".nt.gz", ".ttl.zst")
 @given(rows=ROWS, base=st.sampled_from(["urn:focuse:", "https://example.org/"]))
 @example(rows=[("a", "r", "b", 0.1), ("a", "r", "b", 0.1), ("_:edge1", "_:r", "_:x", 1 / 3)], base="urn:focuse:")
 @settings(max_examples=25)
-def test_names_and_weights_come_back(suffix: str, rows, base: str) -> None:
+def test_names_and_weights_are_read_back(suffix: str, rows, base: str) -> None:
     graph = read(rows)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"graph{suffix}"
@@ -372,7 +372,7 @@ def test_names_and_weights_come_back(suffix: str, rows, base: str) -> None:
     st.sampled_from((".nt", ".ttl")),
 )
 @settings(max_examples=25)
-def test_several_weights_come_back(rows, suffix: str) -> None:
+def test_several_weights_are_read_back(rows, suffix: str) -> None:
     head, relation, tail, first, second = map(list, zip(*rows, strict=True))
     values = np.array([[np.nan if one is None else one, two] for one, two in zip(first, second, strict=True)])
     graph = from_columns(head, relation, tail, None, "g", WeightColumns(("how sure", "http://e/year"), values))

@@ -113,7 +113,7 @@ def test_trackers_are_not_imported_unless_asked_for():
 
 
 @pytest.mark.parametrize("fail", ["log", "end", "finished"])
-def test_one_that_fails_on_the_way_is_noted_once_and_training_goes_on(small, listen, fail):
+def test_failing_tracker_is_noted_once_and_training_continues(small, listen, fail):
     recorder, fake = listen(), Fake(fail=fail)
     run = focuse.train(small, epochs=3, callbacks=[fake], **SMALL)
     assert len(run.history) == 3
@@ -123,13 +123,13 @@ def test_one_that_fails_on_the_way_is_noted_once_and_training_goes_on(small, lis
     assert notes == ["fake: ConnectionError: the network is gone; training goes on without it"]
 
 
-def test_one_that_cannot_begin_is_an_error_and_leaves_nothing(small, tmp_path):
+def test_tracker_that_cannot_start_is_an_error_without_files(small, tmp_path):
     with pytest.raises(CallbackFailed, match="callback Fake failed in started"):
         focuse.train(small, epochs=2, out=tmp_path / "run", callbacks=[Fake(fail="begin")], **SMALL)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_end_has_best_epoch_fingerprint_and_test_figures_if_wanted(small, tmp_path):
+def test_tracker_gets_best_epoch_fingerprint_and_test_metrics(small, tmp_path):
     fake, plain = Fake(evaluate=True), Fake()
     run = focuse.train(small, epochs=4, out=tmp_path / "run", callbacks=[fake, plain], **SMALL)
     best = max((row for row in run.history if "valid_mrr" in row), key=lambda row: row["valid_mrr"])
@@ -143,7 +143,7 @@ def test_the_end_has_best_epoch_fingerprint_and_test_figures_if_wanted(small, tm
     assert not any(name.startswith("test_") for name in plain.figures)
 
 
-def test_how_it_ended(small, tmp_path):
+def test_tracker_learns_whether_training_stopped_or_failed(small, tmp_path):
     stopped, failed = Fake(), Fake()
     with pytest.raises(Stopped):
         focuse.train(small, epochs=3, out=tmp_path / "run", callbacks=[stopped], deadline=0.0, **SMALL)
@@ -185,7 +185,7 @@ def test_tensorboard_holds_the_history(small, tmp_path):
     assert scalars(folder, "end/epochs") == [(4, 4.0)]
 
 
-def test_tensorboard_goes_on_in_the_same_folder_without_the_trackers_name(small, tmp_path):
+def test_tensorboard_continues_in_its_folder_after_resume(small, tmp_path):
     pytest.importorskip("tensorboard")
     run = tmp_path / "run"
     tracked = [TensorBoard(tmp_path / "logs"), StopAt(3, crash=True)]
@@ -198,7 +198,7 @@ def test_tensorboard_goes_on_in_the_same_folder_without_the_trackers_name(small,
     assert len(points(run, "loss")) == 6
 
 
-def test_epochs_after_the_last_checkpoint_are_not_shown_twice(small, tmp_path):
+def test_epochs_after_the_last_checkpoint_are_not_logged_twice(small, tmp_path):
     pytest.importorskip("tensorboard")
     run, logs = tmp_path / "run", f"tensorboard:{tmp_path / 'logs'}"
     focuse.train(small, epochs=6, out=run, track=logs, callbacks=[StopAt(2)], **SMALL)
@@ -209,7 +209,7 @@ def test_epochs_after_the_last_checkpoint_are_not_shown_twice(small, tmp_path):
     assert [step for step, _ in scalars(tmp_path / "logs" / "run", "loss")] == [1, 2, 3, 4, 5, 6]
 
 
-def test_another_training_gets_another_folder_and_none_is_none(small, tmp_path):
+def test_each_training_gets_its_own_tensorboard_folder(small, tmp_path):
     pytest.importorskip("tensorboard")
     logs = f"tensorboard:{tmp_path / 'logs'}"
     for _ in range(2):
@@ -221,7 +221,7 @@ def test_another_training_gets_another_folder_and_none_is_none(small, tmp_path):
     assert make_trackers("none") == []
 
 
-def test_a_tracker_of_before_that_cannot_be_had_is_only_noted(small, tmp_path, listen):
+def test_unavailable_tracker_of_a_resumed_run_gives_a_note(small, tmp_path, listen):
     recorder = listen()
     options = {key: value for key, value in SMALL.items() if key != "progress"}
     focuse.train(small, epochs=3, out=tmp_path / "run", callbacks=[StopAt(1)], **options)
@@ -241,7 +241,7 @@ def test_a_damaged_tracking_file_is_one_line(small, tmp_path):
 
 
 @pytest.mark.slow
-def test_mlflow_holds_the_history_and_goes_on(small, tmp_path, monkeypatch):
+def test_mlflow_holds_the_history_and_continues_after_resume(small, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "run"
@@ -331,7 +331,7 @@ def test_wandb_offline_holds_the_history(small, tmp_path, monkeypatch):
     assert [row["epoch"] for row in offline(again[0])[0]] == [4, 5]
 
 
-def test_a_password_in_an_address_is_refused_and_not_told():
+def test_password_in_an_address_is_refused_and_not_shown():
     with pytest.raises(FocuseError, match="MLFLOW_TRACKING_PASSWORD") as error:
         make_trackers("mlflow:https://me:secret@example.org")
     assert "secret" not in str(error.value)
@@ -339,7 +339,7 @@ def test_a_password_in_an_address_is_refused_and_not_told():
 
 @pytest.mark.parametrize("address", ["https://elsewhere.invalid/mlflow", "HTTP://elsewhere.invalid"])
 @pytest.mark.parametrize("secret", ["MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"])
-def test_a_server_that_only_the_folder_names_gets_no_secret(tmp_path, monkeypatch, address, secret):
+def test_server_named_only_by_the_run_folder_gets_no_secret(tmp_path, monkeypatch, address, secret):
     """A run from elsewhere could name its sender's server; MLflow would hand over what the environment holds."""
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"):
         monkeypatch.delenv(name, raising=False)
