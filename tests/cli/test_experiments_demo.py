@@ -14,7 +14,7 @@ def test_graph_only_writes_the_embedded_graph(command, careers, tmp_path):
     assert focuse.read(path).to_arrow().equals(careers.to_arrow())
 
 
-def test_out_that_is_a_file_and_a_bad_seed_are_one_line(refused, tmp_path):
+def test_invalid_output_and_seed_are_refused(refused, tmp_path):
     (tmp_path / "file").write_text("mine")
     assert "choose another --out" in refused("demo", "--out", tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"

@@ -24,7 +24,7 @@ def base(small, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'graph.db'}"
 
 
-def test_there_and_back(command, graph_file: Path, tmp_path: Path) -> None:
+def test_converted_graph_can_be_converted_back(command, graph_file: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyoxigraph")
     step = graph_file
     for name in ("one.nt.gz", "two.graphml"):
@@ -36,7 +36,7 @@ def test_there_and_back(command, graph_file: Path, tmp_path: Path) -> None:
     assert read(step).to_arrow().equals(read(graph_file).to_arrow())
 
 
-def test_options_of_rdf(command, tmp_path: Path) -> None:
+def test_rdf_options_are_passed_on(command, tmp_path: Path) -> None:
     pytest.importorskip("pyoxigraph")
     text = '<http://e/a> <http://e/p> <http://e/b> {| <http://e/w> 0.5 |} ; <http://e/q> <http://e/c>, "x" .'
     (tmp_path / "x.ttl").write_text(text, encoding="utf-8")
@@ -49,7 +49,7 @@ def test_options_of_rdf(command, tmp_path: Path) -> None:
     assert "1 fact without a weight left out" in done.stdout
 
 
-def test_what_cannot_be_done(refused, graph_file: Path, tmp_path: Path, base: str) -> None:
+def test_impossible_conversions_are_refused(refused, graph_file: Path, tmp_path: Path, base: str) -> None:
     assert "cannot write .xlsx; use .tsv, .csv, .parquet, .nt, .nq" in refused(
         "convert", graph_file, tmp_path / "x.xlsx"
     )
@@ -57,7 +57,7 @@ def test_what_cannot_be_done(refused, graph_file: Path, tmp_path: Path, base: st
     assert "no such table: absent" in refused("inspect", base, "--query", "SELECT * FROM absent")
 
 
-def test_commands_take_a_data_base(command, base: str, graph_file: Path, tmp_path: Path) -> None:
+def test_commands_read_from_a_database(command, base: str, graph_file: Path, tmp_path: Path) -> None:
     shown = json.loads(command("inspect", base, "--query", EDGES, "--json", check=True).stdout)
     assert shown["edges"] == 600
     folder = tmp_path / "run"

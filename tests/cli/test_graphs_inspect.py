@@ -41,7 +41,7 @@ def test_text_describes_the_graph(command, files):
         assert words in shown
 
 
-def test_trivial_rows_of_a_split(command, tmp_path):
+def test_baselines_of_a_split_are_shown(command, tmp_path):
     (tmp_path / "train.tsv").write_text("a\tr\tb\t0.2\nb\tr\tc\t0.6\nc\ts\ta\t0.4\n")
     (tmp_path / "test.tsv").write_text("b\tr\ta\t0.3\na\ts\tb\t0.5\na\tr\tc\t0.4\nc\ts\tx\t0.9\n")
     (tmp_path / "valid.tsv").write_text("a\tr\ta\t0.9\n")
@@ -63,7 +63,7 @@ def test_trivial_rows_of_a_split(command, tmp_path):
     assert copied[-1].split() == ["inverse", "copy", "0.03333", "0.1333", "0.09", "0.3"]
 
 
-def test_rows_without_a_number_are_a_dash_and_null(command, files):
+def test_undefined_values_are_a_dash_in_text_and_null_in_json(command, files):
     """The only row that train knows stands in train: nothing is clean."""
     arguments = ("inspect", files / "train.tsv", "--test", files / "test.tsv")
     assert command(*arguments, check=True).stdout.splitlines()[-1].split()[-2:] == ["–", "–"]
@@ -71,14 +71,14 @@ def test_rows_without_a_number_are_a_dash_and_null(command, files):
     assert data["clean"]["global mean"] == {"n": 0, "mse": None, "mae": None}
 
 
-def test_no_numbers_no_trivial_rows(command, tmp_path):
+def test_graph_without_weights_has_no_baselines(command, tmp_path):
     (tmp_path / "three.csv").write_text("head,relation,tail\na,r,b\nb,r,c\n")
     arguments = ("inspect", tmp_path / "three.csv", "--test", tmp_path / "three.csv")
     assert "weights guessed" not in command(*arguments, check=True).stdout
     assert json.loads(command(*arguments, "--json", check=True).stdout)["trivial"] == {}
 
 
-def test_says_that_the_layer_would_be_off(command, tmp_path):
+def test_equal_weights_give_a_note_that_the_layer_would_be_off(command, tmp_path):
     (tmp_path / "three.csv").write_text("head,relation,tail\na,r,b\nb,r,c\n")
     assert "the focus layer would be off" in command("inspect", tmp_path / "three.csv", check=True).stdout
 
@@ -87,7 +87,7 @@ def test_says_that_the_layer_would_be_off(command, tmp_path):
     ("text", "says"),
     [("a\tr\tb\t0.5\nb\tr\tc\tmuch\n", "g.tsv, line 2: "), ("", "g.tsv"), (None, "g.tsv: No such file or directory")],
 )
-def test_refused(refused, tmp_path, text, says):
+def test_faulty_files_are_refused(refused, tmp_path, text, says):
     if text is not None:
         (tmp_path / "g.tsv").write_text(text)
     assert says in refused("inspect", tmp_path / "g.tsv")

@@ -45,7 +45,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[:2]))
-def test_no_code_reaches_the_terminal(run: Path, command: list[str], as_json: bool, capsys: Any) -> None:
+def test_no_terminal_code_of_a_name_is_printed(run: Path, command: list[str], as_json: bool, capsys: Any) -> None:
     words = [str(run) if word == "RUN" else word for word in command]
     answer = CliRunner().invoke(app, [*words, *(["--json"] if as_json else [])], standalone_mode=False)
     shown = answer.stdout + answer.stderr

@@ -37,7 +37,7 @@ def _forget() -> None:
         sys.modules.pop(name, None)
 
 
-def test_the_line_after_training_is_one_that_works(inside, refused_inside, own, graph_file):
+def test_suggested_command_after_training_works(inside, refused_inside, own, graph_file):
     shown = inside("train", graph_file, "--model", "mine_here:Mine", "--out", "my run", *SMALL)
     following = shown.splitlines()[-1]
     assert following == "next: focuse --trust mine_here evaluate 'my run'"
@@ -46,7 +46,7 @@ def test_the_line_after_training_is_one_that_works(inside, refused_inside, own, 
     assert "MRR" in inside("--trust", "mine_here", "evaluate", "my run")
 
 
-def test_every_trust_counts(inside, own, graph_file):
+def test_several_trust_options_are_combined(inside, own, graph_file):
     for name in ("mine_here", "also_here"):
         inside("train", graph_file, "--model", f"{name}:Mine", "--out", f"runs/{name}", *SMALL)
     _forget()
@@ -56,12 +56,12 @@ def test_every_trust_counts(inside, own, graph_file):
 
 
 @pytest.mark.parametrize("name", ["evaluate", "train"])
-def test_after_the_command_it_is_told_where_it_stands(refused, name):
+def test_trust_after_the_command_is_refused_with_advice(refused, name):
     shown = refused(name, "runs/mine", "--trust", "mine_here")
     assert shown == f"focuse: --trust stands before the command: focuse --trust MODULE {name} …"
 
 
-def test_a_files_model_that_is_not_used_is_not_asked_about(inside, refused_inside, own, graph_file):
+def test_model_of_a_config_file_that_is_overridden_needs_no_trust(inside, refused_inside, own, graph_file):
     Path("mine.toml").write_text('model = "mine_here:Mine"\ndim = 3\n', encoding="utf-8")
     asked = ["train", graph_file, "--config", "mine.toml", "--epochs", "1", "--focus", "off", "--quiet", "--json"]
     assert "--trust mine_here" in refused_inside(*asked, "--out", "run")

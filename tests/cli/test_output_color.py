@@ -33,7 +33,7 @@ class Terminal(io.StringIO):
         ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, True, False),
     ],
 )
-def test_when_there_is_colour(changes, terminal, expected, monkeypatch):
+def test_color_follows_terminal_and_environment(changes, terminal, expected, monkeypatch):
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in ({"TERM": "xterm"} | changes).items():
@@ -55,7 +55,7 @@ def test_when_there_is_colour(changes, terminal, expected, monkeypatch):
     ],
     ids=" ".join,
 )
-def test_no_codes_in_a_pipe(words, trained, graph_file, monkeypatch, capsys):
+def test_output_in_a_pipe_has_no_color_codes(words, trained, graph_file, monkeypatch, capsys):
     from focuse.cli import main
 
     for name in ("NO_COLOR", "FORCE_COLOR"):
@@ -69,7 +69,7 @@ def test_no_codes_in_a_pipe(words, trained, graph_file, monkeypatch, capsys):
     assert CODE not in shown.out + shown.err
 
 
-def test_a_training_in_a_pipe_has_no_codes(trained):
+def test_training_in_a_pipe_has_no_color_codes(trained):
     assert CODE not in trained.errors
 
 

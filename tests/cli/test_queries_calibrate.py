@@ -36,14 +36,14 @@ def stored(folder):
 
 
 @pytest.mark.slow
-def test_one_that_cannot_replace_another_says_so(calibrated, copied, monkeypatch):
+def test_calibration_that_cannot_be_stored_is_reported(calibrated, copied, monkeypatch):
     assert json.loads(calibrated(copied, "--json"))["stored"]
     monkeypatch.setattr(Calibration, "save", lambda *_: (_ for _ in ()).throw(OSError("read-only")))
     assert not json.loads(calibrated(copied, "--method", "platt", "--json"))["stored"]
     assert stored(copied).method == "isotonic"
 
 
-def test_json_and_the_file(command, copied):
+def test_calibration_is_stored_and_printed_as_json(command, copied):
     done = command("calibrate", copied, "--method", "platt", "--json", check=True)
     assert done.stderr == ""
     assert json.loads(done.stdout) == {
@@ -61,7 +61,7 @@ def test_json_and_the_file(command, copied):
     assert stored(copied).method == "platt"
 
 
-def test_text_and_the_default(calibrated, copied):
+def test_default_calibration_is_printed_as_text(calibrated, copied):
     assert calibrated(copied) == (
         "isotonic on 15 of 60 validation triples, 1 of 3 relations with a curve of their own; "
         f"stored in {copied / FILE}\nprobabilities: platt against random corruptions, for a base rate of 0.5\n"
@@ -69,7 +69,7 @@ def test_text_and_the_default(calibrated, copied):
     assert stored(copied).method == "isotonic"
 
 
-def test_own_negatives_and_another_base_rate(calibrated, copied, tmp_path):
+def test_negatives_and_base_rate_can_be_given(calibrated, copied, tmp_path):
     false = tmp_path / "false.tsv"
     false.write_text("".join(f"e{i}\tr{i % 3}\te{(i * 7 + 3) % 40}\n" for i in range(30)), encoding="utf-8")
     told = json.loads(calibrated(copied, "--negatives", false, "--base-rate", "0.1", "--json"))
@@ -87,14 +87,14 @@ def test_own_negatives_and_another_base_rate(calibrated, copied, tmp_path):
         calibrated(copied, "--base-rate", "1")
 
 
-def test_an_unfinished_run_is_not_stored(calibrated, copied):
+def test_calibration_of_an_unfinished_run_is_not_stored(calibrated, copied):
     (copied / "model.safetensors").unlink()
     assert json.loads(calibrated(copied, "--json"))["stored"] is False
     assert "not stored: the run is unfinished or cannot be written" in calibrated(copied)
     assert not (copied / FILE).exists()
 
 
-def test_refused(calibrated, copied, small, tmp_path):
+def test_invalid_options_are_refused(calibrated, copied, small, tmp_path):
     with pytest.raises(FocuseError, match=r"unknown calibration 'plat' \(did you mean platt\?\)"):
         calibrated(copied, "--method", "plat")
     with pytest.raises(FocuseError, match="not a run"):

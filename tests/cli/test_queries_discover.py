@@ -22,7 +22,7 @@ def known(trained) -> set[tuple[str, str, str]]:
     return {(row["head"], row["relation"], row["tail"]) for table in tables for row in table}
 
 
-def test_links_as_json_as_text_and_as_files(inside, trained, known, tmp_path: Path) -> None:
+def test_links_are_printed_as_json_and_text_and_written_to_files(inside, trained, known, tmp_path: Path) -> None:
     done = inside("discover", trained.folder, "--top", 12, "--json")
     found = json.loads(done)
     rows = found["discoveries"]
@@ -44,7 +44,7 @@ def test_links_as_json_as_text_and_as_files(inside, trained, known, tmp_path: Pa
         assert table["rank"].to_pylist() == [row["rank"] for row in rows]
 
 
-def test_filters(inside, trained, tmp_path: Path) -> None:
+def test_links_are_filtered_by_names_and_types(inside, trained, tmp_path: Path) -> None:
     names = tmp_path / "heads.txt"
     names.write_text("e3\r\n\ne4\n", encoding="utf-8")
     types = tmp_path / "types.tsv"
@@ -77,7 +77,7 @@ def test_filters(inside, trained, tmp_path: Path) -> None:
         (["--column", "price"], ["one weight an edge"]),
     ],
 )
-def test_what_is_refused_inside(refused_inside, trained, options, words, tmp_path: Path, monkeypatch) -> None:
+def test_invalid_options_are_refused(refused_inside, trained, options, words, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     line = refused_inside("discover", trained.folder, *options)
     for word in words:
@@ -100,7 +100,7 @@ run()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
-def test_ctrl_c_shows_the_best_so_far(trained) -> None:
+def test_interrupt_shows_the_best_links_so_far(trained) -> None:
     call = [sys.executable, "-c", SLOW, "discover", str(trained.folder), "--top", "5", "--json"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     process = subprocess.Popen(call, **pipes, text=True, env=os.environ)
@@ -116,7 +116,7 @@ def test_ctrl_c_shows_the_best_so_far(trained) -> None:
     assert 0 < len(found["discoveries"]) <= 5
 
 
-def test_queries_of_a_file(inside, trained, tmp_path: Path) -> None:
+def test_queries_are_read_from_a_file(inside, trained, tmp_path: Path) -> None:
     queries, out = tmp_path / "queries.csv", tmp_path / "answers.parquet"
     queries.write_text("head,relation,tail\ne1,r0,\n?,r1,e2\ne3,,e4\n", encoding="utf-8")
     said = inside("predict", trained.folder, "--queries", queries, "--top", 3, "--out", out, "--json")
@@ -141,7 +141,7 @@ def test_queries_of_a_file(inside, trained, tmp_path: Path) -> None:
         (["--head", "e1", "--relation", "r0", "--scores-only"], ["--queries FILE"]),
     ],
 )
-def test_queries_that_are_refused_inside(refused_inside, trained, options, words, tmp_path: Path, monkeypatch) -> None:
+def test_invalid_queries_are_refused(refused_inside, trained, options, words, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "q.tsv").write_text("e1\tr0\t\ne99\tr0\t?\n", encoding="utf-8")
     line = refused_inside("predict", trained.folder, *options)

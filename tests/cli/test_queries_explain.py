@@ -5,7 +5,7 @@ import json
 ASKED = ("--head", "e1", "--relation", "r0", "--tail", "e2")
 
 
-def test_json_and_a_picture(command, trained, tmp_path):
+def test_explanation_is_printed_as_json_and_drawn(command, trained, tmp_path):
     done = command("explain", trained.folder, *ASKED, "--top", "2", "--json", "--out", tmp_path / "x.svg", check=True)
     found = json.loads(done.stdout)
     assert (found["head"], found["relation"], found["tail"]) == ("e1", "r0", "e2")
@@ -15,7 +15,7 @@ def test_json_and_a_picture(command, trained, tmp_path):
     assert done.stderr == ""
 
 
-def test_mistakes_are_one_line_and_leave_nothing(command, trained, tmp_path):
+def test_invalid_question_is_one_line_and_writes_no_file(command, trained, tmp_path):
     done = command("explain", trained.folder, *ASKED[:5], "e2000", "--out", tmp_path / "x.html")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

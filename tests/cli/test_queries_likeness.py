@@ -18,7 +18,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize(("options", "key", "rows"), ASKED, ids=lambda value: value if isinstance(value, str) else None)
-def test_json_and_files(inside, trained, tmp_path: Path, options, key, rows) -> None:
+def test_results_are_printed_as_json_and_written_to_files(inside, trained, tmp_path: Path, options, key, rows) -> None:
     call = [trained.folder if part == "RUN" else part for part in options]
     found = json.loads(inside(*call, "--json"))[key]
     out = tmp_path / "found.parquet"
@@ -33,7 +33,7 @@ def test_json_and_files(inside, trained, tmp_path: Path, options, key, rows) -> 
         assert str(found[0][table.column_names[0]]) == str(table.column(0)[0].as_py())
 
 
-def test_text_is_what_the_run_says(inside, trained) -> None:
+def test_text_equals_that_of_the_run(inside, trained) -> None:
     run = focuse.load(trained.folder)
     shown = inside("neighbours", trained.folder, "e1", "e2", "e3", "--between")
     assert shown.strip("\n") == str(run.neighbours(["e1", "e2", "e3"], among=["e1", "e2", "e3"]))
@@ -41,7 +41,7 @@ def test_text_is_what_the_run_says(inside, trained) -> None:
     assert shown.strip("\n") == str(run.neighbours(["e1", "e2"], together=True, measure="euclidean"))
 
 
-def test_analogies_that_are_new(inside, trained) -> None:
+def test_analogies_can_be_limited_to_new_links(inside, trained) -> None:
     call = ["analogies", trained.folder, "e1", "e2", "e3", "--json"]
     every = json.loads(inside(*call, "--top", "40"))["analogies"]
     assert {row["known"] for row in every} == {True, False}
@@ -65,7 +65,7 @@ def test_analogies_that_are_new(inside, trained) -> None:
         (["analogies", "RUN", "e1", "e2", "e3", "--method", "sum"], ["unknown method 'sum'"]),
     ],
 )
-def test_what_is_refused_inside(refused_inside, trained, options, words) -> None:
+def test_invalid_options_are_refused(refused_inside, trained, options, words) -> None:
     line = refused_inside(*[trained.folder if part == "RUN" else part for part in options])
     for word in words:
         assert word in line

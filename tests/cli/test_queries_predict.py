@@ -23,7 +23,7 @@ def test_json_ranks_the_missing_part(command, trained):
     assert done.stderr == ""
 
 
-def test_text_marks_known_facts(command, trained):
+def test_text_marks_known_triples(command, trained):
     shown = command("predict", trained.folder, "--relation", "r0", "--tail", "e2", "--top", "40", check=True).stdout
     lines = shown.splitlines()
     assert len(lines) == 40
@@ -36,7 +36,7 @@ def test_text_marks_known_facts(command, trained):
     assert len(new.stdout.splitlines()) == sum(line.endswith("new") for line in lines)
 
 
-def test_relations_are_ranked_too(command, trained):
+def test_missing_relation_is_ranked(command, trained):
     shown = command("predict", trained.folder, "--head", "e1", "--tail", "e2", "--json", check=True).stdout
     assert {row["relation"] for row in json.loads(shown)["predictions"]} == {"r0", "r1", "r2"}
 
@@ -52,7 +52,7 @@ def test_relations_are_ranked_too(command, trained):
         (["--head", "e1", "--relation", "r0", "--top", "0"], "top 0: give at least 1"),
     ],
 )
-def test_refused(refused, trained, options, says):
+def test_invalid_queries_are_refused(refused, trained, options, says):
     assert says in refused("predict", trained.folder, *options)
 
 
@@ -65,7 +65,7 @@ class TestFittingIsTold:
         return shutil.copytree(trained.folder, tmp_path / "fresh", ignore=kept)
 
     @pytest.mark.parametrize("name", ["predict", "explain"])
-    def test_once_on_stderr(self, fresh, monkeypatch, capsys, name):
+    def test_fitting_is_announced_once_on_stderr(self, fresh, monkeypatch, capsys, name):
         monkeypatch.setattr(results, "MANY", 1)
         asked = [name, str(fresh), "--head", "e1", "--relation", "r0", "--tail", "e2", "--json"]
         for told in (results.FITTING + "\n", ""):  # then it is stored
@@ -74,11 +74,11 @@ class TestFittingIsTold:
             assert shown.err == told
             assert json.loads(shown.out)
 
-    def test_not_of_a_small_graph_in_a_pipe(self, fresh, capsys):
+    def test_fitting_of_a_small_graph_is_not_announced(self, fresh, capsys):
         app(["predict", str(fresh), "--head", "e1", "--relation", "r0"], standalone_mode=False)
         assert capsys.readouterr().err == ""
 
-    def test_a_misspelt_name_is_refused_before(self, fresh, monkeypatch, refused_inside, capsys):
+    def test_misspelled_name_is_refused_before_fitting(self, fresh, monkeypatch, refused_inside, capsys):
         monkeypatch.setattr(results, "MANY", 1)
         for name in ("predict", "explain"):
             refused_inside(name, fresh, "--head", "nobody", "--relation", "r0", "--tail", "e2")

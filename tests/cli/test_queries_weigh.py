@@ -24,14 +24,14 @@ def asked(tmp_path):
     return path
 
 
-def test_json(weighed, trained, asked):
+def test_weights_are_printed_as_json(weighed, trained, asked):
     told = json.loads(weighed(trained.folder, asked, "--coverage", "0.8", "--json"))
     assert told["coverage"] == 0.8
     assert [(row["head"], row["tail"]) for row in told["triples"]] == [("e1", "e2"), ("e4", "e5")]
     assert all(row["low"] <= row["expected"] <= row["high"] for row in told["triples"])
 
 
-def test_text(weighed, trained, asked):
+def test_weights_are_printed_as_text(weighed, trained, asked):
     lines = weighed(trained.folder, asked).splitlines()
     assert len(lines) == 3
     assert "weight = 0." in lines[0]
@@ -42,7 +42,7 @@ def test_text(weighed, trained, asked):
     assert "too few to learn weights from their surroundings" in lines[2]
 
 
-def test_a_file_with_weights(weighed, trained, tmp_path):
+def test_weights_are_written_to_a_file(weighed, trained, tmp_path):
     given, out = tmp_path / "given.tsv", tmp_path / "told.csv"
     given.write_text("e1\tr0\te2\t0.5\n", encoding="utf-8")
     assert f"1 triple written to {out}" in weighed(trained.folder, given, "--out", out)
@@ -51,7 +51,7 @@ def test_a_file_with_weights(weighed, trained, tmp_path):
     assert row.replace('"', "").startswith("e1,r0,e2,0.5,")
 
 
-def test_refused(weighed, trained, asked, tmp_path):
+def test_invalid_options_are_refused(weighed, trained, asked, tmp_path):
     with pytest.raises(FocuseError, match=r"coverage 1\.0"):
         weighed(trained.folder, asked, "--coverage", "1")
     for out, why in (("told.xlsx", "cannot write .xlsx"), ("no/told.csv", "there is no folder")):

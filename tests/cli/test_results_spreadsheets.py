@@ -94,7 +94,7 @@ def _parted(words: list[str]) -> tuple[list[str], list[str], list[str]]:
     return words[:place], ["--"], words[place + 1 :]
 
 
-def test_labels_of_the_projector_are_guarded_too(inside, odd, tmp_path, monkeypatch):
+def test_labels_of_the_projector_are_escaped(inside, odd, tmp_path, monkeypatch):
     monkeypatch.setenv("FOCUSE_SPREADSHEET", "1")
     inside("export", odd / "run", "--format", "projector", "--out", tmp_path / "shown")
     found = cells(tmp_path / "shown" / "metadata.tsv")

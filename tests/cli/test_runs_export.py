@@ -12,7 +12,7 @@ from focuse.api import load
 from focuse.data.readers import read
 
 
-def test_export(command, trained, tmp_path: Path) -> None:
+def test_embeddings_are_exported(command, trained, tmp_path: Path) -> None:
     done = command("export", trained.folder, "--out", tmp_path / "x.npz", "--what", "both", "--json", check=True)
     data = json.loads(done.stdout)
     assert data["files"] == [str(tmp_path / "x.npz")]
@@ -21,11 +21,11 @@ def test_export(command, trained, tmp_path: Path) -> None:
         assert list(found["relations"].shape) == data["relations"]
 
 
-def test_faults(refused, trained, tmp_path: Path) -> None:
+def test_unknown_format_is_refused(refused, trained, tmp_path: Path) -> None:
     assert "cannot export to .doc" in refused("export", trained.folder, "--out", tmp_path / "x.doc")
 
 
-def test_predictions_and_weights_as_rdf(command, trained, graph_file: Path, tmp_path: Path) -> None:
+def test_predictions_and_weights_are_written_as_rdf(command, trained, graph_file: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyoxigraph")
     asked = ("--head", "e1", "--relation", "r0", "--top", "4")
     done = command("predict", trained.folder, *asked, "--out", tmp_path / "x.ttl", check=True)

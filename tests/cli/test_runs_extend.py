@@ -8,7 +8,7 @@ from focuse.cli.main import app
 from focuse.errors import FocuseError
 
 
-def test_a_run_gets_more_edges(trained, tmp_path, capsys):
+def test_edges_are_added_and_removed(trained, tmp_path, capsys):
     (tmp_path / "new.tsv").write_text("n1\tr0\te2\t0.5\nn1\tr1\te5\t0.9\n", encoding="utf-8")
     (tmp_path / "gone.tsv").write_text("n1\tr0\te2\n", encoding="utf-8")
 
@@ -25,7 +25,7 @@ def test_a_run_gets_more_edges(trained, tmp_path, capsys):
     assert said(out, *more).startswith(f"{tmp_path / 'warm'}: 0 edges added, 1 removed; 0 new entities")
 
 
-def test_refused(refused, trained, tmp_path):
+def test_invalid_extensions_are_refused(refused, trained, tmp_path):
     (tmp_path / "new.tsv").write_text("n1\tr0\te2\t0.5\n", encoding="utf-8")
     (tmp_path / "bad.tsv").write_text("n1\tr0\n", encoding="utf-8")
     out = tmp_path / "out"

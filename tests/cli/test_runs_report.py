@@ -4,7 +4,7 @@ import json
 import shutil
 
 
-def test_the_page_lies_in_the_run_or_where_it_is_wanted(command, trained, tmp_path):
+def test_report_is_written_into_the_run_or_the_given_file(command, trained, tmp_path):
     done = command("report", trained.folder, "--out", tmp_path / "page.html", check=True)
     assert done.stdout == f"report: {tmp_path / 'page.html'}\n"
     (tmp_path / "test.tsv").write_text("e1\tr0\te2\t0.5\ne4\tr1\te5\t0.9\n")
@@ -20,7 +20,7 @@ def test_the_page_lies_in_the_run_or_where_it_is_wanted(command, trained, tmp_pa
     assert "Map of entities" not in (folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_refused(refused, trained, tmp_path):
+def test_invalid_options_are_refused(refused, trained, tmp_path):
     assert "not a run" in refused("report", tmp_path / "nowhere")
     assert "choose one of tsne, umap, pca, none" in refused("report", trained.folder, "--map", "tsn")
     assert "is a folder" in refused("report", trained.folder, "--out", tmp_path)
