@@ -9,13 +9,13 @@ import pytest
 from fuzzing import http as fuzz
 
 
-def test_whatever_is_asked_is_answered() -> None:
+def test_random_requests_are_answered_correctly() -> None:
     chance = random.Random(7)
     statuses = {fuzz.one(chance.randbytes(chance.choice([8, 24, 60, 200]))) for _ in range(250)}
     assert {200, 404, 422} <= statuses
 
 
-def test_a_wrong_answer_would_be_seen() -> None:
+def test_checks_detect_wrong_answers() -> None:
     """The checks can fail: a 500, bytes that are no JSON, a fact that the graph has not."""
     state = fuzz.explorer()[1]
     scope = {"method": "GET", "path": "/api/facts"}
@@ -26,7 +26,7 @@ def test_a_wrong_answer_would_be_seen() -> None:
             fuzz.check(scope, status, headers, text, state)
 
 
-def test_a_field_with_a_line_end_is_told_in_one_line(client) -> None:
+def test_field_with_a_line_end_is_reported_in_one_line(client) -> None:
     answer = client.post("/api/predict", json={"two\nlines\x1b[31m": 1})
     assert answer.status_code == 422
     assert "\n" not in answer.json()["error"]
@@ -35,7 +35,7 @@ def test_a_field_with_a_line_end_is_told_in_one_line(client) -> None:
     assert len(long.json()["error"]) <= 500
 
 
-def test_the_very_name_comes_first(client, state) -> None:
+def test_exact_name_comes_first(client, state) -> None:
     """Before others that read alike: spaces and capitals are part of a name."""
     found = client.get("/api/entities", params={"q": "skill 1", "limit": 1}).json()["entities"]
     assert [one["name"] for one in found] == ["skill 1"]

@@ -102,7 +102,7 @@ def test_every_name_is_shown_as_it_is(visit) -> None:
         assert visit.script("return window.bad") is None
 
 
-def test_questions_explanations_and_comparisons(visit) -> None:
+def test_hostile_names_work_in_questions_explanations_and_comparisons(visit) -> None:
     for head in NAMES[:10]:
         visit.open(f"#/ask?head={quote(head, safe='')}&relation={quote(RELATIONS[0], safe='')}")
         assert len(visit.all("#answers tbody tr")) == 10
@@ -117,7 +117,7 @@ def test_questions_explanations_and_comparisons(visit) -> None:
 
 
 @pytest.mark.parametrize("name", [" spaces around ", "two\nlines", NAMES[0]])
-def test_the_form_asks_for_the_very_name(visit, name) -> None:
+def test_form_submits_the_exact_name(visit, name) -> None:
     """A field would lose its line end, and a trimmed name is another one."""
     visit.open("#/ask")
     visit.one("form.ask input[role=combobox]").click()
@@ -133,7 +133,7 @@ def test_the_form_asks_for_the_very_name(visit, name) -> None:
     assert first == name
 
 
-def test_pages_and_pictures_as_files(browser, run, tmp_path: Path) -> None:
+def test_saved_pages_and_pictures_run_no_code(browser, run, tmp_path: Path) -> None:
     """The report, an explanation's page, and its picture opened by itself, where scripts could run."""
     from focuse.reports.explanation import explanation_page
 

@@ -46,7 +46,7 @@ def visit(browser, url):
             assert asked.hostname in ("127.0.0.1", None) or asked.scheme == "chrome", asked
 
 
-def test_search_by_keyboard_and_back_by_the_button(visit) -> None:
+def test_search_works_by_keyboard_and_back_button_returns(visit) -> None:
     from selenium.webdriver.common.keys import Keys
 
     visit.open("")
@@ -77,7 +77,7 @@ def test_search_by_keyboard_and_back_by_the_button(visit) -> None:
     visit.wait(lambda: visit.heading() == "first")
 
 
-def test_the_picture_leads_from_entity_to_entity(visit, state) -> None:
+def test_graph_view_links_to_other_entities(visit, state) -> None:
     visit.open(f"#/entity/{quote(ENTITY)}")
     nodes = visit.all("a.node")
     assert len(nodes) >= 8
@@ -105,7 +105,7 @@ def test_the_picture_leads_from_entity_to_entity(visit, state) -> None:
     visit.wait(lambda: visit.heading() == name)
 
 
-def test_two_steps_and_one_entity_more(visit) -> None:
+def test_graph_view_can_be_expanded(visit) -> None:
     visit.open(f"#/entity/{quote(ENTITY)}?steps=2")
     assert visit.all("a.node.step-2")
     visit.open(f"#/entity/{quote(ENTITY)}")
@@ -116,7 +116,7 @@ def test_two_steps_and_one_entity_more(visit) -> None:
     assert visit.heading() == ENTITY
 
 
-def test_missing_links_and_why(visit, state) -> None:
+def test_missing_links_are_shown_with_explanations(visit, state) -> None:
     from selenium.webdriver.common.keys import Keys
 
     visit.open(f"#/entity/{quote(ENTITY)}")
@@ -140,7 +140,7 @@ def test_missing_links_and_why(visit, state) -> None:
     visit.wait(lambda: not visit.all("#panel[open]"))
 
 
-def test_ask_and_compare(visit, state) -> None:
+def test_questions_can_be_asked_and_compared(visit, state) -> None:
     from selenium.webdriver.common.keys import Keys
 
     visit.open("#/ask")
@@ -160,7 +160,7 @@ def test_ask_and_compare(visit, state) -> None:
     assert "MRR" in visit.one(".side").text
 
 
-def test_names_of_the_second_run_are_no_links_into_the_first(visit, state, monkeypatch) -> None:
+def test_names_of_the_second_run_do_not_link_into_the_first(visit, state, monkeypatch) -> None:
     from focuse.serve.schemas import Metrics, Problem, Side
 
     near = Problem(error="the graph has no entity", hint="did you mean elsewhere?", nearest=["elsewhere"])
@@ -171,7 +171,7 @@ def test_names_of_the_second_run_are_no_links_into_the_first(visit, state, monke
     assert not visit.all(".side .problem a")
 
 
-def test_saving_a_table(visit, state) -> None:
+def test_table_can_be_downloaded(visit, state) -> None:
     visit.open(f"#/entity/{quote(ENTITY)}")
     visit.one("#facts a[data-format=csv]").click()
     target = visit.browser.downloads / "focuse-facts-Person-3.csv"
@@ -191,14 +191,14 @@ def test_hostile_names_are_text(visit, hostile) -> None:
         assert not visit.all("main img, main script")
 
 
-def test_a_name_that_is_not_there_offers_the_nearest(visit) -> None:
+def test_unknown_name_suggests_the_nearest(visit) -> None:
     visit.open("#/entity/Persn%203")
     assert "no entity" in visit.one(".problem").text
     visit.one(".problem li a").click()
     visit.wait(lambda: visit.heading().startswith("Person"))
 
 
-def test_enter_takes_what_is_typed_not_what_was_suggested_before(visit) -> None:
+def test_enter_uses_the_typed_text_over_old_suggestions(visit) -> None:
     from selenium.webdriver.common.keys import Keys
 
     visit.open("")
@@ -211,7 +211,7 @@ def test_enter_takes_what_is_typed_not_what_was_suggested_before(visit) -> None:
 
 
 @pytest.mark.parametrize("address", ["#/constructor", "#/__proto__", "#/entity/", "#/nowhere"])
-def test_addresses_of_no_view_lead_to_the_start(visit, address) -> None:
+def test_unknown_addresses_show_the_start_page(visit, address) -> None:
     visit.open(address)
     assert visit.heading() == "first"
     assert visit.script("return document.title") == "first – focuse explorer"
@@ -262,7 +262,7 @@ def test_everything_is_reached_by_keyboard_and_named(visit) -> None:
     visit.wait(lambda: visit.heading() == name)
 
 
-def test_the_page_on_the_api(visit) -> None:
+def test_api_page_lists_every_address(visit) -> None:
     visit.open("docs")
     visit.wait(lambda: len(visit.all("section.card")) > 20)
     told = visit.one("main").text
@@ -271,7 +271,7 @@ def test_the_page_on_the_api(visit) -> None:
     assert {head.text for head in visit.all("th:last-child")} == {"Meaning"}
 
 
-def test_a_server_that_is_gone_is_told(visit) -> None:
+def test_lost_server_is_reported(visit) -> None:
     visit.open(f"#/entity/{quote(ENTITY)}")
     visit.script("window.fetch = () => Promise.reject(new TypeError('Failed to fetch'))")
     visit.script("location.hash = '#/entity/Person%204'")

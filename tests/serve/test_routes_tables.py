@@ -14,14 +14,14 @@ ROWS = [{"name": "=1+1", "n": -0.5}, {"name": 'a,b\n"c"\t', "n": None}, {"name":
 
 
 @pytest.mark.parametrize(("form", "delimiter"), [("csv", ","), ("tsv", "\t")])
-def test_text_is_read_back_as_it_was_but_for_formulas(form, delimiter) -> None:
+def test_text_is_read_back_unchanged_except_formulas(form, delimiter) -> None:
     text = "".join(write_table(["name", "n"], ROWS, form))
     read = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
     assert read == [["name", "n"], ["'=1+1", "-0.5"], ['a,b\n"c"\t', ""], ["日本", "2"]]
 
 
 @pytest.mark.parametrize("rows", [[], ROWS[:1], ROWS])
-def test_json_is_read_back_as_it_was(rows) -> None:
+def test_json_is_read_back_unchanged(rows) -> None:
     assert json.loads("".join(write_table(["name", "n"], rows, "json"))) == rows
 
 
@@ -31,7 +31,7 @@ def test_no_cell_begins_a_formula(name: str) -> None:
 
 
 @given(st.lists(st.text(), max_size=3))
-def test_a_file_name_is_a_header_and_no_path(words: list[str]) -> None:
+def test_file_name_is_safe_in_a_header(words: list[str]) -> None:
     header = disposition(words, "csv")
     header.encode("latin-1")
     plain = header.split('"')[1]
