@@ -16,7 +16,7 @@ def run(small: focuse.Graph) -> focuse.Run:
     return focuse.train(small, dim=6, epochs=4, check_every=2, label_exponent=1.0, progress=False)
 
 
-def test_the_summary_says_what_the_figures_say(run: focuse.Run, read_page: Any) -> None:
+def test_summary_agrees_with_the_metrics(run: focuse.Run, read_page: Any) -> None:
     figures = gather(run)
     found = figures.evaluation
     assert found is not None
@@ -34,7 +34,7 @@ def test_the_summary_says_what_the_figures_say(run: focuse.Run, read_page: Any) 
     assert "stands behind the lightest" in said
 
 
-def test_of_a_run_without_test_little_is_said(run: focuse.Run) -> None:
+def test_run_without_test_has_a_short_summary(run: focuse.Run) -> None:
     nothing = Gathered(None, None, None, {}, [])
     assert "There is no test to judge it by." in head(run, nothing)
     assert tiles(run, nothing) == []
@@ -42,7 +42,7 @@ def test_of_a_run_without_test_little_is_said(run: focuse.Run) -> None:
     assert "It could not be judged by its test; a note says why." in head(run, noted)
 
 
-def test_contents() -> None:
+def test_table_of_contents_links_to_every_section() -> None:
     body = heading("A <b>") + heading("small", 3) + heading("C & D")
     assert contents(body).count("<li>") == 2
     assert '<a href="#a-b">A &lt;b&gt;</a>' in contents(body)

@@ -17,7 +17,7 @@ def page(small: focuse.Graph, tmp_path_factory: Any) -> Path:
     return run.report(tmp_path_factory.mktemp("page") / "page.html", map="pca")
 
 
-def test_as_people_see_it(browser: Any, page: Path) -> None:
+def test_report_works_in_a_browser(browser: Any, page: Path) -> None:
     browser.get_log("performance")
     browser.get(page.as_uri())
     asked = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
@@ -46,7 +46,7 @@ def test_as_people_see_it(browser: Any, page: Path) -> None:
     assert browser.get_log("browser") == []
 
 
-def test_no_code_runs_but_its_own(browser: Any, page: Path, tmp_path: Path) -> None:
+def test_content_security_policy_blocks_foreign_code(browser: Any, page: Path, tmp_path: Path) -> None:
     """Were a name ever not escaped, the page's policy would still stop it."""
     text = page.read_text(encoding="utf-8")
     holed = "<script>window.bad=1</script><img src=x onerror='window.bad=1'><iframe src='javascript:1'></iframe>"

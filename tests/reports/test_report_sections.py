@@ -29,7 +29,7 @@ def rows(read: Any, width: int) -> list[list[str]]:
     return [cells[i : i + width] for i in range(len(cells))]
 
 
-def test_order_and_suggestions(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
+def test_order_and_suggestions_show_their_metrics(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
     evaluation = figures.evaluation
     assert evaluation is not None
     assert evaluation.order is not None
@@ -46,7 +46,7 @@ def test_order_and_suggestions(run: focuse.Run, figures: Gathered, read_page: An
             assert [name, str(found.n), *map(format_number, values)] in told
 
 
-def test_weights_stand_above_the_trivial_rows(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
+def test_weight_errors_are_shown_above_baselines(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
     assert figures.weights is not None
     told = [text for text in read_page(weights(run, figures)).texts if text.strip()]
     table = figures.weights.table
@@ -60,7 +60,7 @@ def test_weights_stand_above_the_trivial_rows(run: focuse.Run, figures: Gathered
     assert told.index("complex, isotonic") < told.index("global mean")
 
 
-def test_strong_facts_are_told_apart_where_there_are_some(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
+def test_classification_is_shown_only_with_strong_triples(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
     judged = {threshold: run.weigh(threshold=threshold, forests=False) for threshold in (0.5, 1.0)}
     for threshold, found in judged.items():
         told = " ".join(read_page(weights(run, replace(figures, weights=found))).texts)
@@ -69,7 +69,7 @@ def test_strong_facts_are_told_apart_where_there_are_some(run: focuse.Run, figur
         assert ("too few" in told) == (threshold == 1.0) == ("F1" not in told)
 
 
-def test_intervals_and_probabilities(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
+def test_intervals_and_probabilities_show_their_metrics(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
     assert figures.weights is not None
     assert figures.weights.intervals is not None
     told = rows(read_page(intervals(run, figures)), 2)
@@ -91,7 +91,7 @@ def test_intervals_and_probabilities(run: focuse.Run, figures: Gathered, read_pa
 CHARTS = ("Reliability", "Triples by probability, after")
 
 
-def test_which_guess_without_a_model_is_beaten(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
+def test_ranking_states_which_baselines_are_beaten(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
     assert figures.evaluation is not None
     text = " ".join(read_page(ranking(run, figures)).texts)
     for name, one in figures.baselines.items():
@@ -108,7 +108,7 @@ def test_which_guess_without_a_model_is_beaten(run: focuse.Run, figures: Gathere
     assert f"{'beats' if best < mean else 'does not beat'} the relation mean: off by {best:.4g}" in text
 
 
-def test_every_column_has_its_errors(read_page: Any) -> None:
+def test_every_weight_column_has_its_errors(read_page: Any) -> None:
     edges = [(f"e{i % 12}", f"r{i % 2}", f"e{(i * 5 + i // 12) % 12}", (i % 12) / 12, 50 - i % 9) for i in range(140)]
     run = focuse.train(edges, model="distmult", dim=4, epochs=2, label_exponent=1.0, progress=False)
     figures = gather(run)
@@ -118,7 +118,7 @@ def test_every_column_has_its_errors(read_page: Any) -> None:
     assert set(figures.data["weights_by_column"]) == {"w1", "w2"}
 
 
-def test_links(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
+def test_links_show_probabilities_and_weights(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
     told = rows(read_page(links(run, figures)), 7)
     assert figures.links
     for row in figures.links:
@@ -132,7 +132,7 @@ def test_links(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
     assert "–" not in texts
 
 
-def test_nothing_to_say(run: focuse.Run, figures: Gathered) -> None:
+def test_sections_without_data_are_empty(run: focuse.Run, figures: Gathered) -> None:
     nothing = Gathered(None, None, None, {}, [])
     for section in (ranking, order, suggestions, scores, weights, intervals, probabilities, links):
         assert section(run, figures)
