@@ -42,7 +42,7 @@ def report(name: str = "FocusE", sentence: str = "a should know b", value: objec
 
 
 @pytest.mark.parametrize("evil", EVIL)
-def test_hostile_names_stay_text(evil: str, read_page: Any) -> None:
+def test_hostile_names_are_escaped(evil: str, read_page: Any) -> None:
     page = report(evil, f"x {evil} y", evil)
     read, harmless = read_page(page), read_page(report())
     assert read.open == []
@@ -59,7 +59,7 @@ def test_hostile_names_stay_text(evil: str, read_page: Any) -> None:
     assert "<img" not in page.lower()
 
 
-def test_it_loads_nothing(read_page: Any) -> None:
+def test_page_loads_no_external_resources(read_page: Any) -> None:
     page = report()
     read = read_page(page)
     for key, value in read.attributes:
@@ -73,7 +73,7 @@ def test_it_loads_nothing(read_page: Any) -> None:
     assert page.lower().count("<!doctype") == 1
 
 
-def test_it_holds_each_number(read_page: Any) -> None:
+def test_page_contains_every_number(read_page: Any) -> None:
     read = read_page(report())
     for evaluation in (evaluation_of(0), evaluation_of(1)):
         for part in (evaluation.all, evaluation.top, evaluation.bottom):
@@ -94,5 +94,5 @@ def test_rows_have_a_cell_for_each_heading() -> None:
     assert {len(re.findall("<t[hd][ >]", row)) for row in rows} == {10}
 
 
-def test_same_input_same_page() -> None:
+def test_same_input_gives_the_same_page() -> None:
     assert report() == report()

@@ -17,7 +17,7 @@ sys.stdin.read()
 """
 
 
-def test_one_holder_at_a_time(tmp_path) -> None:
+def test_claim_has_one_holder_at_a_time(tmp_path) -> None:
     path = tmp_path / "cell.claim"
     with claim(path) as mine:
         assert mine
@@ -32,7 +32,7 @@ def test_one_holder_at_a_time(tmp_path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the other process locks as POSIX does")
-def test_the_claim_of_a_dead_process_is_taken_over(tmp_path) -> None:
+def test_claim_of_a_dead_process_is_taken_over(tmp_path) -> None:
     path = tmp_path / "cell.claim"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-S", "-c", HOLDER, path], text=True, **pipes) as holder:
@@ -46,7 +46,7 @@ def test_the_claim_of_a_dead_process_is_taken_over(tmp_path) -> None:
         assert mine
 
 
-def test_a_claim_is_let_go_of_when_a_training_fails(tmp_path) -> None:
+def test_claim_is_released_when_training_fails(tmp_path) -> None:
     path = tmp_path / "cell.claim"
     with pytest.raises(ValueError, match="diverged"), claim(path):
         raise ValueError("diverged")
@@ -54,6 +54,6 @@ def test_a_claim_is_let_go_of_when_a_training_fails(tmp_path) -> None:
         assert mine
 
 
-def test_a_folder_that_is_not_there_is_one_line(tmp_path) -> None:
+def test_missing_folder_is_an_error_of_one_line(tmp_path) -> None:
     with pytest.raises(FocuseError, match="choose an --out that can be written"), claim(tmp_path / "no" / "cell.claim"):
         pass

@@ -17,7 +17,7 @@ def test_seed_after_seed_then_figure_3_and_the_longest_first() -> None:
     assert in_order(list(reversed(cells))) == ordered
 
 
-def test_what_another_seed_took_counts_more_than_the_estimate(make_result) -> None:
+def test_measured_time_of_another_seed_replaces_the_estimate(make_result) -> None:
     cells = Choice.of(["ppi5k"], ["complex"], seeds=2).cells(["ppi5k"])
     long = make_result("ppi5k", "complex", "focuse", times={"whole": 1e6})
     old = make_result("ppi5k", "complex", "plain", seconds=1e9)  # without times: of another machine, perhaps
