@@ -104,7 +104,7 @@ def test_exported_table_is_read_back_bit_by_bit(run, name: str, what: str, tmp_p
     same(vectors, expected[1])
 
 
-def test_tsv_is_read_back_by_rows_of_text(plain, run, tmp_path: Path) -> None:
+def test_tsv_is_read_back_and_names_with_tabs_are_refused(plain, run, tmp_path: Path) -> None:
     plain.export(tmp_path / "x.tsv")
     names, vectors = read_tsv(tmp_path / "x.tsv")
     assert names == list(plain.graph.entities)

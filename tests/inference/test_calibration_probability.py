@@ -81,7 +81,7 @@ def test_base_rate_outside_the_unit_interval_is_refused(rate: object) -> None:
         check_base_rate(rate)  # type: ignore[arg-type]
 
 
-def test_fit_without_rows_gives_none() -> None:
+def test_fit_needs_positives_and_negatives() -> None:
     facts = triples(0, 10)
     with pytest.raises(FocuseError, match="need facts and negatives"):
         fit_probability(facts, facts.select(np.empty(0, np.int64)), noisy_score(0, 0), None)
