@@ -1,3 +1,5 @@
+"""The public API: train, evaluate, predict, save and load."""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,4 @@
-"""Model cards say what the code and the committed results say."""
+"""Model cards agree with the code and the committed results."""
 
 from __future__ import annotations
 

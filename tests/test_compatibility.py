@@ -1,4 +1,4 @@
-"""Runs of every format that was ever released load, answer as they did then, and go on."""
+"""Runs of every released format load, give the same answers, and can be resumed."""
 
 from __future__ import annotations
 

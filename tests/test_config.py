@@ -1,3 +1,5 @@
+"""Settings: checks, defaults and their resolution."""
+
 from __future__ import annotations
 
 import tomllib

@@ -1,3 +1,5 @@
+"""Settings from TOML files, and changes of the settings of a run."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What users install: everything it needs, nothing else, and the same bytes whoever builds it."""
+"""Wheel and source archive: complete, minimal and reproducible."""
 
 from __future__ import annotations
 

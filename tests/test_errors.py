@@ -1,4 +1,4 @@
-"""What a user reads when something is wrong."""
+"""Messages of errors: one line, without terminal codes, with the nearest names."""
 
 from __future__ import annotations
 

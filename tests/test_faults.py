@@ -1,4 +1,4 @@
-"""What a training survives: the campaign of tests/shared/faults, small here and whole where it may take long."""
+"""Faults during training (tests/shared/faults): a small campaign, and a slow complete one."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Names of the package, and lazy imports."""
+
 from __future__ import annotations
 
 import importlib.metadata

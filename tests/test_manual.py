@@ -1,4 +1,4 @@
-"""The manual as a whole: nothing orphaned or dangling, pictures that say what the code says, a site that builds."""
+"""The manual as a whole: navigation, links, pictures, and a site that builds."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""What would break on Windows or macOS, found by reading the source; nothing here runs there."""
+"""Code that would break on Windows or macOS, found by scanning the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults that were found once and must not come back; each names what went wrong."""
+"""Faults of earlier versions that must not come back."""
 
 import json
 from pathlib import Path

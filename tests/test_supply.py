@@ -1,4 +1,4 @@
-"""What the project is made of: locks with hashes, an audit that can fail, licences that are known."""
+"""Dependencies: locks with hashes, the audit and licenses."""
 
 from __future__ import annotations
 

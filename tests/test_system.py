@@ -1,4 +1,4 @@
-"""Ctrl-C: a wish first, an order the second time."""
+"""Signals and memory of the machine."""
 
 import os
 import signal

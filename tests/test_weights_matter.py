@@ -1,4 +1,4 @@
-"""FocusE must gain from the weights themselves: a layer that looks at anything else fails here."""
+"""FocusE must gain from the weights themselves."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_soft_labels_gain_delta_mrr_from_true_weights_only(careers, seeds):
     assert top > plain_top - 0.01, found
 
 
-class TestBits:
+class TestEffectOfWeights:
     """The quick form, and proof that it catches a layer whose β never moves."""
 
     def test_with_beta_decay_other_weights_change_the_tables(self, small):

@@ -1,3 +1,5 @@
+"""`focuse datasets`: list, path and fetch."""
+
 from __future__ import annotations
 
 import functools

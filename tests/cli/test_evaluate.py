@@ -1,3 +1,5 @@
+"""`focuse evaluate`: ranks, weights and probabilities, as text and as JSON."""
+
 from __future__ import annotations
 
 import json

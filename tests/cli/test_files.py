@@ -1,3 +1,5 @@
+"""Options for the layout of a graph file."""
+
 from __future__ import annotations
 
 from focuse.cli.files import Layout

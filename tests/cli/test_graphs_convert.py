@@ -1,4 +1,4 @@
-"""`focuse convert` and `--query`: graphs from one form to another, and from a data base."""
+"""`focuse convert` and `--query`: graphs between formats, and from a database."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""`focuse inspect`: statistics, leakage and baselines of a graph."""
+
 from __future__ import annotations
 
 import json

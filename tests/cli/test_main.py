@@ -1,3 +1,5 @@
+"""The command itself: help, usage errors, and what it imports."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,4 @@
-"""Names with terminal codes: no command sends them to the terminal, in text or in JSON."""
+"""Names with terminal codes: no command prints them, in text or in JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`focuse --trust`: models of the user's own in files, and what is said of them."""
+"""`focuse --trust`: custom models in files."""
 
 from __future__ import annotations
 

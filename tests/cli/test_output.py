@@ -1,3 +1,5 @@
+"""Output of commands: JSON, tables and bars."""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,4 @@
-"""Colour on terminals only, and only where it is welcome."""
+"""Color on terminals only, unless the environment says otherwise."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""`focuse calibrate`."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""`focuse explain`."""
+
 from __future__ import annotations
 
 import json

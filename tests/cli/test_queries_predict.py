@@ -1,3 +1,5 @@
+"""`focuse predict`."""
+
 from __future__ import annotations
 
 import json
@@ -56,7 +58,7 @@ def test_invalid_queries_are_refused(refused, trained, options, says):
     assert says in refused("predict", trained.folder, *options)
 
 
-class TestFittingIsTold:
+class TestFittingNote:
     """The first question to a run fits something; on a large graph that is said."""
 
     @pytest.fixture

@@ -1,3 +1,5 @@
+"""`focuse weigh`."""
+
 from __future__ import annotations
 
 import json

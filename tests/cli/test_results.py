@@ -1,4 +1,4 @@
-"""What commands write takes nothing away: neither what they read nor the run."""
+"""Commands overwrite neither their input nor files of a run."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""`focuse rules ground` and `focuse rules mine`."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""`focuse extend`."""
+
 from __future__ import annotations
 
 import json

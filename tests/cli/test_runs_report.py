@@ -1,3 +1,5 @@
+"""`focuse report`."""
+
 from __future__ import annotations
 
 import json

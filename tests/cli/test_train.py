@@ -1,3 +1,5 @@
+"""`focuse train`: output, progress, interrupts and errors."""
+
 from __future__ import annotations
 
 import json
@@ -104,7 +106,7 @@ def test_resume_after_interrupt_and_kill_gives_identical_tables(command, trained
     assert {path.name for path in folder.iterdir()} == {path.name for path in trained.folder.iterdir()} - asked
 
 
-def test_resuming_a_finished_run_says_so(command, trained):
+def test_resuming_a_finished_run_gives_a_note(command, trained):
     done = command("train", "--resume", trained.folder, check=True)
     assert done.stderr == f"{trained.folder}: already finished after 20 epochs\n"
     assert f"{trained.folder}: 20 epochs in" in done.stdout

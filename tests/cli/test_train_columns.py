@@ -1,4 +1,4 @@
-"""Weight columns, direction and false triples from the command line."""
+"""`focuse train` with weight columns, directions and known negatives."""
 
 from __future__ import annotations
 

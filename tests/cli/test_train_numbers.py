@@ -1,4 +1,4 @@
-"""`focuse train --numbers`: numbers of entities from a file, and what is refused."""
+"""`focuse train --numbers`: attributes of entities from a file."""
 
 from __future__ import annotations
 

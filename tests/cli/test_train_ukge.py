@@ -1,4 +1,4 @@
-"""`focuse train --model ukge-…`: what rules infer, from a file or from rules, and what is refused."""
+"""`focuse train --model ukge-…`: soft logic from a file or from rules."""
 
 from __future__ import annotations
 

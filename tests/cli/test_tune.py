@@ -1,4 +1,4 @@
-"""The command around the search: real processes that share, stop and go on."""
+"""`focuse tune`: real processes that share, interrupt and resume a study."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph that is encoded on disk is the one that is encoded in memory, id for id and fault for fault."""
+"""A graph encoded on disk equals one encoded in memory, with the same errors."""
 
 from collections.abc import Callable
 from itertools import combinations

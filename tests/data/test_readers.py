@@ -1,4 +1,4 @@
-"""Reading files and rows: what comes out (faulty files have a module of their own)."""
+"""Reading files, rows, frames and networkx graphs, and errors that name the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits: nothing unseen, nothing lost, nothing in two parts."""
+"""Splits: train has every name, and every row is in exactly one part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `inspect` counts, against loops over the rows."""
+"""Statistics of a graph, compared with loops over its rows."""
 
 from __future__ import annotations
 

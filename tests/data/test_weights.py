@@ -1,4 +1,4 @@
-"""Weights to [0, 1] and back."""
+"""Scaling of weights to [0, 1] and back, importance and merging of weight columns."""
 
 from __future__ import annotations
 

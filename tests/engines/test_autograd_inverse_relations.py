@@ -1,4 +1,4 @@
-"""Inverse relations from a step to a report: r + R is the inverse of r, and heads are asked for by it."""
+"""Inverse relations: r + R is the inverse of r, from a training step to a report."""
 
 from __future__ import annotations
 

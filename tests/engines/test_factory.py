@@ -1,4 +1,4 @@
-"""Devices by name, and errors of memory that a user can mend."""
+"""Choice of the device, and errors of too little memory."""
 
 import pytest
 import torch

@@ -274,7 +274,7 @@ def test_large_scores_stay_finite(scale: float) -> None:
 
 
 @pytest.mark.parametrize("kind", ["independent", "shared"])
-def test_two_runs_end_in_the_same_bits(kind: str) -> None:
+def test_repeated_training_is_bit_identical(kind: str) -> None:
     case = Case(kind=kind, entities=3)
     first, second = (trained(case, FusedGpuEngine) for _ in range(2))
     assert first[0] == second[0]

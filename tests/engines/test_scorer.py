@@ -1,4 +1,4 @@
-"""Distances and rivals for ranking: the C++ loops, torch, and plain loops by hand must agree."""
+"""Distances and counts of competitors: C++, torch and plain loops agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trivial rows against loops over train's rows, and the figures that are known of the real graphs."""
+"""Baselines, compared with loops over the rows of train, and their known errors on the real graphs."""
 
 import os
 import subprocess

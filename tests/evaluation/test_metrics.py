@@ -1,4 +1,4 @@
-"""Figures against plain loops; deciles against every way to break a tie."""
+"""Metrics, compared with plain loops; deciles with every way to break ties."""
 
 import itertools
 import json

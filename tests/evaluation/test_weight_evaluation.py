@@ -1,4 +1,4 @@
-"""Which triples each protocol is about, and the table that keeps them apart."""
+"""The triples of each protocol of weight evaluation, and its table."""
 
 import json
 import os

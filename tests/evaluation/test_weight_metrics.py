@@ -1,4 +1,4 @@
-"""Figures of predicted weights, each against a few lines that compute it another way."""
+"""Metrics of predicted weights, each compared with an independent computation."""
 
 from __future__ import annotations
 

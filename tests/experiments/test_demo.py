@@ -1,3 +1,5 @@
+"""The demo: FocusE has a larger ΔMRR than the plain model."""
+
 from __future__ import annotations
 
 import json

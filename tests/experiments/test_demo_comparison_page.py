@@ -1,4 +1,4 @@
-"""The HTML page: complete, offline, and safe with any name."""
+"""The HTML page of the demo: complete, offline, and safe with any name."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Embeddings out: each format read back by its own tool, to the same bits."""
+"""Exported embeddings, read back by the tool of each format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing that is loaded can run code: the source is scanned, and a whole run is used with every door shut."""
+"""Nothing that is loaded can run code: the source is scanned, and a run is used with unpickling disabled."""
 
 from __future__ import annotations
 

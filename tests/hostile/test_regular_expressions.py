@@ -1,4 +1,4 @@
-"""Every regular expression of the source takes long hostile text in good time."""
+"""No regular expression of the source is slow on long hostile text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers in columns, row by row and as text."""
+"""Predicted weights as rows, columns and text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves against scikit-learn, a Newton fit and the blend by hand; their file, whole and damaged."""
+"""Calibration curves, compared with scikit-learn and formulas, and their file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformal quantiles by hand, and coverage on rows that were never seen."""
+"""Conformal intervals: quantiles, and coverage on unseen rows."""
 
 from __future__ import annotations
 

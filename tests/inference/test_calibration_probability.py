@@ -1,4 +1,4 @@
-"""Probabilities of links: the base rate by Bayes' rule, and calibration on scores that are known."""
+"""Probabilities of links: the base rate, and calibration on known scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Completions of a triple against sorting every one by hand."""
+"""Completions of a triple, compared with sorting all scores."""
 
 import json
 from dataclasses import replace

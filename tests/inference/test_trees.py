@@ -1,4 +1,4 @@
-"""Trees as arrays against scikit-learn's own prediction."""
+"""Trees as arrays, compared with predictions of scikit-learn."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_chunked_and_empty_predictions_agree(
 
 
 @pytest.mark.parametrize("count", [1, 3, 50])
-def test_a_row_has_the_same_bits_alone_and_among_others(data: tuple[np.ndarray, np.ndarray], count: int) -> None:
+def test_prediction_of_a_row_is_independent_of_other_rows(data: tuple[np.ndarray, np.ndarray], count: int) -> None:
     """Few rows go down many trees at once; their values are added in the same order."""
     forest = grow(*data, trees=60)
     np.testing.assert_array_equal(forest(data[0][:count]), forest(data[0])[:count])

@@ -1,4 +1,4 @@
-"""Weights of unseen edges on a graph whose weights are planted."""
+"""Estimated weights of unseen edges of a graph with planted weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What train says around a triple, against loops over its rows."""
+"""Features of the neighborhood of a triple, compared with loops over train."""
 
 from __future__ import annotations
 

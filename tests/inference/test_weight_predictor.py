@@ -1,4 +1,4 @@
-"""A run asked about weights by name: answers, what is stored, what is refused."""
+"""Weights of named triples: values, files and errors."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class TestStoring:
         assert keeping.load_probability(folder, "other", 3) is None
 
 
-class TestJudging:
+class TestWeightEvaluation:
     def test_weigh_reports_rows_and_interval_coverage(self, run: focuse.Run) -> None:
         judged = run.weigh(coverage=0.8)
         rows = judged.table.rows

@@ -1,4 +1,4 @@
-"""Weights of scored triples by hand, and a run that calibrates, stores and judges them."""
+"""Weights from calibrated scores: fitting, storing and evaluation."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def scores_by_hand(weigher: Weigher, graph: Graph) -> np.ndarray:
     return (entity[graph.head] * kind[graph.relation] * entity[graph.tail]).sum(1)
 
 
-class TestWeigher:
+class TestWeightPredictor:
     def test_chunk_size_does_not_change_scores(self, monkeypatch: pytest.MonkeyPatch) -> None:
         weigher = weigher_of()
         train = weigher.splits.train

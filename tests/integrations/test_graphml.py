@@ -1,4 +1,4 @@
-"""GraphML: read as NetworkX reads it, written so that NetworkX and we read it back."""
+"""GraphML is read as NetworkX reads it, and written files are read back."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_any_real_number_of_edges_is_a_weight(page) -> None:
         ({"data": "</edge><hyperedge/><edge source='a' target='b'>"}, "it has hyperedges"),
     ],
 )
-def test_faults_are_one_line(page, make, message: str) -> None:
+def test_faulty_files_are_reported_in_one_line(page, make, message: str) -> None:
     with pytest.raises(FocuseError, match=message):
         read(page(**make))
 

@@ -1,4 +1,4 @@
-"""PyKEEN's interactions as models: the scores are PyKEEN's own, and all of them train, rank and resume."""
+"""PyKEEN's interactions as models: equal scores, training, ranking and resuming."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading RDF: facts, numbers noted on them in every way there is, and what is wrong with a file."""
+"""RDF: triples with annotated weights are read and written, and faulty files reported."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_weights_are_read_from_every_form_of_annotation(turtle, text: str) -> No
     assert turtle.graph.notes == ()
 
 
-def test_facts_without_numbers_are_a_graph_without_weights(turtle) -> None:
+def test_triples_without_annotations_give_a_graph_without_weights(turtle) -> None:
     assert turtle(":a :p :b , :c . :a :p :b .") == [("a", "p", "b", 1.0), ("a", "p", "c", 1.0)]
     assert not turtle.graph.weighted
 
@@ -158,7 +158,7 @@ def test_text_is_a_number_only_if_the_user_names_the_property(turtle) -> None:
         (':a :label "x" .', "no edges"),
     ],
 )
-def test_faults_are_one_line(turtle, text: str, message: str) -> None:
+def test_faulty_files_are_reported_in_one_line(turtle, text: str, message: str) -> None:
     with pytest.raises(FocuseError, match=rf"graph\.ttl.*{message}"):
         turtle(text)
 
@@ -266,7 +266,7 @@ def test_the_format_follows_from_the_suffix() -> None:
     assert rdf_format(Path("ttl")) is rdf_format(Path("a.ttl.tsv")) is rdf_format(Path("a")) is None
 
 
-def test_without_pyoxigraph_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyoxigraph_names_the_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.nt").write_text("<a:b> <a:b> <a:b> .\n", encoding="utf-8")
     monkeypatch.setitem(sys.modules, "pyoxigraph", None)
     with pytest.raises(FocuseError, match=r"pip install 'focuse\[rdf\]'"):

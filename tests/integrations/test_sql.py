@@ -173,7 +173,7 @@ def test_missing_weights_of_several_columns_are_kept(url: str) -> None:
         ("", r"which rows\? give a query \(--query"),
     ],
 )
-def test_faults_are_one_line_without_secrets(url: str, query: str, message: str) -> None:
+def test_faulty_queries_are_reported_in_one_line_without_secrets(url: str, query: str, message: str) -> None:
     with pytest.raises(FocuseError, match=f"(?i){message}") as caught:
         read(url, query=query)
     assert "\n" not in str(caught.value)
@@ -319,7 +319,7 @@ def test_a_database_is_read_again_every_time(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("module", "url"), [("duckdb", "duckdb:///x.db"), ("psycopg", "postgresql://h/d")])
-def test_without_a_library_it_says_what_to_install(module: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_names_the_extra_to_install(module: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(FocuseError, match=r"pip install 'focuse\[sql\]'"):
         read(url, query=EDGES)

@@ -1,4 +1,4 @@
-"""What trackers have written is read back by the libraries themselves and compared with history.jsonl."""
+"""Experiment trackers: what they store agrees with history.jsonl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every model promises: its uses agree, on both sides, in value and in gradient."""
+"""The contract of every model: its uses agree on both sides, in value and gradient."""
 
 from __future__ import annotations
 

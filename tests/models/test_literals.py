@@ -283,7 +283,7 @@ def test_kblrn_inverse_relation_uses_differences_from_tail_to_head(kblrn_world):
         assert float(found[h]) == pytest.approx(expected)
 
 
-class TestBumps:
+class TestRadialFunctions:
     def test_radial_functions_cover_the_differences_along_edges(self):
         draw = np.random.default_rng(3)
         numbers, m = draw.normal(size=(500, 1)), 4000

@@ -1,4 +1,4 @@
-"""Models that are not built in: of plug-ins, by the place of their class, handed over."""
+"""Models by name, by plug-in, by import path and by class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corruptions: repeatable, fair, and filtered exactly where asked."""
+"""Negatives: reproducible, uniform, and filtered as asked."""
 
 from __future__ import annotations
 

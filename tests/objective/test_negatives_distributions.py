@@ -1,4 +1,4 @@
-"""Who is drawn, and on which side: against probabilities counted triple by triple."""
+"""Distributions of negatives, compared with probabilities counted triple by triple."""
 
 from __future__ import annotations
 

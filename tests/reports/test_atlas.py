@@ -1,4 +1,4 @@
-"""The map: planted groups stay together, labels do not cover each other, and the same seed draws the same."""
+"""The map of entities: groups stay together, labels do not overlap, drawing is deterministic."""
 
 import sys
 from typing import Any

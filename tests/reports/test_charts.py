@@ -1,4 +1,4 @@
-"""Charts: numbers stand where they belong, and strange ones break nothing."""
+"""Charts: values are drawn at their positions, and unusual ones cause no errors."""
 
 import re
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What is said of the data, against graphs whose faults are known."""
+"""The section on the data, for graphs with known faults."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What sections draw from: the most probable new links, and notes instead of what a run cannot tell."""
+"""Data of the sections: the most probable new links, and notes on missing parts."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The pieces of a page, with hostile texts in each."""
+"""Parts of a page, with hostile texts in each."""
 
 import base64
 import json

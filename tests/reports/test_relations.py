@@ -1,4 +1,4 @@
-"""Relations one by one, each figure counted again over the rows of that relation."""
+"""The section on relations: metrics are computed over the rows of each relation."""
 
 import math
 from typing import Any

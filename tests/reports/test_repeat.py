@@ -1,4 +1,4 @@
-"""What the page prints to repeat a run does repeat it, bit for bit."""
+"""The printed command and code reproduce the run bit by bit."""
 
 import shlex
 from pathlib import Path

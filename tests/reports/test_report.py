@@ -1,4 +1,4 @@
-"""The page on a run: whole, offline, safe, and of any run there is."""
+"""The report of a run: complete, offline and safe, for any run."""
 
 import base64
 import json

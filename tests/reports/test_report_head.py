@@ -1,4 +1,4 @@
-"""The head: its sentences say what the figures say, and the contents link to what there is."""
+"""The head of the report: summary and table of contents."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The page in a real browser: it asks nothing of the network, says nothing on the console, sorts, and prints."""
+"""The report in a real browser: no requests, no console messages, sorting and printing."""
 
 import base64
 import json

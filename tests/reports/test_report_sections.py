@@ -1,4 +1,4 @@
-"""Sections one by one: each says its numbers, and nothing where there is nothing to say."""
+"""The sections of the report on ranking, weights and links."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The drawn history: what is there is drawn, what is missing or not finite is passed over."""
+"""The section on training: curves and tables, without non-finite values."""
 
 import re
 

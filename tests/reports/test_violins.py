@@ -1,4 +1,4 @@
-"""Violins: what is drawn, and that it is drawn the same each time."""
+"""Violin plots of scores, drawn deterministically."""
 
 import xml.etree.ElementTree as ElementTree
 from itertools import accumulate, pairwise
@@ -126,7 +126,7 @@ def test_names_are_neither_markup_nor_mathematics() -> None:
         ElementTree.fromstring(picture)
 
 
-def test_a_title_stands_above_the_panels() -> None:
+def test_title_is_drawn_above_the_panels() -> None:
     panels = {"plain": random_evaluation()}
     picture = violins(panels, "costs $5 <b>")
     ElementTree.fromstring(picture)

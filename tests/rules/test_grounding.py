@@ -1,4 +1,4 @@
-"""Joins against nested loops over all bindings, the cap, what is counted, and what is said when nothing comes out."""
+"""Grounding of rules, compared with nested loops: joins, the limit, counts and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API: what it answers is what the run says, and what it cannot answer is one clear problem."""
+"""The API: answers agree with the run, and errors are one clear problem."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""A few of the requests that `tests/shared/fuzzing/http.py` makes of bytes, and those that once went wrong."""
+"""Requests made of random bytes (`tests/shared/fuzzing/http.py`), and earlier faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that are code, in a real browser: nothing of them runs, and every one is shown as it is."""
+"""Names that are code in a real browser: nothing runs, and each is shown unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: what a visitor does, by keyboard and pointer, wide and narrow."""
+"""The explorer in a real browser: by keyboard and pointer, wide and narrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real server and clients that keep it waiting: it stays reachable, and shows them out."""
+"""A real server with slow clients: it stays reachable and closes their connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index beside plain loops over the rows of the graph."""
+"""The index of edges, compared with loops over the graph."""
 
 import numpy as np
 import pytest

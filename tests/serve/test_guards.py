@@ -1,4 +1,4 @@
-"""Who may ask, what of, and what every answer forbids the browser."""
+"""Guards of the server: hosts, origins, sizes, rates and security headers."""
 
 import re
 from urllib.parse import unquote

@@ -1,4 +1,4 @@
-"""Search beside a plain Python search, and spelling errors beside the textbook's table."""
+"""Search of names, compared with plain Python and the edit distance."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_search_ignores_case_and_accents() -> None:
 
 
 @pytest.mark.parametrize("typed", ["site reliabilty engineer", "Site Relaibility", "sound enginere", "nosuch enginer"])
-def test_misspelt_names_are_found(typed: str) -> None:
+def test_misspelled_names_are_found(typed: str) -> None:
     assert "Engineer" in found(typed)[0]
 
 

@@ -1,4 +1,4 @@
-"""The command as a process: it starts, answers, stops on Ctrl-C, and says what is wrong in one line."""
+"""`focuse serve` as a process: it starts, answers, stops, and reports errors in one line."""
 
 import json
 import signal

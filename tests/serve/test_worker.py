@@ -1,4 +1,4 @@
-"""One thread for the model: order, refusals, time."""
+"""The worker thread of the model: order, refusals and time limits."""
 
 import asyncio
 import threading

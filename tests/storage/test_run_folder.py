@@ -1,3 +1,5 @@
+"""Run folders: checkpoints, resuming, locks, damage and atomic writes."""
+
 from __future__ import annotations
 
 import ast

@@ -1,4 +1,4 @@
-"""Run folders from elsewhere: what they name is not opened, what they bring is not run, what they claim is checked."""
+"""Run folders from elsewhere: nothing they name is opened or run, and every file is checked."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Callbacks and progress of a training."""
+
 from __future__ import annotations
 
 import io

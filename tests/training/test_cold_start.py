@@ -1,4 +1,4 @@
-"""First rows of new names, against a few lines of plain Python."""
+"""Initial rows of new entities, compared with plain Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that go on with more edges."""
+"""Runs are extended by edges and new entities."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_beta_schedule_is_not_restarted_by_an_extension(small: focuse.Graph) -> 
     assert [row["beta"] for row in made.history[6:]] == [0.0, 0.0]
 
 
-class TestFactsThatChange:
+class TestChangedTriples:
     def test_held_out_triples_stay_held_out(self, base: focuse.Run) -> None:
         held = base.splits.test.graph.select(np.arange(1)).to_arrow().to_pylist()[0]
         made, notes = told(base, [*NEW, tuple(held.values())], frozen=False, epochs=1)

@@ -1,4 +1,4 @@
-"""Graphs that grow under a run."""
+"""Graphs and normalizers of a run that is extended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dial of labels: chosen on validation, against a plain model, by the widest ΔMRR that costs nothing."""
+"""The label exponent is chosen on validation: largest ΔMRR without loss of top MRR."""
 
 from __future__ import annotations
 

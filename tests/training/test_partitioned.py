@@ -50,7 +50,7 @@ def losses(run: focuse.Run) -> list[float]:
 @pytest.mark.parametrize(
     "more", [{}, {"model": "transe", "optimizer": "row-adam"}, {"focus": "paper", "label_exponent": None}]
 )
-def test_one_partition_gives_the_bits_of_a_training_in_memory(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_one_partition_equals_training_in_memory_bit_by_bit(tmp_path: Path, more: dict[str, Any]) -> None:
     plain = focuse.train(edges(), progress=False, **SETTINGS | more)
     partitioned = trained(tmp_path / "run", "1:1", **more)
     assert losses(plain) == losses(partitioned)
@@ -125,7 +125,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("at", [1, 2, 9, 31, 60])
-def test_a_training_killed_at_any_write_is_resumed_to_the_same_bits(
+def test_resume_after_a_kill_at_any_write_gives_identical_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     whole = trained(tmp_path / "whole", checkpoint_every="0")
@@ -163,7 +163,7 @@ def test_a_training_killed_at_any_write_is_resumed_to_the_same_bits(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
-def test_a_killed_process_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
+def test_resume_of_a_killed_process_gives_identical_tables(tmp_path: Path) -> None:
     whole = trained(tmp_path / "whole", epochs=12)
     edges().write(tmp_path / "graph.tsv")
     options = [f"--{name.replace('_', '-')}={value}" for name, value in {**SETTINGS, "epochs": 12}.items()]
@@ -286,7 +286,7 @@ def test_a_history_that_is_cut_short_is_reported(tmp_path: Path) -> None:
             asked(tmp_path / "run")
 
 
-def test_a_training_that_found_no_disk_space_for_its_first_partitions_is_resumed(
+def test_training_without_disk_space_for_its_first_partitions_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seal = TensorFile.seal
@@ -325,7 +325,7 @@ def test_on_a_machine_with_a_gpu_a_resumed_training_stays_on_the_cpu(
     assert focuse.resume(tmp_path / "run", epochs=4, device="auto", progress=False).settings.device == "cpu"
 
 
-def test_one_partition_gives_the_bits_of_a_training_in_memory_also_with_a_computed_order(
+def test_one_partition_with_a_computed_order_equals_training_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shuffling, "LARGE", 100)

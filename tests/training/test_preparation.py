@@ -1,4 +1,4 @@
-"""Splits with directions, false triples and merged columns."""
+"""Splits with directions, known negatives and merged weight columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evidence against a link: negative weights, weights of zero, files of false triples."""
+"""Known negatives: negative weights, zero weights and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of entities in trainings: who gets them, what a run keeps of them, and that they matter."""
+"""Attributes of entities in training: models, files of a run, and their effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training sees of each row: merged weights by epoch, and rows known to be false."""
+"""Training triples: merged weights by epoch, and known negatives."""
 
 from __future__ import annotations
 

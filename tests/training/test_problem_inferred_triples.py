@@ -1,4 +1,4 @@
-"""Models of a confidence and what rules infer: learnt, drawn, stored, and gone on with after a stop."""
+"""Confidence models with inferred triples: sampled, stored, and resumed."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ class TestConfidence:
         assert {row["beta"] for row in run.history} == {None}
 
 
-class TestHints:
+class TestSampling:
     def seen(self, monkeypatch, graph, **settings):
         """The hints that reached each step, as rows (head, tail, confidence)."""
         steps, step = [], AutogradEngine.step

@@ -1,4 +1,4 @@
-"""Rows of random tables, and who holds which."""
+"""Initial tables, and which process holds which rows."""
 
 import pytest
 import torch

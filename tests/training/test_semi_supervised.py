@@ -1,4 +1,4 @@
-"""PASSLEAF's pool: its schedule, its ring, what a batch becomes, and that a stop changes nothing."""
+"""The sample pool of PASSLEAF: its schedule, its batches, and resuming."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The training loop: β, seeds, early stopping, objectives and errors."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -158,7 +160,7 @@ def stopped(small):
     return train(small, **HASTY)
 
 
-class TestStopping:
+class TestEarlyStopping:
     def test_early_stopping_waits_for_patience_checks_without_improvement(self, stopped):
         checked = [row for row in stopped.history if "valid_mrr" in row]
         best = max(checked, key=lambda row: row["valid_mrr"])
@@ -189,7 +191,7 @@ class TestStopping:
         assert torch.equal(run.scorer.tables["entity"], run.last.tables["entity"])
 
 
-class TestNothingToFocusOn:
+class TestEqualWeights:
     @pytest.mark.parametrize("weights", ["equal", "none"])
     def test_equal_weights_turn_the_layer_off_with_a_note(self, small, listen, weights):
         columns = small.to_arrow()

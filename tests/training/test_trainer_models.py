@@ -1,4 +1,4 @@
-"""Every model trains: with each kind of negatives, each focus, to the same bits, and predicts the same once stored."""
+"""Every model trains with every sampling and focus, and predicts the same after loading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What early stopping judges by, and what it keeps."""
+"""The metrics of early stopping, and the best tables."""
 
 import math
 

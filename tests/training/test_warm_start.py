@@ -1,4 +1,4 @@
-"""A training that begins with another run's embeddings."""
+"""Training that starts from the embeddings of another run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes take the reference's steps and find its ranks."""
+"""Several processes take the same steps and compute the same ranks as the reference."""
 
 import os
 from importlib.util import find_spec

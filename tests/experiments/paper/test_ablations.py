@@ -1,4 +1,4 @@
-"""Changed cells stand under the cell they change, with the difference by hand."""
+"""Ablations are listed below the cell they change, with the difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals: against a slow loop, on made data whose truth is known, and paired."""
+"""Bootstrap intervals, compared with a slow loop and with known truth."""
 
 from __future__ import annotations
 

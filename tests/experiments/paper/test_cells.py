@@ -1,4 +1,4 @@
-"""The paper's settings, as its appendix has them, and what a cell makes of them."""
+"""The settings of the paper, and the cells made of them."""
 
 import tomllib
 from importlib.resources import files

@@ -1,4 +1,4 @@
-"""Which cells the words of the command line mean."""
+"""Choice of cells by the words of the command line."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Figures 3 and 4: the numbers behind them, and that they are drawn the same each time."""
+"""Figures 3 and 4: their numbers, and that drawing is deterministic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How cells were trained, as rows."""
+"""The table of how cells were trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report as a whole: complete, strict, self-contained, and whole for a part of the cells."""
+"""The report as a whole: complete, self-contained, also for a part of the cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cells, trained, stopped, resumed and kept."""
+"""Cells are trained, stopped, resumed and kept."""
 
 import json
 import time

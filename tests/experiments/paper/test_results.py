@@ -1,4 +1,4 @@
-"""What a cell leaves behind: figures follow from its ranks, and both survive a round trip."""
+"""Results of a cell: metrics follow from ranks and survive saving and loading."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Numbers as the report writes them."""
+"""Formatting of numbers in the report."""
 
 from __future__ import annotations
 

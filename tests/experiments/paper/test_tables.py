@@ -142,7 +142,7 @@ def test_substitute_data_set_has_no_paper_values(make_result):
     assert paper_figures("onet-importance", "complex", "plain") == {}
 
 
-def test_the_clean_form_says_its_size_and_has_no_paper(make_result):
+def test_clean_form_states_its_size_and_has_no_paper_values(make_result):
     result = make_result("ppi5k")
     full, clean = (make_tables(Runs.of([result]), form) for form in FORMS)
     n = int(result.test.clean.sum())

@@ -1,4 +1,4 @@
-"""What a cell's time is made of, and the report's section of times."""
+"""The time of a cell, and the section of the report on times."""
 
 import time
 

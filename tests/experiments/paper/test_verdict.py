@@ -1,4 +1,4 @@
-"""The verdict on tables whose figures are known."""
+"""The verdict on tables with known numbers."""
 
 from __future__ import annotations
 

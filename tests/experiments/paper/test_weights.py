@@ -1,4 +1,4 @@
-"""Tables of predicted weights: every figure is looked up in the results again, by hand."""
+"""Tables of predicted weights, compared with the results."""
 
 from __future__ import annotations
 

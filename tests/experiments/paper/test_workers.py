@@ -1,4 +1,4 @@
-"""Workers: cells handed out, answers taken, deaths survived, and the same numbers as without them."""
+"""Worker processes: cells are distributed, failures are survived, results do not change."""
 
 import io
 import json

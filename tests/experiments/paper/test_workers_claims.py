@@ -1,4 +1,4 @@
-"""Claims: one holder at a time, and none that is dead."""
+"""Claims of cells: one holder at a time, and none by dead processes."""
 
 import subprocess
 import sys

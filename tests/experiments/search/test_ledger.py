@@ -1,4 +1,4 @@
-"""The book-keeping of trials, without any training."""
+"""The ledger of trials, without any training."""
 
 from __future__ import annotations
 

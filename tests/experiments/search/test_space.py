@@ -1,3 +1,5 @@
+"""The search space: defaults, given values, files and assignments."""
+
 from __future__ import annotations
 
 import itertools

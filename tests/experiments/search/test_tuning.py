@@ -1,3 +1,5 @@
+"""Hyperparameter search: reproducible, resumable, with pruning and a budget."""
+
 from __future__ import annotations
 
 import re
@@ -203,7 +205,7 @@ def test_unexpected_error_is_raised_and_its_trial_is_repeated(go, before_trial):
     assert result.running == 0
 
 
-class TestAnotherStudy:
+class TestDifferentStudy:
     """A folder is about one search."""
 
     @pytest.fixture(autouse=True)

@@ -1,3 +1,5 @@
+"""Progress of a search: a bar, lines, or nothing."""
+
 from __future__ import annotations
 
 import io

@@ -1,4 +1,4 @@
-"""Many queries at once against asking them one by one, and files of queries."""
+"""Batches of queries, compared with single queries, and files of queries."""
 
 import json
 from itertools import product

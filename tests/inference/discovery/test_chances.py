@@ -1,4 +1,4 @@
-"""Chances of missing links beside what is true of links that nobody learnt from."""
+"""Probabilities of missing links, compared with held-out triples."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Missing links against scoring and sorting every triple by hand."""
+"""Missing links, compared with scoring and sorting every triple."""
 
 from itertools import product
 from typing import Any

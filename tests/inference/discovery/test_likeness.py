@@ -1,4 +1,4 @@
-"""Neighbours, near-duplicates, clusters and analogies against NumPy and against what was planted."""
+"""Neighbors, duplicates, clusters and analogies, compared with NumPy and with planted ones."""
 
 import sys
 from itertools import combinations, product

@@ -1,4 +1,4 @@
-"""Types of entities, told from their names or a table."""
+"""Types of entities, inferred from names or given as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`run.explain` for every kind of model, and where there is little to explain."""
+"""`run.explain` for every kind of model, also with little to explain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimated changes: against a dense solve, rows fitted anew, and whole trainings without the facts."""
+"""Estimated influence of triples, compared with dense solves, refitted rows and retraining."""
 
 from __future__ import annotations
 

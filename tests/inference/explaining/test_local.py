@@ -1,4 +1,4 @@
-"""Gradients by the rows of two entities, against the engine that trains."""
+"""Gradients of the rows of two entities, compared with those of training."""
 
 from __future__ import annotations
 

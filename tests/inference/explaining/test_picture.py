@@ -1,4 +1,4 @@
-"""Pictures: nothing overlaps, every name is escaped, long ones are cut, and the same comes out each time."""
+"""Pictures of explanations: nothing overlaps, names are escaped, drawing is deterministic."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_weak_predictions_and_oppositions_are_worded() -> None:
     assert "not predicted" in far.svg()
 
 
-def test_shared_neighbours_stand_between_and_others_outside() -> None:
+def test_shared_neighbors_are_drawn_between_and_others_outside() -> None:
     column = {box.name: box.column for box in arrange(explanation()).boxes if box.kind == "other"}
     assert column["n0"] == column["way"] == MIDDLE  # touches both ends; is on a rule's path
     assert column["n1"] == LEFT
