@@ -31,12 +31,12 @@ def _imports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
 
 
-def test_there_are_scripts() -> None:
+def test_benchmark_scripts_are_found() -> None:
     assert {"peers.py", "load.py", "large/run.py"} <= {path.relative_to(FOLDER).as_posix() for path in SCRIPTS}
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.relative_to(FOLDER).as_posix())
-def test_a_smoke_run_ends_well_and_prints_something(path: Path, tmp_path: Path) -> None:
+def test_smoke_run_of_every_script_succeeds_with_output(path: Path, tmp_path: Path) -> None:
     output = tmp_path / "output.txt"
     code = run_script(path, ["--smoke"], output, SECONDS)
     text = output.read_text(encoding="utf-8")
@@ -46,7 +46,7 @@ def test_a_smoke_run_ends_well_and_prints_something(path: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.relative_to(FOLDER).as_posix())
-def test_every_script_takes_the_option_from_one_place(path: Path) -> None:
+def test_every_script_takes_the_smoke_option_from_the_common_module(path: Path) -> None:
     """The peers take it from peers/common.py, which does."""
     text = path.read_text(encoding="utf-8")
     assert "smoke.parse(" in text or "common.arguments(" in text
@@ -54,7 +54,7 @@ def test_every_script_takes_the_option_from_one_place(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_kind_of_rude_client() -> None:
+def test_explorer_survives_every_kind_of_misbehaving_client() -> None:
     command = [sys.executable, str(FOLDER / "load.py"), "--json", "--soon", "30"]
     command += ["--seconds", "5", "--patience", "2", "--garbage", "1000"]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300)
@@ -67,7 +67,7 @@ def test_every_kind_of_rude_client() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0 or not shutil.which("ip"), reason="needs root")
-def test_hosts_of_their_own_network_learn_what_one_process_does() -> None:
+def test_hosts_in_a_network_learn_the_same_as_one_process() -> None:
     made = subprocess.run(["ip", "netns", "add", "focuse-trial"], capture_output=True)
     if made.returncode:
         pytest.skip("no network namespaces here")
@@ -84,7 +84,7 @@ def test_hosts_of_their_own_network_learn_what_one_process_does() -> None:
 @pytest.mark.slow
 @DATA
 @pytest.mark.parametrize("name", ["ppi5k", "nl27k", "cn15k"])
-def test_transitivity_against_the_files_that_ukge_shipped(name: str) -> None:
+def test_grounded_transitivity_agrees_with_the_files_of_ukge(name: str) -> None:
     """docs/rules.md tells what the differences on CN15K are."""
     compare = runpy.run_path(str(FOLDER / "soft_logic.py"))["compare"]
     found = {one.relation: one for one in compare(name)}
@@ -101,7 +101,7 @@ def test_transitivity_against_the_files_that_ukge_shipped(name: str) -> None:
 
 @pytest.mark.slow
 @DATA
-def test_passleaf_nl27k_is_learnt_about_as_published() -> None:
+def test_passleaf_on_nl27k_reaches_about_the_published_figures() -> None:
     """unKR has an MRR of tails of .662; UKGE an MSE of .0236 where every other triple is false (means: .34)."""
     found = runpy.run_path(str(FOLDER / "uncertain.py"))["trained"]("nl27k", "passleaf-complex", 0, {})
     assert found["mrr"] > 0.65

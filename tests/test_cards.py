@@ -1,4 +1,4 @@
-"""Model cards say what the code and the committed results say."""
+"""Model cards agree with the code and the committed results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def tables_of(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith(("|", "## "))]
 
 
-def test_figures_of_the_page_are_those_of_the_committed_results(
+def test_model_cards_show_the_committed_results(
     cards: ModuleType, rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model may be built in without a card; of those that have one, the page says what the results say."""
@@ -52,14 +52,14 @@ def test_figures_of_the_page_are_those_of_the_committed_results(
     assert tables_of(text) == tables_of(cards.page(rows)), "stale: run python docs/tools/cards.py"
 
 
-def test_every_committed_row_is_of_the_budget(cards: ModuleType, rows: list[dict[str, Any]]) -> None:
+def test_every_committed_result_has_the_current_budget(cards: ModuleType, rows: list[dict[str, Any]]) -> None:
     asked = list(cards.cells(MODELS, cards.DATA))
     assert all(cards._cell(row) in asked for row in rows)
     places = [(row["model"], row["data"], row["weight_mode"]) for row in rows]
     assert len(places) == len(set(places))
 
 
-def test_what_is_missing_or_of_another_budget_prints_as_a_dash(
+def test_missing_results_or_those_of_another_budget_print_as_a_dash(
     cards: ModuleType, rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cards, "MODELS", {name: MODELS[name] for name in ("complex", "ukge-rect")})
@@ -74,7 +74,7 @@ def test_what_is_missing_or_of_another_budget_prints_as_a_dash(
     assert "Not trained: too large" in cards.page([{**cell, "failed": "too large"}])
 
 
-def test_formulas_and_growth(cards: ModuleType) -> None:
+def test_formulas_are_fitted_to_counts_by_dimension(cards: ModuleType) -> None:
     dims = (32, 64, 96)
     for value, words in (
         (lambda k: 2 * k, "2k"),
@@ -88,7 +88,7 @@ def test_formulas_and_growth(cards: ModuleType) -> None:
     assert [cards.growth_of(lambda k, p=p: 3 * k**p + 200, dims) for p in range(4)] == ["1", "k", "k²", "k³"]
 
 
-def test_operations_are_those_of_a_candidate(cards: ModuleType) -> None:
+def test_operations_are_counted_per_candidate(cards: ModuleType) -> None:
     """A product of q numbers takes q multiplications and no more, however many candidates and whatever the query."""
     assert cards.work_of(MODELS["distmult"], 32) == 32
     assert cards.work_of(MODELS["complex"], 32) == 64
@@ -97,7 +97,7 @@ def test_operations_are_those_of_a_candidate(cards: ModuleType) -> None:
     assert work.count == 3 * 4 * 5 + 12 + 20  # and the ones are written
 
 
-def test_engines_are_asked(cards: ModuleType) -> None:
+def test_supported_engines_are_asked_of_the_engines(cards: ModuleType) -> None:
     assert cards.facts_of(MODELS["complex"])["fused"] == "CPU, GPU"
     assert cards.facts_of(MODELS["convkb"])["fused"] == "–"
     assert cards.facts_of(MODELS["suke"])["fused"] == cards.facts_of(MODELS["gtranse"])["fused"] == "–"  # their losses
@@ -106,7 +106,7 @@ def test_engines_are_asked(cards: ModuleType) -> None:
     assert "Re Σ" in cards.facts_of(MODELS["complex"])["equation"]
 
 
-def test_finished_cells_are_kept(
+def test_finished_results_are_not_trained_again(
     cards: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What the file has is not trained again; a model of confidences has one cell a data set."""
@@ -121,7 +121,7 @@ def test_finished_cells_are_kept(
 
 @pytest.mark.slow
 @pytest.mark.skipif("FOCUSE_DATA" not in os.environ, reason="needs the data sets")
-def test_a_committed_cell_can_be_trained_again(cards: ModuleType, rows: list[dict[str, Any]]) -> None:
+def test_committed_result_can_be_trained_again(cards: ModuleType, rows: list[dict[str, Any]]) -> None:
     row = next(
         row for row in rows if (row["model"], row["data"], row["weight_mode"]) == ("distmult", "nl27k", "soft-labels")
     )

@@ -1,4 +1,4 @@
-"""Runs of every format that was ever released load, answer as they did then, and go on."""
+"""Runs of every released format load, give the same answers, and can be resumed."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def kept(tmp_path):
     return copy
 
 
-def test_todays_format_is_kept_and_so_is_every_one_before_it():
+def test_fixtures_exist_for_the_current_and_every_earlier_format():
     formats = {int(path.name.removeprefix("format-")) for path in KEPT.glob("format-*")}
     assert formats == set(range(2, FORMAT + 1))  # 1 was of the first days, before anyone could have kept a run
     assert len(RUNS) >= 9
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_kept_run_answers_as_it_did(name, kept):
+def test_stored_run_answers_as_when_it_was_made(name, kept):
     folder, before = kept(name)
     files = contents(folder)
     assert differences(answers(focuse.load(folder, device="cpu")), before, SCORES) == []
@@ -88,7 +88,7 @@ def test_a_kept_run_answers_as_it_did(name, kept):
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name.endswith("/unfinished")])
-def test_a_kept_run_that_was_cut_off_goes_on(name, kept):
+def test_stored_unfinished_run_can_be_resumed(name, kept):
     folder, before = kept(name)
     run = focuse.resume(folder, progress=False)
     assert [row["epoch"] for row in run.history] == list(range(1, before["settings"]["epochs"] + 1))
@@ -99,13 +99,13 @@ def test_a_kept_run_that_was_cut_off_goes_on(name, kept):
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name.endswith(("/paper", "/columns", "/tucker"))])
-def test_a_kept_run_takes_more_epochs(name, kept):
+def test_stored_run_can_be_trained_for_more_epochs(name, kept):
     folder, before = kept(name)
     done = before["settings"]["epochs"]
     assert len(focuse.resume(folder, epochs=done + 1, progress=False).history) == done + 1
 
 
-def test_a_kept_run_with_inverse_relations_goes_on_with_its_optimizer_state(kept):
+def test_stored_run_with_inverse_relations_resumes_with_its_optimizer_state(kept):
     folder, _ = kept("format-2/reciprocal")
     losses = json.loads((KEPT / "format-2" / "reciprocal.losses.json").read_text(encoding="utf-8"))
     run = focuse.resume(folder, epochs=len(losses), progress=False)
@@ -130,7 +130,7 @@ def test_a_name_or_value_of_today_is_never_an_old_one():
             Config.from_kwargs(**{name: value})
 
 
-def test_a_difference_is_seen():
+def test_comparison_detects_differences():
     """The comparison can fail: in a number, an order, a length, a name that is gone; additions are none."""
     before = {"a": [1.0, {"b": 2.0}], "c": "x", "n": None}
     assert differences({"a": [1.0 + 1e-7, {"b": 2.0}], "c": "x", "n": None, "new": 1}, before, SCORES) == []
@@ -142,7 +142,7 @@ def test_a_difference_is_seen():
     ]
 
 
-def test_tables_of_a_kept_run_that_were_changed_are_seen(kept):
+def test_changed_tables_of_a_stored_run_change_its_answers(kept):
     """So the comparison is of what the files hold: other tables give other answers."""
     folder, before = kept("format-2/complex")
     shutil.copy(KEPT / "format-2" / "unfinished" / "checkpoint.safetensors", folder)
@@ -151,7 +151,7 @@ def test_tables_of_a_kept_run_that_were_changed_are_seen(kept):
 
 
 @pytest.mark.parametrize(("version", "advice"), [(FORMAT + 1, "update focuse"), (1, "train it again")])
-def test_another_format_is_one_line(version, advice, kept):
+def test_unsupported_format_is_one_line_with_advice(version, advice, kept):
     folder, _ = kept("format-2/complex")
     text = (folder / "run.toml").read_text(encoding="utf-8")
     (folder / "run.toml").write_text(text.replace("format = 2", f"format = {version}"), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What users install: everything it needs, nothing else, and the same bytes whoever builds it."""
+"""Wheel and source archive: complete, minimal and reproducible."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def names(wheel: Path) -> set[str]:
     return {name for name in zipfile.ZipFile(wheel).namelist() if not name.endswith(BUILT)}
 
 
-def test_a_wheel_holds_the_package_and_what_is_said_of_it(built: dict[str, Path]) -> None:
+def test_wheel_contains_the_package_and_its_metadata(built: dict[str, Path]) -> None:
     found = names(built["wheel"])
     about = {name.partition("/")[0] for name in found if ".dist-info/" in name}
     assert len(about) == 1
@@ -77,7 +77,7 @@ def test_a_wheel_holds_the_package_and_what_is_said_of_it(built: dict[str, Path]
     assert any(name.startswith("focuse/experiments/paper/configurations/") for name in found)
 
 
-def test_an_archive_of_sources_makes_the_same_wheel(built: dict[str, Path]) -> None:
+def test_source_archive_builds_the_same_wheel(built: dict[str, Path]) -> None:
     assert names(built["from_sdist"]) == names(built["wheel"])
     with tarfile.open(built["sdist"]) as archive:
         files = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
@@ -85,12 +85,12 @@ def test_an_archive_of_sources_makes_the_same_wheel(built: dict[str, Path]) -> N
     assert written == OF_THE_ROOT | {f"src/{part}" for part in parts()}
 
 
-def test_who_builds_it_again_gets_the_same_bytes(built: dict[str, Path]) -> None:
+def test_building_twice_gives_identical_bytes(built: dict[str, Path]) -> None:
     """With SOURCE_DATE_EPOCH; of the loops' machine code compilers decide, here there is none."""
     assert built["again"].read_bytes() == built["wheel"].read_bytes()
 
 
-def test_a_wheel_says_what_it_needs(built: dict[str, Path]) -> None:
+def test_wheel_states_its_requirements(built: dict[str, Path]) -> None:
     with zipfile.ZipFile(built["wheel"]) as archive:
         [path] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         about = archive.read(path).decode("utf-8")

@@ -63,7 +63,7 @@ def test_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
                 run(command, tmp_path)
 
 
-def test_there_is_something_to_run() -> None:
+def test_documentation_has_blocks_to_run() -> None:
     kinds = [language for page in PAGES for language, _ in blocks(page)]
     assert kinds.count("python") >= 6
     assert kinds.count("sh") >= 4
@@ -75,7 +75,7 @@ def test_examples_run(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), f"{page.name}: {target}"

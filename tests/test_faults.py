@@ -1,4 +1,4 @@
-"""What a training survives: the campaign of tests/shared/faults, small here and whole where it may take long."""
+"""Faults during training (tests/shared/faults): a small campaign, and a slow complete one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def campaign(*words: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_few_kills_and_altered_files() -> None:
+def test_few_kills_and_altered_files_are_survived_or_reported() -> None:
     few = ["--kills", "3", "--partitioned", "3", "--sharded", "1", "--torchrun", "0", "--flips", "60", "--steps", "1"]
     found = campaign(*few, "--others", "0", "--seed", "1")
     for name, kills in (("kill -9", 3), ("kill -9, partitioned", 3), ("kill -9, sharded", 1)):
@@ -45,7 +45,7 @@ def test_a_few_kills_and_altered_files() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_two_hundred_kills_and_all_the_rest() -> None:
+def test_two_hundred_kills_and_all_other_faults_are_survived_or_reported() -> None:
     found = campaign("--seed", "2")
     assert found["kill -9"]["kills"] == 200
     for name in ("kill -9", "kill -9, partitioned"):
@@ -54,7 +54,7 @@ def test_two_hundred_kills_and_all_the_rest() -> None:
     assert found["kill -9, sharded by torchrun"]["kills"] >= 3
 
 
-def test_no_training_asks_for_the_time_of_day() -> None:
+def test_training_code_never_reads_the_wall_clock() -> None:
     """Clocks on the wall jump: time.monotonic decides what is due, and what has taken too long."""
     packages = ("training", "storage", "objective", "engines/partitioned", "engines/sharded")
     files = [path for name in packages for path in (SOURCE / name).rglob("*.py")]

@@ -1,3 +1,5 @@
+"""Names of the package, and lazy imports."""
+
 from __future__ import annotations
 
 import importlib.metadata
@@ -10,11 +12,11 @@ import focuse
 
 
 @pytest.mark.parametrize("name", focuse.__all__)
-def test_every_promised_name_is_there_with_a_docstring(name):
+def test_every_public_name_exists_with_a_docstring(name):
     assert getattr(focuse, name).__doc__
 
 
-def test_homes_and_promises_agree():
+def test_lazy_imports_cover_exactly_the_public_names():
     assert sorted(focuse._HOMES) == sorted(focuse.__all__)
 
 
@@ -27,7 +29,7 @@ def test_version_is_the_installed_one():
     assert focuse.__version__ == importlib.metadata.version("focuse")
 
 
-def test_reading_and_inspecting_do_not_wait_for_torch():
+def test_reading_and_inspecting_do_not_import_torch():
     code = (
         "import focuse, sys; graph = focuse.read([('a', 'r', 'b', 0.5)]); focuse.inspect(graph); "
         "print('torch' in sys.modules)"

@@ -1,4 +1,4 @@
-"""The manual as a whole: nothing orphaned or dangling, pictures that say what the code says, a site that builds."""
+"""The manual as a whole: navigation, links, pictures, and a site that builds."""
 
 import importlib.util
 import json
@@ -56,7 +56,7 @@ def navigation() -> list[str]:
     return re.findall(r"^ +- [^#\n]*?: (\S+\.md)$", read(ROOT / "mkdocs.yml"), re.MULTILINE)
 
 
-def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
+def test_navigation_lists_exactly_the_pages() -> None:
     notebooks = {f"notebooks/{path.stem}.md" for path in (DOCS / "notebooks").glob("*.ipynb")}
     there = {name_of(page) for page in PAGES} - {"README.md"}
     listed = navigation()
@@ -64,13 +64,13 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
     assert set(listed) == there | notebooks | MADE, "mkdocs.yml: give every page of docs/ its line in nav"
 
 
-def test_the_index_leads_to_every_page() -> None:
+def test_index_links_to_every_page() -> None:
     index = read(DOCS / "README.md")
     assert [page.name for page in sorted(DOCS.glob("*.md")) if f"]({page.name})" not in index] == ["README.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_and_anchors_lead_somewhere(page: Path) -> None:
+def test_links_and_anchors_have_targets(page: Path) -> None:
     text = CODE.sub("", read(page))
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", text):
         if re.match(r"[a-z]+:", target):
@@ -82,12 +82,12 @@ def test_links_and_anchors_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent != DOCS], ids=name_of)
-def test_only_pages_that_are_run_have_commands(page: Path) -> None:
+def test_commands_are_only_on_pages_that_are_run(page: Path) -> None:
     """tests/test_docs.py runs the blocks of docs/*.md; folders below are not run."""
     assert not re.findall(r"^```(python|sh)$", read(page), re.MULTILINE)
 
 
-def test_pictures_are_described_and_used() -> None:
+def test_pictures_have_descriptions_and_are_used() -> None:
     texts = [read(page) for page in [*PAGES, ROOT / "README.md"]]
     shown = [found for text in texts for found in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", text)]
     assert all(len(words) > 8 for words, _ in shown), "say in words what a picture shows"
@@ -107,7 +107,7 @@ def test_every_command_has_a_page() -> None:
         assert re.search(rf"\bfocuse {command}\b", pages), f"no page mentions `focuse {command}`"
 
 
-def test_names_that_pages_link_to_stand_in_the_code() -> None:
+def test_api_names_linked_from_pages_exist() -> None:
     line_of, links = tool("hooks").line_of, 0
     for page in PAGES:
         for name, target in re.findall(r"\[`([A-Za-z_][\w.]*)`\]\(([^)\s#]+\.py)\)", read(page)):
@@ -117,7 +117,7 @@ def test_names_that_pages_link_to_stand_in_the_code() -> None:
     assert links >= 15
 
 
-def test_messages_in_the_table_of_errors_are_those_of_the_code() -> None:
+def test_documented_error_messages_exist_in_the_code() -> None:
     code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(read(path) for path in (ROOT / "src").rglob("*.py")))
     rows = re.findall(r"^\| ([^|]+) \|", read(DOCS / "howto.md").split("## Something went wrong")[1], re.MULTILINE)
     for row in rows[2:]:
@@ -127,7 +127,7 @@ def test_messages_in_the_table_of_errors_are_those_of_the_code() -> None:
     assert len(rows) >= 6
 
 
-def test_settings_fill_their_page() -> None:
+def test_settings_table_is_inserted_into_its_page() -> None:
     hooks = tool("hooks")
     table = hooks.settings_table()
     assert "| `batch_size` | int \\| None | `None` | Triples a batch" in table
@@ -137,7 +137,7 @@ def test_settings_fill_their_page() -> None:
 # ---- what the site is made of -------------------------------------------------------------------------------------
 
 
-def test_links_out_of_the_manual_lead_to_pages_of_code() -> None:
+def test_links_to_source_files_become_pages_of_code() -> None:
     hooks = tool("hooks")
     given = (
         "[a](../src/focuse/objective/focuse.py) [b](graphs.md#splits) [c](notebooks/proteins.ipynb) [d](https://x.org)"
@@ -153,7 +153,7 @@ def test_links_out_of_the_manual_lead_to_pages_of_code() -> None:
     assert "def beta" in read(ROOT / "src/focuse/objective/focuse.py").splitlines()[line - 1]
 
 
-def test_a_notebook_becomes_a_page() -> None:
+def test_notebook_is_converted_to_a_page() -> None:
     cells = [
         {"cell_type": "markdown", "source": ["# Title\n", "words"]},
         {
@@ -173,7 +173,7 @@ def test_a_notebook_becomes_a_page() -> None:
 # ---- numbers behind pictures ---------------------------------------------------------------------------------------
 
 
-def test_curves_are_those_of_the_equations() -> None:
+def test_curves_follow_the_equations() -> None:
     curves = tool("curves")
     weight, f = np.linspace(0, 1, 11), np.linspace(-5, 5, 21)
     for beta in curves.BETAS:
@@ -184,7 +184,7 @@ def test_curves_are_those_of_the_equations() -> None:
     np.testing.assert_allclose(curves.labels(weight)[4.0], weight**4)
 
 
-def test_pulls_are_the_slopes_of_the_loss() -> None:
+def test_gradients_shown_are_slopes_of_the_loss() -> None:
     """By differences: the loss of equations 2 to 5 in NumPy, with one score moved a little."""
     curves = tool("curves")
     negative, step, epoch = curves.rivals().numpy()[0], 1e-6, 60
@@ -202,7 +202,7 @@ def test_pulls_are_the_slopes_of_the_loss() -> None:
         np.testing.assert_allclose([up[epoch, place], down[epoch, place]], [-slope, pushed], rtol=1e-5)
 
 
-def test_labels_come_to_rest_at_their_label() -> None:
+def test_probabilities_converge_to_their_soft_labels() -> None:
     curves = tool("curves")
     shares = curves.followed((0.1, 0.5, 0.9), 400, "label")
     np.testing.assert_allclose(shares[-1], [0.1, 0.5, 0.9], atol=0.01)
@@ -240,7 +240,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_site_builds_without_a_warning_and_asks_nobody_else(site: Path) -> None:
+def test_site_builds_without_warnings_or_external_resources(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 40
     fetched = re.compile(r"<(?:script|img|iframe|source)[^>]+src=\"?(?:https?:)?//|<link[^>]+href=\"?(?:https?:)?//")
@@ -251,7 +251,7 @@ def test_the_site_builds_without_a_warning_and_asks_nobody_else(site: Path) -> N
 
 
 @pytest.mark.slow
-def test_the_site_can_be_searched_and_has_the_reference(site: Path) -> None:
+def test_site_has_search_and_api_reference(site: Path) -> None:
     index = json.loads(read(site / "search" / "search_index.json"))
     assert any("label_exponent" in entry["text"] for entry in index["docs"])
     face = read(site / "reference" / "index.html")
@@ -264,7 +264,7 @@ def test_the_site_can_be_searched_and_has_the_reference(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_search_works_from_a_folder(site: Path) -> None:
+def test_search_works_without_a_server(site: Path) -> None:
     """In a browser, without a server: a word is typed, and results appear."""
     webdriver = pytest.importorskip("selenium.webdriver")
     from selenium.common.exceptions import WebDriverException

@@ -32,7 +32,7 @@ def quick(path: Path) -> str:
     return code
 
 
-def test_there_is_one_for_each_story() -> None:
+def test_every_expected_notebook_exists() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["common_sense", "proteins", "workforce"]
 
 
@@ -60,7 +60,7 @@ def test_cells_run_in_a_kernel(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_outputs_are_of_a_run_and_of_no_machine(path: Path) -> None:
+def test_outputs_are_of_a_full_run_without_machine_details(path: Path) -> None:
     """`make notebooks` has run it: every cell has its number, and something was printed."""
     text = path.read_text(encoding="utf-8")
     coded = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
@@ -72,6 +72,6 @@ def test_outputs_are_of_a_run_and_of_no_machine(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_links_lead_somewhere(path: Path) -> None:
+def test_notebook_links_have_targets(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", "\n".join(cells(path, "markdown"))):
         assert target.startswith("http") or (FOLDER / target).exists(), target

@@ -1,4 +1,4 @@
-"""Choices with numbers, written as one word."""
+"""Options with numbers written as one word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would break on Windows or macOS, found by reading the source; nothing here runs there."""
+"""Code that would break on Windows or macOS, found by scanning the source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def name_of(node: ast.expr) -> str:
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda path: path.stem)
-def test_text_has_an_encoding(room: Path) -> None:
+def test_text_files_are_opened_with_an_encoding(room: Path) -> None:
     """The default is that of the machine: cp1252 on most Windows."""
     for path, node in ((path, node) for path, tree in modules(room) for node in ast.walk(tree)):
         if not isinstance(node, ast.Call):
@@ -53,7 +53,7 @@ def test_text_has_an_encoding(room: Path) -> None:
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda path: path.stem)
-def test_what_one_system_only_has_is_imported_with_care(room: Path) -> None:
+def test_platform_specific_modules_are_not_imported_at_top_level(room: Path) -> None:
     for path, node in (
         (path, node) for path, tree in modules(room) for node in tree.body
     ):  # not inside `if sys.platform` or `try`
@@ -63,7 +63,7 @@ def test_what_one_system_only_has_is_imported_with_care(room: Path) -> None:
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda path: path.stem)
-def test_no_call_that_one_system_only_has(room: Path) -> None:
+def test_platform_specific_calls_are_not_used(room: Path) -> None:
     for path, node in ((path, node) for path, tree in modules(room) for node in ast.walk(tree)):
         if isinstance(node, ast.Attribute):
             assert not (name_of(node.value) == "os" and node.attr in NOT_EVERYWHERE), f"{path.name}:{node.lineno}"
@@ -74,7 +74,7 @@ def test_no_call_that_one_system_only_has(room: Path) -> None:
             assert "'rb'" not in path.read_text(encoding="utf-8").replace('"', "'").split("os.fsync")[0][-160:], path
 
 
-def test_no_two_files_differ_in_capitals_only_and_none_has_a_reserved_name() -> None:
+def test_file_names_differ_beyond_case_and_are_not_reserved() -> None:
     root = SOURCE.parent.parent
     places = [root] if (root / "pyproject.toml").exists() else [SOURCE]
     paths = [str(path.relative_to(places[0])) for path in places[0].rglob("*") if ".git" not in path.parts]
@@ -85,7 +85,7 @@ def test_no_two_files_differ_in_capitals_only_and_none_has_a_reserved_name() -> 
         assert not re.match(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", name.lower()), path
 
 
-def test_files_of_a_run_are_named_by_us_alone(tmp_path: Path) -> None:
+def test_names_of_the_graph_do_not_become_file_names(tmp_path: Path) -> None:
     """Whatever entities and relations are called, no name becomes that of a file."""
     odd = ["CON", "a/b", "..", "nul.txt", "x:y", "end.", "*?", "<>|"]
     rows = [(odd[i % 8], odd[i % 3], odd[(i + 3) % 8], i) for i in range(40)]
@@ -95,7 +95,7 @@ def test_files_of_a_run_are_named_by_us_alone(tmp_path: Path) -> None:
     assert all(allowed.fullmatch(path.name) for path in tmp_path.rglob("*"))
 
 
-def test_output_carries_every_letter_whatever_the_machine_has(tmp_path: Path) -> None:
+def test_output_with_unencodable_letters_is_escaped(tmp_path: Path) -> None:
     """As on a console of western Windows, which has no Greek."""
     code = "from focuse.cli.output import any_letter; any_letter(); print('ΔMRR ▁▂ β')"
     environment = {"PYTHONPATH": str(SOURCE.parent), "PYTHONIOENCODING": "cp1252", "PATH": ""}

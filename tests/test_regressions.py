@@ -1,4 +1,4 @@
-"""Faults that were found once and must not come back; each names what went wrong."""
+"""Faults of earlier versions that must not come back."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ QUICK = {"dim": 8, "epochs": 3, "eval_every": 1, "eval_start": 0, "lr": 1e-2, "p
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd", "row-adam"])
-def test_validation_sees_the_tables_of_now(optimizer: str) -> None:
+def test_validation_ranks_with_the_current_tables(optimizer: str) -> None:
     """Equal rows were looked for once and then taken for equal for ever, as fused Adam raises no version."""
     random = np.random.default_rng(0)
     ends = random.integers(0, 300, (2, 900))
@@ -42,7 +42,7 @@ def test_validation_sees_the_tables_of_now(optimizer: str) -> None:
     assert evaluate(fresh, valid, run.splits.train, known).all.n == len(valid.graph)
 
 
-def test_a_run_being_extended_predicts_with_its_newest_weights(small: focuse.Graph, tmp_path: Path) -> None:
+def test_unfinished_run_predicts_with_its_newest_checkpoint(small: focuse.Graph, tmp_path: Path) -> None:
     """The old model.safetensors stayed in the way, and a kill left a run that called itself finished."""
     folder = tmp_path / "run"
     focuse.train(small, out=folder, checkpoint_every=1, **QUICK)
@@ -59,7 +59,7 @@ def test_a_run_being_extended_predicts_with_its_newest_weights(small: focuse.Gra
     assert len(focuse.resume(folder, progress=False).history) == 5
 
 
-def test_a_run_killed_between_new_settings_and_checkpoint_goes_on(small: focuse.Graph, tmp_path: Path) -> None:
+def test_run_killed_between_settings_and_checkpoint_can_be_resumed(small: focuse.Graph, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     focuse.train(small, out=folder, **QUICK)
     text = (older(folder) / "run.toml").read_text(encoding="utf-8")
@@ -74,7 +74,7 @@ def test_epochs_of_a_run_are_never_lowered(small: focuse.Graph, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_one_triple_with_very_many_rows_does_not_eat_the_hold_out(seed: int) -> None:
+def test_often_repeated_triple_does_not_reduce_the_held_out_rows(seed: int) -> None:
     random = np.random.default_rng(0)
     names = random.integers(0, 40, (3, 500))
     columns = [np.concatenate([row, np.repeat(row[:1], 500)]).astype(str) for row in (names[0], names[1] % 3, names[2])]
@@ -83,14 +83,14 @@ def test_one_triple_with_very_many_rows_does_not_eat_the_hold_out(seed: int) -> 
     assert 90 <= len(parts.test.graph) <= 100
 
 
-def test_a_divergence_in_the_very_last_step_is_noticed(small: focuse.Graph, tmp_path: Path) -> None:
+def test_divergence_in_the_last_step_is_detected(small: focuse.Graph, tmp_path: Path) -> None:
     settings = {**QUICK, "epochs": 1, "lr": 3e38, "batch_size": 5000, "weight_mode": "focuse"}
     with pytest.raises(FocuseError, match="diverged"):
         focuse.train(small, valid_share=0, test_share=0, out=tmp_path / "run", **settings)
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_settings_too_large_for_the_machine_are_one_line_and_leave_nothing(small: focuse.Graph, tmp_path: Path) -> None:
+def test_settings_too_large_for_memory_are_refused_without_files(small: focuse.Graph, tmp_path: Path) -> None:
     with pytest.raises(FocuseError, match="not enough memory"):
         focuse.train(small, out=tmp_path / "run", **{**QUICK, "dim": 10**9 * 4})
     with pytest.raises(FocuseError, match=r"below 2\*\*32"):
@@ -98,12 +98,12 @@ def test_settings_too_large_for_the_machine_are_one_line_and_leave_nothing(small
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_path_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+def test_path_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FocuseError, match="not UTF-8"):
         focuse.read(str(tmp_path / "n\udcff.tsv"))
 
 
-def test_damaged_runs_are_one_line(small: focuse.Graph, tmp_path: Path) -> None:
+def test_damaged_runs_are_reported(small: focuse.Graph, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     focuse.train(small, out=folder, **QUICK)
     (older(folder) / "history.jsonl").write_bytes(b'\xff\n3\n{"epoch": 1, "loss": 1, "beta": 1, "seconds": 1}\n')

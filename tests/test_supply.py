@@ -1,4 +1,4 @@
-"""What the project is made of: locks with hashes, an audit that can fail, licences that are known."""
+"""Dependencies: locks with hashes, the audit and licenses."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def test_locks_agree_with_what_they_are_made_from(sources):
         (lambda p, c, k: k["dev.lock"].pop("psycopg-binary"), "psycopg-binary is missing, which psycopg needs"),
     ],
 )
-def test_a_disagreement_is_named(sources, change, line):
+def test_disagreement_of_locks_is_named(sources, change, line):
     changed = copy.deepcopy(sources)
     change(*changed)
     assert any(line in found for found in lock.disagreements(*changed))
 
 
 @pytest.mark.parametrize("name", lock.LOCKS)
-def test_every_package_of_a_lock_has_hashes_and_nothing_else_stands_there(name):
+def test_every_locked_package_has_hashes(name):
     lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
     packages = 0
     for before, line in zip(["", *lines], lines, strict=False):
@@ -81,13 +81,13 @@ def test_every_package_of_a_lock_has_hashes_and_nothing_else_stands_there(name):
     assert packages == len(lock.named("\n".join(lines))) > 20
 
 
-def test_a_gpus_libraries_are_asked_of_nobody():
+def test_lock_excludes_torch_and_gpu_libraries():
     found = lock.named((FOLDER / "dev.lock").read_text(encoding="utf-8"))
     assert "numpy" in found
     assert not [name for name in found if name == "torch" or name.startswith(OF_A_GPU)]
 
 
-def test_what_torch_needs_is_written_down():
+def test_dependencies_of_torch_are_listed():
     parsed = map(Requirement, requires("torch") or [])
     found = {lock.canonical(each.name) for each in parsed if "extra" not in str(each.marker or "")}
     listed = (FOLDER / "torch.in").read_text(encoding="utf-8").splitlines()[1:]
@@ -129,13 +129,13 @@ def test_findings_fail_unless_they_are_ignored_with_a_reason():
     assert audit.judge(report(fault("PYSEC-1", "CVE-1")), {"CVE-1": "not used here"})[1] == 0
 
 
-def test_a_service_that_knows_nothing_is_told_from_a_clean_answer():
+def test_unreachable_audit_service_is_distinguished_from_a_clean_audit():
     nothing = {"dependencies": [{"name": "x", "skip_reason": "not found"}]}
     assert audit.judge(nothing, {}) == ([audit.UNREACHABLE], 0)
     assert "1 unknown to the service" in audit.judge(report(skipped=1), {})[0][-1]
 
 
-def test_an_audit_without_a_network_is_one_line(monkeypatch, capsys):
+def test_audit_without_network_is_an_error_of_one_line(monkeypatch, capsys):
     def unreachable(*_, **__):
         raise OSError("no network")
 
@@ -163,7 +163,7 @@ def packages():
     return licences.listed()[0]
 
 
-def test_what_focuse_needs_is_permissive(packages):
+def test_required_packages_have_permissive_licenses(packages):
     """MIT, BSD, Apache and their like. A GPU's libraries come with some builds of torch, on NVIDIA's terms."""
     required = [each for each in packages if each.needed == "required" and not each.name.startswith(OF_A_GPU)]
     assert {"torch", "numpy", "pyarrow", "safetensors", "typer", "rich", "matplotlib", "scikit-learn"} <= {
@@ -172,7 +172,7 @@ def test_what_focuse_needs_is_permissive(packages):
     assert [each for each in required if each.kind != "permissive"] == []
 
 
-def test_extras_have_known_licences_none_of_which_binds_focuse(packages):
+def test_extras_have_known_and_compatible_licenses(packages):
     extras = [each for each in packages if each.needed != "required" and not each.name.startswith(OF_A_GPU)]
     assert extras
     assert [each for each in extras if each.kind not in ("permissive", "weak copyleft")] == []
@@ -181,7 +181,7 @@ def test_extras_have_known_licences_none_of_which_binds_focuse(packages):
         assert {each.needed for each in extras if each.name == "torchrec"} == {"distributed"}
 
 
-def test_every_dependency_in_the_lock_is_listed(packages, sources):
+def test_every_locked_dependency_is_in_the_license_list(packages, sources):
     """Of those that are installed: markers leave out others."""
     project, _, _ = sources
     names = {each.name for each in packages}
@@ -201,7 +201,7 @@ def test_every_dependency_in_the_lock_is_listed(packages, sources):
         ("unknown", "unknown"),
     ],
 )
-def test_kinds_of_licences(licence, kind):
+def test_licenses_are_classified(licence, kind):
     assert licences.kind_of(licence) == kind
 
 
@@ -218,13 +218,13 @@ def test_kinds_of_licences(licence, kind):
         ("Summary: nothing said", "unknown"),
     ],
 )
-def test_a_licence_is_read_from_what_a_package_says(tmp_path, about, licence):
+def test_license_is_read_from_package_metadata(tmp_path, about, licence):
     (tmp_path / "x-1.dist-info").mkdir()
     (tmp_path / "x-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.4\nName: x\nVersion: 1\n{about}\n")
     assert licences.licence_of(Distribution.at(tmp_path / "x-1.dist-info")) == licence
 
 
-def test_licences_for_programs_and_for_the_eye(packages, capsys):
+def test_licenses_are_printed_as_json_and_text(packages, capsys):
     licences.main(["--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["packages"][0].keys() == {"name", "version", "licence", "kind", "needed"}
@@ -235,7 +235,7 @@ def test_licences_for_programs_and_for_the_eye(packages, capsys):
     assert re.search(r"psycopg .*LGPL-3.0-only   <- weak copyleft", shown)
 
 
-def test_the_page_of_licences_names_what_pyproject_names(sources):
+def test_license_page_names_the_dependencies_of_pyproject(sources):
     """Names alone: other platforms and versions bring others."""
     project, constraints, _ = sources
     page = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")

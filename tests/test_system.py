@@ -1,4 +1,4 @@
-"""Ctrl-C: a wish first, an order the second time."""
+"""Signals and memory of the machine."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def test_the_first_signal_sets_the_event_and_the_second_interrupts(number: signa
     assert signal.getsignal(number) is before
 
 
-def test_handlers_are_not_changed_unless_wanted() -> None:
+def test_handlers_are_unchanged_unless_requested() -> None:
     before = signal.getsignal(signal.SIGINT)
     with interruptible(False):
         assert signal.getsignal(signal.SIGINT) is before
@@ -44,7 +44,7 @@ def test_other_threads_get_an_event_without_handlers() -> None:
     assert seen == [False]
 
 
-def test_a_hangup_that_nohup_ignores_stays_ignored() -> None:
+def test_ignored_hangup_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with interruptible() as asked, signals_as_interrupts():
@@ -87,7 +87,7 @@ def test_an_error_in_the_block_is_raised() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_an_ignored_signal_stays_ignored() -> None:
+def test_ignored_signal_stays_ignored_while_deferring() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with deferred_signals():

@@ -1,4 +1,4 @@
-"""FocusE must gain from the weights themselves: a layer that looks at anything else fails here."""
+"""FocusE must gain from the weights themselves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def same(one: focuse.Run, other: focuse.Run) -> bool:
 
 
 @SEEDS
-def test_shuffling_the_weights_at_least_halves_the_gain(careers, seeds):
+def test_shuffled_weights_at_least_halve_the_gain_in_delta_mrr(careers, seeds):
     gains: dict[str, list[float]] = {"true": [], "shuffled": []}
     for seed in seeds:
         splits = split(careers, seed=seed)
@@ -51,7 +51,7 @@ def test_shuffling_the_weights_at_least_halves_the_gain(careers, seeds):
 
 
 @SEEDS
-def test_labels_gain_from_the_weights_and_lose_it_with_them(careers, seeds):
+def test_soft_labels_gain_delta_mrr_from_true_weights_only(careers, seeds):
     """The default weight mode: a wider ΔMRR at no lower a top, gone once weights are shuffled."""
     settings = {"dim": 50, "label_exponent": 2.0, "epochs": 20}
     found: dict[str, list[tuple[float, float]]] = {"plain": [], "true": [], "shuffled": []}
@@ -71,24 +71,24 @@ def test_labels_gain_from_the_weights_and_lose_it_with_them(careers, seeds):
     assert top > plain_top - 0.01, found
 
 
-class TestBits:
+class TestEffectOfWeights:
     """The quick form, and proof that it catches a layer whose β never moves."""
 
-    def test_with_the_decay_other_weights_give_another_model(self, small):
+    def test_with_beta_decay_other_weights_change_the_tables(self, small):
         splits = split(small)
         assert not same(train(splits, **QUICK), train(shuffled(splits, 1), **QUICK))
 
-    def test_with_beta_frozen_at_1_weights_change_not_one_bit(self, small):
+    def test_with_beta_fixed_at_1_weights_have_no_effect(self, small):
         splits = split(small)
         frozen = [train(parts, beta=1.0, **QUICK) for parts in (splits, shuffled(splits, 1))]
         assert same(*frozen)
         assert {row["beta"] for run in frozen for row in run.history} == {1.0}
 
-    def test_the_plain_model_does_not_see_weights(self, small):
+    def test_without_focus_weights_have_no_effect(self, small):
         splits = split(small)
         assert same(*(train(parts, weight_mode="none", **QUICK) for parts in (splits, shuffled(splits, 1))))
 
-    def test_the_shuffle_really_shuffles_and_nothing_else(self, small):
+    def test_shuffle_permutes_weights_and_keeps_triples(self, small):
         splits = split(small)
         other = shuffled(splits, 1).train
         assert (other.weight != splits.train.weight).mean() > 0.5

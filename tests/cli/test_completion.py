@@ -43,14 +43,14 @@ def offered(*words: str) -> list[str]:
 # ---- what may come next --------------------------------------------------------------------------------------------
 
 
-def test_commands_and_their_commands():
+def test_commands_and_subcommands_are_completed():
     assert "predict" in offered("")
     assert offered("pre") == ["predict"]
     assert offered("rules", "") == ["ground", "mine"]
     assert candidates(ROOT, [], "pred") == [("predict", "Complete a triple.")]
 
 
-def test_options_of_a_command():
+def test_options_of_a_command_are_completed():
     assert offered("predict", "run", "--re") == ["--relation"]
     assert set(offered("train", "--head")) == {"--header"}
     assert offered("train", "--no-h") == ["--no-header"]
@@ -58,7 +58,7 @@ def test_options_of_a_command():
     assert offered("predict", "--", "--he") == []
 
 
-def test_values_with_fixed_choices():
+def test_fixed_choices_are_completed():
     assert offered("train", "g.tsv", "--model", "trans") == ["transe", "transe-l2", "transea"]
     assert offered("train", "--weight-mode=p") == ["--weight-mode=focuse"]
     assert offered("datasets", "path", "onet") == ["onet20k", "onet-importance"]
@@ -67,7 +67,7 @@ def test_values_with_fixed_choices():
     assert offered("train", "--quiet", "--loss", "bc") == ["bce"]  # a flag takes no value
 
 
-def test_names_are_those_of_the_run(run):
+def test_names_of_the_run_are_completed(run):
     assert offered("predict", str(run), "--relation", "") == ["requires skill", "knows"]
     assert offered("predict", str(run), "--head", "Mach") == ["Machine Learning", 'Machine\'s "shop"']
     assert offered("predict", str(run), "--head", "MACH") == [name for name in ODD if name.lower().startswith("mach")]
@@ -75,7 +75,7 @@ def test_names_are_those_of_the_run(run):
     assert offered("predict", "nowhere", "--head", "") == []
 
 
-def test_runs_and_files(run, monkeypatch):
+def test_runs_and_files_are_completed(run, monkeypatch):
     monkeypatch.chdir(run.parent)
     (run.parent / "other").mkdir()
     (run.parent / "graph.tsv").touch()
@@ -87,7 +87,7 @@ def test_runs_and_files(run, monkeypatch):
     assert offered("evaluate", "my run/none/") == []
 
 
-def test_fixed_choices_are_those_of_the_code():
+def test_fixed_choices_agree_with_the_registries():
     from focuse import config as settings
     from focuse import datasets
     from focuse.data.graph import DUPLICATE_POLICIES
@@ -134,7 +134,7 @@ def test_fixed_choices_are_those_of_the_code():
         assert sorted(choices.CHOICES[name]) == sorted(words), name
 
 
-def test_no_torch_and_no_errors_at_a_tab(run):
+def test_completion_does_not_import_torch_or_print_errors(run):
     code = "import sys, focuse.cli.main as m; m.run(); print('torch' in sys.modules)"
     for words in (["predict", str(run), "--head", "Mac"], ["no such", "--thing"]):
         done = subprocess.run(
@@ -159,19 +159,19 @@ def test_no_torch_and_no_errors_at_a_tab(run):
         ("focuse", [""], "focuse"),
     ],
 )
-def test_words_of_an_unfinished_line(line, words, raw):
+def test_unfinished_lines_are_split_into_words(line, words, raw):
     assert bash_words(line) == (words, raw)
 
 
 @pytest.mark.parametrize("name", ODD[:-1])
 @pytest.mark.parametrize("quote", ["", "'", '"'])
-def test_a_shell_reads_a_quoted_name_as_it_was(name, quote):
+def test_shell_reads_a_quoted_name_unchanged(name, quote):
     line = f"printf %s {quote}{quoted(name, quote)}{quote}"
     assert subprocess.run(["sh", "-c", line], capture_output=True, check=True).stdout.decode() == name
     assert split_words(line)[0][-1] == name
 
 
-def test_bash_replaces_only_what_follows_a_colon():
+def test_bash_replaces_only_the_text_after_a_colon():
     assert cut(quoted("concept:city", "concept:c"), "concept:c", " \t\n\"'><=;|&(:") == "city"
     assert cut("concept:city", "'concept:c", ":") == "concept:city"
     assert cut("a:b", "a:", "") == "a:b"
@@ -262,7 +262,7 @@ class Terminal:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", STARTS)
-def test_a_real_shell_inserts_names_whole(shell, run, tmp_path):
+def test_real_shells_insert_whole_names(shell, run, tmp_path):
     if os.name == "nt" or shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
     shutil.copytree(run, tmp_path / "my run")
@@ -285,7 +285,7 @@ def test_a_real_shell_inserts_names_whole(shell, run, tmp_path):
         terminal.close()
 
 
-def test_bash_gets_the_words_by_its_script(run, tmp_path):
+def test_bash_script_passes_the_words(run, tmp_path):
     if shutil.which("bash") is None:
         pytest.skip("no bash here")
     (tmp_path / "completion.bash").write_text(SCRIPTS["bash"], encoding="utf-8")
@@ -302,7 +302,7 @@ def test_bash_gets_the_words_by_its_script(run, tmp_path):
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)
-def test_the_command_prints_the_scripts(shell, capsys):
+def test_command_prints_the_scripts(shell, capsys):
     main.app(["completion", shell], standalone_mode=False)
     assert capsys.readouterr().out.strip() == SCRIPTS[shell].strip()
 
@@ -312,7 +312,7 @@ def test_an_unknown_shell_is_an_error():
         main.app(["completion", "tcsh"], standalone_mode=False)
 
 
-def test_a_large_vocabulary_is_cut_short(tmp_path):
+def test_completions_of_a_large_vocabulary_are_limited(tmp_path):
     Vocabulary(pa.array([f"name {i}" for i in range(1000)])).write(tmp_path / choices.ENTITIES)
     assert len(offered("predict", str(tmp_path), "--head", "name")) == 200
     assert offered("predict", str(tmp_path), "--head", "name 999") == ["name 999"]

@@ -1,3 +1,5 @@
+"""`focuse datasets`: list, path and fetch."""
+
 from __future__ import annotations
 
 import functools
@@ -70,7 +72,7 @@ def made(archive: Path, places: dict[str, str]) -> Iterator[Run]:
 
 
 @pytest.mark.parametrize(("name", "flags"), [("list", {}), ("path", {}), ("fetch", {"--force"})])
-def test_help_says_what_each_option_does(command, name, flags):
+def test_help_describes_every_option(command, name, flags):
     shown = command("datasets", name, "--help", check=True).stdout
     assert re.match(rf"Usage: .*focuse datasets {name} \[OPTIONS\]", shown)
     described = dict(re.findall(r"^  (?:-h, )?(--[\w-]+) +(\S.*)", shown, re.MULTILINE))
@@ -79,13 +81,13 @@ def test_help_says_what_each_option_does(command, name, flags):
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_alone_it_shows_its_help(command):
+def test_command_without_arguments_shows_help(command):
     done = command("datasets")
     assert (done.returncode, done.stderr) == (2, "")
     assert re.match(r"Usage: .*focuse datasets \[OPTIONS\] COMMAND", done.stdout)
 
 
-def test_list_tells_what_there_is_and_where(command, places, tmp_path):
+def test_list_shows_data_sets_and_their_location(command, places, tmp_path):
     for part in TEXTS:
         file = tmp_path / "data" / "ppi5k" / f"{part}.tsv.gz"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +119,7 @@ def test_list_tells_what_there_is_and_where(command, places, tmp_path):
     assert shown[5].endswith("  not here")
 
 
-def test_fetch_then_path(made, tmp_path):
+def test_path_is_printed_after_fetch(made, tmp_path):
     folder = tmp_path / "cache" / "made"
     done = made("fetch", "made", check=True)
     assert (done.stdout, done.stderr) == (f"{folder}\n", "")
@@ -126,7 +128,7 @@ def test_fetch_then_path(made, tmp_path):
         assert json.loads(made(*arguments, "--json", check=True).stdout) == {"name": "made", "folder": str(folder)}
 
 
-def test_force_mends_what_is_damaged(made, tmp_path):
+def test_force_replaces_damaged_files(made, tmp_path):
     made("fetch", "made", check=True)
     file = tmp_path / "cache" / "made" / "train.tsv"
     file.write_text("a\tr\tb\t0\n")
@@ -139,7 +141,7 @@ def test_force_mends_what_is_damaged(made, tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["gone", "damaged"])
-def test_a_failed_fetch_is_one_line(made, archive, tmp_path, fault):
+def test_failed_fetch_is_an_error_of_one_line(made, archive, tmp_path, fault):
     if fault == "gone":
         archive.unlink()
     else:
@@ -161,5 +163,5 @@ def test_a_failed_fetch_is_one_line(made, archive, tmp_path, fault):
         (["fetsch"], "No such command 'fetsch'"),
     ],
 )
-def test_refused(refused, places, arguments, says):
+def test_invalid_names_are_refused(refused, places, arguments, says):
     assert says in refused("datasets", *arguments, env=places)

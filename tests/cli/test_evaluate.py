@@ -1,3 +1,5 @@
+"""`focuse evaluate`: ranks, weights and probabilities, as text and as JSON."""
+
 from __future__ import annotations
 
 import json
@@ -11,7 +13,7 @@ from focuse.errors import FocuseError
 FIGURES = {"mr", "mrr", "hits@1", "hits@3", "hits@10", "n"}
 
 
-def test_json_has_the_promised_keys(command, trained):
+def test_json_has_the_documented_keys(command, trained):
     done = command("evaluate", trained.folder, "--json", check=True)
     data = json.loads(done.stdout)
     assert {"all", "top", "bottom", "delta_mrr", "delta_median"} <= set(data)
@@ -28,7 +30,7 @@ def test_json_has_the_promised_keys(command, trained):
     assert done.stderr == ""
 
 
-def test_text_and_options(command, trained, tmp_path):
+def test_text_shows_the_chosen_options(command, trained, tmp_path):
     (tmp_path / "test.tsv").write_text("e1\tr0\te2\t0.5\ne3\tr1\tstranger\t0.7\ne4\tr1\te5\t0.9\n")
     done = command(
         "evaluate", trained.folder, tmp_path / "test.tsv", "--ties", "mean", "--protocol", "joint", "--raw", check=True
@@ -39,7 +41,7 @@ def test_text_and_options(command, trained, tmp_path):
     assert "1 of 3 rows name 1 entity ('stranger') not in train" in done.stdout
 
 
-def test_against_a_sample(command, trained):
+def test_candidates_can_be_sampled(command, trained):
     data = json.loads(command("evaluate", trained.folder, "--candidates", "10", "--json", check=True).stdout)
     assert data["settings"] == {"ranks": "filtered", "ties": "worst", "protocol": "sides", "candidates": 10}
     assert data["suggestions"] is None
@@ -54,7 +56,7 @@ def test_against_a_sample(command, trained):
         ("e1\tr0\te2\t1\n", ["--ties", "wurst"], "did you mean worst?"),
     ],
 )
-def test_refused(refused, trained, tmp_path, test, options, says):
+def test_invalid_test_graphs_are_refused(refused, trained, tmp_path, test, options, says):
     if test is not None:
         (tmp_path / "test.tsv").write_text(test)
     assert says in refused("evaluate", trained.folder, tmp_path / "test.tsv", *options)
@@ -71,7 +73,7 @@ class TestWeights:
 
         return run
 
-    def test_json_is_what_the_run_says(self, command, trained):
+    def test_json_of_weights_equals_that_of_the_run(self, command, trained):
         done = command("evaluate", trained.folder, "--weights", "--json", check=True)
         assert done.stderr == ""
         told = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
@@ -80,7 +82,7 @@ class TestWeights:
         assert told["rows"]["complex, isotonic"]["with_negatives"]["n"] == 120
         assert told["threshold"] == 0.85
 
-    def test_files_and_threshold(self, shown, trained, tmp_path):
+    def test_negatives_queries_and_threshold_can_be_given(self, shown, trained, tmp_path):
         (tmp_path / "test.tsv").write_text("e1\tr0\te2\t0.5\ne4\tr1\te5\t0.9\n")
         (tmp_path / "false.tsv").write_text("e1\tr0\te2\t0.5\ne1\tr0\te3\t0\ne4\tr1\te7\t0\ne4\tr2\te7\t0\n")
         (tmp_path / "queries.tsv").write_text("e1\tr0\te2\t0.5\ne1\tr0\te9\t0.1\n")
@@ -116,14 +118,14 @@ class TestWeights:
             (["--weights", "--negatives", "nowhere.tsv"], "nowhere.tsv"),
         ],
     )
-    def test_refused(self, shown, trained, options, says):
+    def test_invalid_weight_options_are_refused(self, shown, trained, options, says):
         with pytest.raises(FocuseError) as error:
             shown("evaluate", trained.folder, *options)
         assert says in str(error.value)
 
 
 class TestProbabilities:
-    def test_json_and_a_diagram(self, capsys, trained, tmp_path):
+    def test_probabilities_are_printed_and_plotted(self, capsys, trained, tmp_path):
         drawing = tmp_path / "diagram.svg"
         app(
             ["evaluate", str(trained.folder), "--probabilities", "--plot", str(drawing), "--json"],
@@ -135,7 +137,7 @@ class TestProbabilities:
         assert all(0 <= row["brier"] <= 1 and 0 <= row["ece"] <= 1 for row in told["rows"].values())
         assert drawing.read_text(encoding="utf-8").startswith("<?xml")
 
-    def test_a_diagram_that_cannot_be_written(self, trained, tmp_path):
+    def test_unwritable_diagram_is_refused(self, trained, tmp_path):
         for place, why in (("no/a.svg", "there is no folder"), ("a.png", "cannot write .png; use .svg")):
             with pytest.raises(FocuseError, match=why):
                 app(
@@ -144,7 +146,7 @@ class TestProbabilities:
                 )
 
 
-def test_a_missing_run(refused, tmp_path):
+def test_missing_run_is_refused(refused, tmp_path):
     line = refused("evaluate", tmp_path / "nowhere")
     assert f"{tmp_path / 'nowhere'}: not a run (no run.toml)" in line
     assert not (tmp_path / "nowhere").exists()

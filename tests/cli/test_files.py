@@ -1,9 +1,11 @@
+"""Options for the layout of a graph file."""
+
 from __future__ import annotations
 
 from focuse.cli.files import Layout
 
 
-def test_the_options_reach_the_reader(tmp_path):
+def test_layout_options_reach_the_reader(tmp_path):
     path = tmp_path / "g.txt"
     path.write_text("a|0.5|r|b\nc|0.7|r|d\n")
     graph = Layout("1,3,4,2", "|", False).read(path)
@@ -13,7 +15,7 @@ def test_the_options_reach_the_reader(tmp_path):
     assert graph.to_arrow().to_pylist() == [{"head": "a", "relation": "r", "tail": "b", "weight": 1.0}]
 
 
-def test_relation_weights(tmp_path):
+def test_relation_weights_are_read_from_a_file(tmp_path):
     (tmp_path / "g.tsv").write_text("a\tr\tb\nb\ts\tc\n")
     (tmp_path / "w.tsv").write_text("r\t3\ns\t5\n")
     graph = Layout(None, None, None).read(tmp_path / "g.tsv", tmp_path / "w.tsv")

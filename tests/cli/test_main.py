@@ -1,3 +1,5 @@
+"""The command itself: help, usage errors, and what it imports."""
+
 from __future__ import annotations
 
 import os
@@ -28,7 +30,7 @@ GROUPS = ("rules", "datasets")  # their commands have their own tests
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_lists_the_promised_flags_and_says_what_each_does(command, name):
+def test_help_describes_every_documented_flag(command, name):
     shown = command(name, "--help", check=True).stdout
     assert re.match(rf"Usage: .*focuse {name} \[OPTIONS\]", shown)
     flags = re.findall(r"^  (?:-h, )?(--[\w-]+)(.*(?:\n {10,}.*)*)", shown, re.MULTILINE)
@@ -51,7 +53,7 @@ def test_the_console_script_and_the_module_are_the_same_command(command):
     assert command("--version", check=True).stdout == f"focuse {focuse.__version__}\n"
 
 
-def test_alone_it_shows_its_help(command):
+def test_command_without_arguments_shows_help(command):
     done = command()
     assert done.returncode == 2
     assert done.stdout.startswith("Usage: ")
@@ -72,7 +74,7 @@ def test_a_usage_error_is_one_line(refused, arguments, says):
     assert says in refused(*arguments)
 
 
-def test_a_reader_that_leaves_early_makes_no_noise(command, graph_file):
+def test_closed_pipe_causes_no_error_message(command, graph_file):
     reading, writing = os.pipe()
     os.close(reading)
     for arguments in (["inspect", graph_file], ["train", "--help"]):
@@ -82,7 +84,7 @@ def test_a_reader_that_leaves_early_makes_no_noise(command, graph_file):
     os.close(writing)
 
 
-def test_starting_loads_nothing_heavy():
+def test_help_and_completion_import_no_heavy_modules():
     """Help and completion must come at once."""
     loaded = (
         "import sys, focuse.cli.main; print([name for name in ('numpy', 'pyarrow', 'torch') if name in sys.modules])"

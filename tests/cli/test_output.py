@@ -1,3 +1,5 @@
+"""Output of commands: JSON, tables and bars."""
+
 from __future__ import annotations
 
 import json
@@ -7,7 +9,7 @@ import pytest
 from focuse.cli.output import bars, emit, table
 
 
-def test_json_or_text(capsys):
+def test_emit_prints_json_or_text(capsys):
     emit({"name": "ΔMRR"}, "text", as_json=True)
     shown = capsys.readouterr().out
     assert json.loads(shown) == {"name": "ΔMRR"}
@@ -16,7 +18,7 @@ def test_json_or_text(capsys):
     assert capsys.readouterr().out == "text\n"
 
 
-def test_json_never_holds_what_is_not_json():
+def test_nan_in_json_is_an_error():
     with pytest.raises(ValueError, match="not JSON compliant"):
         emit({"mrr": float("nan")}, "", as_json=True)
 
@@ -30,7 +32,7 @@ def test_table_aligns_names_left_and_numbers_right():
     assert table(["name"], []) == "name"
 
 
-def test_bars():
+def test_bars_are_scaled_and_never_vanish():
     assert bars([0, 0]) == "  "
     assert bars([8, 4, 1]) == "█▄▁"
     assert bars([1000, 1])[1] == "▁"  # a single one is still to be seen

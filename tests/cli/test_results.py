@@ -1,4 +1,4 @@
-"""What commands write takes nothing away: neither what they read nor the run."""
+"""Commands overwrite neither their input nor files of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
         (["weigh"], "q.tsv"),
     ],
 )
-def test_a_file_that_is_read_is_not_written_over(refused, trained, tmp_path, words, name):
+def test_input_file_is_not_overwritten(refused, trained, tmp_path, words, name):
     path, (verb, *options) = tmp_path / name, words
     path.write_text("e1\tr0\te2\n", encoding="utf-8")
     assert "that is the file that is read" in refused(verb, trained.folder, *options, path, "--out", path)
@@ -29,14 +29,14 @@ def test_a_file_that_is_read_is_not_written_over(refused, trained, tmp_path, wor
         (["export"], "model.safetensors"),
     ],
 )
-def test_a_part_of_a_run_is_not_written_over(refused, trained, words, name):
+def test_file_of_a_run_is_not_overwritten(refused, trained, words, name):
     path, (verb, *options) = trained.folder / name, words
     before = path.read_bytes()
     assert "that is a part of the run itself" in refused(verb, trained.folder, *options, "--out", path)
     assert path.read_bytes() == before
 
 
-def test_every_table_of_a_run_is_a_part_of_it(trained):
+def test_every_file_of_a_run_is_protected(trained):
     from focuse.storage.atomic import RUN_FILES
 
     found = {path.name for path in trained.folder.iterdir() if path.suffix in (".parquet", ".safetensors")}

@@ -1,3 +1,5 @@
+"""`focuse rules ground` and `focuse rules mine`."""
+
 from __future__ import annotations
 
 import json
@@ -53,7 +55,7 @@ def rules_command(capsys):
         ),
     ],
 )
-def test_help_says_what_each_option_does(command, name, flags):
+def test_help_describes_every_option(command, name, flags):
     shown = command("rules", name, "--help", check=True).stdout
     assert re.match(rf"Usage: .*focuse rules {name} \[OPTIONS\]", shown)
     found = re.findall(r"^  (?:-h, )?(--[\w-]+)(.*(?:\n {10,}.*)*)", shown, re.MULTILINE)
@@ -62,7 +64,7 @@ def test_help_says_what_each_option_does(command, name, flags):
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_grounding_prints_a_line_a_rule_and_writes_what_is_new(command, files, tmp_path):
+def test_grounding_prints_a_line_per_rule_and_writes_new_triples(command, files, tmp_path):
     graph, rules = files
     out = tmp_path / "soft.tsv"
     done = command("rules", "ground", graph, rules, "--out", out, check=True)
@@ -76,7 +78,7 @@ def test_grounding_prints_a_line_a_rule_and_writes_what_is_new(command, files, t
     assert read(out).weight.tolist() == expected.weight.tolist()
 
 
-def test_grounding_as_json(rules_command, files, tmp_path):
+def test_grounding_is_printed_as_json(rules_command, files, tmp_path):
     graph, rules = files
     out = tmp_path / "soft.tsv"
     data = json.loads(rules_command("ground", graph, rules, "--keep-known", "--json", "--out", out).out)
@@ -89,7 +91,7 @@ def test_grounding_as_json(rules_command, files, tmp_path):
     assert len(read(out)) == 2
 
 
-def test_a_cap_is_noted_on_stderr(rules_command, files):
+def test_raised_minimum_is_noted_on_stderr(rules_command, files):
     done = rules_command("ground", *files, "--limit", "2", "--json")
     assert "exceed the limit of 2; kept are all 1 groundings of at least 0.800001" in done.err
     assert len(done.err.splitlines()) == 1
@@ -107,7 +109,7 @@ def test_a_rule_that_does_not_parse_is_shown_with_a_caret(command, files):
     assert line[caret.index("^")] == "z"
 
 
-def test_what_is_refused_is_one_line(files, tmp_path):
+def test_invalid_options_are_refused(files, tmp_path):
     graph, rules = files
 
     def refused(*arguments):
@@ -148,7 +150,7 @@ def test_mined_rules_are_shown_and_written(rules_command, files, tmp_path):
     assert {"rule", "shape", "support", "pairs", "confidence", "soft_confidence"} == set(data["rules"][0])
 
 
-def test_files_of_another_layout(rules_command, tmp_path):
+def test_files_of_another_layout_are_read(rules_command, tmp_path):
     graph = tmp_path / "edges.csv"
     graph.write_text("w;from;to;kind\n50;a;b;r\n100;b;c;r\n0;c;d;r\n100;b;a;r\n")
     rules = tmp_path / "rules.txt"
@@ -160,7 +162,7 @@ def test_files_of_another_layout(rules_command, tmp_path):
     assert data["rules"][0]["rule"] == "r(x, y) -> r(y, x) : 0.5"
 
 
-def test_the_graph_itself_is_not_written_over(rules_command, files):
+def test_graph_file_is_not_overwritten(rules_command, files):
     graph, rules = files
     before = graph.read_bytes()
     with pytest.raises(FocuseError, match="that is the graph itself"):
@@ -168,7 +170,7 @@ def test_the_graph_itself_is_not_written_over(rules_command, files):
     assert graph.read_bytes() == before
 
 
-def test_no_rules_are_told_with_what_to_do(rules_command, files):
+def test_finding_no_rules_gives_advice(rules_command, files):
     assert rules_command("mine", files[0], "--support", "1000").out == (
         "no rules hold so often; lower --support or --confidence\n"
     )

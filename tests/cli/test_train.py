@@ -1,3 +1,5 @@
+"""`focuse train`: output, progress, interrupts and errors."""
+
 from __future__ import annotations
 
 import json
@@ -45,7 +47,7 @@ def start_and_signal(arguments, folder, epochs, number):
     return process.returncode, out, err
 
 
-def test_json_is_one_object_with_the_promised_keys(trained, small):
+def test_json_is_one_object_with_the_documented_keys(trained, small):
     data = trained.data
     assert set(data) == {
         "run",
@@ -73,7 +75,7 @@ def test_json_is_one_object_with_the_promised_keys(trained, small):
     assert data["settings"]["weight_mode"] == "focuse"
 
 
-def test_away_from_a_terminal_progress_is_lines_on_stderr(trained):
+def test_progress_without_a_terminal_is_lines_on_stderr(trained):
     shown = trained.errors.splitlines()
     assert re.fullmatch(r"epoch 1/20  loss \d\S*  β 1\.00", shown[0])
     assert re.fullmatch(r"epoch 20/20  loss \d\S*  β 0\.00  valid MRR 0\.\d{3}", shown[-2])
@@ -81,7 +83,7 @@ def test_away_from_a_terminal_progress_is_lines_on_stderr(trained):
     assert "\x1b" not in trained.errors
 
 
-def test_ctrl_c_and_kill_then_resume_end_in_the_same_bits(command, trained, graph_file, options, tmp_path):
+def test_resume_after_interrupt_and_kill_gives_identical_tables(command, trained, graph_file, options, tmp_path):
     folder = tmp_path / "with space" / "run"
     arguments = ["train", graph_file, "--out", folder, *options]
     code, out, err = start_and_signal(arguments, folder, 3, signal.SIGINT)
@@ -104,13 +106,13 @@ def test_ctrl_c_and_kill_then_resume_end_in_the_same_bits(command, trained, grap
     assert {path.name for path in folder.iterdir()} == {path.name for path in trained.folder.iterdir()} - asked
 
 
-def test_resuming_a_finished_run_says_so(command, trained):
+def test_resuming_a_finished_run_gives_a_note(command, trained):
     done = command("train", "--resume", trained.folder, check=True)
     assert done.stderr == f"{trained.folder}: already finished after 20 epochs\n"
     assert f"{trained.folder}: 20 epochs in" in done.stdout
 
 
-def test_text_output_tells_what_to_do_next_and_quiet_is_quiet(command, graph_file, tmp_path):
+def test_text_output_suggests_the_next_command_and_quiet_prints_nothing(command, graph_file, tmp_path):
     done = command("train", graph_file, "--out", tmp_path / "run", "--quiet", *QUICK, check=True)
     assert done.stderr == ""
     first, second = done.stdout.splitlines()
@@ -120,7 +122,7 @@ def test_text_output_tells_what_to_do_next_and_quiet_is_quiet(command, graph_fil
     assert json.loads(again.stdout)["epochs"] == 3
 
 
-def test_on_a_terminal_there_is_a_bar(graph_file, tmp_path):
+def test_progress_on_a_terminal_is_a_bar(graph_file, tmp_path):
     master, slave = pty.openpty()
     arguments = [sys.executable, "-m", "focuse", "train", str(graph_file), "--out", str(tmp_path / "run"), *QUICK]
     arguments += ["--weight-mode", "focuse"]
@@ -181,7 +183,7 @@ class TestRefused:
             ("g.tsv --resume taken --out run", "leave out graph, out"),
         ],
     )
-    def test_one_line(self, refused, arguments, says):
+    def test_invalid_options_are_refused_in_one_line(self, refused, arguments, says):
         assert says in refused("train", *arguments.split())
 
 
@@ -248,7 +250,7 @@ def test_help_states_the_real_defaults(command, small):
         assert text == value if isinstance(value, str) else float(text) == value, name
 
 
-def test_reciprocal_relations_and_corruptions_reach_the_training(command, graph_file, tmp_path):
+def test_inverse_relations_and_negative_options_reach_the_training(command, graph_file, tmp_path):
     asked = [
         "--reciprocal",
         "--negative-sampling",
@@ -285,7 +287,7 @@ def test_relation_weights_and_given_files_reach_the_training(command, graph_file
     assert "1 of 2 rows name 1 entity ('stranger')" in done.stderr
 
 
-def test_a_callback_and_a_tracker_by_name(command, graph_file, tmp_path):
+def test_callback_and_tracker_can_be_given_by_name(command, graph_file, tmp_path):
     pytest.importorskip("tensorboard")
     (tmp_path / "mine.py").write_text(
         "import focuse\nclass Enough(focuse.Callback):\n    def epoch(self, row):\n        return row['epoch'] == 2\n",

@@ -1,4 +1,4 @@
-"""Weight columns, direction and false triples from the command line."""
+"""`focuse train` with weight columns, directions and known negatives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def many(small, with_columns, tmp_path_factory):
     return path
 
 
-def test_columns_their_importance_and_decays(command, many, tmp_path):
+def test_columns_are_trained_with_importance_and_decays(command, many, tmp_path):
     options = [
         "--weight-columns",
         "fit,noise,distance",
@@ -47,7 +47,7 @@ def test_columns_their_importance_and_decays(command, many, tmp_path):
     assert [row["loss"] for row in same.history] == [row["loss"] for row in run.history]
 
 
-def test_given_importance_is_noted(command, many, tmp_path):
+def test_given_importance_is_printed(command, many, tmp_path):
     options = [
         "--weight-columns",
         "fit,noise,distance",
@@ -62,7 +62,7 @@ def test_given_importance_is_noted(command, many, tmp_path):
     assert "importance of weight columns: fit 0.75, noise 0.25, distance 0.00" in done.stderr
 
 
-def test_lower_is_better(command, graph_file, tmp_path):
+def test_lower_is_better_is_passed_on(command, graph_file, tmp_path):
     command("train", graph_file, "--lower-is-better", "--out", tmp_path / "run", *QUICK, check=True)
     run = focuse.load(tmp_path / "run")
     assert run.graph.lower_is_better
@@ -71,7 +71,7 @@ def test_lower_is_better(command, graph_file, tmp_path):
     assert weight[shown.top_share == 1].max() < weight[shown.bottom_share == 1].min()
 
 
-def test_false_triples(command, signed, tmp_path):
+def test_known_negatives_are_read_from_a_file(command, signed, tmp_path):
     focuse.read(signed).write(tmp_path / "signed.tsv")
     (tmp_path / "false.tsv").write_text("h3\tr\tt1\t1\nh5\tr\tt3\t4\n")
     options = ["--weight-mode", "none", "--negative-weights", "known-negative", "--zero-weights", "known-negative"]
@@ -93,12 +93,12 @@ def test_false_triples(command, signed, tmp_path):
         ([], "several weights with weights (--weight-columns)"),
     ],
 )
-def test_refused(refused, many, tmp_path, arguments, says):
+def test_invalid_column_options_are_refused(refused, many, tmp_path, arguments, says):
     assert says in refused("train", many, *arguments, "--out", tmp_path / "run", "--quiet")
     assert not (tmp_path / "run").exists()
 
 
-def test_false_triples_and_the_papers_layer(refused, graph_file, tmp_path):
+def test_known_negatives_with_the_focuse_layer_are_refused(refused, graph_file, tmp_path):
     (tmp_path / "false.tsv").write_text("e1\tr0\te1\n")
     options = ["--known-negatives", tmp_path / "false.tsv", "--quiet", "--out", tmp_path / "run"]
     assert "false triples need weight_mode 'soft-labels'" in refused(
@@ -108,7 +108,7 @@ def test_false_triples_and_the_papers_layer(refused, graph_file, tmp_path):
     assert refused("train", graph_file, *command, "--lower-columns", "p")
 
 
-def test_inspect_shows_columns(command, many):
+def test_inspect_shows_weight_columns(command, many):
     options = ["--weight-columns", "fit,noise,distance"]
     data = json.loads(command("inspect", many, *options, "--json", check=True).stdout)
     found = {row["name"]: row for row in data["columns"]}

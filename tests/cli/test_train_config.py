@@ -44,7 +44,7 @@ def test_options_override_the_file(trained_with):
     assert expected.items() <= settings.items()
 
 
-def test_a_run_is_trained_again_from_its_run_toml(command, trained, graph_file, tmp_path):
+def test_training_from_run_toml_gives_the_same_run(command, trained, graph_file, tmp_path):
     config = trained.folder / "run.toml"
     done = command("train", graph_file, "--out", tmp_path / "run", "--config", config, "--json", "--quiet", check=True)
     again = json.loads(done.stdout)
@@ -63,7 +63,7 @@ def test_a_run_is_trained_again_from_its_run_toml(command, trained, graph_file, 
         (None, [], "mine.toml: No such file or directory; give the path of a TOML file"),
     ],
 )
-def test_what_is_wrong_is_one_line(refused_here, graph_file, tmp_path, text, options, says):
+def test_invalid_config_files_are_refused_in_one_line(refused_here, graph_file, tmp_path, text, options, says):
     if text is not None:
         (tmp_path / "mine.toml").write_text(text)
     shown = refused_here("train", graph_file, "--out", tmp_path / "run", "--config", tmp_path / "mine.toml", *options)
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_one_line(refused_here, graph_file, tmp_path, text, opt
     assert not (tmp_path / "run").exists()
 
 
-def test_a_resumed_run_has_its_settings(refused_here, trained, tmp_path):
+def test_config_with_resume_is_refused(refused_here, trained, tmp_path):
     (tmp_path / "mine.toml").write_text("dim = 4\n")
     shown = refused_here("train", "--resume", trained.folder, "--config", tmp_path / "mine.toml")
     assert "--resume takes its settings from the run; leave out config" in shown

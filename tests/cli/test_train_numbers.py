@@ -1,4 +1,4 @@
-"""`focuse train --node-attributes`: numbers of entities from a file, and what is refused."""
+"""`focuse train --node-attributes`: attributes of entities from a file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def train_here(small, graph_file, tmp_path, monkeypatch, capsys):
     return train
 
 
-def test_a_run_with_numbers_works_without_their_file(train_here, tmp_path):
+def test_run_with_attributes_works_without_their_file(train_here, tmp_path):
     given = "--model transea --node-attributes numbers.tsv --attribute-loss-weight 0.4 --json --out run"
     code, shown, _ = train_here(*given.split(), *TRAINING.split(), "--label-exponent", 1)
     data = json.loads(shown)
@@ -65,7 +65,7 @@ def test_a_run_with_numbers_works_without_their_file(train_here, tmp_path):
         ("--model complex --attribute-loss-weight 0.2", "attribute_loss_weight requires model transea"),
     ],
 )
-def test_what_makes_no_sense_is_one_line_and_writes_nothing(train_here, tmp_path, given, message):
+def test_invalid_attribute_options_are_refused_without_files(train_here, tmp_path, given, message):
     code, shown, said = train_here("--out", "run", *given.split(), *TRAINING.split())
     assert (code, shown) == (2, "")
     assert message in said
@@ -73,7 +73,7 @@ def test_what_makes_no_sense_is_one_line_and_writes_nothing(train_here, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_settings_of_such_a_run_ask_for_numbers_again(train_here):
+def test_settings_of_a_run_with_attributes_need_them_again(train_here):
     given = "--model literale-distmult --node-attributes numbers.tsv --out run"
     assert train_here(*given.split(), *TRAINING.split(), "--label-exponent", 1)[0] == 0
     again = ["--config", "run/run.toml", "--out", "again"]

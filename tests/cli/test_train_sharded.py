@@ -44,7 +44,7 @@ def finish(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def test_without_torchrun_it_says_how_to_start(folder: Path) -> None:
+def test_sharded_engine_without_torchrun_gives_advice(folder: Path) -> None:
     command = [sys.executable, "-m", "focuse", "train", "graph.tsv", "--out", "run", "--engine", "sharded"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8", timeout=120)
     assert done.returncode == 2
@@ -52,7 +52,7 @@ def test_without_torchrun_it_says_how_to_start(folder: Path) -> None:
     assert not (folder / "run").exists()
 
 
-def test_two_processes_write_a_run_that_one_evaluates(folder: Path) -> None:
+def test_run_of_two_processes_is_evaluated_by_one(folder: Path) -> None:
     asked = ["train", "graph.tsv", "--out", "run", "--engine", "sharded:plain", "--epochs", "3", *SETTINGS, "--json"]
     told = json.loads(finish(start(folder, *asked)))
     assert told["epochs"] == 3
@@ -71,7 +71,7 @@ def test_two_processes_write_a_run_that_one_evaluates(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="workers are found in /proc")
 @pytest.mark.parametrize("engine", ["sharded", "sharded:plain"])
-def test_a_killed_worker_costs_nothing_but_time(folder: Path, engine: str) -> None:
+def test_killed_worker_is_restarted_and_gives_the_same_result(folder: Path, engine: str) -> None:
     asked = ["--engine", engine, "--epochs", "40", *SETTINGS, "--checkpoint-every", "1", "--quiet"]
     finish(start(folder, "train", "graph.tsv", "--out", "whole", *asked))
     process = start(folder, "train", "graph.tsv", "--out", "killed", *asked, restarts=2)
@@ -91,7 +91,7 @@ def test_a_killed_worker_costs_nothing_but_time(folder: Path, engine: str) -> No
 
 
 @pytest.mark.slow
-def test_it_goes_on_with_another_number_of_processes_and_ranks_with_any(folder: Path) -> None:
+def test_run_resumes_and_ranks_with_another_number_of_processes(folder: Path) -> None:
     finish(start(folder, "train", "graph.tsv", "--out", "run", "--engine", "sharded", "--epochs", "3", *SETTINGS))
     finish(start(folder, "train", "--resume", "run", "--epochs", "6", count=4))
     from focuse.api import load, train

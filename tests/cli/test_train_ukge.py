@@ -1,4 +1,4 @@
-"""`focuse train --model ukge-…`: what rules infer, from a file or from rules, and what is refused."""
+"""`focuse train --model ukge-…`: soft logic from a file or from rules."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def triples(graph):
     return [(row["head"], row["relation"], row["tail"], row["weight"]) for row in rows]
 
 
-def test_a_process_trains_with_both(command, files, graph_file):
+def test_soft_logic_and_rules_are_trained_in_a_process(command, files, graph_file):
     given = ["--model", "ukge-logi", "--inferred-triples", "soft.tsv", "--rules", "rules.txt", *OPTIONS]
     done = command("train", graph_file, "--out", "run", "--json", *given, check=True)
     data = json.loads(done.stdout)
@@ -65,7 +65,7 @@ def test_a_process_trains_with_both(command, files, graph_file):
 
 
 @pytest.mark.parametrize("model", ["ukge-logi", "ukge-rect"])
-def test_a_soft_logic_file(train_here, model):
+def test_soft_logic_is_read_from_a_file(train_here, model):
     code, _, errors = train_here("--model", model, "--inferred-triples", "soft.tsv", "--rule-loss-weight", "0.5")
     assert code == 0, errors
     assert "2 inferred triples (soft logic)" in errors
@@ -87,7 +87,7 @@ def test_rules_are_grounded_over_train_alone(train_here, small):
     assert {row[:3] for row in expected} != {row[:3] for row in triples(inferred(small, read_rules("rules.txt")))}
 
 
-def test_a_file_and_rules_add_up(train_here):
+def test_soft_logic_file_and_rules_are_combined(train_here):
     code, _, errors = train_here(
         "--model", "ukge-rect", "--rules", "rules.txt", "--inferred-triples", "soft.tsv", "--quiet"
     )
@@ -97,7 +97,7 @@ def test_a_file_and_rules_add_up(train_here):
     assert triples(run.splits.inferred) == expected
 
 
-def test_without_either_it_is_ukge_minus(train_here):
+def test_ukge_trains_without_soft_logic(train_here):
     assert train_here("--model", "ukge-logi", "--quiet")[::2] == (0, "")
     assert focuse.load("run").splits.inferred is None
 
@@ -146,14 +146,14 @@ class TestRefused:
             (None, "bad.tsv: No such file or directory"),
         ],
     )
-    def test_a_bad_soft_logic_file(self, refused, files, rows, says):
+    def test_faulty_soft_logic_file_is_refused(self, refused, files, rows, says):
         if rows is not None:
             (files / "bad.tsv").write_text(rows)
         line = refused("--model", "ukge-logi", "--inferred-triples", "bad.tsv")
         assert says in line
         assert "\n" not in line
 
-    def test_rules_that_do_not_parse(self, refused, files):
+    def test_rules_that_do_not_parse_are_refused_with_a_caret(self, refused, files):
         (files / "bad.txt").write_text("# one\nr0(x, y) & r1(y z) -> r0(x, z)\n")
         message, line, caret = refused("--model", "ukge-rect", "--rules", "bad.txt").splitlines()
         assert message == "bad.txt, line 2, column 17: expected ','"
@@ -169,7 +169,7 @@ class TestRefused:
             (None, "bad.txt: No such file or directory"),
         ],
     )
-    def test_rules_that_cannot_be_grounded(self, refused, files, rules, says):
+    def test_rules_that_cannot_be_grounded_are_refused(self, refused, files, rules, says):
         if rules is not None:
             (files / "bad.txt").write_text(rules)
         line = refused("--model", "ukge-logi", "--rules", "bad.txt", "--inferred-triples", "soft.tsv")
@@ -192,19 +192,19 @@ class TestRefused:
             ("--model ukge-logi --rule-batch-size 0", "rule_batch_size 0: give a whole number of at least 1"),
         ],
     )
-    def test_what_does_not_go_together(self, refused, arguments, says):
+    def test_conflicting_options_are_refused(self, refused, arguments, says):
         line = refused(*arguments.split())
         assert says in line
         assert "\n" not in line
 
-    def test_a_resumed_run_has_its_soft_logic(self, command, files):
+    def test_soft_logic_with_resume_is_refused(self, command, files):
         (files / "run").mkdir()
         done = command("train", "--resume", "run", "--inferred-triples", "soft.tsv", "--rules", "rules.txt")
         assert (done.returncode, done.stdout) == (2, "")
         assert "leave out rules, soft-logic" in done.stderr
 
 
-def test_trained_again_from_its_settings_it_asks_for_its_soft_logic(train_here, files):
+def test_settings_of_a_run_with_soft_logic_need_it_again(train_here, files):
     assert train_here("--model", "ukge-logi", "--inferred-triples", "soft.tsv")[0] == 0
     (files / "run").rename(files / "first")
     config = ["--config", files / "first" / "run.toml"]

@@ -1,4 +1,4 @@
-"""The command around the search: real processes that share, stop and go on."""
+"""`focuse tune`: real processes that share, interrupt and resume a study."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def study(command, graph_file, tmp_path_factory):
     return folder, json.loads(done.stdout), done.stderr
 
 
-def test_json_holds_the_best_and_all_trials(study):
+def test_json_contains_the_best_and_all_trials(study):
     folder, data, _ = study
     assert set(data) == {"study", "config", "wanted", "done", "running", "best", "trials"}
     assert (data["study"], data["config"]) == (str(folder), str(folder / "best.toml"))
@@ -63,7 +63,7 @@ def test_json_holds_the_best_and_all_trials(study):
     assert sorted(path.name for path in folder.iterdir()) == ["best.toml", "journal.log", "workers"]
 
 
-def test_a_line_a_trial_tells_best_and_rest(study):
+def test_each_trial_prints_a_line_with_the_best_so_far(study):
     first, second, *lines = study[2].splitlines()
     assert first.startswith(
         "search: lr 0.001 | 0.01 | 0.05 | 0.1; regularizer l3:1e-3 | none; beta_decay_epochs 0 | 2 | 4 (24 "
@@ -91,7 +91,7 @@ def test_best_toml_trains_to_the_validation_mrr_of_the_trial(command, study, gra
     assert data["best"]["searched"].items() <= trained["settings"].items()
 
 
-def test_done_is_done_and_the_text_tells_what_to_do_next(command, study, graph_file):
+def test_finished_study_is_not_repeated_and_suggests_the_next_command(command, study, graph_file):
     folder, data, _ = study
     before = (folder / "journal.log").read_text().count('"datetime_complete"')
     done = command("tune", graph_file, "--out", folder, *OPTIONS, "--trials", "12", "--quiet", check=True)
@@ -138,7 +138,7 @@ def test_two_processes_share_one_study(graph_file, tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_and_kill_then_the_same_command_ends_in_the_same_study(command, study, graph_file, tmp_path):
+def test_interrupted_and_killed_study_resumes_to_the_same_result(command, study, graph_file, tmp_path):
     folder = tmp_path / "with space" / "study"
     arguments = ("tune", graph_file, "--out", folder, *OPTIONS, "--trials", "12")
     process = start(*arguments)
@@ -211,14 +211,14 @@ class TestRefused:
             ("g.tsv", "Missing option '--out'"),
         ],
     )
-    def test_one_line(self, refused_here, arguments, says):
+    def test_invalid_options_are_refused_in_one_line(self, refused_here, arguments, says):
         assert says in refused_here("tune", *arguments.split())
 
-    def test_a_real_process_exits_with_2(self, refused):
+    def test_process_with_an_error_exits_with_2(self, refused):
         assert "give a whole number" in refused("tune", "g.tsv", "--out", "s", "--search", "dim=0")
 
 
-def test_help_tells_of_every_option(command):
+def test_help_describes_every_option(command):
     shown = command("tune", "--help", check=True).stdout
     promised = (
         "--out --valid --test --model --weight-mode --sampler --trials --budget --search --set --space --seed --device"

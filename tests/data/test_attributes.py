@@ -1,4 +1,4 @@
-"""Numbers of entities: from every source, with everything that can be wrong with them."""
+"""Attributes of entities: read from every source, aligned and standardized."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_different_seeds_give_different_edges(edges: CareerEdges) -> None:
     assert not np.array_equal(other.weight, edges.weight) or other.head != edges.head
 
 
-def test_number_of_edges_and_entities(edges: CareerEdges) -> None:
+def test_graph_has_the_documented_number_of_edges_and_entities(edges: CareerEdges) -> None:
     assert 9_500 <= len(edges.head) <= 10_500
     assert len(edges.head) == len(edges.relation) == len(edges.tail) == len(edges.weight)
     counts = Counter(edges.relation)

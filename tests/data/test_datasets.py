@@ -1,4 +1,4 @@
-"""Finding, checking and loading data sets: made ones everywhere, the real ones where FOCUSE_DATA names them."""
+"""Benchmark data sets are found, verified and loaded; real ones where FOCUSE_DATA names their folder."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ def test_being_offline_is_one_line_with_an_alternative(cache):
     assert list(cache.iterdir()) == []
 
 
-def test_a_data_set_without_public_source_says_so():
+def test_data_set_without_a_public_source_is_refused_with_a_reason():
     for action in (load, path, fetch):
         message = complaint(lambda action=action: action("onet-importance"))
         assert "it has no public source: put its files into the folder onet-importance of " in message

@@ -1,4 +1,4 @@
-"""Downloads from a real server on this machine, behaving well and badly, and archives good and bad."""
+"""Downloads from a local server that may misbehave, and archives that may be damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nearest names, beside what comparing every name with every letter finds."""
+"""Nearest names, compared with a search over all names."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_keys_do_not_wrap_around() -> None:
 
 @settings(deadline=None)
 @given(EDGES)
-def test_repeated_triples_against_a_dict(edges: list[Row]) -> None:
+def test_merged_repeats_agree_with_a_dict(edges: list[Row]) -> None:
     graph = graph_of(edges)
     groups: dict[tuple[str, str, str], list[float]] = {}
     for head, relation, tail, weight in edges:
@@ -94,7 +94,7 @@ def test_repeated_triples_against_a_dict(edges: list[Row]) -> None:
         assert row[3] == pytest.approx(sum(weight / len(group) for weight in group), rel=1e-12, abs=largest * 1e-12)
 
 
-def test_an_unknown_policy() -> None:
+def test_unknown_duplicate_policy_suggests_the_nearest() -> None:
     with pytest.raises(FocuseError, match=r"'maxx' \(did you mean max\?\): choose one of keep, max, mean, last"):
         graph_of([("a", "r", "b", 1.0)]).merge_repeated("maxx")
 
@@ -112,7 +112,7 @@ def test_select_by_indices_and_by_mask(edges: list[Row], data: st.DataObject) ->
 
 @settings(deadline=None)
 @given(EDGES, st.lists(st.tuples(*[st.sampled_from("abcdefxyz")] * 3, WEIGHT), max_size=15))
-def test_alignment_against_plain_python(train: list[Row], other: list[Row]) -> None:
+def test_alignment_agrees_with_plain_python(train: list[Row], other: list[Row]) -> None:
     known = {name for head, _, tail, _ in train for name in (head, tail)}
     kinds = {relation for _, relation, _, _ in train}
     graph = graph_of(train)
@@ -159,7 +159,7 @@ def test_columns_of_any_type_are_encoded_alike(edges: list[tuple[str, str, str]]
         assert not graph.weighted
 
 
-def test_faulty_columns() -> None:
+def test_columns_of_different_length_or_with_gaps_are_refused() -> None:
     with pytest.raises(FocuseError, match="different lengths"):
         from_columns(["a", "b"], ["r", "r"], ["b", "c"], [1.0])
     with pytest.raises(FocuseError, match="1 missing"):
@@ -216,7 +216,7 @@ def test_equality_is_that_of_names_in_order() -> None:
 
 @settings(deadline=None)
 @given(st.text(min_size=1, max_size=8))
-def test_the_id_of_one_name(name: str) -> None:
+def test_id_of_a_name_is_its_position(name: str) -> None:
     assert Vocabulary(["", name]).id(name) == 1
 
 
@@ -403,7 +403,7 @@ def test_select_align_and_concatenate_keep_weight_columns(both: Graph) -> None:
     assert concatenate_columns([both.columns, None]) is None
 
 
-def test_a_graph_of_one_weight_column(both: Graph) -> None:
+def test_single_weight_column_can_be_selected_as_a_graph(both: Graph) -> None:
     age = both.column("age")
     assert age.columns is None
     assert age.weight.tolist() == [3.0, -2.5, 7.0]
@@ -464,7 +464,7 @@ def test_relation_weights_replace_weight_columns(both: Graph) -> None:
 
 
 # ---- many made one ------------------------------------------------------------------------------------------------
-def test_combined_columns_against_plain_python() -> None:
+def test_combined_columns_agree_with_plain_python() -> None:
     random = np.random.default_rng(0)
     shares, present = random.random((50, 3)), random.random((50, 3)) < 0.6
     importance = np.array([3.0, 0.0, 1.0])

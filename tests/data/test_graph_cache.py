@@ -1,4 +1,4 @@
-"""Graphs kept from earlier readings: the same graph, at once, and never a stale or broken one."""
+"""Cached graphs equal those that were read, and stale or damaged ones are rebuilt."""
 
 from __future__ import annotations
 

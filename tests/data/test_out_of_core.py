@@ -1,4 +1,4 @@
-"""A graph that is encoded on disk is the one that is encoded in memory, id for id and fault for fault."""
+"""A graph encoded on disk equals one encoded in memory, with the same errors."""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -194,7 +194,7 @@ def test_few_rows_are_held_out_if_few_are_spare() -> None:
 
 
 @pytest.mark.usefixtures("small_pieces")
-def test_a_split_without_held_out_rows() -> None:
+def test_split_without_held_out_rows_is_possible() -> None:
     parts = split(graph(), 0.0, 0.0)
     assert len(parts.train) == 4000
     assert len(parts.test.graph) == 0

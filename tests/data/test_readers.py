@@ -1,4 +1,4 @@
-"""Reading files and rows: what comes out (faulty files have a module of their own)."""
+"""Reading files, rows, frames and networkx graphs, and errors that name the line."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_relation_weights_from_a_file(tmp_path: Path, text: str) -> None:
     assert read(SMALL, relation_weights=str(path)).weight.tolist() == [0.25, 3.0, 0.25]
 
 
-def test_relation_weights_with_odd_names(tmp_path: Path) -> None:
+def test_relation_weights_with_unusual_names_are_read(tmp_path: Path) -> None:
     graph = [("a", "is in", "b"), ("a", 'x,"y"', "b"), ("a", "l\u2028m", "b")]
     path = put(tmp_path, 'is in,1\n"x,""y""",2\nl\u2028m,3\n')
     assert read(graph, relation_weights=path).weight.tolist() == [1.0, 2.0, 3.0]
@@ -257,7 +257,7 @@ def test_relation_weights_with_odd_names(tmp_path: Path) -> None:
         ({"r": float("inf"), "s": 1}, "'r': the weight 'inf' is not finite"),
     ],
 )
-def test_faulty_relation_weights(weights: dict[str, Any], message: str) -> None:
+def test_faulty_relation_weights_are_refused(weights: dict[str, Any], message: str) -> None:
     assert message in complaint(SMALL, relation_weights=weights)
 
 
@@ -274,7 +274,7 @@ def test_faulty_relation_weights(weights: dict[str, Any], message: str) -> None:
         ("", "2 relations"),
     ],
 )
-def test_faulty_files_of_relation_weights(tmp_path: Path, text: str, message: str) -> None:
+def test_faulty_files_of_relation_weights_are_refused(tmp_path: Path, text: str, message: str) -> None:
     assert message in complaint(SMALL, relation_weights=put(tmp_path, text))
 
 
@@ -282,7 +282,7 @@ def test_a_table_of_relation_weights_may_know_more_relations() -> None:
     assert read(SMALL, relation_weights={"r": 1, "s": 2, "elsewhere": 3}).weight.max() == 2
 
 
-def test_files_of_relation_weights_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_of_relation_weights_are_refused(tmp_path: Path) -> None:
     assert "none.txt" in complaint(SMALL, relation_weights=tmp_path / "none.txt")
     assert str(tmp_path) in complaint(SMALL, relation_weights=tmp_path)
     assert "x.txt" in complaint(SMALL, relation_weights=put(tmp_path, b"\xff\xfe\xfd", "x.txt"))
@@ -323,7 +323,7 @@ def test_rows_of_tuples_lists_and_arrays() -> None:
         (3.5, "float"),
     ],
 )
-def test_faulty_rows(edges: Any, message: str) -> None:
+def test_faulty_rows_are_refused(edges: Any, message: str) -> None:
     assert message in complaint(edges)
 
 
@@ -390,7 +390,7 @@ def test_an_open_quote_is_named_by_its_line(tmp_path: Path) -> None:
     assert complaint(path).startswith(f"{path}, line 2: ")
 
 
-def test_a_first_line_without_number_and_known_heading(tmp_path: Path) -> None:
+def test_first_line_that_is_neither_data_nor_header_is_reported(tmp_path: Path) -> None:
     path = put(tmp_path, "person,likes,film,stars\nAnn,likes,Alien,5\n")
     message = complaint(path)
     assert message.startswith(f"{path}, line 1: the weight 'stars'")
@@ -398,7 +398,7 @@ def test_a_first_line_without_number_and_known_heading(tmp_path: Path) -> None:
     assert len(read(path, header=True)) == 1
 
 
-def test_other_encodings(tmp_path: Path) -> None:
+def test_encodings_other_than_utf8_are_refused(tmp_path: Path) -> None:
     for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
         path = put(tmp_path, "a\tr\tb\t1\n".encode(encoding))
         assert complaint(path).startswith(f"{path}, line 1: not UTF-8 text")
@@ -409,7 +409,7 @@ def test_other_encodings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstd])
-def test_a_truncated_archive(tmp_path: Path, pack: Any) -> None:
+def test_truncated_compressed_file_is_reported(tmp_path: Path, pack: Any) -> None:
     large = pack(b"".join(b"e%d\tr\te%d\t%d\n" % (i, i * 7919 % 100_003, i) for i in range(30_000)))
     small = pack(b"a\tr\tb\t1\n" * 5)
     for data in (large[: len(large) // 2], large[:-4], small[:-3], small[: len(small) // 2]):
@@ -420,17 +420,17 @@ def test_a_truncated_archive(tmp_path: Path, pack: Any) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\r\n\n", gzip.compress(b"", mtime=0), b"\xef\xbb\xbf", b"\xef\xbb\xbf\n"])
-def test_an_empty_file(tmp_path: Path, data: bytes) -> None:
+def test_empty_file_is_refused(tmp_path: Path, data: bytes) -> None:
     path = put(tmp_path, data)
     assert complaint(path).startswith(f"{path}: the file is empty")
 
 
-def test_a_header_alone(tmp_path: Path) -> None:
+def test_file_with_only_a_header_is_refused(tmp_path: Path) -> None:
     path = put(tmp_path, "head\trelation\ttail\tweight\n")
     assert complaint(path).startswith(f"{path}: no edges")
 
 
-def test_no_such_file_folders_and_pipes(tmp_path: Path) -> None:
+def test_missing_files_folders_and_pipes_are_refused(tmp_path: Path) -> None:
     assert complaint(tmp_path / "none.tsv").startswith(f"{tmp_path / 'none.tsv'}: No such file")
     assert complaint(tmp_path).startswith(f"{tmp_path}: Is a directory")
     pipe = tmp_path / "pipe"
@@ -440,7 +440,7 @@ def test_no_such_file_folders_and_pipes(tmp_path: Path) -> None:
     complaint("a\0b")
 
 
-def test_damaged_parquet(tmp_path: Path) -> None:
+def test_damaged_parquet_file_is_reported(tmp_path: Path) -> None:
     stream = io.BytesIO()
     pq.write_table(pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"]}), stream)
     path = put(tmp_path, stream.getvalue()[:-9], "x.parquet")
@@ -552,11 +552,11 @@ def test_faulty_frames_name_the_row(make: Any, column: str, values: list[Any], m
 
 @pytest.mark.parametrize("make", FRAMES)
 @pytest.mark.parametrize("weight", [[1, 2, 3], ["1", " 2 ", "3e0"], [True, True, True], [2**53 + 1, 2, 2**60]])
-def test_weights_of_other_types(make: Any, weight: list[Any]) -> None:
+def test_weights_of_other_number_types_are_read(make: Any, weight: list[Any]) -> None:
     assert read(make({**columns(SMALL), "weight": weight})).weight.tolist() == [float(value) for value in weight]
 
 
-def test_weights_of_special_types() -> None:
+def test_weights_of_special_types_are_read_or_refused() -> None:
     table = columns(SMALL)
     for weight, expected in [
         (pa.array([Decimal("0.25"), Decimal("1.5"), Decimal("-2")]), [0.25, 1.5, -2.0]),
@@ -593,7 +593,7 @@ def test_pandas_nullable_categorical_and_mixed_columns() -> None:
 
 
 @pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["unused", "b", "a"])])
-def test_polars_categories(kind: Any) -> None:
+def test_polars_categories_are_read(kind: Any) -> None:
     graph = read(pl.DataFrame(columns(SMALL)).with_columns(pl.col("head").cast(kind)))
     assert rows(graph) == SMALL
     assert list(graph.entities) == ["a", "b", "c"]
@@ -610,7 +610,7 @@ def test_dictionaries_in_chunks_with_repeats_and_gaps() -> None:
 
 
 @pytest.mark.parametrize("make", FRAMES)
-def test_numbers_as_names(make: Any) -> None:
+def test_numeric_names_become_text(make: Any) -> None:
     graph = read(make({"head": [10, 2, 10], "relation": [0, 0, 1], "tail": [2, 3, 10], "weight": [1, 2, 3]}))
     assert rows(graph) == [("10", "0", "2", 1.0), ("2", "0", "3", 2.0), ("10", "1", "10", 3.0)]
     assert graph.head.dtype == graph.tail.dtype == graph.relation.dtype == np.int32
@@ -655,14 +655,14 @@ def test_networkx_without_weights_and_simple_graphs() -> None:
         ({"relation": "", "weight": 1}, "row 2: the relation is empty"),
     ],
 )
-def test_faulty_networkx_edges(data: dict[str, Any], message: str) -> None:
+def test_faulty_networkx_edges_are_refused(data: dict[str, Any], message: str) -> None:
     graph = nx.MultiDiGraph()
     graph.add_edge("a", "b", relation="r", weight=1)
     graph.add_edge("a", "c", **data)
     assert tables_complaint(graph).startswith(f"NetworkX graph, {message}")
 
 
-def test_empty_networkx_graphs_and_names() -> None:
+def test_empty_networkx_graphs_and_names_are_refused() -> None:
     graph = nx.MultiDiGraph()
     graph.add_node("alone")
     assert "no edges" in tables_complaint(graph)

@@ -1,4 +1,4 @@
-"""Splits: nothing unseen, nothing lost, nothing in two parts."""
+"""Splits: train has every name, and every row is in exactly one part."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def test_sizes_are_those_asked_for() -> None:
     assert 95 <= len(held_test) <= 100
 
 
-def test_the_seed_decides() -> None:
+def test_seed_determines_the_split() -> None:
     graph = random_graph(500, 30, 3, seed=2)
     assert parts(split(graph, seed=7)) == parts(split(graph, seed=7))
     assert parts(split(graph, seed=7)) != parts(split(graph, seed=8))
 
 
-def test_the_held_out_rows_are_a_fair_sample() -> None:
+def test_held_out_rows_are_a_uniform_sample() -> None:
     graph = random_graph(2000, 20, 2, seed=3)
     held = [row for seed in range(20) for row in parts(split(graph, seed=seed))[2]]
     assert np.mean([row[3] for row in held]) == pytest.approx(graph.weight.mean(), abs=0.02)
@@ -132,7 +132,7 @@ def test_given_without_valid_holds_out_a_part_of_train() -> None:
     assert parts(found) != parts(splits.splits_from_graphs(graph, None, test, seed=4))
 
 
-def test_given_without_test_has_none() -> None:
+def test_given_splits_without_test_have_none() -> None:
     graph = random_graph(100, 10, 2, seed=6)
     found = splits.splits_from_graphs(graph, graph, None)
     assert len(found.test.graph) == 0

@@ -1,4 +1,4 @@
-"""What `inspect` counts, against loops over the rows."""
+"""Statistics of a graph, compared with loops over its rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def graph_of(edges: list[Row]) -> Graph:
 
 @settings(deadline=None)
 @given(EDGES)
-def test_counts_against_plain_python(edges: list[Row]) -> None:
+def test_counts_agree_with_plain_python(edges: list[Row]) -> None:
     facts = describe(graph_of(edges))
     weights: dict[tuple[str, str, str], list[float]] = {}
     for head, relation, tail, weight in edges:
@@ -57,7 +57,7 @@ def test_counts_against_plain_python(edges: list[Row]) -> None:
 
 @settings(deadline=None)
 @given(EDGES)
-def test_statistics_per_relation(edges: list[Row]) -> None:
+def test_statistics_per_relation_agree_with_plain_python(edges: list[Row]) -> None:
     facts = describe(graph_of(edges)).per_relation
     assert {fact.name for fact in facts} == {edge[1] for edge in edges}
     assert [fact.edges for fact in facts] == sorted((fact.edges for fact in facts), reverse=True)
@@ -79,7 +79,7 @@ def test_statistics_per_relation(edges: list[Row]) -> None:
 
 @settings(deadline=None)
 @given(EDGES, OTHERS)
-def test_leakage_against_plain_python(train: list[Row], held_out: list[Row]) -> None:
+def test_leakage_agrees_with_plain_python(train: list[Row], held_out: list[Row]) -> None:
     graph, other = graph_of(train), graph_of(held_out)
     found = leakage(graph, other)
     known = {name for head, _, tail, _ in train for name in (head, tail)}
@@ -104,7 +104,7 @@ def test_leakage_against_plain_python(train: list[Row], held_out: list[Row]) -> 
 
 @settings(deadline=None)
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=30))
-def test_any_finite_weights_without_warnings(weights: list[float]) -> None:
+def test_any_finite_weights_are_described_without_warnings(weights: list[float]) -> None:
     fact = describe(graph_of([("a", "r", "b", weight) for weight in weights])).per_relation[0]
     assert sum(fact.histogram) == len(weights)
     assert min(weights) <= fact.weight_median <= max(weights)
@@ -112,7 +112,7 @@ def test_any_finite_weights_without_warnings(weights: list[float]) -> None:
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0, -3.5, 1.7976931348623157e308, -1e308, 5e-324])
-def test_a_constant_weight(weight: float) -> None:
+def test_constant_weight_is_described_exactly(weight: float) -> None:
     facts = describe(graph_of([("a", "r", "b", weight)] * 7))
     assert facts.all_weights_equal
     fact = facts.per_relation[0]
@@ -121,7 +121,7 @@ def test_a_constant_weight(weight: float) -> None:
     assert fact.histogram == [7] + [0] * 9
 
 
-def test_the_largest_and_smallest_ranges() -> None:
+def test_extreme_weight_ranges_do_not_overflow() -> None:
     huge = describe(graph_of([("a", "r", "b", weight) for weight in (-1.7e308, 1.7e308, 1.6e308, 1.5e308)]))
     assert huge.weight_mean == pytest.approx(0.775e308)
     assert huge.per_relation[0].weight_median == pytest.approx(1.55e308)

@@ -1,4 +1,4 @@
-"""Known facts against Python sets."""
+"""The index of known triples, compared with Python sets."""
 
 from __future__ import annotations
 

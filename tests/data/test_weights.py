@@ -1,4 +1,4 @@
-"""Weights to [0, 1] and back."""
+"""Scaling of weights to [0, 1] and back, importance and merging of weight columns."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_monotone_within_a_relation_and_clipped_outside_train(
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("rst"), st.floats(-1e6, 1e6)), min_size=1, max_size=25))
-def test_ranges_against_plain_arithmetic(edges: list[Edge]) -> None:
+def test_ranges_agree_with_plain_arithmetic(edges: list[Edge]) -> None:
     graph = graph_of(edges)
     by_relation = fit_normalizer("relation", graph).transform(graph.weight, graph.relation)
     by_all = fit_normalizer("global", graph).transform(graph.weight, graph.relation)
@@ -102,7 +102,7 @@ def test_ranges_against_plain_arithmetic(edges: list[Edge]) -> None:
 
 @settings(deadline=None)
 @given(EDGES)
-def test_quantiles_against_their_definition(edges: list[Edge]) -> None:
+def test_quantiles_agree_with_their_definition(edges: list[Edge]) -> None:
     graph = graph_of(edges)
     share = fit_normalizer("quantile", graph).transform(graph.weight, graph.relation)
     for place, (relation, weight) in enumerate(edges):
@@ -182,7 +182,7 @@ def test_an_unknown_normalizer_is_refused() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("rst"), st.integers(0, 2).map(float)), min_size=1, max_size=8))
-def test_the_default_normalizer(edges: list[Edge]) -> None:
+def test_default_normalizer_is_global_for_one_weight_per_relation(edges: list[Edge]) -> None:
     values = {relation: {weight for kind, weight in edges if kind == relation} for relation, _ in edges}
     each_its_own = all(len(found) == 1 for found in values.values())
     several = len({weight for _, weight in edges}) > 1
@@ -499,7 +499,7 @@ def test_a_large_graph_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_SAMPLED_ROWS >= 100_000
 
 
-def test_shrunken_means_against_the_formula() -> None:
+def test_shrunken_means_match_their_formula() -> None:
     random = np.random.default_rng(0)
     group = np.repeat(np.arange(20), 30)
     values = random.normal(0, 2, 20)[group] + random.normal(0, 1, 600)
@@ -534,7 +534,7 @@ TRAIN = read(
 IMPORTANCE = {"w1": 2, "w2": 1, "w3": 1}
 
 
-def test_merged_weights_against_plain_python() -> None:
+def test_merged_weights_agree_with_plain_python() -> None:
     merged = fit_merger(TRAIN, importance=IMPORTANCE)(TRAIN)
     # w1: r 10 to 20, s 3 to 7; w2: r 0.2 alone gets 1, s 0.1 to 0.9; w3 has one number a relation, so over all 5 to 8
     shares = [[0, 1, 0], [1, None, 0], [None, 1, 1], [1, 0, 1], [0, 0.5, 1]]

@@ -1,4 +1,4 @@
-"""Writing and reading back: nothing may be lost on the way."""
+"""Written files are read back unchanged."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_a_fixed_view_has_no_more_rows_than_the_table() -> None:
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_a_model_that_draws_needs_a_seed(name: str) -> None:
+def test_model_with_random_draws_needs_a_seed(name: str) -> None:
     settings = Config.from_kwargs(model=name, dim=36, negative_sampling="per-triple")
     if name in DRAWING:
         with pytest.raises(RandomnessUnavailableError, match="draws random numbers in training"):
@@ -196,7 +196,7 @@ def test_replayed_steps_are_the_references(name: str, monkeypatch: pytest.Monkey
 
 
 @needs_gpu
-def test_a_model_that_waits_for_the_gpu_is_trained_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_that_synchronizes_is_trained_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     found, recorded = train(monkeypatch, model=Scaled, weight_mode="focuse")
     expected, _ = train(monkeypatch, model=Scaled, weight_mode="focuse", engine="reference")
     assert recorded == 0

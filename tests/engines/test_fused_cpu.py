@@ -154,13 +154,13 @@ def test_soft_labels_take_the_references_steps(model: str, missing: float) -> No
         assert_same(*cases, tuple(losses))
 
 
-def test_soft_labels_with_a_pool_larger_than_a_piece() -> None:
+def test_soft_labels_with_a_pool_larger_than_a_chunk_match_the_reference() -> None:
     compare("distmult", "row-adam", SoftLabelLoss(1.0), sampling="all", entities=70_000, width=3, rows=5, steps=1)
 
 
 @pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_every_nonlinearity_with_every_optimizer(nonlinearity: str | None, optimizer: str) -> None:
+def test_every_nonlinearity_and_optimizer_takes_the_references_steps(nonlinearity: str | None, optimizer: str) -> None:
     compare("complex", optimizer, objective_of("multiclass-nll", nonlinearity))
 
 
@@ -211,7 +211,7 @@ def test_ukge_takes_the_references_steps(model: str, sampling: str, with_auxilia
 
 @pytest.mark.parametrize("sampling", ["shared", "all"])
 @pytest.mark.parametrize("loss", ["multiclass-nll", "self-adversarial", "bce"])
-def test_pools_larger_than_a_piece_take_the_references_steps(
+def test_pools_larger_than_a_chunk_take_the_references_steps(
     monkeypatch: pytest.MonkeyPatch, sampling: str, loss: str
 ) -> None:
     """Also if the positives are divided into several groups."""
@@ -308,7 +308,7 @@ def test_negatives_are_those_that_torch_draws() -> None:
         assert torch.equal(group.replaces_tail, (both & 1).bool())
 
 
-def test_an_objective_without_loops_is_computed_by_autograd() -> None:
+def test_objective_without_native_code_is_computed_by_autograd() -> None:
     plain = FocusedLoss(lambda positive, negative, mask: (negative - positive[:, None]).square().sum(1))
     compare("complex", "adam", plain)
 
@@ -346,7 +346,7 @@ class Quaternions(DistMult):
     components = 4
 
 
-def test_moduli_of_more_rows_than_are_kept_at_once() -> None:
+def test_moduli_of_more_rows_than_are_cached_take_the_references_steps() -> None:
     """A thread keeps the moduli of 8192 rows."""
     compare("complex", "adam", objective_of("nll", None), penalty="n3:3e-1", scope="tables", entities=9000, width=2)
 
@@ -375,7 +375,7 @@ def fused_steps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("scope", ["touched", "rows"])
-def test_few_relations_with_many_positives(sampling: str, scope: str) -> None:
+def test_few_relations_with_many_positives_take_the_references_steps(sampling: str, scope: str) -> None:
     """Their gradients are summed per part of the batch."""
     compare("complex", "row-adam", objective_of("multiclass-nll", "softplus"), sampling=sampling, scope=scope, rows=400)
     compare(
@@ -386,7 +386,7 @@ def test_few_relations_with_many_positives(sampling: str, scope: str) -> None:
 @pytest.mark.parametrize("loss", ["self-adversarial", "multiclass-nll", "pairwise-nll"])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("scale", [30, 1000])
-def test_large_scores_keep_their_digits(loss: str, sampling: str, scale: float) -> None:
+def test_large_scores_keep_their_precision(loss: str, sampling: str, scale: float) -> None:
     """Probabilities of a softmax over large scores sum to 1."""
     one, other = Case("distmult", "adam"), Case("distmult", "adam")
     for case in (one, other):

@@ -149,7 +149,7 @@ def test_soft_labels_take_the_references_steps(name: str) -> None:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("with_auxiliary", [False, True])
-def test_models_of_confidences_take_the_references_steps(
+def test_confidence_models_take_the_references_steps(
     monkeypatch: pytest.MonkeyPatch, sampling: str, with_auxiliary: bool
 ) -> None:
     """The scale is trained as well; with inverse relations, triples that rules infer are left to autograd."""
@@ -193,7 +193,7 @@ def test_every_batch_size_takes_the_references_steps(rows: int, sampling: str) -
 
 
 @pytest.mark.parametrize("sampling", ["shared", "all"])
-def test_pools_larger_than_a_piece_take_the_references_steps(monkeypatch: pytest.MonkeyPatch, sampling: str) -> None:
+def test_pools_larger_than_a_chunk_take_the_references_steps(monkeypatch: pytest.MonkeyPatch, sampling: str) -> None:
     monkeypatch.setattr(fused_cpu, "POOL_PIECE", 11)
     for groups, model in itertools.product((1, 7), (Core(), Inverse(TransEL2()))):
         monkeypatch.setattr(fused_cpu, "GROUPS", groups)

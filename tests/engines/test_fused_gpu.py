@@ -200,7 +200,7 @@ def test_steps_with_soft_labels_are_the_references(model: str, kind: str) -> Non
     assert_alike(Case(model=model, kind=kind, loss="soft-label", filtered=model == "complex"))
 
 
-def test_soft_labels_of_more_negatives_than_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_soft_labels_with_more_negatives_than_a_block_match_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     from focuse.engines.triton import shared_pool
 
     monkeypatch.setattr(shared_pool, "BLOCK_SCORES", 1)
@@ -209,13 +209,13 @@ def test_soft_labels_of_more_negatives_than_a_block(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("model", ["complex", "transe-l2"])
-def test_more_negatives_than_a_program_holds(model: str) -> None:
+def test_more_negatives_than_a_program_holds_match_the_reference(model: str) -> None:
     """Three blocks of 32 negatives and a rest."""
     assert_alike(Case(model=model, count=100, rows=2, filtered=True, steps=1))
 
 
 @pytest.mark.parametrize("model", ["transe", "distmult"])
-def test_pools_of_more_entities_than_a_block(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pools_of_more_entities_than_a_block_match_the_reference(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The softmax goes over all blocks."""
     from focuse.engines.triton import shared_pool
 
@@ -224,7 +224,7 @@ def test_pools_of_more_entities_than_a_block(model: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("model", ["complex", "transe"])
-def test_entities_with_very_many_entries(model: str) -> None:
+def test_entities_with_very_many_entries_match_the_reference(model: str) -> None:
     """Two entities and two relations for all entries: segments much longer than a chunk."""
     assert_alike(Case(model=model, dim=2, entities=2, rows=20, count=20, steps=1, optimizer="row-adam"))
 
@@ -244,7 +244,7 @@ def test_a_distance_of_zero_has_no_gradient(model: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("loss", [*LOSSES, "squared-error", "soft-label"])
-def test_positives_whose_negatives_are_all_masked(loss: str) -> None:
+def test_positives_with_all_negatives_masked_match_the_reference(loss: str) -> None:
     """An offset of all scores does not change a softmax, so soft labels use a model without one."""
     results = []
     for kind in (AutogradEngine, FusedGpuEngine):
@@ -274,7 +274,7 @@ def test_large_scores_stay_finite(scale: float) -> None:
 
 
 @pytest.mark.parametrize("kind", ["per-triple", "shared"])
-def test_two_runs_end_in_the_same_bits(kind: str) -> None:
+def test_repeated_training_is_bit_identical(kind: str) -> None:
     case = Case(kind=kind, entities=3)
     first, second = (trained(case, FusedGpuEngine) for _ in range(2))
     assert first[0] == second[0]
@@ -332,7 +332,7 @@ def test_negative_distributions_draw_the_same_on_every_device(negative_distribut
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-def test_reasons_for_not_supporting_a_training() -> None:
+def test_unsupported_trainings_are_given_a_reason() -> None:
     tables = Case().tables()
     cpu, adam = torch.device("cpu"), make_optimizer("adam", tables, 0.1)
     assert "NVIDIA GPU" in FusedGpuEngine.lacks(make_model("complex"), cpu, adam)
@@ -416,7 +416,7 @@ def test_any_number_of_columns_and_negatives_gives_the_same_first_step(dim: int,
 
 
 @needs_gpu
-def test_products_of_rounded_inputs_come_close(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_of_tf32_inputs_are_close_to_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     from focuse.engines.triton import shared_pool
 
     monkeypatch.setattr(shared_pool, "PRODUCT_PRECISION", "tf32")

@@ -98,7 +98,7 @@ def test_row_adam_with_every_row_is_adam() -> None:
 
 
 @pytest.mark.parametrize("name", LAZY)
-def test_every_row_by_id_or_as_a_whole_is_the_same(name: str) -> None:
+def test_update_of_all_rows_by_id_equals_update_of_the_table(name: str) -> None:
     by_id, as_whole = first_tables(), first_tables()
     one, other = make_optimizer(name, by_id, 0.05), make_optimizer(name, as_whole, 0.05)
     for step in range(3):
@@ -110,7 +110,7 @@ def test_every_row_by_id_or_as_a_whole_is_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LAZY)
-def test_other_rows_do_not_change(name: str) -> None:
+def test_rows_without_gradient_do_not_change(name: str) -> None:
     tables = first_tables(torch.float32)
     optimizer = make_optimizer(name, tables, 0.05)
     for step in range(STEPS):
@@ -131,7 +131,7 @@ def test_other_rows_do_not_change(name: str) -> None:
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("stop", [0, 1, 3])
-def test_loaded_state_continues_to_the_same_bits(name: str, stop: int) -> None:
+def test_loaded_state_continues_identically(name: str, stop: int) -> None:
     through = first_tables(torch.float32)
     whole = make_optimizer(name, through, 0.05)
     for step in range(stop):
@@ -179,7 +179,7 @@ def test_unknown_optimizer_suggests_the_nearest() -> None:
         make_optimizer("adm", first_tables(), 0.1)
 
 
-def test_moments_of_adam_are_torchs_own() -> None:
+def test_adam_moments_can_be_exchanged_with_torch() -> None:
     """An engine that does the step itself starts from zeros and leaves a state that torch goes on from."""
     tables = {"entity": torch.randn(4, 3), "relation": torch.randn(2, 3)}
     fresh = make_optimizer("adam", tables, 0.1)

@@ -1,4 +1,4 @@
-"""Process groups of one process; test_sharded.py and others have several."""
+"""Process groups of one process; sharded/test_engine.py and others have several."""
 
 import pytest
 import torch
@@ -42,6 +42,6 @@ def test_without_torchrun_the_group_has_one_process() -> None:
     assert (group.rank, group.size, group.is_main, group.is_local_main) == (0, 1, True, True)
 
 
-def test_before_processes_connect_torchrun_says_which_one_this_is() -> None:
+def test_rank_is_read_from_torchrun_before_processes_connect() -> None:
     group = current_group({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1"})
     assert (group.rank, group.size, group.is_main, group.is_local_main) == (3, 4, False, False)

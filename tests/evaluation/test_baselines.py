@@ -1,4 +1,4 @@
-"""Trivial rows against loops over train's rows, and the figures that are known of the real graphs."""
+"""Baselines, compared with loops over the rows of train, and their known errors on the real graphs."""
 
 import os
 import subprocess
@@ -131,7 +131,7 @@ def test_weight_baselines_and_metrics_do_not_load_torch() -> None:
         ("onet-importance", [(0.0598, 0.193), (0.0474, 0.182), (0.0474, 0.182)]),
     ],
 )
-def test_known_errors_on_the_real_graphs(name: str, known: list[tuple[float, float]]) -> None:
+def test_baselines_on_the_real_graphs_have_their_known_errors(name: str, known: list[tuple[float, float]]) -> None:
     data = load(name)
     test = data.test.align(data.train).graph
     for row, (mse, mae) in zip(fit_weight_baselines(data.train).values(), known, strict=True):
@@ -209,7 +209,7 @@ def test_weight_baseline_scorer_scores_what_the_baseline_predicts(train: list[Ed
         np.testing.assert_array_equal(scorer.score_all(given_ids, kinds, "head").numpy(), cube[:, 1, :].T)
 
 
-def test_baseline_ranks_of_a_small_graph() -> None:
+def test_baseline_ranks_of_a_small_graph_match_hand_computed_ones() -> None:
     # b stands at the tail of r three times, c once; all questions of test ask for tails and heads by r.
     train = from_columns(["a", "d", "e", "a"], ["r"] * 4, ["b", "b", "b", "c"], [1.0, 0.5, 0.2, 0.1])
     test = from_columns(["d", "e"], ["r", "r"], ["c", "c"], [0.9, 0.1]).align(train)

@@ -1,4 +1,4 @@
-"""Figures against plain loops; deciles against every way to break a tie."""
+"""Metrics, compared with plain loops; deciles with every way to break ties."""
 
 import itertools
 import json
@@ -46,7 +46,7 @@ def test_rank_metrics_match_a_loop(ranks: list[tuple[int, int]], data: st.DataOb
         assert found.n == len(ranks)
 
 
-def test_rank_metrics_of_one_side() -> None:
+def test_rank_metrics_can_be_limited_to_one_side() -> None:
     found = rank_metrics(np.array([[1.0], [4.0]]))
     assert (found.mr, found.mrr, found.hits, found.n) == (2.5, 0.625, {1: 0.5, 3: 0.5, 10: 1.0}, 2)
     assert found.to_dict() == {"mr": 2.5, "mrr": 0.625, "hits@1": 0.5, "hits@3": 0.5, "hits@10": 1.0, "n": 2}
@@ -63,7 +63,7 @@ def test_no_triples_give_nan_and_null_in_json(share: np.ndarray | None) -> None:
 
 
 @pytest.mark.parametrize(("n", "size"), [(0, 0), (1, 0), (2, 1), (9, 1), (19, 1), (20, 2), (14_029, 1_402)])
-def test_decile_size(n: int, size: int) -> None:
+def test_decile_size_is_a_tenth_and_at_least_one(n: int, size: int) -> None:
     assert decile_size(n) == size
 
 

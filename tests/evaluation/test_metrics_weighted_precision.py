@@ -1,4 +1,4 @@
-"""The first suggestions against lists that are written out and sorted."""
+"""Weighted precision, compared with lists that are written out and sorted."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Ranks among a sample, against loops over the very entities that were drawn."""
+"""Ranks among sampled candidates, compared with loops over the sampled entities."""
 
 from __future__ import annotations
 

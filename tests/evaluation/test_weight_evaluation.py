@@ -1,4 +1,4 @@
-"""Which triples each protocol is about, and the table that keeps them apart."""
+"""The triples of each protocol of weight evaluation, and its table."""
 
 import json
 import os
@@ -268,7 +268,9 @@ def test_baseline_errors_of_a_split_with_unseen_names() -> None:
         ("ppi5k", 1_025, 2_638, (0.0931, 0.2179), (0.1820, 0.4138), 0.9443),
     ],
 )
-def test_the_inverse_copy_on_the_real_graphs(name, clean, strong, with_negatives, negatives, f1) -> None:
+def test_inverse_copy_on_the_real_graphs_has_the_documented_errors(
+    name, clean, strong, with_negatives, negatives, f1
+) -> None:
     """Pinned, as computed here once: docs/confidence.md shows them."""
     data = load(name)
     file = focuse.read(f"{REAL}/{name}/test_with_neg.tsv.gz").align(data.train).graph

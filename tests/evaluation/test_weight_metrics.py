@@ -1,4 +1,4 @@
-"""Figures of predicted weights, each against a few lines that compute it another way."""
+"""Metrics of predicted weights, each compared with an independent computation."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_constant_mean_is_calibrated_without_correlation() -> None:
 
 
 @given(rows=st.lists(st.tuples(st.booleans(), st.booleans()), max_size=20))
-def test_classification_counts(rows: list[tuple[bool, bool]]) -> None:
+def test_classification_metrics_follow_from_counts(rows: list[tuple[bool, bool]]) -> None:
     called, strong = np.array(rows, bool).reshape(-1, 2).T
     found = classify(called, strong)
     true = sum(c and s for c, s in rows)

@@ -1,4 +1,4 @@
-"""Embeddings out: each format read back by its own tool, to the same bits."""
+"""Exported embeddings, read back by the tool of each format."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ READERS = {
 
 @pytest.mark.parametrize("what", ["entities", "relations"])
 @pytest.mark.parametrize("name", READERS)
-def test_one_table_comes_back_with_every_bit(run, name: str, what: str, tmp_path: Path, monkeypatch) -> None:
+def test_exported_table_is_read_back_bit_by_bit(run, name: str, what: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("focuse.exports.formats.CHUNK_NUMBERS", 20)  # three rows at a time
     assert run.export(tmp_path / name, what=what) == [tmp_path / name]
     names, vectors = READERS[name](tmp_path / name)
@@ -104,7 +104,7 @@ def test_one_table_comes_back_with_every_bit(run, name: str, what: str, tmp_path
     same(vectors, expected[1])
 
 
-def test_tsv(plain, run, tmp_path: Path) -> None:
+def test_tsv_is_read_back_and_names_with_tabs_are_refused(plain, run, tmp_path: Path) -> None:
     plain.export(tmp_path / "x.tsv")
     names, vectors = read_tsv(tmp_path / "x.tsv")
     assert names == list(plain.graph.entities)
@@ -123,7 +123,7 @@ def test_both_tables_are_two_files_where_a_file_holds_one(run, tmp_path: Path) -
         same(found[1], vectors)
 
 
-def test_numpy_without_pickles(run, tmp_path: Path) -> None:
+def test_numpy_export_contains_no_pickles(run, tmp_path: Path) -> None:
     run.export(tmp_path / "x.npz", what="both")
     with np.load(tmp_path / "x.npz", allow_pickle=False) as found:
         assert sorted(found) == ["entities", "entity_names", "relation_names", "relations"]
@@ -133,7 +133,7 @@ def test_numpy_without_pickles(run, tmp_path: Path) -> None:
         same(found["relations"], tables(run)["relations"][1])
 
 
-def test_safetensors_with_names_in_its_metadata(run, tmp_path: Path) -> None:
+def test_safetensors_export_has_names_in_its_metadata(run, tmp_path: Path) -> None:
     run.export(tmp_path / "x.safetensors", what="both")
     with safe_open(tmp_path / "x.safetensors", "numpy") as found:
         told = found.metadata()
@@ -144,7 +144,7 @@ def test_safetensors_with_names_in_its_metadata(run, tmp_path: Path) -> None:
             same(found.get_tensor(kind), vectors)
 
 
-def test_names_that_a_format_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_a_format_cannot_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = focuse.train(
         [(f"h\x00{i}", "r", f"t{i}", i) for i in range(9)], dim=2, epochs=1, progress=False, valid_share=0, test_share=0
     )
@@ -165,7 +165,7 @@ def label(name: str) -> str:
     return name.encode("utf-8").decode("unicode_escape").encode("latin-1").decode("utf-8")
 
 
-def test_neither_table_is_written_where_one_cannot_be(tmp_path: Path) -> None:
+def test_no_table_is_written_if_one_cannot_be(tmp_path: Path) -> None:
     rows = [(f"e{i}", "a\tr", f"e{i * 3 % 20}", 1.0) for i in range(20)]
     odd = focuse.train(rows, epochs=1, dim=2, progress=False)
     with pytest.raises(FocuseError, match=r"x\.relations\.tsv: a name holds a tab"):
@@ -173,7 +173,7 @@ def test_neither_table_is_written_where_one_cannot_be(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_projector_opens_the_folder(run, tmp_path: Path) -> None:
+def test_tensorboard_projector_reads_the_export(run, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from google.protobuf import text_format
     from tensorboard.plugins import base_plugin
@@ -197,7 +197,7 @@ def test_the_projector_opens_the_folder(run, tmp_path: Path) -> None:
         same(np.frombuffer(b"".join(answer), np.float32).reshape(vectors.shape), vectors)
 
 
-def test_pytorch_geometric(run, tmp_path: Path) -> None:
+def test_pytorch_geometric_export_loads_without_pickles(run, tmp_path: Path) -> None:
     """The object, and the file of plain tensors that loads without trusting pickles."""
     run.export(tmp_path / "x.pt")
     found = torch.load(tmp_path / "x.pt", weights_only=True)
@@ -216,7 +216,7 @@ def test_pytorch_geometric(run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # importing it takes as long as all the rest
-def test_the_object_of_pytorch_geometric(run) -> None:
+def test_pytorch_geometric_data_is_valid(run) -> None:
     data_of = pytest.importorskip("torch_geometric.data").Data
     data = run.to_pyg(["train", "valid", "test"])
     assert isinstance(data, data_of)
@@ -230,7 +230,7 @@ def test_the_object_of_pytorch_geometric(run) -> None:
         run.to_pyg(["tests"])
 
 
-def test_several_weights_of_edges(small, with_columns) -> None:
+def test_pytorch_geometric_export_has_all_weight_columns(small, with_columns) -> None:
     run = focuse.train(with_columns(small, missing=0.2), dim=2, epochs=1, progress=False)
     data = plain_tensors(run.scorer, run.splits)
     assert data["weight_names"] == ["fit", "noise", "distance"]
@@ -239,7 +239,7 @@ def test_several_weights_of_edges(small, with_columns) -> None:
     assert np.isnan(data["edge_attr"].numpy()).any()
 
 
-def test_models_that_encode_give_finished_rows(small, tmp_path: Path) -> None:
+def test_models_with_encoders_export_encoded_rows(small, tmp_path: Path) -> None:
     run = focuse.train(small, model="kbgat", dim=4, epochs=1, progress=False)
     run.export(tmp_path / "x.npz")
     with np.load(tmp_path / "x.npz") as found:
@@ -271,7 +271,7 @@ def test_complex_rows_are_real_parts_then_imaginary_ones(run, tmp_path: Path) ->
         ("folder", {"format": "csv"}, "is a folder; give a file"),
     ],
 )
-def test_faults_are_one_line(run, name: str, options: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_faulty_exports_are_refused(run, name: str, options: dict[str, str], message: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine").touch()
     with pytest.raises(FocuseError, match=message):
@@ -279,7 +279,7 @@ def test_faults_are_one_line(run, name: str, options: dict[str, str], message: s
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_a_loaded_run_exports_the_same(run, tmp_path: Path) -> None:
+def test_loaded_run_exports_the_same(run, tmp_path: Path) -> None:
     run.save(tmp_path / "run")
     load(tmp_path / "run").export(tmp_path / "x.parquet")
     same(read_parquet(tmp_path / "x.parquet")[1], tables(run)["entities"][1])

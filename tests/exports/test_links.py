@@ -1,4 +1,4 @@
-"""Links of a run out to every form."""
+"""Predicted links written to every format."""
 
 from __future__ import annotations
 

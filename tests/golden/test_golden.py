@@ -71,7 +71,7 @@ def test_five_losses_are_as_recorded(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", cases.REFUSED)
-def test_what_an_engine_cannot_do_is_refused(name: str, tmp_path: Path) -> None:
+def test_unsupported_cases_of_an_engine_are_refused(name: str, tmp_path: Path) -> None:
     needs_loops(name)
     with pytest.raises(vocabulary.Error, match="engine"):
         cases.CASES[name].run(tmp_path)
@@ -96,7 +96,7 @@ def test_recorded_losses_of_an_engine_agree_with_autograd(engine: str) -> None:
 
 
 @pytest.mark.parametrize("name", cases.REPEATED)
-def test_the_same_seed_gives_the_same_bits(name: str, tmp_path: Path) -> None:
+def test_same_seed_gives_identical_losses(name: str, tmp_path: Path) -> None:
     needs_loops(name)
     found = []
     for folder in (tmp_path / "one", tmp_path / "two"):
@@ -108,7 +108,7 @@ def test_the_same_seed_gives_the_same_bits(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["autograd/soft-labels/shared/complex", "fused/focuse/per-triple/transe"])
-def test_another_seed_gives_other_losses(name: str, tmp_path: Path) -> None:
+def test_different_seed_gives_different_losses(name: str, tmp_path: Path) -> None:
     needs_loops(name)
     other = vocabulary.losses(cases.CASES[name].run(tmp_path, seed=9))
     assert other != pytest.approx(GOLDEN[name]["losses"], rel=1e-4)
@@ -116,7 +116,7 @@ def test_another_seed_gives_other_losses(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("name", cases.GPU)
-def test_a_gpu_takes_the_same_five_steps(name: str, tmp_path: Path) -> None:
+def test_gpu_takes_the_same_five_steps(name: str, tmp_path: Path) -> None:
     case = cases.CASES[name]
     run = case.run(tmp_path, device="cuda")
     assert vocabulary.losses(run) == pytest.approx(GOLDEN[case.twin]["losses"], rel=GPU_AGREES)
@@ -171,7 +171,7 @@ def words(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {**scenarios.VALIDATED, **BATCHES, **RESUMED[request.param]}
 
 
-def test_a_run_stopped_after_every_step_ends_in_the_same_bits(words: dict[str, Any], tmp_path: Path) -> None:
+def test_run_stopped_after_every_step_has_identical_tables(words: dict[str, Any], tmp_path: Path) -> None:
     """A deadline that has passed stops a training after its next step, in the middle of epochs and at their ends."""
     whole = vocabulary.train(cases.graph(), {**words, "folder": tmp_path / "whole"})
     stops = 0
@@ -190,7 +190,7 @@ def test_a_run_stopped_after_every_step_ends_in_the_same_bits(words: dict[str, A
     assert_same_bits(vocabulary.embeddings(run, tmp_path), vocabulary.embeddings(whole, tmp_path))
 
 
-def test_a_run_resumed_for_more_epochs_ends_in_the_same_bits(words: dict[str, Any], tmp_path: Path) -> None:
+def test_run_resumed_for_more_epochs_has_identical_tables(words: dict[str, Any], tmp_path: Path) -> None:
     """Soft labels and fixed weights know no number of epochs, so half of a training and its other half are one."""
     words = {**words, "validation_patience": 9}
     words |= {"weight_decay_epochs": 4} if words["weight_mode"] == "focuse" else {}
@@ -202,7 +202,7 @@ def test_a_run_resumed_for_more_epochs_ends_in_the_same_bits(words: dict[str, An
     assert_same_bits(vocabulary.embeddings(run, tmp_path), vocabulary.embeddings(whole, tmp_path))
 
 
-def test_a_loaded_run_is_the_one_that_was_trained(tmp_path: Path) -> None:
+def test_loaded_run_equals_the_trained_one(tmp_path: Path) -> None:
     run = vocabulary.train(cases.graph(), {**scenarios.VALIDATED, "folder": tmp_path / "run"})
     loaded = vocabulary.load(tmp_path / "run")
     assert vocabulary.losses(loaded) == vocabulary.losses(run)
@@ -211,7 +211,7 @@ def test_a_loaded_run_is_the_one_that_was_trained(tmp_path: Path) -> None:
     assert_like(vocabulary.metrics(loaded), PINNED["validation, autograd"]["metrics"], SAME, NEAR_ZERO)
 
 
-def test_the_command_line_trains_the_same_run(command: Any, tmp_path: Path) -> None:
+def test_command_line_trains_the_same_run(command: Any, tmp_path: Path) -> None:
     cases.graph().write(tmp_path / "graph.tsv")
     command(
         "train", tmp_path / "graph.tsv", "--out", tmp_path / "run", *vocabulary.flags(scenarios.VALIDATED), check=True

@@ -41,7 +41,7 @@ def test_mutated_files_are_read_or_refused_with_one_line(name: str, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
-def test_many_mutated_files(name: str, tmp_path: Path) -> None:
+def test_many_mutated_files_are_read_or_refused_with_one_line(name: str, tmp_path: Path) -> None:
     guard = tried(name, [], tmp_path, 40 * QUICK.get(name, 60), "slow")
     assert guard.counts.bad == 0, guard.counts.faults
 
@@ -64,7 +64,7 @@ FOUND = [
 
 
 @pytest.mark.parametrize(("name", "case"), FOUND)
-def test_what_was_a_fault_is_none(name: str, case: bytes, tmp_path: Path) -> None:
+def test_earlier_faults_do_not_come_back(name: str, case: bytes, tmp_path: Path) -> None:
     guard = tried(name, [case], tmp_path)
     assert guard.counts.cases == 1
     assert guard.counts.bad == 0, guard.counts.faults
@@ -72,7 +72,7 @@ def test_what_was_a_fault_is_none(name: str, case: bytes, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["atheris", "hypothesis", "mutator"])
-def test_the_command_counts_what_each_driver_tries(driver: str, tmp_path: Path) -> None:
+def test_command_counts_the_cases_of_each_driver(driver: str, tmp_path: Path) -> None:
     if driver == "atheris" and importlib.util.find_spec("atheris") is None:
         pytest.skip("atheris is not installed")
     command = [sys.executable, "-m", "fuzzing", "--targets", "rules,text", "--drivers", driver]
@@ -86,7 +86,7 @@ def test_the_command_counts_what_each_driver_tries(driver: str, tmp_path: Path) 
         assert all(row["accepted"] and row["refused"] for row in found["rows"])
 
 
-def test_the_guard_sees_what_it_is_there_to_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guard_detects_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else no fault would ever be found."""
     from fuzzing import guard as module
 

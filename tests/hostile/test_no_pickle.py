@@ -1,4 +1,4 @@
-"""Nothing that is loaded can run code: the source is scanned, and a whole run is used with every door shut."""
+"""Nothing that is loaded can run code: the source is scanned, and a run is used with unpickling disabled."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_source_neither_unpickles_nor_evaluates() -> None:
                 assert node.func.id not in BUILT_IN, where
 
 
-def test_no_shell_is_asked_and_no_pickle_allowed() -> None:
+def test_source_starts_no_shell_and_allows_no_pickle() -> None:
     for path, node in nodes():
         if isinstance(node, ast.Call):
             given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
@@ -55,7 +55,7 @@ def test_no_shell_is_asked_and_no_pickle_allowed() -> None:
             assert given.get("weights_only", "True") == "True", where
 
 
-def test_the_scan_finds_what_it_looks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_finds_forbidden_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it could not fail."""
     for text in ("import pickle", "from joblib import load", "import torch\ntorch.load('x')", "eval('1')"):
         (tmp_path / "bad.py").write_text(text, encoding="utf-8")
@@ -64,7 +64,7 @@ def test_the_scan_finds_what_it_looks_for(tmp_path: Path, monkeypatch: pytest.Mo
             test_the_source_neither_unpickles_nor_evaluates()
 
 
-def test_a_run_works_with_every_unpickler_shut(
+def test_run_works_with_unpickling_disabled(
     tmp_path: Path, small: focuse.Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Train, go on, load, predict, evaluate, export and report."""

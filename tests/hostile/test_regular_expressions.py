@@ -1,4 +1,4 @@
-"""Every regular expression of the source takes long hostile text in good time."""
+"""No regular expression of the source is slow on long hostile text."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def late(number: int, frame: FrameType | None) -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGPROF"), reason="no such clock here")
-def test_no_expression_blows_up() -> None:
+def test_no_regular_expression_takes_exponential_time() -> None:
     found = dict(patterns())
     assert len(found) > 15
     before = signal.signal(signal.SIGPROF, late)

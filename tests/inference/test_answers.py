@@ -1,4 +1,4 @@
-"""Answers in columns, row by row and as text."""
+"""Predicted weights as rows, columns and text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def told(n: int = 2) -> Weighings:
     return Weighings(GRAPH, ids, columns | {"probability": np.full(n, np.nan), "known": known}, 0.8)
 
 
-def test_rows() -> None:
+def test_rows_are_indexed_with_missing_values_as_none() -> None:
     first, second = told()
     assert (first.head, first.relation, first.tail) == ("a", "r", "b")
     assert (first.low, first.high, first.probability) == (None, 0.25, None)
@@ -27,7 +27,7 @@ def test_rows() -> None:
     assert told().expected.tolist() == [0.25, 0.25]
 
 
-def test_text_shows_what_there_is() -> None:
+def test_text_shows_available_values() -> None:
     lines = str(told()).splitlines()
     assert lines[0].rstrip() == "a  r  b  weight ≈ 0.25     typically 0.25"
     assert "80% in 0.25 to 0.25" in lines[1]
@@ -37,7 +37,7 @@ def test_text_shows_what_there_is() -> None:
     assert many[-1].startswith("… 7 more")
 
 
-def test_missing_numbers_are_null() -> None:
+def test_missing_numbers_are_null_in_arrow() -> None:
     table = told().to_arrow()
     assert table["low"].to_pylist() == [None, 0.25]
     assert table["probability"].null_count == 2

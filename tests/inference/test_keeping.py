@@ -1,4 +1,4 @@
-"""Files of estimators and probabilities; how runs use them is in test_asking.py."""
+"""Files of estimators and probabilities; how runs use them is in test_weight_predictor.py."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def estimator(relation: int = 1) -> Estimator:
     )
 
 
-def test_an_estimator_comes_back(tmp_path: Path) -> None:
+def test_saved_estimator_is_loaded(tmp_path: Path) -> None:
     made = estimator()
     save_estimator(made, tmp_path, "t", "c")
     again = load_estimator(tmp_path, "t", "c", GRAPH, half, half)
@@ -46,19 +46,19 @@ def test_an_estimator_comes_back(tmp_path: Path) -> None:
     assert load_estimator(tmp_path / "none", "t", "c", GRAPH, half, half) is None
 
 
-def test_of_other_curves_it_is_made_anew(tmp_path: Path) -> None:
+def test_estimator_of_another_calibration_is_not_loaded(tmp_path: Path) -> None:
     save_estimator(estimator(), tmp_path, "t", "c")
     assert load_estimator(tmp_path, "t", "others", GRAPH, half, half) is None
     assert load_estimator(tmp_path, "t", None, GRAPH, half, half) is not None  # whichever they were
 
 
-def test_of_another_layout_it_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimator_of_another_layout_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_estimator(estimator(), tmp_path, "t", "c")
     monkeypatch.setattr(keeping, "LAYOUT", 99)
     assert load_estimator(tmp_path, "t", "c", GRAPH, half, half) is None
 
 
-def test_the_first_layout_is_read_where_it_says_the_same(tmp_path: Path) -> None:
+def test_first_layout_is_read_only_if_equivalent(tmp_path: Path) -> None:
     """Its shares were of one range for all relations, and of its conformal rows it knew the range alone."""
     save_estimator(estimator(), tmp_path, "t", "c")
     arrays, about = keeping._read(tmp_path / ESTIMATOR_FILE, "t")  # type: ignore[misc]
@@ -88,7 +88,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("why", DAMAGES)
-def test_one_that_does_not_fit(tmp_path: Path, why: str) -> None:
+def test_inconsistent_estimator_file_is_reported(tmp_path: Path, why: str) -> None:
     save_estimator(estimator(), tmp_path, "t", "c")
     arrays, about = keeping._read(tmp_path / ESTIMATOR_FILE, "t")  # type: ignore[misc]
     arrays = {name: part.copy() for name, part in arrays.items()}
@@ -98,7 +98,7 @@ def test_one_that_does_not_fit(tmp_path: Path, why: str) -> None:
         load_estimator(tmp_path, "t", "c", GRAPH, half, half)
 
 
-def test_a_probability_comes_back(tmp_path: Path) -> None:
+def test_saved_probability_is_loaded(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     label = (random.random(60) < 0.5).astype(float)
     score, kind = label + random.normal(size=60), random.integers(0, 2, 60)

@@ -1,4 +1,4 @@
-"""Completions of a triple against sorting every one by hand."""
+"""Completions of a triple, compared with sorting all scores."""
 
 import json
 from dataclasses import replace
@@ -89,7 +89,7 @@ ASKED = [
 
 @pytest.mark.parametrize("model", ["distmult", "transe"])
 @pytest.mark.parametrize("new_only", [False, True])
-def test_completions_against_sorting(model: str, new_only: bool) -> None:
+def test_completions_agree_with_sorting_all_scores(model: str, new_only: bool) -> None:
     parts = graphs()
     engine = engine_of(parts[0], model)
     seen_known, seen_tie = False, False
@@ -103,7 +103,7 @@ def test_completions_against_sorting(model: str, new_only: bool) -> None:
     assert seen_tie
 
 
-def test_a_fact_carries_its_largest_weight() -> None:
+def test_known_triple_shows_its_largest_weight() -> None:
     """Of train, valid and test together; the largest may be negative."""
     parts = [from_columns(["a", "b"], ["r", "r"], ["b", "a"], [-3.0, 0.0])]
     parts += [from_columns(["a"], ["r"], ["b"], [w]).align(parts[0]).graph for w in (-1.0, -2.0)]
@@ -112,7 +112,7 @@ def test_a_fact_carries_its_largest_weight() -> None:
     assert [(row.tail, row.known, row.weight) for row in found] == [("a", False, None), ("b", True, -1.0)]
 
 
-def test_a_whole_triple_gets_its_place_among_tails() -> None:
+def test_complete_triple_gets_its_rank_among_tails() -> None:
     parts = graphs()
     engine = engine_of(parts[0])
     for h, r, t in product(ENTITIES[:3], RELATIONS, ENTITIES):
@@ -122,7 +122,7 @@ def test_a_whole_triple_gets_its_place_among_tails() -> None:
 
 
 @pytest.mark.parametrize("model", PLAIN)
-def test_ties_go_by_the_order_of_the_names(model: str) -> None:
+def test_ties_are_ordered_by_vocabulary(model: str) -> None:
     """At real sizes too, where a product could round equal rows apart."""
     count, draw = 301, torch.Generator().manual_seed(0)
     names = from_columns([f"n{i}" for i in range(count)], ["r"] * count, ["n0"] * count, np.ones(count))
@@ -139,7 +139,7 @@ def test_ties_go_by_the_order_of_the_names(model: str) -> None:
         assert len({row.score for row in found}) == 2
 
 
-def test_equal_relations_tie_by_order() -> None:
+def test_tied_relations_are_ordered_by_vocabulary() -> None:
     count = 37
     names = from_columns(["a"] * count, [f"r{i}" for i in range(count)], ["b"] * count, np.ones(count))
     draw = torch.Generator().manual_seed(0)
@@ -165,7 +165,7 @@ def test_equal_relations_tie_by_order() -> None:
         ({"head": "entity 1", "relation": "knows", "tail": "entity 2", "new_only": True}, ["leave one part out"]),
     ],
 )
-def test_what_cannot_be_asked(asked: dict[str, object], words: list[str]) -> None:
+def test_invalid_queries_are_refused(asked: dict[str, object], words: list[str]) -> None:
     parts = graphs()
     with pytest.raises(FocuseError) as error:
         predict(engine_of(parts[0]), parts, **asked)  # type: ignore[arg-type]
@@ -174,7 +174,7 @@ def test_what_cannot_be_asked(asked: dict[str, object], words: list[str]) -> Non
     assert "\n" not in str(error.value)
 
 
-def test_table_and_json() -> None:
+def test_predictions_print_a_table_and_convert_to_json() -> None:
     parts = graphs()
     found = predict(engine_of(parts[0]), parts, head="entity 1", relation="knows", top=11)
     lines = str(found).splitlines()
@@ -238,7 +238,7 @@ def test_each_completion_has_an_expected_weight_and_a_confidence(asked: dict[str
     assert len({(row.expected_weight, row.confidence) for row in found}) > 1 or len(found) < 2
 
 
-def test_nothing_left_is_said() -> None:
+def test_no_predictions_print_a_message() -> None:
     names = from_columns(["a", "a"], ["r", "r"], ["a", "b"], [1.0, 1.0])
     engine = make_scorer(MODELS["distmult"](), torch.ones(2, 2), torch.ones(1, 2))
     found = predict(engine, [names], head="a", relation="r", new_only=True)

@@ -1,4 +1,4 @@
-"""Trees as arrays against scikit-learn's own prediction."""
+"""Trees as arrays, compared with predictions of scikit-learn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("quantile", [None, 0.05, 0.5])
-def test_the_same_as_scikit_learn(data: tuple[np.ndarray, np.ndarray], quantile: float | None) -> None:
+def test_predictions_agree_with_scikit_learn(data: tuple[np.ndarray, np.ndarray], quantile: float | None) -> None:
     rows, truth = data
     shape = {"quantile": quantile, "trees": 40, "leaves": 15, "rate": 0.2, "fewest": 10}
     fitted, forest = fit_sklearn(rows, truth, **shape), grow(rows, truth, **shape)
@@ -26,7 +26,9 @@ def test_the_same_as_scikit_learn(data: tuple[np.ndarray, np.ndarray], quantile:
     np.testing.assert_allclose(forest(asked), fitted.predict(asked), rtol=1e-12, atol=1e-12)
 
 
-def test_in_blocks_and_of_nothing(data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunked_and_empty_predictions_agree(
+    data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
     forest = grow(*data, trees=5)
     whole = forest(data[0])
     monkeypatch.setattr(trees, "AT_ONCE", 7)
@@ -35,7 +37,7 @@ def test_in_blocks_and_of_nothing(data: tuple[np.ndarray, np.ndarray], monkeypat
 
 
 @pytest.mark.parametrize("count", [1, 3, 50])
-def test_a_row_has_the_same_bits_alone_and_among_others(data: tuple[np.ndarray, np.ndarray], count: int) -> None:
+def test_prediction_of_a_row_is_independent_of_other_rows(data: tuple[np.ndarray, np.ndarray], count: int) -> None:
     """Few rows go down many trees at once; their values are added in the same order."""
     forest = grow(*data, trees=60)
     np.testing.assert_array_equal(forest(data[0][:count]), forest(data[0])[:count])
@@ -50,17 +52,17 @@ def test_a_row_has_the_same_bits_alone_and_among_others(data: tuple[np.ndarray, 
     np.testing.assert_array_equal(forest(data[0][:count]), slow)
 
 
-def test_the_same_rows_grow_the_same_forest(data: tuple[np.ndarray, np.ndarray]) -> None:
+def test_same_rows_give_the_same_forest(data: tuple[np.ndarray, np.ndarray]) -> None:
     one, two = (grow(*data, trees=5).to_arrays() for _ in range(2))
     assert all(np.array_equal(one[name], two[name]) for name in one)
 
 
-def test_a_constant_truth_is_a_forest_of_single_leaves(data: tuple[np.ndarray, np.ndarray]) -> None:
+def test_constant_target_gives_single_leaves(data: tuple[np.ndarray, np.ndarray]) -> None:
     forest = grow(data[0], np.full(2000, 0.25), trees=3)
     np.testing.assert_allclose(forest(data[0]), 0.25)
 
 
-def test_arrays_and_back(data: tuple[np.ndarray, np.ndarray]) -> None:
+def test_forest_is_unchanged_through_arrays(data: tuple[np.ndarray, np.ndarray]) -> None:
     forest = grow(*data, trees=5)
     again = Forest.from_arrays(forest.to_arrays(), 6)
     np.testing.assert_array_equal(again(data[0]), forest(data[0]))
@@ -76,7 +78,9 @@ def test_arrays_and_back(data: tuple[np.ndarray, np.ndarray]) -> None:
         ("roots", 0, -1, "out of range"),
     ],
 )
-def test_damage_is_seen(data: tuple[np.ndarray, np.ndarray], part: str, place: int, value: float, says: str) -> None:
+def test_damaged_arrays_are_refused(
+    data: tuple[np.ndarray, np.ndarray], part: str, place: int, value: float, says: str
+) -> None:
     arrays = {name: array.copy() for name, array in grow(*data, trees=5).to_arrays().items()}
     arrays[part][place] = value
     with pytest.raises(ValueError, match=says):

@@ -1,4 +1,4 @@
-"""GraphML: read as NetworkX reads it, written so that NetworkX and we read it back."""
+"""GraphML is read as NetworkX reads it, and written files are read back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS = st.lists(st.tuples(NAMES, NAMES, NAMES, NUMBERS), min_size=1, max_size=6)
 @pytest.mark.parametrize("suffix", [".graphml", ".graphml.gz"])
 @given(rows=ROWS)
 @settings(max_examples=25)
-def test_names_and_weights_come_back(suffix: str, rows) -> None:
+def test_names_and_weights_are_read_back(suffix: str, rows) -> None:
     graph = read(rows)
     with tempfile.TemporaryDirectory() as folder:
         graph.write(Path(folder) / f"graph{suffix}")
@@ -42,7 +42,7 @@ def test_names_and_weights_come_back(suffix: str, rows) -> None:
     assert sorted(told) == sorted(rows)
 
 
-def test_several_weights_come_back(tmp_path: Path) -> None:
+def test_several_weights_are_read_back(tmp_path: Path) -> None:
     graph = read([("a", "r", "b", 0.9, None), ("a", "r", "c", 0.2, 30)])
     graph.write(tmp_path / "x.graphml")
     assert read(tmp_path / "x.graphml").to_arrow().equals(graph.to_arrow())
@@ -56,7 +56,7 @@ def test_many_edges_are_read_in_chunks(tmp_path: Path, monkeypatch: pytest.Monke
     assert read(tmp_path / "x.graphml").to_arrow().equals(graph.to_arrow())
 
 
-def test_what_networkx_writes_is_read(tmp_path: Path) -> None:
+def test_files_of_networkx_are_read(tmp_path: Path) -> None:
     theirs = networkx.MultiDiGraph()
     theirs.add_node("alone", size=3)
     theirs.add_edge("a", "b", label="knows", weight=2)
@@ -70,7 +70,7 @@ def test_what_networkx_writes_is_read(tmp_path: Path) -> None:
     assert graph.notes == ()
 
 
-def test_edges_without_relations_and_undirected_edges(tmp_path: Path) -> None:
+def test_edges_without_relations_get_a_default_relation(tmp_path: Path) -> None:
     networkx.write_graphml(networkx.path_graph(4), tmp_path / "x.graphml")
     graph = read(tmp_path / "x.graphml")
     assert list(graph.relations) == ["related"]
@@ -97,7 +97,7 @@ def page(tmp_path: Path):
     return write
 
 
-def test_missing_weights(page) -> None:
+def test_missing_weights_are_refused_filled_or_dropped(page) -> None:
     with pytest.raises(FocuseError, match=r"x\.graphml, row 2: the weight is empty"):
         read(page())
     assert read(page(), missing=2).weight.tolist() == [0.5, 2.0]
@@ -119,12 +119,12 @@ def test_any_real_number_of_edges_is_a_weight(page) -> None:
         ({"data": "</edge><hyperedge/><edge source='a' target='b'>"}, "it has hyperedges"),
     ],
 )
-def test_faults_are_one_line(page, make, message: str) -> None:
+def test_faulty_files_are_reported_in_one_line(page, make, message: str) -> None:
     with pytest.raises(FocuseError, match=message):
         read(page(**make))
 
 
-def test_other_faults(page, tmp_path: Path) -> None:
+def test_unknown_weights_and_missing_edges_are_refused(page, tmp_path: Path) -> None:
     with pytest.raises(FocuseError, match=r"edges have no data 'weigt' \(did you mean weight\?\)"):
         read(page(), weights=["weigt"])
     (tmp_path / "e.graphml").write_text("<graphml/>", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""PyKEEN's interactions as models: the scores are PyKEEN's own, and all of them train, rank and resume."""
+"""PyKEEN's interactions as models: equal scores, training, ranking and resuming."""
 
 from __future__ import annotations
 
@@ -128,14 +128,14 @@ def test_every_interaction_trains_and_ranks(name: str, rows: list[Any]) -> None:
 
 @pytest.mark.parametrize("sampling", ["per-triple", "shared", "all"])
 @pytest.mark.parametrize("name", ["RotatE", "ConvE", "ERMLP"])
-def test_all_kinds_of_negatives_and_the_papers_layer(name: str, sampling: str, rows: list[Any]) -> None:
+def test_every_sampling_and_the_focuse_layer_train(name: str, sampling: str, rows: list[Any]) -> None:
     run = focuse.train(rows, model=f"pykeen:{name}", weight_mode="focuse", negative_sampling=sampling, **SETTINGS)
     assert run.history[-1]["beta"] < 1
     assert np.isfinite(run.history[-1]["loss"])
     assert run.settings.nonlinearity == ("shifted-softplus" if name == "RotatE" else "softplus")
 
 
-def test_what_is_drawn_is_a_pure_function_of_the_key() -> None:
+def test_random_draws_are_a_pure_function_of_the_key() -> None:
     model = ready("ConvE")
     random = torch.Generator().manual_seed(0)
     rows = torch.randn(6, model.widths(DIM)[0], generator=random, dtype=torch.float64)
@@ -151,7 +151,7 @@ def test_what_is_drawn_is_a_pure_function_of_the_key() -> None:
     assert torch.equal(score_triples(model, rows, kinds, rows), score_triples(model, rows, kinds, rows))
 
 
-def test_running_statistics_move_in_training_only() -> None:
+def test_running_statistics_change_in_training_only() -> None:
     model = ready("ERMLPE")
     assert model.buffers == {f"mlp-{place}-running_{kind}" for place in (3, 7) for kind in ("mean", "var")}
     rows, kinds = torch.randn(6, DIM, dtype=torch.float64), torch.randn(6, DIM, dtype=torch.float64)
@@ -167,7 +167,7 @@ def test_running_statistics_move_in_training_only() -> None:
     )
 
 
-def test_a_saved_and_resumed_run_ends_in_the_same_bits(rows: list[Any], tmp_path: Path) -> None:
+def test_resumed_run_has_identical_tables(rows: list[Any], tmp_path: Path) -> None:
     """Dropout, batch norm and a network's own parameters."""
     settings = SETTINGS | {"model": "pykeen:ConvE:output_channels=2", "label_exponent": 1.0, "optimizer": "adam"}
     whole = focuse.train(rows, **settings, out=tmp_path / "whole")
@@ -182,7 +182,7 @@ def test_a_saved_and_resumed_run_ends_in_the_same_bits(rows: list[Any], tmp_path
 
 
 @pytest.mark.parametrize("name", ["TransE", "ConvKB", "NTN"])
-def test_ranking_in_parts_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_size_does_not_change_ranking(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = ready(name, 6)
     widths = [model.widths(6)[0], model.widths(6)[1]]
     known, kinds = (torch.randn(5, width, dtype=torch.float64) for width in widths)
@@ -195,7 +195,7 @@ def test_ranking_in_parts_changes_nothing(name: str, monkeypatch: pytest.MonkeyP
             torch.testing.assert_close(parts, whole)
 
 
-def test_threads_do_not_meet_in_one_interaction(rows: list[Any]) -> None:
+def test_threads_do_not_share_an_interaction(rows: list[Any]) -> None:
     """Ranking asks from several threads at once, and putting tensors into an interaction changes it for a while."""
     run = focuse.train(rows, model="pykeen:ERMLP", label_exponent=1.0, **SETTINGS)
     alone, threads = run.evaluate().all, torch.get_num_threads()
@@ -230,25 +230,25 @@ def test_options_reach_the_interaction() -> None:
         ("pykeen:Transformer:num_heads=1000", "cannot have dim"),
     ],
 )
-def test_what_cannot_be_is_one_line(name: str, said: str) -> None:
+def test_unknown_interactions_are_refused(name: str, said: str) -> None:
     with pytest.raises(FocuseError, match=said) as error:
         make_model(name)
     assert "\n" not in str(error.value)
 
 
-def test_a_dimension_that_does_not_fit_is_said_before_training(rows: list[Any]) -> None:
+def test_unsuitable_dimension_is_refused_before_training(rows: list[Any]) -> None:
     with pytest.raises(FocuseError, match=r"cannot have dim 4 .*Kernel size"):
         focuse.train(rows, model="pykeen:ConvE", dim=4, progress=False)
 
 
-def test_all_that_pykeen_lists_is_served() -> None:
+def test_every_interaction_of_pykeen_is_supported_or_listed_as_not() -> None:
     from pykeen.nn.modules import interaction_resolver
 
     assert len(NAMES) == len(set(interaction_resolver.lookup_dict.values())) >= 34
     assert not set(NAMES) & set(NOT_SERVED)
 
 
-def test_without_pykeen_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pykeen_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pykeen.nn.modules", None)
     interaction_model.cache_clear()
     with pytest.raises(FocuseError, match=r"needs PyKEEN .*pip install 'focuse\[pykeen\]'"):
@@ -268,18 +268,18 @@ def test_without_pykeen_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPa
         "TransE:p=" + "-" * 5000 + "1",
     ],
 )
-def test_odd_options_are_one_line(name: str) -> None:
+def test_invalid_options_are_refused(name: str) -> None:
     with pytest.raises(FocuseError, match="model 'pykeen:"):
         interaction_model(f"pykeen:{name}")
 
 
-def test_a_class_of_pykeens_keeps_its_name() -> None:
+def test_interaction_class_keeps_its_name() -> None:
     for name in ("pykeen:TransE", "pykeen:TransE:p=2"):
         assert model_name(interaction_model(name)) == name
 
 
 @pytest.mark.parametrize(("name", "own"), [("CrossE", True), ("TuckER", False), ("Transformer", True)])
-def test_a_piece_that_is_computed_again_draws_the_same(name: str, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recomputed_chunk_draws_the_same_numbers(name: str, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The slope along the gradient is the gradient's length, also where comparisons come a few at a time."""
     monkeypatch.setattr(pieces, "ON_CPU", 40)
     model, random = ready(name), torch.Generator().manual_seed(2)
@@ -298,7 +298,7 @@ def test_a_piece_that_is_computed_again_draws_the_same(name: str, own: bool, mon
     assert (ahead - behind).item() / (2 * step) == pytest.approx(size.item(), rel=1e-4)
 
 
-def test_running_statistics_move_once_where_pieces_are_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_statistics_change_once_for_recomputed_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "ON_CPU", 60)
     model, random = ready("ConvE"), torch.Generator().manual_seed(2)
     rows = [torch.randn(6, width, generator=random).double() for width in model.widths(DIM)]
@@ -311,7 +311,7 @@ def test_running_statistics_move_once_where_pieces_are_computed_twice(monkeypatc
     assert all(torch.equal(model.parameters[name], value) for name, value in seen.items())
 
 
-def test_divergences_get_the_curve_of_distances() -> None:
+def test_divergences_get_the_nonlinearity_of_distances() -> None:
     for name in ("KG2E", "TransE"):
         assert interaction_model(f"pykeen:{name}").defaults["nonlinearity"] == "shifted-softplus"
     assert "nonlinearity" not in interaction_model("pykeen:DistMult").defaults

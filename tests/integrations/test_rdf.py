@@ -1,4 +1,4 @@
-"""Reading RDF: facts, numbers noted on them in every way there is, and what is wrong with a file."""
+"""RDF: triples with annotated weights are read and written, and faulty files reported."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_weights_are_read_from_every_form_of_annotation(turtle, text: str) -> No
     assert turtle.graph.notes == ()
 
 
-def test_facts_without_numbers_are_a_graph_without_weights(turtle) -> None:
+def test_triples_without_annotations_give_a_graph_without_weights(turtle) -> None:
     assert turtle(":a :p :b , :c . :a :p :b .") == [("a", "p", "b", 1.0), ("a", "p", "c", 1.0)]
     assert not turtle.graph.weighted
 
@@ -158,7 +158,7 @@ def test_text_is_a_number_only_if_the_user_names_the_property(turtle) -> None:
         (':a :label "x" .', "no edges"),
     ],
 )
-def test_faults_are_one_line(turtle, text: str, message: str) -> None:
+def test_faulty_files_are_reported_in_one_line(turtle, text: str, message: str) -> None:
     with pytest.raises(FocuseError, match=rf"graph\.ttl.*{message}"):
         turtle(text)
 
@@ -266,7 +266,7 @@ def test_the_format_follows_from_the_suffix() -> None:
     assert rdf_format(Path("ttl")) is rdf_format(Path("a.ttl.tsv")) is rdf_format(Path("a")) is None
 
 
-def test_without_pyoxigraph_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyoxigraph_names_the_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.nt").write_text("<a:b> <a:b> <a:b> .\n", encoding="utf-8")
     monkeypatch.setitem(sys.modules, "pyoxigraph", None)
     with pytest.raises(FocuseError, match=r"pip install 'focuse\[rdf\]'"):
@@ -307,7 +307,7 @@ def test_a_large_file_is_cached_with_its_notes(tmp_path: Path, monkeypatch: pyte
         read(path, literals="keep")
 
 
-def test_training_says_what_was_left_out(tmp_path: Path, listen) -> None:
+def test_training_notes_skipped_statements(tmp_path: Path, listen) -> None:
     rows = "".join(f"<http://e/{i}> <http://e/p> <http://e/{i * 7 % 12}> .\n" for i in range(12))
     (tmp_path / "x.nt").write_text(rows + '<http://e/1> <http://e/label> "one" .\n', encoding="utf-8")
     heard = listen()
@@ -352,7 +352,7 @@ SUFFIXES = (".nt", ".nq", ".ttl", ".trig", ".nt.gz", ".ttl.zst")
 @given(rows=ROWS, base=st.sampled_from(["urn:focuse:", "https://example.org/"]))
 @example(rows=[("a", "r", "b", 0.1), ("a", "r", "b", 0.1), ("_:edge1", "_:r", "_:x", 1 / 3)], base="urn:focuse:")
 @settings(max_examples=25)
-def test_names_and_weights_come_back(suffix: str, rows, base: str) -> None:
+def test_names_and_weights_are_read_back(suffix: str, rows, base: str) -> None:
     graph = read(rows)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"graph{suffix}"
@@ -372,7 +372,7 @@ def test_names_and_weights_come_back(suffix: str, rows, base: str) -> None:
     st.sampled_from((".nt", ".ttl")),
 )
 @settings(max_examples=25)
-def test_several_weights_come_back(rows, suffix: str) -> None:
+def test_several_weights_are_read_back(rows, suffix: str) -> None:
     head, relation, tail, first, second = map(list, zip(*rows, strict=True))
     values = np.array([[np.nan if one is None else one, two] for one, two in zip(first, second, strict=True)])
     graph = from_columns(head, relation, tail, None, "g", WeightColumns(("how sure", "http://e/year"), values))

@@ -143,7 +143,7 @@ def test_rows_come_in_batches(url: str, monkeypatch: pytest.MonkeyPatch) -> None
         read(url, query=odd)
 
 
-def test_numbers_of_other_types(url: str) -> None:
+def test_weights_of_other_number_types_are_read(url: str) -> None:
     for number in ("CAST(place AS DECIMAL(9, 3))", "place", "CAST(place AS TEXT)"):
         graph = read(url, query=f"SELECT head, relation, tail, {number} AS weight FROM edges ORDER BY place")
         assert graph.weight.tolist() == [1.0, 2.0, 3.0]
@@ -154,7 +154,7 @@ def test_numbers_of_other_types(url: str) -> None:
     ]
 
 
-def test_missing_numbers_of_several_columns(url: str) -> None:
+def test_missing_weights_of_several_columns_are_kept(url: str) -> None:
     number = "CASE WHEN place = 2 THEN NULL ELSE weight END AS w"
     some = f"SELECT head, relation, tail, {number}, place FROM edges ORDER BY place"
     assert read(url, query=some, weights=["w", "place"]).column("w").weight.tolist() == [0.1, -2.5]
@@ -173,7 +173,7 @@ def test_missing_numbers_of_several_columns(url: str) -> None:
         ("", r"which rows\? give a query \(--query"),
     ],
 )
-def test_faults_are_one_line_without_secrets(url: str, query: str, message: str) -> None:
+def test_faulty_queries_are_reported_in_one_line_without_secrets(url: str, query: str, message: str) -> None:
     with pytest.raises(FocuseError, match=f"(?i){message}") as caught:
         read(url, query=query)
     assert "\n" not in str(caught.value)
@@ -190,7 +190,7 @@ def test_faults_are_one_line_without_secrets(url: str, query: str, message: str)
         f"{EDGES}; COMMIT; DROP TABLE edges",
     ],
 )
-def test_nothing_can_be_changed(url: str, change: str) -> None:
+def test_queries_cannot_change_the_database(url: str, change: str) -> None:
     with pytest.raises(FocuseError):
         read(url, query=change)
     assert rows_of(read(url, query=EDGES)) == ROWS
@@ -263,13 +263,13 @@ def test_the_password_may_come_from_the_environment(postgresql: str, monkeypatch
         ("sqlite:///graph.db?query=SELECT%20'a@b'", "sqlite:///graph.db"),
     ],
 )
-def test_what_is_shown_of_a_connection_string(url: str, shown: str) -> None:
+def test_connection_strings_are_shown_without_secrets(url: str, shown: str) -> None:
     assert parse_url(url).shown == shown
     assert parse_url(url)._without_secrets(f"cannot: {url}").count("secret") == 0
     assert "p@ss" not in parse_url(url)._without_secrets(f"cannot {url}")
 
 
-def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_server_is_reported_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(FocuseError, match=r"postgresql://ann@127\.0\.0\.1:\d+/db: .*refused") as caught:
         read(f"postgresql://ann:hidden@127.0.0.1:{free_port()}/db", query=EDGES)
@@ -286,7 +286,7 @@ def test_other_databases_are_refused_without_showing_the_password(scheme: str) -
     assert "hidden" not in str(caught.value)
 
 
-def test_a_scheme_in_capitals(sqlite: str, postgresql: str) -> None:
+def test_scheme_may_be_in_capitals(sqlite: str, postgresql: str) -> None:
     for url in (sqlite, postgresql):
         scheme, _, rest = url.partition("://")
         assert rows_of(read(f"{scheme.upper()}://{rest}", query=EDGES)) == ROWS
@@ -319,7 +319,7 @@ def test_a_database_is_read_again_every_time(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("module", "url"), [("duckdb", "duckdb:///x.db"), ("psycopg", "postgresql://h/d")])
-def test_without_a_library_it_says_what_to_install(module: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_names_the_extra_to_install(module: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(FocuseError, match=r"pip install 'focuse\[sql\]'"):
         read(url, query=EDGES)

@@ -59,14 +59,14 @@ class Own(Model):
         return known * relation
 
 
-def test_a_model_of_ones_own_is_computed_by_the_fused_engine(small: focuse.Graph) -> None:
+def test_custom_model_is_computed_by_the_fused_engine(small: focuse.Graph) -> None:
     asked = {"dim": 8, "epochs": 2, "label_exponent": 1.0, "progress": False}
     own = focuse.train(small, model=Own, engine="fused", **asked)
     built_in = focuse.train(small, model="distmult", engine="fused", **asked)
     assert torch.equal(own.scorer.tables["entity"], built_in.scorer.tables["entity"])
 
 
-def test_bind_copies_and_leaves_the_rest() -> None:
+def test_bind_returns_a_copy_and_keeps_other_fields() -> None:
     model, context = DistMult(), Context(evaluation=True)
     parameters = {"scale": torch.tensor([2.0, 1.0])}
     bound = model.bind(parameters).bind(context=context)
@@ -76,7 +76,7 @@ def test_bind_copies_and_leaves_the_rest() -> None:
     assert model.context == Context()
 
 
-def test_a_scale_turns_similarities_into_scores() -> None:
+def test_scale_maps_similarities_to_scores() -> None:
     model, rows = DistMult().bind({"scale": torch.tensor([2.0, 1.0])}), torch.ones(2, 3)
     query = model.query(rows, rows, "tail")
     assert score_triples(model, rows, rows, rows).tolist() == [7.0, 7.0]
@@ -84,7 +84,7 @@ def test_a_scale_turns_similarities_into_scores() -> None:
     assert model.score_negatives(query, rows, rows[:, None], "tail").tolist() == [[7.0], [7.0]]
 
 
-def test_a_step_without_a_seed_cannot_draw() -> None:
+def test_context_without_a_seed_cannot_draw() -> None:
     assert Context().seed is None
     assert Context().in_training(3).seed == 3
     with pytest.raises(RandomnessUnavailableError):
@@ -92,7 +92,7 @@ def test_a_step_without_a_seed_cannot_draw() -> None:
     assert Context(evaluation=True).in_training(3).seed is None
 
 
-def test_missing_attributes_are_0_and_marked() -> None:
+def test_missing_attributes_are_zero_and_marked() -> None:
     context = Context(None, torch.tensor([[1.0, 2.0]]), torch.tensor([[True, False]]))
     assert context.attribute_columns().tolist() == [[1.0, 0.0, 1.0, 0.0]]
     assert Context().attribute_columns() is None

@@ -23,7 +23,7 @@ def test_distmult_score_is_the_triple_product() -> None:
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_distmult_both_directions_score_alike(seed: int) -> None:
+def test_distmult_is_symmetric(seed: int) -> None:
     head, relation, tail = map(torch.from_numpy, np.random.default_rng(seed).normal(size=(3, 4, 3)))
     torch.testing.assert_close(
         score_triples(DistMult(), head, relation, tail), score_triples(DistMult(), tail, relation, head)
@@ -48,7 +48,7 @@ def test_complex_score_is_the_real_part_of_the_hermitian_product() -> None:
     np.testing.assert_allclose(score_triples(ComplEx(), *rows), expected, rtol=1e-12)
 
 
-def test_complex_direction_counts() -> None:
+def test_complex_is_not_symmetric() -> None:
     """f(t, r, h) is the product with r conjugated: real relations are symmetric, imaginary ones antisymmetric."""
     (head, relation, tail), (h, r, t) = complex_draw(3)
     there, back = score_triples(ComplEx(), h, r, t), score_triples(ComplEx(), t, r, h)
@@ -61,7 +61,7 @@ def test_complex_direction_counts() -> None:
 
 
 @pytest.mark.parametrize("dim", [1, 100])
-def test_complex_rows_hold_two_numbers_a_dimension(dim: int) -> None:
+def test_complex_rows_hold_two_numbers_per_dimension(dim: int) -> None:
     assert ComplEx().widths(dim)[0] == ComplEx().widths(dim)[1] == 2 * dim
 
 
@@ -71,7 +71,7 @@ CP_DIM = 4
 
 
 @pytest.mark.parametrize("side", ["head", "tail"])
-def test_cp_score_takes_the_heads_head_and_the_tails_tail(side: str) -> None:
+def test_cp_score_uses_head_role_of_head_and_tail_role_of_tail(side: str) -> None:
     random = np.random.default_rng(1)
     head, tail, relation = *random.normal(size=(2, 6, 2, CP_DIM)), random.normal(size=(6, CP_DIM))
     expected = [h[0] @ np.diag(r) @ t[1] for h, r, t in zip(head, relation, tail, strict=True)]
@@ -79,7 +79,7 @@ def test_cp_score_takes_the_heads_head_and_the_tails_tail(side: str) -> None:
     np.testing.assert_allclose(score_triples(CP(), *rows, side), expected, rtol=1e-12)
 
 
-def test_cp_the_other_role_has_no_part_in_a_score() -> None:
+def test_cp_other_role_has_no_effect_on_a_score() -> None:
     head, tail = (torch.randn(5, 2 * CP_DIM) for _ in range(2))
     relation, before = torch.randn(5, CP_DIM), head.clone()
     score = score_triples(CP(), head, relation, tail)
@@ -106,7 +106,7 @@ def test_simple_score_is_the_mean_of_both_directions(side: str) -> None:
     np.testing.assert_allclose(scores, expected, rtol=1e-12)
 
 
-def test_simple_the_inverse_of_a_relation_scores_the_edge_back() -> None:
+def test_simple_inverse_of_a_relation_scores_the_reversed_triple() -> None:
     head, relation, tail = map(torch.from_numpy, np.random.default_rng(2).normal(size=(3, 6, 2 * SIMPLE_DIM)))
     inverse = torch.cat([relation[:, SIMPLE_DIM:], relation[:, :SIMPLE_DIM]], dim=1)
     torch.testing.assert_close(
@@ -131,14 +131,14 @@ def correlation(head: np.ndarray, tail: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("dim", [1, 2, 5, 8])
 @pytest.mark.parametrize("side", ["head", "tail"])
-def test_hole_score_weighs_the_circular_correlation(dim: int, side: str) -> None:
+def test_hole_score_is_the_weighted_circular_correlation(dim: int, side: str) -> None:
     head, relation, tail = np.random.default_rng(dim).normal(size=(3, 6, dim))
     expected = [r @ correlation(h, t) for h, r, t in zip(head, relation, tail, strict=True)]
     scores = score_triples(HolE(), *map(torch.from_numpy, (head, relation, tail)), side)
     np.testing.assert_allclose(scores, expected, rtol=1e-10)
 
 
-def test_hole_direction_counts() -> None:
+def test_hole_is_not_symmetric() -> None:
     head, relation, tail = map(torch.from_numpy, np.random.default_rng(1).normal(size=(3, 6, 5)))
     assert (
         (score_triples(HolE(), head, relation, tail) - score_triples(HolE(), tail, relation, head)).abs() > 1e-3
@@ -168,7 +168,7 @@ def quate_draw(seed: int) -> tuple[np.ndarray, list[torch.Tensor]]:
     return numbers, [torch.from_numpy(part.transpose(0, 2, 1).reshape(QUATE_SIZE, 4 * QUATE_DIM)) for part in numbers]
 
 
-def test_quate_the_table_is_hamiltons() -> None:
+def test_quaternion_product_satisfies_hamiltons_rules() -> None:
     """i² = j² = k² = ijk = −1."""
     i, j, k = np.eye(4)[1:]
     minus = -np.eye(4)[0]
@@ -177,20 +177,20 @@ def test_quate_the_table_is_hamiltons() -> None:
 
 
 @pytest.mark.parametrize("side", ["head", "tail"])
-def test_quate_score_holds_the_turned_head_against_the_tail(side: str) -> None:
+def test_quate_score_is_the_product_of_rotated_head_and_tail(side: str) -> None:
     (head, relation, tail), rows = quate_draw(1)
     unit = relation / np.sqrt((relation**2).sum(-1, keepdims=True))
     expected = [sum(times(head[b, i], unit[b, i]) @ tail[b, i] for i in range(QUATE_DIM)) for b in range(QUATE_SIZE)]
     np.testing.assert_allclose(score_triples(QuatE(), *rows, side), expected, rtol=1e-10)
 
 
-def test_quate_a_relations_length_counts_for_nothing_and_its_direction_does() -> None:
+def test_quate_score_depends_on_relation_direction_not_length() -> None:
     _, (h, r, t) = quate_draw(2)
     torch.testing.assert_close(score_triples(QuatE(), h, 5 * r, t), score_triples(QuatE(), h, r, t))
     assert ((score_triples(QuatE(), h, r, t) - score_triples(QuatE(), t, r, h)).abs() > 1e-3).all()
 
 
-def test_quate_rows_hold_four_numbers_a_dimension() -> None:
+def test_quate_rows_hold_four_numbers_per_dimension() -> None:
     assert QuatE().widths(5)[0] == QuatE().widths(5)[1] == 20
     (head, _, _), (h, _, _) = quate_draw(3)
     np.testing.assert_allclose(moduli(QuatE(), "entity", h), np.sqrt((head**2).sum(-1)), rtol=1e-12)
@@ -237,7 +237,7 @@ def test_tucker_score_is_the_core_times_all_three(side: str) -> None:
     np.testing.assert_allclose(score_triples(model, *map(torch.from_numpy, rows), side), expected, rtol=1e-10)
 
 
-def test_tucker_a_core_of_ones_along_the_diagonal_is_distmult() -> None:
+def test_tucker_with_an_identity_core_is_distmult() -> None:
     core = torch.zeros(TUCKER_DIM, TUCKER_DIM, TUCKER_DIM)
     for i in range(TUCKER_DIM):
         core[i, i, i] = 1.0
@@ -246,7 +246,7 @@ def test_tucker_a_core_of_ones_along_the_diagonal_is_distmult() -> None:
     torch.testing.assert_close(scores, (head * relation * tail).sum(-1))
 
 
-def test_tucker_the_first_core_is_uniform_and_follows_the_generator() -> None:
+def test_tucker_initial_core_is_uniform_and_follows_the_generator() -> None:
     first, again, other = (
         TuckER().init_parameters(20, torch.Generator().manual_seed(seed))["core"] for seed in (1, 1, 2)
     )

@@ -31,7 +31,7 @@ def test_every_built_in_model_passes(model: type[Model]) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_fused_form_of_every_built_in_model_is_true(name: str) -> None:
+def test_fused_form_of_every_built_in_model_is_correct(name: str) -> None:
     check_scores(MODELS[name])
 
 
@@ -91,7 +91,7 @@ class Encoded(Whole):
 
 
 @pytest.mark.parametrize("model", [Whole, WithParameters, TailOnly, Square, Encoded], ids=lambda one: one.__name__)
-def test_models_without_a_fault_pass(model: type[Model]) -> None:
+def test_correct_models_pass(model: type[Model]) -> None:
     check_model(model)
 
 
@@ -285,19 +285,19 @@ class UntrueActivation(UkgeLogi):
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_fault_is_an_error_in_one_line(model: type[Model], says: str) -> None:
+def test_faulty_model_is_an_error_of_one_line(model: type[Model], says: str) -> None:
     with pytest.raises(FocuseError, match=says) as error:
         check_model(model)
     assert "\n" not in str(error.value)
 
 
-def test_a_dim_can_be_asked_for() -> None:
+def test_check_uses_the_given_dim() -> None:
     with pytest.raises(FocuseError, match="a square, please"):
         check_model(Square, dim=10)
     check_model(Square, dim=4)
 
 
-def test_a_training_looks_at_an_own_models_scores_first(tmp_path: Path) -> None:
+def test_training_checks_scores_of_a_custom_model_first(tmp_path: Path) -> None:
     with pytest.raises(FocuseError, match=r"NoRows: .*`score` of 5 triples has the shape \(\), not \(5,\)"):
         focuse.train([("a", "r", str(i), i) for i in range(20)], model=NoRows, dim=8, epochs=1, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

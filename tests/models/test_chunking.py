@@ -36,7 +36,9 @@ def asked(name: str, use: str, side: Side) -> list[Tensor]:
 @pytest.mark.parametrize("most", [1, 8, 40, 100])  # one comparison at once; some rows; one query; some queries
 @pytest.mark.parametrize("use", ["score_negatives", "score_pool"])
 @pytest.mark.parametrize("name", ["rotate", "pairre"])
-def test_pieces_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch, name: str, use: str, most: int) -> None:
+def test_chunk_size_does_not_change_scores_or_gradients(
+    monkeypatch: pytest.MonkeyPatch, name: str, use: str, most: int
+) -> None:
     for side in ("head", "tail"):
         whole = asked(name, use, side)
         with monkeypatch.context() as patched:
@@ -47,7 +49,7 @@ def test_pieces_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch, name:
 
 
 @pytest.mark.parametrize("model", [RotatE(), PairRE()], ids=lambda model: model.name)
-def test_nothing_larger_than_a_piece_is_made(monkeypatch: pytest.MonkeyPatch, model: RotatE | PairRE) -> None:
+def test_no_tensor_exceeds_the_chunk_size(monkeypatch: pytest.MonkeyPatch, model: RotatE | PairRE) -> None:
     """Neither forth nor back."""
     made: list[int] = []
 
@@ -69,7 +71,7 @@ def test_nothing_larger_than_a_piece_is_made(monkeypatch: pytest.MonkeyPatch, mo
 
 
 @pytest.mark.parametrize("shapes", [[(7, 1, 4), (7, 1, 4), (1, 9, 4)], [(6, 4), (6, 4), (6, 4)], [(5, 1, 4), (1, 4)]])
-def test_broadcast_pieces_are_the_whole(monkeypatch: pytest.MonkeyPatch, shapes: list[tuple[int, ...]]) -> None:
+def test_broadcast_chunks_equal_the_whole(monkeypatch: pytest.MonkeyPatch, shapes: list[tuple[int, ...]]) -> None:
     random = torch.Generator().manual_seed(2)
     parts = [torch.randn(shape, generator=random, dtype=torch.float64, requires_grad=True) for shape in shapes]
     largest = []

@@ -71,14 +71,14 @@ def encoded(model: Model, entity: np.ndarray, numbers: np.ndarray) -> np.ndarray
     )
 
 
-def test_literale_rows_are_mixed_as_the_paper_says(made):
+def test_literale_encoding_matches_the_paper(made):
     model, entity, numbers = made
     columns = model.context.attribute_columns()
     found, _ = model.encoder.encode(model, torch.cat([torch.from_numpy(entity), columns], dim=1), torch.ones(1, 1))
     np.testing.assert_allclose(found, encoded(model, entity, numbers), rtol=1e-12)
 
 
-def test_literale_scores_are_those_of_the_model_beneath_over_mixed_rows(made):
+def test_literale_scores_are_the_base_models_over_encoded_rows(made):
     model, entity, numbers = made
     relation = np.random.default_rng(2).normal(size=(2, model.widths(LITERALE_DIM)[1]))
     engine = make_scorer(model, torch.from_numpy(entity), torch.from_numpy(relation), parameters=model.parameters)
@@ -92,7 +92,7 @@ def test_literale_scores_are_those_of_the_model_beneath_over_mixed_rows(made):
     np.testing.assert_allclose(engine.score_all(torch.from_numpy(head), torch.from_numpy(kind), "tail"), against)
 
 
-def test_literale_a_missing_number_counts_as_the_mean(made):
+def test_literale_missing_attribute_counts_as_the_mean(made):
     """Nothing of a value that is not known comes through."""
     model, entity, _ = made
     numbers, present = model.context.attributes, model.context.present
@@ -141,7 +141,7 @@ def tensors(tables):
     return {name: torch.from_numpy(table.copy()) for name, table in tables.items()}
 
 
-def test_transea_it_ranks_as_transe_does(transea_world):
+def test_transea_scores_are_those_of_transe(transea_world):
     _, _, context, tables = transea_world
     own = tensors(tables)
     engine = make_scorer(TransEA().bind(context=context), own.pop("entity"), own.pop("relation"), parameters=own)
@@ -151,7 +151,7 @@ def test_transea_it_ranks_as_transe_does(transea_world):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_transea_its_own_loss_is_the_error_of_a_regression(transea_world):
+def test_transea_auxiliary_loss_is_the_regression_error(transea_world):
     numbers, present, context, tables = transea_world
     own = tensors(tables)
     model = TransEA().bind(context=context).bind({name: own[name] for name in ("slope", "offset")})
@@ -162,7 +162,7 @@ def test_transea_its_own_loss_is_the_error_of_a_regression(transea_world):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "row-adagrad"])
 @pytest.mark.parametrize("share", [0.0, 0.3])
-def test_transea_a_step_goes_down_the_joint_loss(transea_world, share, optimizer):
+def test_transea_step_descends_the_joint_loss(transea_world, share, optimizer):
     """(1 − α) structure + α attributes: its value, and by finite differences its gradient in every table."""
     numbers, present, context, tables = transea_world
     own = tensors(tables)
@@ -228,7 +228,7 @@ def bumps(numbers, present, weights, centres, widths, head: int, tail: int) -> f
     return found
 
 
-def test_kblrn_the_score_is_the_sum_of_two_experts(kblrn_world):
+def test_kblrn_score_is_the_sum_of_two_experts(kblrn_world):
     model, numbers, present, entity, relation = kblrn_world
     engine = make_scorer(model, torch.from_numpy(entity), torch.from_numpy(relation))
     centres, widths = (engine.tables[name].numpy() for name in ("centres", "widths"))
@@ -245,7 +245,7 @@ def test_kblrn_the_score_is_the_sum_of_two_experts(kblrn_world):
     assert 0.1 < shares < 0.9  # of pairs: some share a number, some do not
 
 
-def test_kblrn_a_missing_number_switches_its_expert_off(kblrn_world):
+def test_kblrn_missing_attribute_disables_its_expert(kblrn_world):
     model, _, present, entity, relation = kblrn_world
     edges, numbers = model.context.edges, model.context.attributes
     without = model.bind(
@@ -260,7 +260,7 @@ def test_kblrn_a_missing_number_switches_its_expert_off(kblrn_world):
     torch.testing.assert_close(make_scorer(model, *tables).score_all(*ids, "tail")[bare], plain[bare])
 
 
-def test_kblrn_numbers_tell_nothing_before_training(kblrn_world):
+def test_kblrn_attributes_have_no_effect_before_training(kblrn_world):
     model = kblrn_world[0]
     start = model.init_table("relation", torch.ones(2, model.widths(KBLRN_DIM)[1]))
     assert (start[:, :KBLRN_DIM] == 1).all()
@@ -268,7 +268,7 @@ def test_kblrn_numbers_tell_nothing_before_training(kblrn_world):
     assert (model.init_table("entity", torch.ones(2, KBLRN_DIM)) == 1).all()
 
 
-def test_kblrn_inverse_relation_looks_from_tail_to_head(kblrn_world):
+def test_kblrn_inverse_relation_uses_differences_from_tail_to_head(kblrn_world):
     """Bumps lie as well where a difference is seen from the other end."""
     model, numbers, present, entity, _ = kblrn_world
     relation = torch.randn(4, model.widths(KBLRN_DIM)[1], dtype=torch.float64)
@@ -283,8 +283,8 @@ def test_kblrn_inverse_relation_looks_from_tail_to_head(kblrn_world):
         assert float(found[h]) == pytest.approx(expected)
 
 
-class TestBumps:
-    def test_they_cover_the_differences_along_edges(self):
+class TestRadialFunctions:
+    def test_radial_functions_cover_the_differences_along_edges(self):
         draw = np.random.default_rng(3)
         numbers, m = draw.normal(size=(500, 1)), 4000
         head, tail = draw.integers(500, size=(2, m))
@@ -300,11 +300,11 @@ class TestBumps:
 
     @pytest.mark.parametrize("values", [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [5.0, 5.0, -5.0]])
     @pytest.mark.parametrize("known", [[True, True, True], [True, False, True], [False, False, False]])
-    def test_widths_are_above_0_for_any_numbers(self, values, known):
+    def test_widths_of_radial_functions_are_positive(self, values, known):
         edges = torch.tensor([0, 1, 2]), torch.tensor([0, 0, 0]), torch.tensor([1, 2, 0])
         centres, widths = init_bumps(Context(edges, torch.tensor(values)[:, None], torch.tensor(known)[:, None]))
         assert centres.isfinite().all()
         assert (widths > 0.05).all()
 
-    def test_outside_of_a_graph_there_are_none(self):
+    def test_no_graph_gives_no_radial_functions(self):
         assert init_bumps(Context())[0].shape == (0, BUMPS)

@@ -56,14 +56,14 @@ def test_dropout_is_a_pure_function_of_its_seed() -> None:
     torch.testing.assert_close(first[~gone], values[~gone] / 0.7)
 
 
-def test_whole_maps_are_dropped_together() -> None:
+def test_dropout_drops_whole_feature_maps() -> None:
     found = dropout(torch.ones(60, 32, 4, 3), 0.2, 3, 1, rank=2)
     each = (found != 0).flatten(2).float().mean(2)
     assert set(each.flatten().tolist()) == {0.0, 1.0}
     assert each.mean().item() == pytest.approx(0.8, abs=0.04)
 
 
-def test_softmax_within_groups() -> None:
+def test_group_softmax_matches_a_loop() -> None:
     random = np.random.default_rng(0)
     logit, group = random.normal(size=30) * 50, random.integers(0, 6, 30)
     expected = np.empty(30)
@@ -88,7 +88,7 @@ def test_gradients_of_attention_match_finite_differences() -> None:
     assert torch.equal(heard(*parts)[[2, 4]], torch.zeros(2, 4))  # nothing leads there
 
 
-def test_rectangles() -> None:
+def test_dim_of_conve_must_be_a_rectangle() -> None:
     assert [height_of(dim) for dim in (8, 64, 100, 200, 210)] == [2, 8, 10, 10, 14]
     for dim, near in ((7, 8), (4, 6), (1, 6), (101, 102)):
         with pytest.raises(FocuseError, match=rf"'conve' needs a dim that makes a rectangle, not {dim}; try {near}$"):
@@ -97,7 +97,7 @@ def test_rectangles() -> None:
         check_rectangle(ConvE(), dim)
 
 
-def test_batch_normalisation_learns_the_mean_and_ranks_by_it() -> None:
+def test_batch_normalization_learns_running_statistics_for_ranking() -> None:
     dense = ConvE().init_parameters(8, torch.Generator())
     model = ConvE().bind(dense)
     values = torch.randn(400, 8, generator=torch.Generator().manual_seed(3)) * 3 + 5
@@ -122,7 +122,7 @@ def test_batch_normalisation_learns_the_mean_and_ranks_by_it() -> None:
         {"negative_sampling": "per-triple", "weight_mode": "focuse"},
     ],
 )
-def test_neural_models_train(small: focuse.Graph, name: str, more: dict[str, str]) -> None:
+def test_loss_of_neural_models_falls(small: focuse.Graph, name: str, more: dict[str, str]) -> None:
     asked = {
         "model": name,
         "epochs": 6,
@@ -167,7 +167,7 @@ def by_loops(dense: dict[str, Tensor], head: np.ndarray, relation: np.ndarray, t
     return float(np.dot(looked_for, tail) + bias)
 
 
-def test_conve_score_is_a_picture_filtered_and_held_against_the_tail() -> None:
+def test_conve_score_matches_loops_over_the_convolution() -> None:
     dense = dense_of(8)
     head, relation, tail = np.random.default_rng(2).normal(size=(3, 4, 9))
     expected = [by_loops(dense, h[:8], r[:8], t[:8], t[8]) for h, r, t in zip(head, relation, tail, strict=True)]
@@ -176,12 +176,12 @@ def test_conve_score_is_a_picture_filtered_and_held_against_the_tail() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
-def test_conve_can_only_be_asked_for_tails() -> None:
+def test_conve_scores_tails_only() -> None:
     with pytest.raises(NotImplementedError, match="inverse relations"):
         ConvE().bind(dense_of(8)).query(torch.ones(3, 9), torch.ones(3, 8), "head")
 
 
-def test_conve_an_entitys_bias_is_its_last_number_and_begins_at_0() -> None:
+def test_conve_bias_is_the_last_number_of_an_entity_and_starts_at_0() -> None:
     model = ConvE()
     start = model.init_table("entity", torch.ones(3, model.widths(8)[0]))
     assert start.shape == (3, 9)
@@ -215,7 +215,7 @@ def test_conve_running_statistics_are_not_changed_by_gradients() -> None:
     assert not any(name.startswith("seen") for name in optimizer.state())
 
 
-def test_conve_ranking_draws_nothing(small: focuse.Graph) -> None:
+def test_conve_ranking_is_deterministic(small: focuse.Graph) -> None:
     run = focuse.train(small, model="conve", dim=8, epochs=1, label_exponent=1.0, progress=False)
     known, relation = torch.arange(6), torch.arange(6) % 3
     scores = run.scorer.score_all(known, relation, "tail")
@@ -223,7 +223,7 @@ def test_conve_ranking_draws_nothing(small: focuse.Graph) -> None:
     torch.testing.assert_close(scores[2:3], run.scorer.score_all(known[2:3], relation[2:3], "tail"))
 
 
-def test_conve_many_queries_are_looked_at_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conve_queries_are_computed_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     model, random = ConvE().bind(dense_of(8)), torch.Generator().manual_seed(6)
     known, relation = (torch.randn(50, width, generator=random, dtype=torch.float64) for width in (9, 8))
     whole, sizes, seen = model.query(known, relation, "tail"), [], ConvE._convolve
@@ -243,7 +243,7 @@ def test_conve_needs_inverse_relations_and_a_rectangle(small: focuse.Graph) -> N
     assert focuse.train(small, model="conve", dim=8, epochs=1, label_exponent=1.0, progress=False).settings.reciprocal
 
 
-def test_conve_in_training_input_maps_and_what_is_hidden_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conve_training_drops_inputs_feature_maps_and_hidden_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers of the picture (.2), whole maps (.2) and hidden numbers (.3), each by its own draw of the seed."""
     asked = []
 
@@ -282,13 +282,13 @@ def test_convkb_score_is_the_weighted_sum_of_all_filters() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
-def test_convkb_filters_begin_as_a_step_from_head_to_tail() -> None:
+def test_convkb_initial_filters_are_a_translation() -> None:
     start = ConvKB().init_parameters(4, torch.Generator().manual_seed(0))
     torch.testing.assert_close(start["filters"].mean(1), torch.tensor([1.0, 1.0, -1.0]), atol=0.1, rtol=0)
 
 
 @pytest.mark.parametrize("side", ["head", "tail"])
-def test_convkb_a_pool_never_holds_more_than_a_piece(monkeypatch: pytest.MonkeyPatch, side: str) -> None:
+def test_convkb_pool_scores_stay_within_the_chunk_size(monkeypatch: pytest.MonkeyPatch, side: str) -> None:
     model = ConvKB().bind(ConvKB().init_parameters(4, torch.Generator().manual_seed(0)))
     rows = [torch.randn(count, 4, requires_grad=True) for count in (6, 6, 11)]
     sizes = []
@@ -345,7 +345,7 @@ def model_and_tables() -> tuple[KBGAT, torch.Tensor, torch.Tensor]:
     return model, *(torch.randn(n, DIM, generator=random, dtype=torch.float64) for n in (ENTITIES, RELATIONS))
 
 
-def test_kbgat_tables_are_encoded_as_by_loops() -> None:
+def test_kbgat_encoding_matches_loops() -> None:
     model, entity, relation = model_and_tables()
     dense = {name: value.numpy() for name, value in model.parameters.items()}
     h, g = entity.numpy(), relation.numpy()
@@ -362,7 +362,7 @@ def test_kbgat_tables_are_encoded_as_by_loops() -> None:
     np.testing.assert_allclose(found, [score], rtol=1e-9)
 
 
-def test_kbgat_the_order_of_edges_does_not_matter() -> None:
+def test_kbgat_edge_order_has_no_effect() -> None:
     model, entity, relation = model_and_tables()
     turned = model.bind(context=Context(edges=torch.from_numpy(EDGES[::-1].copy()).unbind(1)))
     assert torch.equal(
@@ -405,12 +405,12 @@ def test_kbgat_no_held_out_triple_reaches_the_tables(small: focuse.Graph) -> Non
     assert not torch.equal(one["entity"], three["entity"])
 
 
-def test_kbgat_an_uneven_dim_is_refused(small: focuse.Graph) -> None:
+def test_kbgat_odd_dim_is_refused(small: focuse.Graph) -> None:
     with pytest.raises(focuse.FocuseError, match="'kbgat' needs a dim that 2 divides, not 7"):
         focuse.train(small, model="kbgat", dim=7)
 
 
-def test_kbgat_an_inverse_relation_is_encoded_like_any_other() -> None:
+def test_kbgat_inverse_relations_are_encoded_like_any_other() -> None:
     model, entity, relation = model_and_tables()
     other = relation.flip(0)
     made, both = model.encoder.encode(model, entity, torch.cat([relation, other]))

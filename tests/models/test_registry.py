@@ -1,4 +1,4 @@
-"""Models that are not built in: of plug-ins, by the place of their class, handed over."""
+"""Models by name, by plug-in, by import path and by class."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ FAR = """
 # ---- as a class ------------------------------------------------------------------------------------------------------
 
 
-def test_a_class_is_known_by_its_place() -> None:
+def test_class_is_named_by_its_import_path() -> None:
     name = model_name(Nested.Far)
     assert name == f"{__name__}:Nested.Far"
     assert model_class(name) is Nested.Far
@@ -103,7 +103,7 @@ def test_a_class_is_known_by_its_place() -> None:
 
 
 @pytest.mark.parametrize("weight_mode", ["soft-labels", "focuse", "none"])
-def test_a_class_trains_like_any_model(weight_mode: str, tmp_path: Path) -> None:
+def test_custom_class_trains_and_its_run_loads_with_the_class(weight_mode: str, tmp_path: Path) -> None:
     """One that no import finds trains too; who loads its run hands it over."""
     kind = local()
     asked = {"label_exponent": 1.0} if weight_mode == "soft-labels" else {}
@@ -119,7 +119,7 @@ def test_a_class_trains_like_any_model(weight_mode: str, tmp_path: Path) -> None
         assert one.evaluate().all.mrr == run.evaluate().all.mrr
 
 
-def test_a_run_goes_on_with_the_class_to_the_same_bits(tmp_path: Path) -> None:
+def test_resume_with_a_custom_class_gives_identical_tables(tmp_path: Path) -> None:
     whole = focuse.train(
         TRIPLES, model=local(), dim=4, epochs=4, weight_mode="focuse", beta_decay_epochs=4, progress=False
     )
@@ -142,7 +142,7 @@ def test_a_run_goes_on_with_the_class_to_the_same_bits(tmp_path: Path) -> None:
     assert focuse.resume(tmp_path / "run", model=local(), progress=False).settings.epochs == 4  # finished: loads it
 
 
-def test_a_class_of_another_shape_is_told_from_a_damaged_run(tmp_path: Path) -> None:
+def test_class_with_other_widths_is_distinguished_from_a_damaged_run(tmp_path: Path) -> None:
     class Wide(Nested.Far):
         def widths(self, dim: int) -> tuple[int, int]:
             return 2 * dim, dim
@@ -156,14 +156,14 @@ def test_a_class_of_another_shape_is_told_from_a_damaged_run(tmp_path: Path) -> 
     assert focuse.load(tmp_path / "plain", model=ComplEx).settings.model == "complex"
 
 
-def test_a_search_takes_classes() -> None:
+def test_search_space_accepts_classes() -> None:
     space = make_space({"model": ["transe", Nested.Far]}, {"dim": 4, "epochs": 1}, defaults=False)
     assert space.searched["model"] == ["transe", model_name(Nested.Far)]
     held = make_space({"dim": [2, 4]}, {"model": Nested.Far, "epochs": 1}, defaults=False)
     assert held.about()["model"] == model_name(Nested.Far)
 
 
-def test_of_two_classes_of_one_name_the_last_counts() -> None:
+def test_last_given_class_of_a_name_is_used() -> None:
     first, second = local(), local()
     assert model_name(first) == model_name(second)
     assert model_class(model_name(first)) is first
@@ -218,7 +218,7 @@ class Lost(Nested.Far):
         (Lost, "its defaults name no setting: 'optimiser' (did you mean optimizer?)"),
     ],
 )
-def test_what_is_no_model_is_refused_in_one_line(wrong: object, says: str) -> None:
+def test_values_that_are_no_model_are_refused(wrong: object, says: str) -> None:
     with pytest.raises(FocuseError) as error:
         focuse.train(TRIPLES, model=wrong, progress=False)
     assert says in str(error.value)
@@ -243,7 +243,7 @@ def test_what_is_no_model_is_refused_in_one_line(wrong: object, says: str) -> No
         ("__main__:Absent", "no import finds it; move it to a module"),
     ],
 )
-def test_a_place_without_a_model_is_refused_in_one_line(site: Path, name: str, says: str) -> None:
+def test_import_path_without_a_model_is_refused(site: Path, name: str, says: str) -> None:
     (site / "far_module.py").write_text("import os\n" + dedent(FAR))
     (site / "broken_module.py").write_text("import missing_thing\n")
     (site / "ends_at_once.py").write_text("raise SystemExit(1)\n")
@@ -265,7 +265,7 @@ def test_a_module_in_the_working_folder_is_found(tmp_path: Path, monkeypatch: py
     assert sys.path == [*before, str(tmp_path)]  # behind all others, for what it may import later
 
 
-def test_a_run_loaded_with_its_class_starts_another(small: focuse.Graph, tmp_path: Path) -> None:
+def test_run_loaded_with_its_class_can_start_another_training(small: focuse.Graph, tmp_path: Path) -> None:
     """Its file says a name that nothing is found by."""
     asked = {"dim": 8, "epochs": 1, "label_exponent": 1.0, "progress": False}
     focuse.train(small, model=Cubed, out=tmp_path / "first", **asked)
@@ -290,14 +290,14 @@ class Cubed(TripleModel):
 # ---- plug-ins --------------------------------------------------------------------------------------------------------
 
 
-def test_a_plug_in_is_found_by_its_name(site: Path) -> None:
+def test_plug_in_is_found_by_its_name(site: Path) -> None:
     write_plug_in(site, "far-package", "far_plug", FAR, "far-away = far_plug:Far")
     assert model_class("far-away").__module__ == "far_plug"
     with pytest.raises(FocuseError, match=r"unknown model 'far_away' \(did you mean far-away\?\).*complex.*, far-away"):
         model_class("far_away")
 
 
-def test_built_in_names_look_at_no_plug_in(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_built_in_names_do_not_load_plug_ins(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(**_: object) -> None:
         raise AssertionError("looked at plug-ins")
 
@@ -309,7 +309,7 @@ def test_built_in_names_look_at_no_plug_in(site: Path, monkeypatch: pytest.Monke
         model_class("far-away")
 
 
-def test_a_broken_plug_in_is_named_in_one_line_and_harms_no_other(site: Path) -> None:
+def test_broken_plug_in_is_named_and_does_not_affect_others(site: Path) -> None:
     write_plug_in(site, "far-package", "far_plug", FAR, "far-away = far_plug:Far")
     write_plug_in(site, "bad-package", "bad_plug", "import missing_thing\n", "bad = bad_plug:Bad")
     write_plug_in(site, "odd-package", "odd_plug", "thing = 3\n", "odd = odd_plug:thing")
@@ -322,7 +322,7 @@ def test_a_broken_plug_in_is_named_in_one_line_and_harms_no_other(site: Path) ->
         model_class("odd")
 
 
-def test_a_name_that_two_plug_ins_offer_must_be_said_in_full(site: Path) -> None:
+def test_name_of_two_plug_ins_needs_the_import_path(site: Path) -> None:
     write_plug_in(site, "far-package", "far_plug", FAR, "far-away = far_plug:Far")
     write_plug_in(site, "other-package", "other_plug", FAR, "far-away = other_plug:Far")
     with pytest.raises(FocuseError, match="several plug-ins offer it; choose one of far_plug:Far or other_plug:Far"):
@@ -359,7 +359,7 @@ def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     ],
     ids=["load", "resume", "extend", "config", "start"],
 )
-def test_a_file_runs_no_code_that_nobody_asked_for(strangers: Path, use: Callable[[Path], object]) -> None:
+def test_loading_a_run_does_not_import_untrusted_code(strangers: Path, use: Callable[[Path], object]) -> None:
     with pytest.raises(
         FocuseError, match=r"run\.toml: its model 'outside.theirs:Far' is code .* --trust outside\.theirs"
     ):
@@ -369,7 +369,7 @@ def test_a_file_runs_no_code_that_nobody_asked_for(strangers: Path, use: Callabl
 
 
 @pytest.mark.parametrize("name", ["os:system", "subprocess:Popen", "builtins:exec", "this:s", "antigravity:Far"])
-def test_what_is_no_model_is_never_called_nor_imported(strangers: Path, name: str) -> None:
+def test_other_import_paths_in_a_run_are_neither_called_nor_imported(strangers: Path, name: str) -> None:
     file = strangers / "run.toml"
     file.write_text(file.read_text().replace("outside.theirs:Far", name))
     with pytest.raises(FocuseError, match=r"is no subclass of|is code that is not|is a part of Python"):
@@ -385,26 +385,26 @@ def test_a_trusted_module_is_imported(strangers: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("words", ["out", "outside.their", "outside.theirs:Near", "theirs", "", ","])
-def test_trust_is_of_whole_names(strangers: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+def test_trust_matches_whole_names_only(strangers: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     monkeypatch.setenv(registry.TRUST, words)
     with pytest.raises(FocuseError, match="--trust"):
         focuse.load(strangers)
 
 
-def test_a_class_that_is_handed_over_leaves_the_named_module_alone(strangers: Path) -> None:
+def test_given_class_is_used_without_importing_the_named_module(strangers: Path) -> None:
     run = focuse.load(strangers, model=Nested.Far)
     assert run.evaluate().all.n
     assert focuse.load(strangers).settings.model == "outside.theirs:Far"  # this process knows whom to take for it
     assert not Path("was_run").exists()
 
 
-def test_who_has_imported_the_module_has_asked_for_it(strangers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_already_imported_module_is_trusted(strangers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(strangers.parent))
     model_class("outside.theirs:Far")
     assert focuse.load(strangers).evaluate().all.n
 
 
-def test_the_command_asks_for_trust_in_one_line(strangers: Path) -> None:
+def test_command_asks_for_trust_in_one_line(strangers: Path) -> None:
     asked = ["evaluate", "run", "--json"]
     refused = run(["-m", "focuse", *asked], strangers.parent)
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -463,7 +463,7 @@ def test_the_example_package_works_by_name_in_another_process(installed: Path, t
         focuse.load(tmp_path / "named")  # here it is not installed
 
 
-def test_a_scripts_own_class_in_another_process(tmp_path: Path) -> None:
+def test_class_of_a_script_can_be_loaded_in_another_process(tmp_path: Path) -> None:
     """What `__main__` trains, another process loads with the class, and the same script without."""
     script = dedent(FAR) + dedent(
         f"""
@@ -480,7 +480,9 @@ def test_a_scripts_own_class_in_another_process(tmp_path: Path) -> None:
         focuse.load(tmp_path / "run")
 
 
-def test_the_example_and_its_package_score_alike(installed: Path, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_model_and_its_package_give_equal_scores(
+    installed: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two ways to write one model: as a triple, and as query and candidates."""
     monkeypatch.syspath_prepend(str(installed))
     shutil.copy(EXAMPLES / "own_model.py", site / "own_model_example.py")
@@ -507,7 +509,7 @@ class Cauchit(UkgeLogi):
     name, confidence_head = "cauchit", CauchitHead("cauchit")
 
 
-def test_an_activation_that_kernels_do_not_know_is_trained_by_autograd(small: focuse.Graph) -> None:
+def test_unknown_activation_is_trained_by_autograd(small: focuse.Graph) -> None:
     asked = {"model": Cauchit, "dim": 8, "epochs": 3, "progress": False}
     found, expected = (focuse.train(small, engine=engine, **asked) for engine in ("auto", "reference"))
     assert [row["loss"] for row in found.history] == pytest.approx([row["loss"] for row in expected.history], rel=1e-6)

@@ -33,7 +33,7 @@ def test_transe_score_is_the_negative_distance(model_class: type[TransE]) -> Non
 
 
 @pytest.mark.parametrize("model_class", NORMS)
-def test_transe_a_perfect_step_scores_zero(model_class: type[TransE]) -> None:
+def test_transe_exact_translation_scores_zero(model_class: type[TransE]) -> None:
     head, relation = torch.tensor([[1.0, -2.0]]), torch.tensor([[0.5, 4.0]])
     assert score_triples(model_class(), head, relation, head + relation).item() == 0.0
 
@@ -49,7 +49,7 @@ def test_transe_scores_are_never_above_zero(seed: int, size: float) -> None:
         ).all()
 
 
-def test_transe_close_rows_keep_their_digits() -> None:
+def test_transe_scores_of_close_rows_keep_their_precision() -> None:
     """The usual shortcut ‖a‖² + ‖b‖² − 2ab cannot tell 1000 from 1000.001 in float32; ranks are decided there."""
     query, near = torch.full((1, 4), 1000.0), torch.full((30, 4), 1000.0)
     near[:, 0] += torch.arange(30) * 1e-3
@@ -70,7 +70,7 @@ def formula(positive: np.ndarray, negative: np.ndarray, weight: np.ndarray, marg
     ]
 
 
-def test_gtranse_the_score_is_transes() -> None:
+def test_gtranse_score_is_that_of_transe() -> None:
     head, relation, tail = (torch.randn(4, 6) for _ in range(3))
     assert torch.equal(score_triples(GTransE(), head, relation, tail), score_triples(TransE(), head, relation, tail))
 
@@ -79,7 +79,7 @@ def test_gtranse_the_score_is_transes() -> None:
     ("text", "margin", "power"),
     [("confidence-margin", 1.0, 1.0), ("confidence-margin:4,2", 4.0, 2.0), ("confidence-margin:power=0", 1.0, 0.0)],
 )
-def test_gtranse_the_loss_is_its_formula(text: str, margin: float, power: float) -> None:
+def test_gtranse_loss_matches_its_formula(text: str, margin: float, power: float) -> None:
     random = np.random.default_rng(3)
     positive, negative, weight = random.normal(size=5), random.normal(size=(5, 4)), random.random(5)
     weight[0] = 0.0
@@ -96,7 +96,7 @@ def test_gtranse_the_loss_is_its_formula(text: str, margin: float, power: float)
     assert objective.fused is None
 
 
-def test_gtranse_a_power_of_0_is_the_plain_margin() -> None:
+def test_gtranse_with_power_0_is_the_plain_margin_loss() -> None:
     random = torch.Generator().manual_seed(1)
     positive, negative, weight = (torch.rand(*shape, generator=random) for shape in ((6,), (6, 3), (6,)))
     plain = FocusedLoss(make_loss("margin:2"))(positive, negative, weight, None, 1.0)
@@ -105,7 +105,7 @@ def test_gtranse_a_power_of_0_is_the_plain_margin() -> None:
     )
 
 
-def test_gtranse_weights_reach_the_training(small: Graph) -> None:
+def test_gtranse_weights_change_the_result(small: Graph) -> None:
     quick = {"model": "gtranse", "dim": 8, "epochs": 3, "lr": 1e-2, "progress": False}
     with_weights, without = (focuse.train(small, loss=f"confidence-margin:power={power}", **quick) for power in (2, 0))
     assert not torch.equal(with_weights.scorer.tables["entity"], without.scorer.tables["entity"])
@@ -115,14 +115,14 @@ def test_gtranse_weights_reach_the_training(small: Graph) -> None:
 
 
 @pytest.mark.parametrize("model", ["transe", "complex"])
-def test_gtranse_any_model_of_scores_takes_the_loss(small: Graph, model: str) -> None:
+def test_gtranse_loss_can_be_used_by_other_models(small: Graph, model: str) -> None:
     run = focuse.train(small, model=model, loss="confidence-margin:2", dim=8, epochs=2, lr=1e-2, progress=False)
     assert run.settings.weight_mode == "none"
     assert run.history[-1]["loss"] < run.history[0]["loss"]
 
 
 @pytest.mark.parametrize("weight_mode", ["soft-labels", "focuse"])
-def test_gtranse_its_loss_leaves_nothing_to_focus_on(weight_mode: str) -> None:
+def test_gtranse_loss_refuses_focus(weight_mode: str) -> None:
     with pytest.raises(
         FocuseError, match="model 'gtranse' uses the weights in its loss and requires weight_mode 'none'"
     ):
@@ -143,7 +143,7 @@ def test_gtranse_its_loss_leaves_nothing_to_focus_on(weight_mode: str) -> None:
         ({"loss": "confidence-margin", "model": "ukge-logi"}, "by the loss 'squared-error'"),
     ],
 )
-def test_gtranse_what_makes_no_sense_is_one_line(given: dict[str, str], says: str) -> None:
+def test_gtranse_invalid_options_are_refused(given: dict[str, str], says: str) -> None:
     with pytest.raises(FocuseError, match=says):
         Config.from_kwargs(**given)
 
@@ -163,27 +163,27 @@ def draw(seed: int) -> tuple[list[np.ndarray], list[torch.Tensor]]:
 
 
 @pytest.mark.parametrize("side", ["head", "tail"])
-def test_rotate_score_is_the_distance_after_turning(side: str) -> None:
+def test_rotate_score_is_the_negative_distance_after_rotation(side: str) -> None:
     (head, angle, tail), rows = draw(2)
     expected = -np.abs(head * np.exp(1j * angle) - tail).sum(-1)
     np.testing.assert_allclose(score_triples(RotatE(), *rows, side), expected, rtol=1e-12)
 
 
-def test_rotate_a_perfect_turn_scores_zero() -> None:
+def test_rotate_exact_rotation_scores_zero() -> None:
     (head, angle, _), (h, r, _) = draw(3)
     turned = head * np.exp(1j * angle)
     tail = torch.from_numpy(np.concatenate([turned.real, turned.imag], axis=-1))
     np.testing.assert_allclose(score_triples(RotatE(), h, r, tail), 0.0, atol=1e-13)
 
 
-def test_rotate_half_a_turn_is_symmetric_and_a_quarter_is_not() -> None:
+def test_rotate_by_180_degrees_is_symmetric_and_by_90_is_not() -> None:
     _, (h, r, t) = draw(4)
     half, quarter = torch.full_like(r, np.pi), torch.full_like(r, np.pi / 2)
     torch.testing.assert_close(score_triples(RotatE(), h, half, t), score_triples(RotatE(), t, half, h))
     assert ((score_triples(RotatE(), h, quarter, t) - score_triples(RotatE(), t, quarter, h)).abs() > 1e-3).all()
 
 
-def test_rotate_only_entities_have_sizes() -> None:
+def test_rotate_moduli_are_those_of_entities_only() -> None:
     """A penalty on sizes must leave angles alone: |e^(iθ)| is 1."""
     (head, angle, _), (h, r, _) = draw(5)
     np.testing.assert_allclose(moduli(RotatE(), "entity", h), np.abs(head), rtol=1e-12)
@@ -193,7 +193,7 @@ def test_rotate_only_entities_have_sizes() -> None:
 
 
 @pytest.mark.parametrize("spread", [None, 0.01, 3.0])
-def test_rotate_first_angles_go_all_around(spread: float | None) -> None:
+def test_rotate_initial_angles_are_uniform(spread: float | None) -> None:
     settings = Config.from_kwargs(model="rotate", dim=200, init_std=spread)
     tables = init_tables(settings, RotatE(), entities=3, relations=20)
     assert tables["entity"].shape == (3, 400)
@@ -211,7 +211,7 @@ PAIRRE_DIM = 4
 
 
 @pytest.mark.parametrize("side", ["head", "tail"])
-def test_pairre_score_is_the_distance_of_weighed_unit_vectors(side: str) -> None:
+def test_pairre_score_is_the_distance_of_weighted_unit_vectors(side: str) -> None:
     random = np.random.default_rng(1)
     head, tail, relation = *random.normal(size=(2, 6, PAIRRE_DIM)), random.normal(size=(6, 2, PAIRRE_DIM))
     expected = []
@@ -222,7 +222,7 @@ def test_pairre_score_is_the_distance_of_weighed_unit_vectors(side: str) -> None
     np.testing.assert_allclose(score_triples(PairRE(), *rows, side), expected, rtol=1e-12)
 
 
-def test_pairre_an_entitys_length_counts_for_nothing() -> None:
+def test_pairre_score_is_independent_of_entity_length() -> None:
     head, tail, relation = *torch.randn(2, 6, PAIRRE_DIM), torch.randn(6, 2 * PAIRRE_DIM)
     torch.testing.assert_close(
         score_triples(PairRE(), 3 * head, relation, tail / 7), score_triples(PairRE(), head, relation, tail)

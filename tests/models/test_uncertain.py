@@ -54,7 +54,7 @@ def ukge_phi(model_class: type[Model], f: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("model_class", KINDS)
-def test_ukge_score_is_a_line_over_the_triple_product(model_class: type[Model]) -> None:
+def test_ukge_score_is_linear_in_the_triple_product(model_class: type[Model]) -> None:
     head, relation, tail = np.random.default_rng(1).normal(size=(3, 6, 5))
     expected = [-1.7 * sum(h * r * t) + 0.4 for h, r, t in zip(head, relation, tail, strict=True)]
     rows = tuple(map(torch.from_numpy, (head, relation, tail)))
@@ -65,7 +65,7 @@ def test_ukge_score_is_a_line_over_the_triple_product(model_class: type[Model]) 
 
 
 @pytest.mark.parametrize("model_class", KINDS)
-def test_ukge_confidence_is_its_map(model_class: type[Model]) -> None:
+def test_ukge_confidence_is_the_mapped_score(model_class: type[Model]) -> None:
     f = np.linspace(-4, 4, 41)
     np.testing.assert_allclose(confidence(model_class(), torch.from_numpy(f)), ukge_phi(model_class, f), rtol=1e-12)
     learnt = f if model_class is UkgeRect else ukge_phi(model_class, f)  # the rectifier is trained without its bounds
@@ -76,7 +76,7 @@ def test_ukge_confidence_is_its_map(model_class: type[Model]) -> None:
 
 @pytest.mark.parametrize("model_class", KINDS)
 @given(st.lists(st.floats(-3, 3), min_size=2, max_size=20, unique=True))
-def test_ukge_scores_order_as_confidences_do(model_class: type[Model], scores: list[float]) -> None:
+def test_ukge_scores_and_confidences_have_the_same_order(model_class: type[Model], scores: list[float]) -> None:
     f = torch.tensor(sorted(scores), dtype=torch.float64)
     found = confidence(model_class(), f)
     assert (found.diff() >= 0).all()
@@ -86,7 +86,7 @@ def test_ukge_scores_order_as_confidences_do(model_class: type[Model], scores: l
 
 
 @pytest.mark.parametrize("name", ["ukge-logi", "ukge-rect"])
-def test_ukge_ranks_go_by_the_score_and_know_no_ties_at_the_bounds(name: str) -> None:
+def test_ukge_ranks_by_score_without_ties_at_confidence_bounds(name: str) -> None:
     """All tails have confidence 1 in float32, yet each has a rank of its own, ties counting worst."""
     tails = torch.tensor([20.0, 50.0, 30.0, 40.0])
     engine = make_scorer(make_model(name), torch.cat([torch.ones(1), tails])[:, None], torch.ones(1, 1))
@@ -98,7 +98,7 @@ def test_ukge_ranks_go_by_the_score_and_know_no_ties_at_the_bounds(name: str) ->
     assert ranks[:, 0].tolist() == [4, 1, 3, 2]
 
 
-def test_ukge_dense_tensors_are_each_models_own() -> None:
+def test_ukge_dense_tensors_are_not_shared_between_models() -> None:
     first = UkgeLogi().init_parameters(1, torch.Generator())
     first["scale"] += 7
     assert UkgeLogi().init_parameters(1, torch.Generator())["scale"].tolist() == [1.0, 0.0]
@@ -136,7 +136,7 @@ def rotate_score(h: np.ndarray, r: np.ndarray, t: np.ndarray) -> float:
 
 @pytest.mark.parametrize(("model_class", "formula"), [(PassleafComplEx, complex_score), (PassleafRotatE, rotate_score)])
 @pytest.mark.parametrize("side", ["head", "tail"])
-def test_passleaf_confidence_is_the_logistic_of_a_line_over_the_score(model_class: type[Model], formula, side) -> None:  # type: ignore[no-untyped-def]
+def test_passleaf_confidence_is_the_logistic_of_a_linear_map(model_class: type[Model], formula, side) -> None:  # type: ignore[no-untyped-def]
     random, model = np.random.default_rng(1), model_class().bind(PASSLEAF_SCALE)
     head, tail = random.normal(size=(2, 6, model.widths(K)[0]))
     relation = random.normal(size=(6, model.widths(K)[1]))
@@ -146,7 +146,7 @@ def test_passleaf_confidence_is_the_logistic_of_a_line_over_the_score(model_clas
     np.testing.assert_allclose(confidence(model, score), 1 / (1 + np.exp(-np.array(lines))), rtol=1e-10)
 
 
-def test_passleaf_a_turn_keeps_its_angle_and_a_head_is_found_by_turning_back() -> None:
+def test_passleaf_rotated_head_gets_the_highest_score() -> None:
     """A tail that is the turned head has the highest score there is, 2, and no other has."""
     model, random = PassleafRotatE(), torch.Generator().manual_seed(2)
     head, angle = torch.randn(1, 2 * K, generator=random), torch.randn(1, K, generator=random)
@@ -157,7 +157,7 @@ def test_passleaf_a_turn_keeps_its_angle_and_a_head_is_found_by_turning_back() -
     assert (score_triples(model, head, angle, tail + 0.1 * torch.randn(1, 2 * K, generator=random)) < 2).all()
 
 
-def test_passleaf_first_angles_are_everywhere() -> None:
+def test_passleaf_initial_angles_are_uniform() -> None:
     settings = Config.from_kwargs(model="passleaf-rotate", dim=50)
     tables = init_tables(settings, settings.make_model(), 300, 40)
     angles = tables["relation"]
@@ -168,12 +168,12 @@ def test_passleaf_first_angles_are_everywhere() -> None:
     assert tables["entity"].std().item() == pytest.approx(0.3, rel=0.05)
 
 
-def test_passleaf_complex_is_served_by_fused_loops_and_rotate_is_not() -> None:
+def test_passleaf_complex_is_fused_and_rotate_is_not() -> None:
     assert PassleafComplEx.fused == FusedForm(query="complex")
     assert PassleafRotatE.fused is None
 
 
-def test_passleaf_entities_with_equal_rows_tie_though_products_round() -> None:
+def test_passleaf_entities_with_equal_rows_tie_exactly() -> None:
     rows = torch.randn(7, 2 * K, generator=torch.Generator().manual_seed(4))
     rows = torch.cat([rows, rows])
     engine = make_scorer(PassleafRotatE(), rows, torch.randn(2, K))
@@ -181,7 +181,7 @@ def test_passleaf_entities_with_equal_rows_tie_though_products_round() -> None:
     assert torch.equal(scores[:, :7], scores[:, 7:])
 
 
-def test_passleaf_n3_counts_the_sizes_of_complex_numbers_and_no_angles() -> None:
+def test_passleaf_n3_uses_moduli_and_ignores_angles() -> None:
     model = PassleafRotatE()
     np.testing.assert_allclose(moduli(model, "entity", torch.tensor([[3.0, 0.0, 4.0, 2.0]])), [[5.0, 2.0]])
     np.testing.assert_allclose(moduli(model, "relation", torch.tensor([[3.0, -1.0]])), [[1.0, 1.0]])
@@ -200,7 +200,7 @@ def bound() -> Suke:
     return Suke().bind({"evaluators": torch.from_numpy(EVALUATORS)})
 
 
-def test_suke_the_confidence_is_the_product_of_both() -> None:
+def test_suke_confidence_is_the_product_of_both_evaluators() -> None:
     f = np.linspace(-5, 5, 21)
     structure, uncertainty = (logistic(w * f + b) for w, b in EVALUATORS)
     np.testing.assert_allclose(
@@ -217,7 +217,7 @@ def test_suke_other_models_have_no_plausibility() -> None:
         UkgeLogi.confidence_head.plausibility(torch.zeros(1), {})
 
 
-def test_suke_the_objective_is_its_formula() -> None:
+def test_suke_objective_matches_its_formula() -> None:
     random = np.random.default_rng(5)
     positive, negative, weight = random.normal(size=4), random.normal(size=(4, 3)), random.random(4)
     mask = np.array([[True, True, False], [True] * 3, [False] * 3, [True, False, True]])
@@ -284,7 +284,7 @@ def test_suke_a_step_moves_both_evaluators_by_their_gradient(with_hints: bool) -
 
 
 @pytest.mark.parametrize("sampling", ["per-triple", "shared", "all"])
-def test_suke_trains_and_tells_weights(small: Graph, sampling: str) -> None:
+def test_suke_learns_to_predict_weights(small: Graph, sampling: str) -> None:
     quick = {"dim": 8, "epochs": 6, "lr": 2e-2, "num_negatives": 8, "eval_start": 0, "progress": False}
     run = focuse.train(small, model="suke", negative_sampling=sampling, **quick)
     assert run.history[-1]["loss"] < run.history[0]["loss"]
@@ -304,13 +304,13 @@ def boxes(count: int, d: int = 3, seed: int = 0) -> torch.Tensor:
     return box(rows, maps)
 
 
-def test_boxes_a_box_is_shifted_and_stretched() -> None:
+def test_boxes_are_translated_and_scaled_by_relations() -> None:
     rows, mapping = torch.tensor([[1.0, 2.0, 0.0, math.log(3)]]), torch.tensor([[0.5, -1.0, 2.0, -4.0]])
     # low corners 1 and 2 move by .5 and −1; extents 1 and 3 become 2 and, as no stretch is below 0, 0
     torch.testing.assert_close(box(rows, mapping), torch.tensor([[1.5, 1.0, 3.5, 1.0]]))
 
 
-def test_boxes_intersections_and_volumes_are_their_formulas() -> None:
+def test_boxes_intersections_and_volumes_match_their_formulas() -> None:
     one, other = boxes(20), boxes(20, seed=1)
     shared = intersection(one, other, SOFTNESS)
     for a, b, both in zip(one.tolist(), other.tolist(), shared.tolist(), strict=True):
@@ -322,7 +322,7 @@ def test_boxes_intersections_and_volumes_are_their_formulas() -> None:
         assert log_volume(torch.tensor([both], dtype=torch.float64), SOFTNESS).item() == pytest.approx(math.log(volume))
 
 
-def test_boxes_corners_are_means_of_the_largest_of_gumbel_variables() -> None:
+def test_boxes_intersection_corners_match_means_of_gumbel_maxima() -> None:
     """max of two Gumbel variables of means a and b is one of mean β ln(e^(a/β) + e^(b/β)); smallest ones alike."""
     random, beta = np.random.default_rng(3), 0.4
     one, other = np.array([0.1, 1.0]), np.array([0.3, 0.7])  # a low and a high corner each
@@ -334,7 +334,7 @@ def test_boxes_corners_are_means_of_the_largest_of_gumbel_variables() -> None:
 
 
 @pytest.mark.parametrize("apart", [0.0, 14.9, 15.1, 200.0, 1e5])
-def test_boxes_boxes_far_apart_have_a_volume_and_a_slope_in_float32(apart: float) -> None:
+def test_boxes_far_apart_have_volume_and_gradient_in_float32(apart: float) -> None:
     boxes = torch.tensor([[apart, 0.0]], requires_grad=True)  # high − low = −apart
     value = log_volume(boxes, 0.01)
     extent = -apart - 2 * GAMMA * 0.01
@@ -381,7 +381,7 @@ def brute(head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("side", ["head", "tail"])
-def test_beurre_confidence_is_the_share_of_the_tails_box(side) -> None:  # type: ignore[no-untyped-def]
+def test_beurre_confidence_is_the_covered_share_of_the_tails_box(side) -> None:  # type: ignore[no-untyped-def]
     random, model = np.random.default_rng(4), Beurre()
     head, tail = random.normal(size=(2, 12, 2 * D))
     relation = random.normal(size=(12, 4 * D))
@@ -392,7 +392,7 @@ def test_beurre_confidence_is_the_share_of_the_tails_box(side) -> None:  # type:
     assert torch.equal(model.confidence_head.unclipped(score, {}), score.exp())
 
 
-def test_beurre_a_box_within_another_is_surely_in_it_and_not_the_other_way_round() -> None:
+def test_beurre_confidence_of_a_contained_box_is_not_symmetric() -> None:
     identity = torch.cat([torch.zeros(1, D), torch.ones(1, D)] * 2, -1)
     large = torch.cat([torch.full((1, D), -5.0), torch.full((1, D), math.log(20.0))], -1)
     small = torch.cat([torch.zeros(1, D), torch.zeros(1, D)], -1)
@@ -402,7 +402,7 @@ def test_beurre_a_box_within_another_is_surely_in_it_and_not_the_other_way_round
 
 
 @pytest.mark.parametrize("sampling", ["per-triple", "shared", "all"])
-def test_beurre_trains_and_tells_weights(small: Graph, sampling: str) -> None:
+def test_beurre_learns_to_predict_weights(small: Graph, sampling: str) -> None:
     quick = {"dim": 8, "epochs": 5, "lr": 2e-2, "num_negatives": 6, "eval_start": 0, "progress": False}
     run = focuse.train(small, model="beurre", negative_sampling=sampling, **quick)
     assert run.history[-1]["loss"] < run.history[0]["loss"]

@@ -55,7 +55,7 @@ def test_layer_matches_the_papers_equations(name: str, data: st.DataObject) -> N
         np.testing.assert_allclose(negative[row], alpha_negative * expected[1:], rtol=1e-8, atol=1e-12)
 
 
-def test_alpha_by_hand() -> None:
+def test_alpha_of_a_positive_and_negative_by_hand() -> None:
     """β = 0.25, w = 0.8: α⁺ = 0.25 + 0.2·0.75 = 0.4 and α⁻ = 0.25 + 0.8·0.75 = 0.85."""
     one = torch.ones(1, dtype=torch.float64)
     positive, negative = FocusELayer("linear")(one, one[:, None], 0.8 * one, 0.25)
@@ -94,7 +94,7 @@ def test_extreme_scores_stay_finite(name: str, beta: float) -> None:
         assert part.grad.isfinite().all()
 
 
-def test_beta_one_and_linear_is_the_plain_model_bit_by_bit() -> None:
+def test_beta_1_with_linear_layer_equals_the_plain_model() -> None:
     random = torch.Generator().manual_seed(11)
     scores = torch.randn(6, 5, generator=random)
     weight, slope = torch.rand(6, generator=random), torch.randn(6, 5, generator=random)
@@ -190,7 +190,7 @@ def test_options_out_of_range_are_errors(options: dict[str, Any], word: str) -> 
         ((3, 1), (3, 2), (3, 1)),
     ],
 )
-def test_shapes_are_asserted(positive: tuple[int, ...], negative: tuple[int, ...], weight: tuple[int, ...]) -> None:
+def test_wrong_shapes_are_errors(positive: tuple[int, ...], negative: tuple[int, ...], weight: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="shapes do not fit"):
         FocusELayer()(torch.zeros(positive), torch.zeros(negative), torch.zeros(weight), 0.5)
 
@@ -229,7 +229,7 @@ def test_wrong_shift_is_an_error(text: str) -> None:
 
 class TestSoftLabels:
     @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.5, 16.0])
-    def test_is_a_power_of_the_weight(self, exponent):
+    def test_soft_label_is_a_power_of_the_weight(self, exponent):
         weight = torch.linspace(0, 1, 11)
         np.testing.assert_allclose(SoftLabels(exponent)(weight), weight.numpy() ** exponent, rtol=1e-6)
 

@@ -89,7 +89,7 @@ def test_gradients_match_finite_differences(text: str, masked: bool) -> None:
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_self_adversarial_shares_are_constants(masked: bool) -> None:
+def test_self_adversarial_weights_have_no_gradient(masked: bool) -> None:
     """Its gradient is that of the same loss with the shares put in as numbers."""
     positive, negative, mask = sample()
     used = mask.numpy() if masked else np.ones(mask.shape, dtype=bool)
@@ -139,7 +139,7 @@ def test_extreme_scores_stay_finite(text: str, masked: bool) -> None:
         assert part.grad.isfinite().all()
 
 
-def test_small_losses_keep_their_digits() -> None:
+def test_small_losses_keep_their_precision() -> None:
     """ln(1 + 3·e⁻³⁰) in float32: a difference of two numbers near 50 would be 0, or off by far."""
     positive, negative = torch.tensor([50.0], requires_grad=True), torch.full((1, 3), 20.0)
     value = make_loss("multiclass-nll")(positive, negative, None)
@@ -199,7 +199,7 @@ def test_wrong_loss_options_are_errors(text: str, word: str) -> None:
 
 
 @pytest.mark.parametrize("text", FORMULAS)
-def test_objective_is_focus_then_loss(text: str) -> None:
+def test_objective_applies_focus_before_the_loss(text: str) -> None:
     positive, negative, mask = (part.detach() for part in sample())
     weight, beta = torch.tensor([0.0, 0.4, 1.0], dtype=torch.float64), 0.3
     values = FocusedLoss(make_loss(text), FocusELayer("softplus"))(positive, negative, weight, mask, beta)
@@ -225,7 +225,7 @@ def test_without_focus_the_weight_is_ignored() -> None:
     ("positive", "negative", "mask"),
     [((3,), (3, 4), (3, 3)), ((3,), (3, 4), (3, 1)), ((1,), (3, 4), None), ((3, 1), (3, 4), None), ((3,), (3,), None)],
 )
-def test_shapes_are_asserted(
+def test_wrong_shapes_are_errors(
     layer: FocusELayer | None, positive: tuple[int, ...], negative: tuple[int, ...], mask: tuple[int, ...] | None
 ) -> None:
     hidden = None if mask is None else torch.ones(mask, dtype=torch.bool)
@@ -295,7 +295,7 @@ def test_rule_weight_defaults_to_a_fifth() -> None:
 
 
 @pytest.mark.parametrize(("negative", "mask"), [((3,), None), ((2, 4), None), ((3, 4), (3, 1)), ((3, 4), (3,))])
-def test_shapes_of_the_squared_error_are_asserted(negative: tuple[int, ...], mask: tuple[int, ...] | None) -> None:
+def test_wrong_shapes_of_the_squared_error_are_errors(negative: tuple[int, ...], mask: tuple[int, ...] | None) -> None:
     hidden = None if mask is None else torch.ones(mask, dtype=torch.bool)
     with pytest.raises(ValueError, match="fit"):
         squared_error("ukge-logi")(torch.zeros(3), torch.zeros(negative), torch.zeros(3), hidden, 0.5)
@@ -306,7 +306,7 @@ class TestSoftLabel:
 
     @settings(deadline=None, max_examples=60)
     @given(data=st.data())
-    def test_matches_its_formula(self, data: st.DataObject) -> None:
+    def test_soft_label_loss_matches_its_formula(self, data: st.DataObject) -> None:
         count = data.draw(st.integers(1, 4))
         narrow = st.floats(-8, 8)  # beyond, 1 − p below is rounded to 0
         positive, missing = data.draw(narrow), data.draw(st.floats(0, 5))
@@ -333,7 +333,7 @@ class TestSoftLabel:
             expected = np.logaddexp(0, float(positive[row].detach()) - np.log(rivals.mean())) if len(rivals) else 0.0
             assert float(found[row]) == pytest.approx(expected, rel=1e-9)
 
-    def test_its_slope_is_p_minus_the_label(self) -> None:
+    def test_soft_label_gradient_is_probability_minus_label(self) -> None:
         positive, negative, _ = sample()
         label = torch.tensor([0.0, 0.3, 1.0], dtype=torch.float64)
         SoftLabelLoss()(positive, negative, label, None, 1.0).sum().backward()
@@ -346,13 +346,13 @@ class TestSoftLabel:
         label = torch.rand(3, dtype=torch.float64)
         assert gradcheck(lambda p, n: SoftLabelLoss(0.7)(p, n, label, mask, 1.0), (positive, negative))
 
-    def test_with_the_label_1_it_is_the_plain_softmax(self) -> None:
+    def test_soft_label_1_gives_the_plain_softmax_loss(self) -> None:
         positive, negative, mask = sample()
         plain = make_loss("multiclass-nll")(positive, negative, mask)
         assert torch.equal(SoftLabelLoss()(positive, negative, torch.ones(3, dtype=torch.float64), mask, 0.2), plain)
 
     @pytest.mark.parametrize("scale", [1e4, -1e4])
-    def test_large_scores_stay_finite(self, scale: float) -> None:
+    def test_soft_label_loss_of_large_scores_is_finite(self, scale: float) -> None:
         score = torch.tensor([scale], requires_grad=True)
         value = SoftLabelLoss()(score, torch.zeros(1, 3), torch.tensor([0.5]), None, 1.0)
         value.sum().backward()
@@ -371,7 +371,7 @@ class TestSoftLabel:
         assert abs(float(SoftLabelLoss()(positive, few, label, None, 1.0) - whole)) > 0.1
 
 
-def test_a_confidence_is_the_models_as_it_is_trained() -> None:
+def test_confidence_uses_the_current_parameters_of_the_model() -> None:
     class BentHead(ConfidenceHead):
         def unclipped(self, score: torch.Tensor, parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:
             return torch.sigmoid(parameters["bend"] * score)

@@ -1,4 +1,4 @@
-"""Corruptions: repeatable, fair, and filtered exactly where asked."""
+"""Negatives: reproducible, uniform, and filtered as asked."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def splitmix(key: int, count: int) -> list[int]:
 
 @settings(deadline=None, max_examples=30)
 @given(place=PLACES, below=st.integers(1, 2**32 - 1))
-def test_draws_are_splitmix64(place: tuple[int, int, int], below: int) -> None:
+def test_random_numbers_are_those_of_splitmix64(place: tuple[int, int, int], below: int) -> None:
     expected = [(bits >> 33) * below >> 31 for bits in splitmix(stream_seed(*place), 12)]
     drawn = draw_integers(place, (3, 4), below, torch.device("cpu"))
     assert drawn.flatten().tolist() == expected
     assert 0 <= min(expected) <= max(expected) < below
 
 
-def test_a_seed_replaces_its_key() -> None:
+def test_seed_can_be_given_in_place_of_its_key() -> None:
     """As a number or as a tensor, which a recorded GPU step reads anew every time."""
     place, cpu = (3, 1, 4), torch.device("cpu")
     expected = draw_integers(place, (50,), 1000, cpu)
@@ -100,7 +100,7 @@ def test_a_seed_replaces_its_key() -> None:
 # ---- per-triple -----------------------------------------------------------------------------------------------------
 
 
-def test_per_triple_shapes_and_range() -> None:
+def test_independent_negatives_have_shape_and_range() -> None:
     (group,) = NegativeSampler("per-triple", 500, ENTITIES)(batch_of(facts(count=7)), (3, 1, 4))
     assert group.side == "both"
     assert group.entities is not None
@@ -117,7 +117,7 @@ def test_per_triple_does_not_filter_by_default() -> None:
     assert group.mask is None
 
 
-def test_sides_and_entities_are_fair() -> None:
+def test_sides_and_entities_are_sampled_uniformly() -> None:
     """χ² of the 2 × 20 table of (side, entity) over many places: 39 degrees of freedom, 99.99% lie below 83."""
     counts = np.zeros((2, 20))
     batch = batch_of([(0, 0, 1)] * 40)
@@ -132,7 +132,7 @@ def test_sides_and_entities_are_fair() -> None:
     assert abs(counts[0].sum() - counts[1].sum()) < 4 * np.sqrt(counts.sum())
 
 
-def test_shared_pool_is_fair() -> None:
+def test_shared_pool_is_sampled_uniformly() -> None:
     """χ² with 19 degrees of freedom: 99.99% lie below 52."""
     counts = np.zeros(20)
     for number in range(50):
@@ -178,7 +178,7 @@ def test_shared_uses_one_pool_for_both_sides() -> None:
     assert 0 <= int(tail.entities.min()) <= int(tail.entities.max()) < ENTITIES
 
 
-def test_all_needs_no_list_of_entities() -> None:
+def test_sampling_all_needs_no_list_of_entities() -> None:
     assert [group.entities for group in NegativeSampler("all", 1, ENTITIES)(batch_of(facts()), (0, 0, 0))] == [
         None,
         None,

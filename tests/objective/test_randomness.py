@@ -1,4 +1,4 @@
-"""Orders of rows: whole, by chance, and the same however they are held."""
+"""Order of rows: a random permutation, in memory or computed."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""PASSLEAF's pool: its schedule, its ring, what a batch becomes, and that a stop changes nothing."""
+"""The sample pool of PASSLEAF: its schedule, its batches, and resuming."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TestSamplePool:
             joined, same = pool(batch, corruptions, epoch, epoch, engine.scorer)
             assert (len(pool), joined, same) == (held, batch, corruptions)
 
-    def test_continues_from_its_state(self) -> None:
+    def test_pool_continues_from_its_saved_state(self) -> None:
         engine, batch, pool = engine_of(AutogradEngine), batch_of(20), SamplePool(EAGER)
         for key in range(3):
             pool(batch, [], 1, key, engine.scorer)
@@ -125,7 +125,7 @@ class TestSamplePool:
 
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_samples_replace_some_negatives_of_a_batch(sampling: str, known: bool) -> None:
+def test_pool_samples_replace_some_negatives_of_a_batch(sampling: str, known: bool) -> None:
     """The loss of what it becomes, beside its parts one by one: the share m is 1/2 of 20 positives."""
     engine, pool, batch = engine_of(AutogradEngine), SamplePool(EAGER), batch_of(20)
     pool(batch_of(40, 2), [], 1, 3, engine.scorer)
@@ -193,7 +193,7 @@ def test_the_pool_changes_the_training(small: Graph) -> None:
 
 
 @pytest.mark.parametrize("step", [3, 9, 14])
-def test_a_stop_anywhere_resumes_to_the_same_bits(
+def test_resume_after_any_interrupt_gives_identical_tables(
     small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     asked: dict[str, Any] = {"model": "passleaf-complex", "progress": False, **SETTINGS}
@@ -220,7 +220,7 @@ def test_a_stop_anywhere_resumes_to_the_same_bits(
 
 
 @pytest.mark.parametrize(("epochs", "told"), [(3, True), (4, False)])
-def test_a_pool_that_is_never_used_is_noted(small: Graph, epochs: int, told: bool, capsys) -> None:
+def test_unused_pool_gives_a_note(small: Graph, epochs: int, told: bool, capsys) -> None:
     focuse.train(small, model="ukge-logi", **{**SETTINGS, "epochs": epochs}, progress=True)
     said = " ".join(capsys.readouterr().err.split())
     assert ("semi-supervised training starts in epoch 4, but training ends after epoch 3" in said) is told

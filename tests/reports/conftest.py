@@ -1,4 +1,4 @@
-"""A real browser without a window, for tests that look at a page as people do; skipped where there is none."""
+"""A headless browser for tests of pages; skipped where there is none."""
 
 from __future__ import annotations
 

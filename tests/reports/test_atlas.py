@@ -1,4 +1,4 @@
-"""The map: planted groups stay together, labels do not cover each other, and the same seed draws the same."""
+"""The map of entities: groups stay together, labels do not overlap, drawing is deterministic."""
 
 import sys
 from typing import Any
@@ -25,7 +25,7 @@ from focuse.reports.gathered import Gathered
 
 
 @pytest.mark.parametrize("method", ["tsne", "pca"])
-def test_groups_stay_together(method: str) -> None:
+def test_planted_groups_stay_together_on_the_map(method: str) -> None:
     random = np.random.default_rng(0)
     group = np.repeat(np.arange(3), 20)
     vectors = np.eye(3)[group] + 0.05 * random.normal(size=(60, 3))
@@ -36,18 +36,18 @@ def test_groups_stay_together(method: str) -> None:
     assert np.array_equal(places, coordinates(vectors, method, seed=3))
 
 
-def test_few_rows_and_one_column() -> None:
+def test_few_rows_and_single_columns_are_drawn() -> None:
     assert coordinates(np.eye(3), "tsne").shape == (3, 2)
     assert coordinates(np.arange(9.0)[:, None], "pca").shape == (9, 2)
 
 
-def test_umap_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_umap_is_used_only_if_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "umap", None)
     with pytest.raises(FocuseError, match=r"needs focuse\[map\]: pip install 'focuse\[map\]'"):
         check_method("umap")
 
 
-def test_roles_are_where_most_facts_are(small: focuse.Graph) -> None:
+def test_role_of_an_entity_is_its_most_frequent_position(small: focuse.Graph) -> None:
     role, names = roles(small)
     for entity in range(len(small.entities)):
         count = {}
@@ -57,7 +57,7 @@ def test_roles_are_where_most_facts_are(small: focuse.Graph) -> None:
         assert count[names[role[entity]]] == max(count.values())
 
 
-def test_labels_do_not_cover_each_other() -> None:
+def test_labels_do_not_overlap() -> None:
     random = np.random.default_rng(1)
     places = random.uniform([0, 0], [WIDTH, HEIGHT], size=(200, 2))
     found = labelled([f"a name of {i}" if i % 2 else "x" * 99 for i in range(200)], places)
@@ -76,7 +76,7 @@ def test_labels_do_not_cover_each_other() -> None:
     assert first[:4].tolist() == [0, 100, 1, 101]
 
 
-def test_the_section(small: focuse.Graph, read_page: Any) -> None:
+def test_section_shows_the_map_with_escaped_names(small: focuse.Graph, read_page: Any) -> None:
     rows = [(f"<h{r['head']}>", r["relation"], r["tail"], r["weight"]) for r in small.to_arrow().to_pylist()]
     run = focuse.train(rows, valid_share=0, test_share=0, dim=6, epochs=3, progress=False)
     figures = Gathered(None, None, None, {}, [], drawn_by="pca")

@@ -1,4 +1,4 @@
-"""Charts: numbers stand where they belong, and strange ones break nothing."""
+"""Charts: values are drawn at their positions, and unusual ones cause no errors."""
 
 import re
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ def test_ticks_are_few_round_and_inside(low: float, size: float) -> None:
         assert all(low - 1e-6 * size <= value <= high + 1e-6 * size for value in found)
 
 
-def test_a_scale_and_a_frame() -> None:
+def test_scale_and_frame_map_values_to_positions() -> None:
     scale = Scale(10, 20, 100, 0)
     assert [scale(value) for value in (10, 15, 20)] == [100, 50, 0]
     frame = Frame.of((0, 10), (0, 1))
@@ -30,14 +30,14 @@ def test_a_scale_and_a_frame() -> None:
     assert frame.line([], "1") == ""
 
 
-def test_a_curve_leaves_out_what_is_not_finite() -> None:
+def test_curve_leaves_out_non_finite_values() -> None:
     whole = curve("Loss", [(1, 2.0), (2, 1.0)], "2")
     assert curve("Loss", [(1, 2.0), (2, 1.0), (3, float("nan"))], "2") == whole
     assert curve("Loss", [(1, float("inf"))], "2") == ""
     assert "Loss from 2 in epoch 1 to 1 in 2" in whole
 
 
-def test_bars_are_as_high_as_counts() -> None:
+def test_bar_heights_are_proportional_to_counts() -> None:
     svg = bars("w", [1, 4, 0], 0.0, 3.0)
     heights = [float(height) for height in re.findall(r'<rect [^>]*height="([\d.]+)"', svg)]
     assert heights[1] == pytest.approx(4 * heights[0], rel=0.01)
@@ -47,7 +47,7 @@ def test_bars_are_as_high_as_counts() -> None:
     assert re.findall(r'height="([\d.]+)"/>', spark([1, 2, 0])) == ["9.0", "18.0"]
 
 
-def test_promises_and_violins() -> None:
+def test_reliability_and_violin_charts_are_described() -> None:
     svg = promise("P", {"a": [(0.1, 0.2), (0.9, 0.8)], "b": []}, "x", "y")
     assert "a: 0.1 is 0.2, 0.9 is 0.8" in svg
     scores = np.linspace(-1, 1, 100).astype(np.float32)

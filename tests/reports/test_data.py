@@ -1,4 +1,4 @@
-"""What is said of the data, against graphs whose faults are known."""
+"""The section on the data, for graphs with known faults."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from focuse.reports.data import data, findings
 from focuse.reports.gathered import Gathered, gather
 
 
-def test_faults_are_told_in_words(read_page: Any) -> None:
+def test_faults_of_a_graph_are_described(read_page: Any) -> None:
     rows = [(f"e{i % 20}", "r", f"e{(i + 1) % 20}", i / 60) for i in range(60)]
     rows += [("e1", "r", "e0", 0.5), ("e3", "s", "e3", 0.1)]
     graph = focuse.read(rows)
@@ -22,7 +22,7 @@ def test_faults_are_told_in_words(read_page: Any) -> None:
     assert "Of test, 1 triple stands in train, and 2 have an edge back there; 1 of 3 (33.3\u00a0%) are free" in found
 
 
-def test_a_clean_graph_and_one_without_weights(small: focuse.Graph) -> None:
+def test_findings_describe_clean_and_unweighted_graphs(small: focuse.Graph) -> None:
     found = " ".join(findings(describe(small), small))
     assert "No triple of train is repeated." in found
     plain = focuse.read([("a", "r", "b"), ("b", "r", "c")])
@@ -33,7 +33,7 @@ def test_a_clean_graph_and_one_without_weights(small: focuse.Graph) -> None:
     assert "All weights are 2" in " ".join(findings(describe(same), same))
 
 
-def test_the_section_has_parts_histogram_and_leakage(small: focuse.Graph, read_page: Any) -> None:
+def test_section_shows_splits_histogram_and_leakage(small: focuse.Graph, read_page: Any) -> None:
     run = focuse.train(small, dim=4, epochs=1, label_exponent=1.0, progress=False)
     read = read_page(data(run, gather(run)))
     assert "Weights of train" in read.texts

@@ -19,7 +19,7 @@ def found() -> focuse.inference.explaining.explanation.Explanation:
     return run.explain("<b>a</b>", "r&s", "t3")
 
 
-def test_a_page_holds_words_picture_and_tables(found: focuse.inference.explaining.explanation.Explanation) -> None:
+def test_page_contains_text_picture_and_tables(found: focuse.inference.explaining.explanation.Explanation) -> None:
     page = explanation_page(found)
     assert "<b>a</b>" not in page
     assert "&lt;b&gt;a&lt;/b&gt; r&amp;s t3" in page
@@ -30,7 +30,9 @@ def test_a_page_holds_words_picture_and_tables(found: focuse.inference.explainin
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_forms_and_places(found: focuse.inference.explaining.explanation.Explanation, tmp_path: Path) -> None:
+def test_explanation_is_written_as_svg_or_html(
+    found: focuse.inference.explaining.explanation.Explanation, tmp_path: Path
+) -> None:
     assert write_explanation(found, tmp_path / "a.svg").read_text(encoding="utf-8").startswith("<svg")
     assert write_explanation(found, tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     with pytest.raises(FocuseError, match=r"cannot write .png; use .html or .svg"):

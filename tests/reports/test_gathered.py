@@ -1,4 +1,4 @@
-"""What sections draw from: the most probable new links, and notes instead of what a run cannot tell."""
+"""Data of the sections: the most probable new links, and notes on missing parts."""
 
 import math
 from collections import Counter
@@ -9,7 +9,7 @@ import focuse
 from focuse.reports.gathered import LINKS, PER_HEAD, gather, new_links
 
 
-def test_new_links_are_the_most_probable_ones_and_few_of_a_head(small: focuse.Graph) -> None:
+def test_new_links_are_most_probable_and_limited_per_head(small: focuse.Graph) -> None:
     run = focuse.train(small, dim=6, epochs=2, progress=False)
     found = list(new_links(run))
     assert 1 <= len(found) <= LINKS
@@ -20,7 +20,7 @@ def test_new_links_are_the_most_probable_ones_and_few_of_a_head(small: focuse.Gr
     assert (found[0].head, found[0].relation, found[0].tail) == (best.head, best.relation, best.tail)
 
 
-def test_a_graph_with_too_many_links_is_asked_for_its_popular_entities(small: focuse.Graph, monkeypatch) -> None:
+def test_large_graph_is_searched_among_popular_entities(small: focuse.Graph, monkeypatch) -> None:
     run = focuse.train(small, dim=6, epochs=2, progress=False)
     asked = []
     whole = run.discover
@@ -34,7 +34,7 @@ def test_a_graph_with_too_many_links_is_asked_for_its_popular_entities(small: fo
     assert asked == ["exhaustive", "popular"]
 
 
-def test_what_diverged_is_noted_once(small: focuse.Graph) -> None:
+def test_diverged_run_is_noted_once(small: focuse.Graph) -> None:
     run = focuse.train(small, dim=6, epochs=2, progress=False)
     run.scorer.tables["entity"].fill_(math.nan)
     run.history.append({"epoch": 3, "loss": math.nan})
@@ -45,7 +45,7 @@ def test_what_diverged_is_noted_once(small: focuse.Graph) -> None:
     assert found.data["history"][-1] == {"epoch": 3, "loss": None}
 
 
-def test_a_test_of_other_names_is_refused(small: focuse.Graph) -> None:
+def test_test_graph_with_other_names_is_refused(small: focuse.Graph) -> None:
     run = focuse.train(small, dim=6, epochs=2, progress=False)
     with pytest.raises(focuse.FocuseError, match="no test triple has all its names in train"):
         gather(run, [("nobody", "knows", "anyone", 0.5)])

@@ -1,4 +1,4 @@
-"""Relations one by one, each figure counted again over the rows of that relation."""
+"""The section on relations: metrics are computed over the rows of each relation."""
 
 import math
 from typing import Any
@@ -21,7 +21,7 @@ def figures(run: focuse.Run) -> Gathered:
     return gather(run)
 
 
-def test_every_figure_is_that_of_the_relations_own_rows(run: focuse.Run, figures: Gathered) -> None:
+def test_metrics_are_computed_over_the_rows_of_each_relation(run: focuse.Run, figures: Gathered) -> None:
     test = run.splits.test.graph
     rows = relation_rows(run, figures)
     assert [row.train for row in rows] == sorted(np.bincount(run.graph.relation).tolist(), reverse=True)
@@ -48,7 +48,7 @@ def test_every_figure_is_that_of_the_relations_own_rows(run: focuse.Run, figures
         )
 
 
-def test_the_table_is_sortable_and_the_rest_is_folded(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
+def test_table_is_sortable_and_long_tables_are_folded(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
     read = read_page(relations(run, figures))
     assert ("class", "sortable") in read.attributes
     assert "details" not in read.tags

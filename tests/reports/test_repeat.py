@@ -1,4 +1,4 @@
-"""What the page prints to repeat a run does repeat it, bit for bit."""
+"""The printed command and code reproduce the run bit by bit."""
 
 import shlex
 from pathlib import Path
@@ -29,7 +29,7 @@ def same_tables(one: focuse.Run, other: focuse.Run) -> bool:
         ["--valid", "valid.tsv", "--test", "test.tsv", "--seed", "7"],
     ],
 )
-def test_the_printed_command_repeats_it_bit_for_bit(
+def test_printed_command_reproduces_the_run(
     options: list[str], small: focuse.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from focuse.cli.main import app
@@ -49,7 +49,7 @@ def test_the_printed_command_repeats_it_bit_for_bit(
     assert fingerprints(run) == fingerprints(focuse.load("again", device="cpu"))
 
 
-def test_the_printed_python_repeats_it_bit_for_bit(small: focuse.Graph, tmp_path: Path) -> None:
+def test_printed_python_reproduces_the_run(small: focuse.Graph, tmp_path: Path) -> None:
     run = focuse.train(small, dim=6, epochs=3, device="cpu", out=tmp_path / "run", progress=False)
     text = in_python(run)
     assert repr((tmp_path / "run").as_posix()) in text
@@ -59,7 +59,7 @@ def test_the_printed_python_repeats_it_bit_for_bit(small: focuse.Graph, tmp_path
     assert fingerprints(names["again"]) == fingerprints(run)
 
 
-def test_several_columns_too(small: focuse.Graph, with_columns: Any) -> None:
+def test_printed_command_reproduces_a_run_with_weight_columns(small: focuse.Graph, with_columns: Any) -> None:
     run = focuse.train(with_columns(small), dim=4, epochs=2, label_exponent=1.0, device="cpu", progress=False)
     again = focuse.train(
         run.graph, valid=run.splits.valid.graph or None, test=run.splits.test.graph or None,
@@ -75,7 +75,7 @@ def test_shares_hold_out_as_many_rows(total: int, share: float) -> None:
     assert min(int((0.1 if text is None else float(text)) * total), 20_000) == size
 
 
-def test_fingerprints_see_every_change(small: focuse.Graph) -> None:
+def test_fingerprints_detect_every_change(small: focuse.Graph) -> None:
     run = focuse.train(small, dim=4, epochs=1, label_exponent=1.0, progress=False)
     before = fingerprints(run)
     run.splits.train.weight[0] += 1e-12

@@ -1,4 +1,4 @@
-"""The page on a run: whole, offline, safe, and of any run there is."""
+"""The report of a run: complete, offline and safe, for any run."""
 
 import base64
 import json
@@ -55,7 +55,7 @@ def figures_of(read: Any) -> dict[str, Any]:
     return told
 
 
-def test_it_has_every_section_and_the_figures(run: focuse.Run, html: str, read_page: Any) -> None:
+def test_report_has_every_section_and_its_numbers(run: focuse.Run, html: str, read_page: Any) -> None:
     read = read_page(html)
     assert read.open == []
     assert titles(read) == TITLES
@@ -71,7 +71,7 @@ def test_it_has_every_section_and_the_figures(run: focuse.Run, html: str, read_p
     assert html == html_of(run)
 
 
-def test_it_loads_nothing(html: str, read_page: Any) -> None:
+def test_report_loads_no_external_resources(html: str, read_page: Any) -> None:
     read = read_page(html)
     for key, value in read.attributes:
         if key in ("src", "href", "xlink:href", "srcset", "action"):
@@ -82,7 +82,7 @@ def test_it_loads_nothing(html: str, read_page: Any) -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_hostile_names_stay_text(small: focuse.Graph, read_page: Any) -> None:
+def test_hostile_names_are_escaped(small: focuse.Graph, read_page: Any) -> None:
     rows = small.to_arrow().to_pylist()
     evil = [
         (f"{HOSTILE}{r['head']}", f'"><img src=x>{r["relation"]}', f"{HOSTILE}{r['tail']}", r["weight"]) for r in rows
@@ -95,7 +95,7 @@ def test_hostile_names_stay_text(small: focuse.Graph, read_page: Any) -> None:
     assert read.open == []
 
 
-def test_a_run_without_test_and_validation(small: focuse.Graph, read_page: Any) -> None:
+def test_run_without_test_and_validation_has_a_report(small: focuse.Graph, read_page: Any) -> None:
     read = read_page(html_of(focuse.train(small, valid_share=0, test_share=0, **SMALL)))
     assert titles(read) == ["Data", "Training", *TITLES[-4:]]
     assert any("no test split" in text for text in read.texts)
@@ -105,7 +105,7 @@ def test_a_run_without_test_and_validation(small: focuse.Graph, read_page: Any) 
     assert all(row["expected_weight"] is None for row in told["links"])
 
 
-def test_another_test(small: focuse.Graph, read_page: Any) -> None:
+def test_report_can_use_another_test_graph(small: focuse.Graph, read_page: Any) -> None:
     run = focuse.train(small, test_share=0, **SMALL)
     test = [("e1", "r0", "e2", 0.5), ("e4", "r1", "e5", 0.9), ("e4", "r1", "e6", 0.1)]
     read = read_page(html_of(run, test))
@@ -113,7 +113,7 @@ def test_another_test(small: focuse.Graph, read_page: Any) -> None:
     assert "Predicted weights" in titles(read)
 
 
-def test_a_graph_without_weights(small: focuse.Graph, read_page: Any) -> None:
+def test_graph_without_weights_has_no_weight_sections(small: focuse.Graph, read_page: Any) -> None:
     rows = [(r["head"], r["relation"], r["tail"]) for r in small.to_arrow().to_pylist()]
     read = read_page(html_of(focuse.train(rows, **SMALL)))
     # Nothing to order by weight, and no weights to predict.
@@ -121,13 +121,13 @@ def test_a_graph_without_weights(small: focuse.Graph, read_page: Any) -> None:
     assert any("No weights were given" in text for text in read.texts)
 
 
-def test_a_model_of_confidence(small: focuse.Graph, read_page: Any) -> None:
+def test_confidence_model_has_a_report(small: focuse.Graph, read_page: Any) -> None:
     read = read_page(html_of(focuse.train(small, model="ukge-logi", **SMALL)))
     assert titles(read) == TITLES
     assert "ukge-logi" in read.texts
 
 
-def test_sections_may_have_nothing_to_say_or_figures_of_their_own(run: focuse.Run, read_page: Any) -> None:
+def test_sections_may_be_empty_or_add_data(run: focuse.Run, read_page: Any) -> None:
     def more(run: Any, figures: Any) -> str:
         figures.data["more"] = [1, 2]
         return "<h2>More</h2>"
@@ -139,7 +139,7 @@ def test_sections_may_have_nothing_to_say_or_figures_of_their_own(run: focuse.Ru
     assert len(SECTIONS) == len(set(SECTIONS))
 
 
-def test_it_is_written(run: focuse.Run, html: str, tmp_path: Path) -> None:
+def test_report_is_written_to_a_file(run: focuse.Run, html: str, tmp_path: Path) -> None:
     assert run.report(tmp_path / "page.html") == tmp_path / "page.html"
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == html
     with pytest.raises(FocuseError, match="is a folder"):
@@ -151,7 +151,7 @@ def test_it_is_written(run: focuse.Run, html: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
-def test_strange_graphs_have_a_page_too(read_page: Any, tmp_path: Path) -> None:
+def test_unusual_graphs_have_a_report(read_page: Any, tmp_path: Path) -> None:
     long, turned = "long " * 200, "\u05e9\u05dc\u05d5\u05dd"
     three = [(long, turned, "b", 1.0), ("b", turned, turned, 0.5), (turned, turned, long, 0.1)]
     read = read_page(html_of(focuse.train(three, dim=4, epochs=1, progress=False)))
@@ -165,7 +165,7 @@ def test_strange_graphs_have_a_page_too(read_page: Any, tmp_path: Path) -> None:
     assert figures_of(told)["links"] == []
 
 
-def test_every_part_is_announced(run: focuse.Run) -> None:
+def test_progress_of_every_part_is_reported(run: focuse.Run) -> None:
     heard: list[str] = []
     html_of(run, map="pca", say=heard.append)
     assert heard[0] == f"ranking {len(run.splits.test.graph):,} test triples"
@@ -174,7 +174,7 @@ def test_every_part_is_announced(run: focuse.Run) -> None:
         html_of(run, map="tsn")
 
 
-def test_headings_go_down_one_level_at_a_time_and_charts_say_what_they_show(html: str, read_page: Any) -> None:
+def test_headings_are_nested_and_charts_are_described(html: str, read_page: Any) -> None:
     read = read_page(html)
     levels = [int(tag[1]) for tag in read.tags if tag in ("h1", "h2", "h3", "h4")]
     assert levels[0] == 1

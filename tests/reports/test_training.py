@@ -1,4 +1,4 @@
-"""The drawn history: what is there is drawn, what is missing or not finite is passed over."""
+"""The section on training: curves and tables, without non-finite values."""
 
 import re
 
@@ -18,7 +18,7 @@ def points(charts: list[str]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("key", ["valid_mrr", "valid_mse", None])
-def test_curves(key: str | None) -> None:
+def test_curves_show_loss_and_validation(key: str | None) -> None:
     history = [{"epoch": i, "loss": 1 / i} for i in range(1, 8)]
     if key:
         for row in history[1::2]:
@@ -32,13 +32,13 @@ def test_curves(key: str | None) -> None:
     assert curves(history) == curves(history)
 
 
-def test_a_loss_that_is_not_finite_is_left_out() -> None:
+def test_non_finite_loss_is_left_out() -> None:
     history = [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0}, {"epoch": 3, "loss": 1.5}]
     wild = [*history, {"epoch": 4, "loss": float("nan")}, {"epoch": 5, "loss": float("inf")}]
     assert curves(wild) == curves(history)
 
 
-def test_columns_and_looks_have_a_table_where_there_are_any() -> None:
+def test_columns_and_label_exponents_have_tables() -> None:
     rows = [(f"e{i % 12}", "r", f"e{(i * 5 + 1) % 12}", (i % 12) / 12, None if i % 4 else 0.5) for i in range(60)]
     run = focuse.train(rows, model="distmult", dim=4, epochs=2, label_exponent=1.0, progress=False)
     run.choice = [LabelExponentTrial(0.0, 0.5, 0.1), LabelExponentTrial(1.0, 0.51, 0.4)]
@@ -50,7 +50,7 @@ def test_columns_and_looks_have_a_table_where_there_are_any() -> None:
     assert len(figures.data["label_exponent"]) == 2
 
 
-def test_of_one_weight_and_a_given_sharpness_there_is_nothing_to_say(small: focuse.Graph) -> None:
+def test_single_weight_and_given_label_exponent_have_no_tables(small: focuse.Graph) -> None:
     run = focuse.train(small, dim=4, epochs=1, label_exponent=1.0, progress=False)
     figures = gather(run)
     assert columns(run, figures) == label_exponent(run, figures) == ""

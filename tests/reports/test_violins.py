@@ -1,4 +1,4 @@
-"""Violins: what is drawn, and that it is drawn the same each time."""
+"""Violin plots of scores, drawn deterministically."""
 
 import xml.etree.ElementTree as ElementTree
 from itertools import accumulate, pairwise
@@ -46,7 +46,7 @@ def brute_quantile(scores: list[float], share: list[float], at: float) -> float:
     )
 )
 @settings(max_examples=50, deadline=None)
-def test_quartiles_of_fractional_shares(rows: list[tuple[int, int]]) -> None:
+def test_quartiles_respect_fractional_weights(rows: list[tuple[int, int]]) -> None:
     scores, share = [float(v) for v, _ in rows], [s / 6 for _, s in rows]
     share[0] = share[0] or 0.5
     stats = violin_stats(np.array(scores), np.array(share))
@@ -61,7 +61,7 @@ def test_quartiles_of_fractional_shares(rows: list[tuple[int, int]]) -> None:
 
 @pytest.mark.parametrize("n", [2, 7, 100, 1001])
 @pytest.mark.parametrize("share", [1.0, 0.3])
-def test_quartiles_of_equal_shares(n: int, share: float) -> None:
+def test_quartiles_with_equal_weights_are_plain_quartiles(n: int, share: float) -> None:
     scores = np.random.default_rng(n).normal(size=n)
     found = violin_stats(scores, np.full(n, share))["quantiles"]
     np.testing.assert_allclose(found, np.quantile(scores, QUARTERS, method="hazen"))
@@ -69,7 +69,7 @@ def test_quartiles_of_equal_shares(n: int, share: float) -> None:
     np.testing.assert_allclose(found, np.quantile(scores, QUARTERS), atol=2 / n)
 
 
-def test_a_share_counts_as_often_as_it_says() -> None:
+def test_integer_weights_count_as_repeats() -> None:
     """Many rows: whole shares give the quartiles and the shape of as many repeats."""
     rng = np.random.default_rng(0)
     scores, times = rng.normal(size=3_000), rng.integers(0, 4, 3_000)
@@ -78,7 +78,7 @@ def test_a_share_counts_as_often_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("n", [5, 50, 400])
-def test_density_is_that_of_the_scores(n: int) -> None:
+def test_density_agrees_with_the_scores(n: int) -> None:
     rng = np.random.default_rng(n)
     scores, share = rng.normal(3, 2, n), rng.choice([0.2, 1.0], n)
     stats = violin_stats(scores, share, points=400)
@@ -92,7 +92,7 @@ def test_density_is_that_of_the_scores(n: int) -> None:
     assert grid[0] < scores.min() < scores.max() < grid[-1]
 
 
-def test_two_groups_have_two_bumps() -> None:
+def test_two_groups_have_two_modes() -> None:
     scores = np.concatenate([np.linspace(-5.2, -4.8, 30), np.linspace(4.8, 5.2, 60)])
     stats = violin_stats(scores, np.ones(90))
     at = [float(np.interp(place, stats["coords"], stats["vals"])) for place in (-5, 0, 5)]
@@ -101,7 +101,7 @@ def test_two_groups_have_two_bumps() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e6, 3e8])
-def test_equal_scores(value: float) -> None:
+def test_equal_scores_are_drawn(value: float) -> None:
     stats = violin_stats(np.full(9, value), np.full(9, 0.3))
     assert stats["quantiles"] == pytest.approx([value] * 3)
     assert np.isfinite(stats["vals"]).all()
@@ -109,7 +109,7 @@ def test_equal_scores(value: float) -> None:
     ElementTree.fromstring(violins({"flat": evaluation}))
 
 
-def test_picture_is_xml_and_the_same_each_time() -> None:
+def test_picture_is_valid_xml_and_deterministic() -> None:
     both = {"plain": random_evaluation(), "focused": random_evaluation(1)}
     picture = violins(both)
     assert ElementTree.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
@@ -118,7 +118,7 @@ def test_picture_is_xml_and_the_same_each_time() -> None:
     assert picture.count("#e07b39") == picture.count("#3b76af") > 0  # as many violins of the one kind as the other
 
 
-def test_a_name_is_only_a_name() -> None:
+def test_names_are_neither_markup_nor_mathematics() -> None:
     """Neither mathematics nor markup."""
     for name in ("$\\frac$", "costs $5 or $6", "a<b & --> <script>x</script>", "", "two\nlines"):
         picture = violins({name: random_evaluation()})
@@ -126,7 +126,7 @@ def test_a_name_is_only_a_name() -> None:
         ElementTree.fromstring(picture)
 
 
-def test_a_title_stands_above_the_panels() -> None:
+def test_title_is_drawn_above_the_panels() -> None:
     panels = {"plain": random_evaluation()}
     picture = violins(panels, "costs $5 <b>")
     ElementTree.fromstring(picture)
@@ -141,7 +141,7 @@ def test_a_single_triple_has_no_violins() -> None:
     assert "#e07b39" not in picture
 
 
-def test_the_users_backend_is_left_alone() -> None:
+def test_matplotlib_backend_of_the_user_is_unchanged() -> None:
     import matplotlib
 
     with matplotlib.rc_context({"backend": "svg"}):

@@ -1,4 +1,4 @@
-"""Reading inferred triples: aligned to train, or one line on what is wrong with them."""
+"""Inferred triples are aligned to train, or refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule language: text to rules and back, and what is said about text that is none."""
+"""The rule language: parsing, printing and syntax errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins against nested loops over all bindings, the cap, what is counted, and what is said when nothing comes out."""
+"""Grounding of rules, compared with nested loops: joins, the limit, counts and errors."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_two_weak_disjuncts_together_reach_the_minimum() -> None:
     assert rows(graph, found) == {("a", "b", 0.65): 1, ("b", "c", 0.9): 1}
 
 
-def test_a_head_that_is_truer_than_the_body_is_at_no_distance() -> None:
+def test_head_truer_than_the_body_has_distance_zero() -> None:
     graph = read([("a", "r", "b", 0.6), ("a", "s", "b", 0.9), ("b", "r", "a", 0.8)])
     [found] = ground(graph, "r(x, y) -> s(x, y)")
     assert found.distance == pytest.approx((0.0 + 0.8) / 2)

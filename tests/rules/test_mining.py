@@ -1,4 +1,4 @@
-"""MinedRules rules against counts by nested loops, planted rules, the cap, and the file they are written to."""
+"""Mined rules, compared with counts by nested loops, and their file."""
 
 from __future__ import annotations
 

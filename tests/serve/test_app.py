@@ -1,4 +1,4 @@
-"""The API: what it answers is what the run says, and what it cannot answer is one clear problem."""
+"""The API: answers agree with the run, and errors are one clear problem."""
 
 import csv
 import io
@@ -28,7 +28,7 @@ def problem(answer, status: int) -> dict:
 # ---- what a run says --------------------------------------------------------------------------------------------
 
 
-def test_health_and_run(client, state) -> None:
+def test_health_and_run_describe_the_run(client, state) -> None:
     health = client.get("/api/health").json()
     run = state.first.run
     assert (health["status"], health["model"]) == ("ready", "complex")
@@ -42,7 +42,7 @@ def test_health_and_run(client, state) -> None:
     assert told["metrics"]["figures"]["MRR"] == pytest.approx(run.evaluate().all.mrr)
 
 
-def test_search(client) -> None:
+def test_search_finds_entities_by_name(client) -> None:
     told = client.get("/api/entities", params={"q": "person 3", "limit": 3}).json()
     assert told["exact"]
     assert told["entities"][0]["name"] == ENTITY
@@ -61,7 +61,7 @@ def test_neighbourhood_has_the_weights_of_the_graph(client, served_graph) -> Non
     assert sorted((edge["weight"] for edge in told["edges"]), reverse=True)[0] == own["weight"].max()
 
 
-def test_facts_come_in_pages(client) -> None:
+def test_triples_of_an_entity_are_paginated(client) -> None:
     whole = client.get("/api/facts", params={"entity": ENTITY, "limit": 500}).json()
     pages = [client.get("/api/facts", params={"entity": ENTITY, "limit": 4, "offset": at}).json() for at in (0, 4)]
     assert pages[0]["facts"] + pages[1]["facts"] == whole["facts"][:8]
@@ -101,7 +101,7 @@ def test_without_probabilities_missing_links_come_in_the_run_s_order(served_grap
     assert [link.score for link in found] != sorted((link.score for link in found), reverse=True)
 
 
-def test_weigh_and_batch(client, state) -> None:
+def test_weigh_and_batch_agree_with_the_run(client, state) -> None:
     triple = {"head": ENTITY, "relation": "has skill", "tail": "skill 3"}
     told = client.post("/api/weigh", json={"triples": [triple] * 2, "coverage": 0.8}).json()
     expected = state.first.run.weight(*triple.values(), coverage=0.8)
@@ -117,7 +117,7 @@ def test_weigh_and_batch(client, state) -> None:
     assert "give two" in answers[2]["problem"]["error"]
 
 
-def test_explain_tells_what_the_run_tells(client, state) -> None:
+def test_explain_agrees_with_the_run(client, state) -> None:
     told = client.post("/api/explain", json={"head": ENTITY, "relation": "has skill", "tail": "skill 3"}).json()
     found = state.first.run.explain(ENTITY, "has skill", "skill 3")
     assert told["text"] == str(found)
@@ -154,7 +154,7 @@ def test_parallel_questions_have_the_same_answers(client) -> None:
 
 @pytest.mark.parametrize("name", ["=cmd()|'/C calc'!A0", "../../etc/passwd", "tab\tand\nline", "日本語 🎼"])
 @pytest.mark.parametrize("form", ["csv", "tsv", "json"])
-def test_exports_of_hostile_names(client, name, form) -> None:
+def test_exports_escape_hostile_names(client, name, form) -> None:
     answer = client.get("/api/export", params={"table": "facts", "entity": name, "format": form})
     assert answer.status_code == 200
     disposition = answer.headers["content-disposition"]
@@ -171,7 +171,7 @@ def test_exports_of_hostile_names(client, name, form) -> None:
 
 
 @pytest.mark.parametrize("table", ["missing", "predict", "compare"])
-def test_exports_of_answers(client, table) -> None:
+def test_answers_can_be_exported(client, table) -> None:
     asked = {"entity": ENTITY} if table == "missing" else {"head": ENTITY, "relation": "has skill"}
     rows = client.get("/api/export", params={"table": table, "format": "json", "top": 5, **asked}).json()
     assert len(rows) >= 5
@@ -183,7 +183,7 @@ def test_exports_of_answers(client, table) -> None:
 # ---- what it refuses --------------------------------------------------------------------------------------------
 
 
-def test_a_misspelt_name_is_404_with_the_nearest(client) -> None:
+def test_misspelled_name_is_404_with_the_nearest(client) -> None:
     told = problem(client.get("/api/neighbourhood", params={"entity": "Persn 3"}), 404)
     assert "Person 3" in told["nearest"]
     assert "did you mean" in told["hint"]
@@ -205,7 +205,7 @@ def test_a_misspelt_name_is_404_with_the_nearest(client) -> None:
         ("export", {"table": "passwords"}),
     ],
 )
-def test_beyond_the_limits_is_422(client, path, parameters) -> None:
+def test_values_beyond_the_limits_are_422(client, path, parameters) -> None:
     problem(client.get(f"/api/{path}", params=parameters), 422)
 
 
@@ -220,17 +220,17 @@ def test_beyond_the_limits_is_422(client, path, parameters) -> None:
         "text",
     ],
 )
-def test_wrong_questions_are_422(client, body) -> None:
+def test_invalid_questions_are_422(client, body) -> None:
     problem(client.post("/api/predict", json=body), 422)
 
 
-def test_one_part_alone_gets_a_hint(client) -> None:
+def test_question_with_one_part_gets_a_hint(client) -> None:
     told = client.post("/api/predict", json={"head": ENTITY}).json()
     assert told["error"] == "give two of head, relation and tail"
     assert "the third is ranked" in told["hint"]
 
 
-def test_too_many_questions_or_bytes(client) -> None:
+def test_too_many_questions_or_bytes_are_refused(client) -> None:
     questions = [{"head": ENTITY, "relation": "knows"}] * (limits.BATCH + 1)
     problem(client.post("/api/batch", json={"questions": questions}), 422)
     problem(
@@ -242,7 +242,7 @@ def test_too_many_questions_or_bytes(client) -> None:
     problem(client.post("/api/predict", content=b"{", headers={"content-type": "application/json"}), 422)
 
 
-def test_without_a_second_run_there_is_nothing_to_compare(state) -> None:
+def test_compare_without_a_second_run_is_refused(state) -> None:
     from starlette.testclient import TestClient
 
     from focuse.serve.app import make_app
@@ -252,7 +252,7 @@ def test_without_a_second_run_there_is_nothing_to_compare(state) -> None:
     problem(alone.get("/api/compare", params={"head": ENTITY, "relation": "knows"}), 404)
 
 
-def test_a_body_that_is_no_json_is_told_so(client) -> None:
+def test_body_that_is_not_json_is_refused(client) -> None:
     answer = client.post("/api/predict", content=b'{"head": ', headers={"content-type": "application/json"})
     assert problem(answer, 422)["error"].startswith("body: not JSON")
 
@@ -263,7 +263,7 @@ NAMES = st.sampled_from([ENTITY, "skill 1", "has skill", "knows", "", "../..", "
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=st.dictionaries(st.sampled_from(["head", "relation", "tail", "top", "new_only", "x"]), anything | NAMES))
-def test_no_body_breaks_it(client, body) -> None:
+def test_any_json_body_is_answered_without_a_server_error(client, body) -> None:
     import json
 
     text = json.dumps(body).encode()
@@ -282,12 +282,12 @@ def test_no_body_breaks_it(client, body) -> None:
         st.one_of(st.text(max_size=20), st.integers(-5, 400).map(str), st.sampled_from([ENTITY, "has skill", "facts"])),
     ),
 )
-def test_no_parameter_breaks_it(client, path, parameters) -> None:
+def test_any_parameter_is_answered_without_a_server_error(client, path, parameters) -> None:
     answer = client.get(f"/api/{path}", params=parameters)
     assert answer.status_code in (200, 404, 422), (path, parameters, answer.text)
 
 
-def test_a_crowd_of_one_client_leaves_room_for_another(state) -> None:
+def test_many_requests_of_one_client_leave_room_for_another(state) -> None:
     from starlette.testclient import TestClient
 
     from focuse.serve.app import make_app

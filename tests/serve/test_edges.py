@@ -1,4 +1,4 @@
-"""The index beside plain loops over the rows of the graph."""
+"""The index of edges, compared with loops over the graph."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def everything(graphs):
 
 
 @pytest.mark.parametrize("relation", [None, 1])
-def test_the_facts_of_an_entity_are_all_it_has(edges, graphs, relation) -> None:
+def test_edges_of_an_entity_are_complete(edges, graphs, relation) -> None:
     for entity in range(len(graphs[0].entities)):
         expected = [
             (h, r, t, w)
@@ -37,19 +37,19 @@ def test_the_facts_of_an_entity_are_all_it_has(edges, graphs, relation) -> None:
         assert len(edges.of(entity, relation, most=3)) == min(3, len(expected))
 
 
-def test_the_strongest_of_both_directions_come_first(edges) -> None:
+def test_strongest_edges_of_both_directions_come_first(edges) -> None:
     for entity in range(5):
         whole = edges.of(entity)
         assert edges.share[edges.of(entity, most=4)].tolist() == edges.share[whole[:4]].tolist()
 
 
-def test_degrees_are_counts(edges, graphs) -> None:
+def test_degrees_agree_with_counts(edges, graphs) -> None:
     rows = everything(graphs)
     for entity in range(len(graphs[0].entities)):
         assert edges.degree[entity] == sum(entity in (h, t) for h, _, t, _ in rows)
 
 
-def test_relations_of_an_entity(edges, graphs) -> None:
+def test_relations_of_an_entity_are_counted(edges, graphs) -> None:
     for entity in range(10):
         for tails in (False, True):
             expected = {r for h, r, t, _ in everything(graphs) if (t if tails else h) == entity}
@@ -58,7 +58,7 @@ def test_relations_of_an_entity(edges, graphs) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("limit", [1, 7, 60])
-def test_a_neighbourhood_hangs_together(edges, depth, limit) -> None:
+def test_neighborhood_is_connected(edges, depth, limit) -> None:
     for entity in range(10):
         found = edges.around(entity, depth, limit)
         assert len(found.rows) <= limit
@@ -75,13 +75,13 @@ def test_a_neighbourhood_hangs_together(edges, depth, limit) -> None:
             )
 
 
-def test_a_least_weight_holds(edges) -> None:
+def test_minimum_weight_is_respected(edges) -> None:
     rows = edges.around(1, 2, 100, least=0.6).rows
     assert len(rows)
     assert (edges.weight[rows] >= 0.6).all()
 
 
-def test_where_lower_is_better_small_weights_are_strong(small) -> None:
+def test_small_weights_are_strong_if_lower_is_better(small) -> None:
     graph = small.with_lower_is_better(True)
     edges = Edges([graph])
     rows = edges.of(0)
@@ -89,6 +89,6 @@ def test_where_lower_is_better_small_weights_are_strong(small) -> None:
     assert (edges.weight[edges.of(0, least=0.5)] <= 0.5).all()
 
 
-def test_a_loop_stands_once() -> None:
+def test_loop_is_listed_once() -> None:
     edges = Edges([focuse.read([("a", "r", "a", 1.0), ("a", "r", "b", 0.5)])])
     assert len(edges.of(0)) == 2

@@ -1,4 +1,4 @@
-"""Who may ask, what of, and what every answer forbids the browser."""
+"""Guards of the server: hosts, origins, sizes, rates and security headers."""
 
 import re
 from urllib.parse import unquote
@@ -16,7 +16,7 @@ from focuse.serve.limits import Limits
     "host",
     ["127.0.0.1", "localhost:8000", "LOCALHOST.", "localhost.:80", "[::1]:8000", "[0:0:0:0:0:0:0:1]", "127.0.0.1:"],
 )
-def test_its_own_names_are_answered(client, host) -> None:
+def test_own_host_names_are_accepted(client, host) -> None:
     assert client.get("/api/health", headers={"host": host}).status_code == 200
 
 
@@ -27,13 +27,13 @@ def test_its_own_names_are_answered(client, host) -> None:
         *("::", "[::1]evil.example", "localhost:80.evil.example", "user@localhost", "localhost..", "box.local"),
     ],
 )
-def test_other_names_are_refused(client, host) -> None:
+def test_foreign_host_names_are_refused(client, host) -> None:
     """A page on another server can make its own name point to 127.0.0.1; its requests carry that name."""
     for address in ("/api/health", "/", "/static/main.js"):
         assert client.get(address, headers={"host": host}).status_code == 400
 
 
-def test_a_server_for_all_takes_addresses_but_no_foreign_names() -> None:
+def test_public_server_accepts_addresses_but_no_foreign_names() -> None:
     guard = Guard(None, host="0.0.0.0")  # type: ignore[arg-type]
     assert guard._known("192.168.1.5")
     assert guard._known("fe80::1")
@@ -44,7 +44,7 @@ def test_a_server_for_all_takes_addresses_but_no_foreign_names() -> None:
 
 
 @pytest.mark.parametrize("called", ["Box", "box.lan", "box.lan."])
-def test_a_server_for_all_knows_its_own_names(monkeypatch, called) -> None:
+def test_public_server_accepts_its_own_names(monkeypatch, called) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: called)
     guard = Guard(None, host="0.0.0.0")  # type: ignore[arg-type]
     assert all(map(guard._known, ["box", "box.local", called.lower().rstrip(".")]))
@@ -52,20 +52,20 @@ def test_a_server_for_all_knows_its_own_names(monkeypatch, called) -> None:
     assert not Guard(None, host="127.0.0.1")._known("box")  # type: ignore[arg-type]
 
 
-def test_loopback() -> None:
+def test_loopback_addresses_are_recognized() -> None:
     assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "localhost", "LocalHost."]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "192.168.1.5", "example.org"]))
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-def test_a_form_of_another_page_cannot_post(client, kind) -> None:
+def test_forms_of_other_sites_cannot_post(client, kind) -> None:
     headers = {"content-type": kind} if kind else {}
     answer = client.post("/api/predict", content=b'{"head": "Person 3", "relation": "knows"}', headers=headers)
     assert answer.status_code == 415
 
 
 @pytest.mark.parametrize("address", ["/", "/docs", "/static/style.css", "/api/health", "/api/nothing", "/api/entities"])
-def test_headers_of_every_answer(client, address) -> None:
+def test_every_answer_has_security_headers(client, address) -> None:
     answer = client.get(address, headers={"origin": "http://evil.example"})
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -85,7 +85,7 @@ def test_headers_of_every_answer(client, address) -> None:
         {"origin": "localhost"},
     ],
 )
-def test_pages_of_other_sites_make_no_work(client, headers) -> None:
+def test_requests_from_other_sites_are_refused(client, headers) -> None:
     answer = client.get("/api/missing", params={"entity": "Person 3"}, headers=headers)
     assert answer.status_code == 403
     assert answer.json()["error"] == "a page of another site asks"
@@ -96,16 +96,16 @@ def test_pages_of_other_sites_make_no_work(client, headers) -> None:
     "headers",
     [{"origin": "http://localhost:8000"}, {"origin": "http://localhost.:8000"}, {"sec-fetch-site": "same-origin"}, {}],
 )
-def test_its_own_page_and_programs_are_answered(client, headers) -> None:
+def test_own_page_and_programs_are_answered(client, headers) -> None:
     assert client.get("/api/health", headers=headers).status_code == 200
 
 
-def test_an_address_too_long(client) -> None:
+def test_too_long_address_is_refused(client) -> None:
     answer = client.get("/api/entities", params={"q": "a" * limits.ADDRESS})
     assert (answer.status_code, answer.json()["error"]) == (414, "the address is longer than 40,960 bytes")
 
 
-def test_headers_too_long_though_they_come_at_once(client) -> None:
+def test_too_long_headers_are_refused(client) -> None:
     many = {f"x-{number}": "a" * 1000 for number in range(66)}
     answer = client.get("/api/health", headers=many)
     assert (answer.status_code, answer.json()["error"]) == (431, "the headers are longer than 65,536 bytes")
@@ -132,7 +132,7 @@ def send(guard, chunks, headers=()):
     return told[0]["status"], dict(told[0]["headers"]), len(left)
 
 
-def test_a_body_that_does_not_end() -> None:
+def test_endless_body_times_out() -> None:
     guard = Guard(None, taken=Limits(patience=0.1))  # type: ignore[arg-type]
     status, headers, _ = send(guard, [b"{"])
     assert (status, headers[b"connection"]) == (408, b"close")
@@ -144,7 +144,7 @@ def test_a_body_that_does_not_end() -> None:
     assert send(guard, [b" "], [(b"content-length", b"300000"), (b"expect", b"100-continue")])[::2] == (413, 1)
 
 
-def test_one_client_asks_no_faster_than_its_rate(state) -> None:
+def test_rate_of_a_client_is_limited(state) -> None:
     from starlette.testclient import TestClient
 
     from focuse.serve.app import make_app
@@ -158,7 +158,7 @@ def test_one_client_asks_no_faster_than_its_rate(state) -> None:
     assert client.get("/static/main.js").status_code == 200  # the page itself is not counted
 
 
-def test_rates_of_many_clients_take_little_room() -> None:
+def test_rates_of_many_clients_use_bounded_memory() -> None:
     rates = Rates(5.0, clients=100)
     for number in range(1000):
         assert rates.wait(f"client {number}", now=1.0) == 0
@@ -172,7 +172,7 @@ def test_rates_of_many_clients_take_little_room() -> None:
     ("wrong", "told"),
     [({"waiting": 0}, "--waiting 0: give 1"), ({"rate": float("nan")}, "--rate nan"), ({"seconds": 0.0}, "--timeout")],
 )
-def test_limits_that_make_no_sense(wrong, told) -> None:
+def test_invalid_limits_are_refused(wrong, told) -> None:
     with pytest.raises(FocuseError, match=told):
         Limits(**wrong)
 
@@ -193,7 +193,7 @@ ATTEMPTS = [
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_no_path_leads_to_a_file(client, attempt) -> None:
+def test_paths_do_not_reach_files(client, attempt) -> None:
     for place in ("/static/", "/", "/api/", "/docs/"):
         answer = client.get(place + attempt, follow_redirects=False)
         shown = [asset.content for asset in assets().values()]
@@ -202,7 +202,7 @@ def test_no_path_leads_to_a_file(client, attempt) -> None:
         assert b"[project]" not in answer.content
 
 
-def test_pages_are_complete_and_of_this_server_alone(client) -> None:
+def test_pages_load_resources_of_this_server_only(client) -> None:
     found = assets()
     text = "\n".join(asset.content.decode() for asset in found.values())
     assert set(re.findall(r"https?://[^\s\"'`)]+", text)) == {"http://www.w3.org/2000/svg"}
@@ -214,13 +214,13 @@ def test_pages_are_complete_and_of_this_server_alone(client) -> None:
     assert all(asset.content.count(b"\n") <= 400 for asset in found.values())
 
 
-def test_an_unchanged_file_is_not_sent_twice(client) -> None:
+def test_unchanged_file_is_not_sent_again(client) -> None:
     first = client.get("/static/main.js")
     again = client.get("/static/main.js", headers={"if-none-match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_the_description_names_every_address(client) -> None:
+def test_openapi_description_lists_every_address(client) -> None:
     told = client.get("/openapi.json").json()
     names = "health run entities neighbourhood facts predict missing explain weigh batch compare export"
     assert sorted(told["paths"]) == sorted(f"/api/{name}" for name in names.split())
@@ -229,7 +229,7 @@ def test_the_description_names_every_address(client) -> None:
             assert one["responses"]["404"]["content"]["application/json"]["schema"]["$ref"].endswith("/Problem")
 
 
-def test_the_description_names_the_kinds_of_files(client) -> None:
+def test_openapi_description_lists_the_file_formats(client) -> None:
     told = client.get("/openapi.json").json()["paths"]["/api/export"]["get"]["responses"]["200"]["content"]
     for form in ("csv", "tsv", "json"):
         answer = client.get("/api/export", params={"table": "facts", "entity": "Person 3", "format": form})
@@ -239,6 +239,6 @@ def test_the_description_names_the_kinds_of_files(client) -> None:
 @pytest.mark.parametrize(
     ("method", "address", "allowed"), [("PUT", "/api/health", "GET"), ("GET", "/api/predict", "POST")]
 )
-def test_a_wrong_method_is_told_the_right_one(client, method, address, allowed) -> None:
+def test_wrong_method_is_answered_with_the_allowed_one(client, method, address, allowed) -> None:
     answer = client.request(method, address)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)

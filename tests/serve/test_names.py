@@ -1,4 +1,4 @@
-"""Search beside a plain Python search, and spelling errors beside the textbook's table."""
+"""Search of names, compared with plain Python and the edit distance."""
 
 import numpy as np
 import pytest
@@ -30,11 +30,11 @@ def test_exact_then_prefix_then_word_then_part() -> None:
     assert found("sql") == ["SQL", "Sqlite", "plain sql", "mysql"]
 
 
-def test_links_decide_between_equals() -> None:
+def test_equal_matches_are_ordered_by_degree() -> None:
     assert found("s", names=["sa", "sb", "sc"], degree=[1, 9, 3]) == ["sb", "sc", "sa"]
 
 
-def test_case_and_accents_do_not_count() -> None:
+def test_search_ignores_case_and_accents() -> None:
     assert found("FACADE") == ["Façade Designer"]
     assert found("façade") == ["Façade Designer"]
     assert found("本") == ["日本語"]
@@ -42,15 +42,15 @@ def test_case_and_accents_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("typed", ["site reliabilty engineer", "Site Relaibility", "sound enginere", "nosuch enginer"])
-def test_misspelt_names_are_found(typed: str) -> None:
+def test_misspelled_names_are_found(typed: str) -> None:
     assert "Engineer" in found(typed)[0]
 
 
-def test_nothing_is_found_for_nothing() -> None:
+def test_empty_query_finds_nothing() -> None:
     assert found("") == found("   ") == found("x") == found("qqqqqqqq") == []
 
 
-def test_the_limit_holds() -> None:
+def test_limit_is_respected() -> None:
     assert len(found("e", limit=2)) == 2
 
 
@@ -69,7 +69,7 @@ def test_every_name_that_holds_the_query_is_found(query: str, names: list[str]) 
 
 
 @given(query=st.text("ab é_1-", min_size=1, max_size=3), names=st.lists(st.text("ab é_1-", max_size=12), min_size=1))
-def test_few_and_many_names_are_ranked_alike(query: str, names: list[str]) -> None:
+def test_small_and_large_vocabularies_are_ranked_alike(query: str, names: list[str]) -> None:
     """Few are looked at one by one, many by a pattern."""
     search = Search(Vocabulary(list(dict.fromkeys(names))), np.zeros(len(set(names))))
     one_by_one = search(query, 99).tolist()
@@ -94,5 +94,5 @@ def errors_by_the_book(query: str, name: str) -> int:
 @given(
     query=st.text("abcd", min_size=1, max_size=8), names=st.lists(st.text("abcd", max_size=12), min_size=1, max_size=8)
 )
-def test_spelling_errors_are_those_of_the_book(query: str, names: list[str]) -> None:
+def test_spelling_errors_match_the_edit_distance(query: str, names: list[str]) -> None:
     assert spelling_errors(query, names).tolist() == [errors_by_the_book(query, name) for name in names]

@@ -1,11 +1,11 @@
-"""One thread for the model: order, refusals, time."""
+"""The worker thread of the model: order, refusals and time limits."""
 
 import asyncio
 import threading
-import time
 
 import pytest
 
+from focuse.serve import worker as module
 from focuse.serve.problems import Refused
 from focuse.serve.worker import Readers, Worker
 
@@ -23,12 +23,12 @@ def test_questions_are_answered_one_at_a_time_in_one_thread() -> None:
     assert seen[0] != threading.get_ident()
 
 
-def test_a_fault_reaches_the_one_who_asked() -> None:
+def test_exception_is_raised_for_the_one_who_asked() -> None:
     with pytest.raises(ZeroDivisionError):
         asyncio.run(Worker().ask(lambda: 1 // 0))
 
 
-def test_a_question_that_nobody_waits_for_is_not_begun() -> None:
+def test_question_without_a_waiting_client_is_not_started() -> None:
     worker, hold, begun, answered = Worker(), threading.Event(), threading.Event(), []
     worker.submit(lambda: (begun.set(), hold.wait(10)))
     assert begun.wait(10)
@@ -43,7 +43,7 @@ def test_a_question_that_nobody_waits_for_is_not_begun() -> None:
     assert answered == []
 
 
-def test_too_many_are_turned_away_and_a_slow_one_is_given_up() -> None:
+def test_full_queue_refuses_and_slow_answer_times_out() -> None:
     worker, hold = Worker(waiting=1, seconds=0.05), threading.Event()
     begun = threading.Event()
     worker.submit(lambda: (begun.set(), hold.wait(10)))
@@ -72,10 +72,30 @@ def held(**room: int) -> tuple[Worker, threading.Event]:
     return worker, hold
 
 
-def test_dear_questions_do_not_stop_quick_ones() -> None:
+class Clock:
+    """Time that passes only when a job says so; it takes the place of the module `time` in the worker."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def test_slow_questions_do_not_block_quick_ones(clock: Clock) -> None:
     worker, hold = held(waiting=40, dear=3)
     order: list[str] = []
-    futures = [worker.submit(lambda n=n: (order.append(f"dear {n}"), time.sleep(0.05)), "dear") for n in range(3)]
+    futures = [worker.submit(lambda n=n: (order.append(f"dear {n}"), clock.advance(0.05)), "dear") for n in range(3)]
     with pytest.raises(Refused, match="busy"):  # their queue is their own
         worker.submit(lambda: None, "dear")
     futures += [worker.submit(lambda: order.append("quick")) for _ in range(30)]
@@ -102,18 +122,18 @@ def test_one_client_leaves_room_for_others(lane) -> None:
     assert [future.result(10) for future in futures[1:]] == ["mine"] * 2 + ["yours"] * 3 + ["mine"]
 
 
-def test_neither_kind_waits_for_ever() -> None:
+def test_slow_and_quick_questions_take_turns(clock: Clock) -> None:
     worker, hold = held(waiting=400)
     order: list[str] = []
-    futures = [worker.submit(lambda: (order.append("quick"), time.sleep(0.002))) for _ in range(100)]
-    futures += [worker.submit(lambda: (order.append("dear"), time.sleep(0.02)), "dear") for _ in range(2)]
+    futures = [worker.submit(lambda: (order.append("quick"), clock.advance(0.002))) for _ in range(100)]
+    futures += [worker.submit(lambda: (order.append("dear"), clock.advance(0.02)), "dear") for _ in range(2)]
     hold.set()
     for future in futures:
         future.result(10)
     assert order[-1] == "quick"
 
 
-def test_questions_that_were_given_up_make_room() -> None:
+def test_cancelled_questions_free_their_places() -> None:
     worker, hold = held(waiting=2)
     for future in [worker.submit(lambda: 1) for _ in range(2)]:
         future.cancel()
@@ -123,7 +143,7 @@ def test_questions_that_were_given_up_make_room() -> None:
     assert answer.result(10) == 3
 
 
-def test_a_question_that_goes_on_needs_no_new_place() -> None:
+def test_admitted_question_needs_no_new_place() -> None:
     worker, hold = held(waiting=1)
     worker.submit(lambda: 1)
     with pytest.raises(Refused):
@@ -133,13 +153,13 @@ def test_a_question_that_goes_on_needs_no_new_place() -> None:
     assert answer.result(10) == 3
 
 
-def test_small_graphs_are_read_at_once_and_large_ones_by_few_threads() -> None:
+def test_small_graphs_are_read_inline_and_large_ones_by_threads() -> None:
     assert asyncio.run(Readers(inline=True).ask(threading.get_ident)) == threading.get_ident()
     readers, hold = Readers(inline=False, threads=1, waiting=2), threading.Event()
 
     async def many() -> list[object]:
         asked = [asyncio.create_task(readers.ask(lambda: hold.wait(10))) for _ in range(4)]
-        await asyncio.sleep(0.05)
+        await asyncio.wait(asked[3:], timeout=10)  # the last one is refused
         hold.set()
         answers = await asyncio.gather(*asked, return_exceptions=True)
         return [*answers, await readers.ask(threading.get_ident)]

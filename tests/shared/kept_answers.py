@@ -1,4 +1,4 @@
-"""What a run answers, in a form that JSON keeps: written beside a kept run when it was made, compared ever after."""
+"""Answers of a run as JSON: stored beside the run when it was made, and compared by tests."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from focuse.storage.atomic import ProcessLock, lock_holder, replace_file
 
 
 class TestReplacing:
-    def test_an_error_leaves_the_old_file(self, tmp_path: Path) -> None:
+    def test_error_while_writing_keeps_the_old_file(self, tmp_path: Path) -> None:
         path = tmp_path / "x"
         path.write_text("old")
         with pytest.raises(UnicodeEncodeError), replace_file(path) as temporary:
@@ -35,12 +35,12 @@ class TestReplacing:
         assert (path.read_text(), (tmp_path / "before").read_text()) == ("second", "first")
 
     @pytest.mark.skipif(sys.platform == "win32", reason="there are no modes")
-    def test_a_private_file_is_for_its_owner_only(self, tmp_path: Path) -> None:
+    def test_private_file_is_readable_by_its_owner_only(self, tmp_path: Path) -> None:
         with replace_file(tmp_path / "x", private=True) as temporary:
             temporary.write_text("secret")
         assert (tmp_path / "x").stat().st_mode & 0o777 == 0o600
 
-    def test_two_threads_replace_the_same_file(self, tmp_path: Path) -> None:
+    def test_two_threads_can_replace_the_same_file(self, tmp_path: Path) -> None:
         together = threading.Barrier(2)
 
         def write(text: str) -> None:
@@ -67,7 +67,7 @@ class TestLock:
     def path(self, tmp_path: Path) -> Path:
         return tmp_path / "x.lock"
 
-    def test_only_one_holds_it_and_others_learn_who(self, path: Path) -> None:
+    def test_lock_has_one_holder_whom_others_can_identify(self, path: Path) -> None:
         first = ProcessLock.acquire(path)
         assert first is not None
         assert lock_holder(path).startswith(f"process {os.getpid()} on ")
@@ -80,7 +80,7 @@ class TestLock:
         assert second is not None
         second.release()
 
-    def test_asking_for_the_holder_is_not_in_the_way(self, path: Path) -> None:
+    def test_acquire_waits_for_a_short_check_of_the_holder(self, path: Path) -> None:
         asking = ProcessLock.acquire(path, timeout=0)
         assert asking is not None
         acquired = []
@@ -91,7 +91,7 @@ class TestLock:
         assert acquired[0] is not None
         acquired[0].release()
 
-    def test_a_file_that_a_killed_process_left_is_not_locked(self, path: Path) -> None:
+    def test_lock_file_of_a_killed_process_is_not_locked(self, path: Path) -> None:
         path.write_text("4711 elsewhere, with a long name\n")
         assert lock_holder(path) == ""
         path.write_text("4711 elsewhere, with a long name\n")
@@ -100,7 +100,7 @@ class TestLock:
         assert path.read_text().startswith(f"{os.getpid()} ")
         lock.release()
 
-    def test_it_ends_with_a_killed_process(self, path: Path) -> None:
+    def test_lock_ends_when_its_process_is_killed(self, path: Path) -> None:
         script = "import sys, time; from pathlib import Path; from focuse.storage.atomic import ProcessLock;"
         script += "lock = ProcessLock.acquire(Path(sys.argv[1])); print('locked', flush=True); sys.stdin.read()"
         words = [sys.executable, "-c", script, str(path)]
@@ -115,7 +115,7 @@ class TestLock:
         lock.release()
 
     @pytest.mark.skipif(sys.platform == "win32", reason="there an open file cannot be removed")
-    def test_it_follows_its_file_to_another_folder(self, tmp_path: Path) -> None:
+    def test_lock_follows_its_file_to_another_folder(self, tmp_path: Path) -> None:
         (tmp_path / "old").mkdir()
         lock = ProcessLock.acquire(tmp_path / "old" / "x")
         assert lock is not None
@@ -125,13 +125,13 @@ class TestLock:
         lock.release()
         assert list((tmp_path / "new").iterdir()) == []
 
-    def test_a_folder_that_does_not_exist_is_not_made(self, tmp_path: Path) -> None:
+    def test_lock_does_not_create_missing_folders(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             ProcessLock.acquire(tmp_path / "nothing" / "x")
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
-    def test_file_systems_without_locks_do_without(
+    def test_file_systems_without_locks_are_supported(
         self, path: Path, monkeypatch: pytest.MonkeyPatch, code: int
     ) -> None:
         def refuse(*given: object, **named: object) -> None:

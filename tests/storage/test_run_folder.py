@@ -1,3 +1,5 @@
+"""Run folders: checkpoints, resuming, locks, damage and atomic writes."""
+
 from __future__ import annotations
 
 import ast
@@ -103,7 +105,7 @@ class TestResume:
 
     @pytest.mark.parametrize("optimizer", ["adam", "row-adam", "adagrad", "row-adagrad", "sgd"])
     @pytest.mark.parametrize("step", [1, 11, 16])  # first batch, mid-epoch, the last batch of an epoch
-    def test_ctrl_c_saves_and_resume_ends_in_the_same_bits(self, small, tmp_path, whole, listen, optimizer, step):
+    def test_resume_after_interrupt_gives_identical_tables(self, small, tmp_path, whole, listen, optimizer, step):
         recorder = listen(interrupt_at(step, signal.SIGINT))
         before = signal.getsignal(signal.SIGINT)
         with pytest.raises(Stopped) as stopped:
@@ -118,7 +120,7 @@ class TestResume:
 
     @pytest.mark.parametrize("every", ["1", "3", "0.0000001s", "0"])
     @pytest.mark.parametrize("step", [2, 27, 63])
-    def test_a_crash_anywhere_resumes_to_the_same_bits(self, small, tmp_path, whole, listen, every, step):
+    def test_resume_after_a_crash_at_any_step_gives_identical_tables(self, small, tmp_path, whole, listen, every, step):
         listen(interrupt_at(step, Crash))
         with pytest.raises(Crash):
             train(small, tmp_path / "run", checkpoint_every=every)
@@ -126,7 +128,7 @@ class TestResume:
         focuse.resume(tmp_path / "run")
         assert_same_run(tmp_path / "run", whole())
 
-    def test_a_training_that_is_interrupted_repeatedly_ends_in_the_same_bits(self, small, tmp_path, whole, listen):
+    def test_repeatedly_interrupted_training_gives_identical_tables(self, small, tmp_path, whole, listen):
         listen(interrupt_at(3, signal.SIGTERM))
         with pytest.raises(Stopped):
             train(small, tmp_path / "run")
@@ -183,7 +185,7 @@ class TestResume:
         assert len(run.history) == 8
         assert before == {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
 
-    def test_more_epochs_end_in_the_same_bits_as_a_longer_run(self, small, tmp_path, whole, listen):
+    def test_resume_for_more_epochs_equals_a_longer_training(self, small, tmp_path, whole, listen):
         train(small, tmp_path / "run", epochs=4, patience=99)
         # Interrupted on the way: the run must remember that it is to have 8.
         listen(interrupt_at(11, signal.SIGINT))
@@ -436,7 +438,7 @@ class TestPreviousCheckpoint:
         assert "going on from the one before it, of epoch 4" in recorder.notes[0]
         assert_same_run(killed, whole())
 
-    def test_a_kill_between_the_renames_leaves_the_previous_one(self, killed, whole, listen):
+    def test_kill_between_renames_leaves_the_previous_checkpoint(self, killed, whole, listen):
         (killed / "checkpoint.safetensors").unlink()
         recorder = listen()
         assert len(focuse.load(killed).history) == 4
@@ -665,7 +667,7 @@ def test_the_umask_decides_who_can_read_the_files(small, tmp_path):
     assert set(found.values()) == {0o640}
 
 
-def test_a_resumed_training_reports_where_it_goes_on(small, tmp_path, listen):
+def test_resumed_training_reports_its_starting_epoch(small, tmp_path, listen):
     listen(interrupt_at(9, signal.SIGINT))
     with pytest.raises(Stopped, match="stopped after 1 epoch and 1 batch, saved"):
         train(small, tmp_path / "run")

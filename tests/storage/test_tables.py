@@ -13,11 +13,11 @@ from focuse.errors import FocuseError
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import ONE_PROCESS, PartitionedTables, ShardedTables, WholeTables, table_storage
 
-CASES = Path(__file__).with_name("sharded_tables_cases.py")
+CASES = Path(__file__).with_name("tables_cases.py")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-def test_files_of_several_processes_are_those_of_any_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_write_the_files_of_an_ordinary_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "run.toml").write_text("format = 3\n\n[settings]\n", encoding="utf-8")
     monkeypatch.setenv("SHARDED_FOLDER", str(tmp_path))
     several(CASES, 2, 3)
@@ -32,7 +32,7 @@ def test_files_of_several_processes_are_those_of_any_run(tmp_path: Path, monkeyp
         ("partitioned", PartitionedTables),
     ],
 )
-def test_the_engine_decides_how_tables_are_kept(engine: str, kind: type) -> None:
+def test_engine_selects_the_table_storage(engine: str, kind: type) -> None:
     assert type(table_storage(engine)) is kind
 
 
@@ -47,7 +47,7 @@ def test_a_group_of_one_runs_an_action_itself() -> None:
     assert group.on_main(lambda: 3) == 3
 
 
-def test_several_processes_need_an_engine_and_a_folder_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_need_the_sharded_engine_and_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert join_group("auto", "cpu").is_single
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}.items():
         monkeypatch.setenv(name, value)

@@ -76,7 +76,7 @@ class TestWriting:
         assert load_file(tmp_path / "a") == {}
 
     @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
-    def test_pieces_in_any_order_make_the_same_bytes(self, tmp_path: Path, order: list[int]) -> None:
+    def test_chunks_written_in_any_order_give_identical_bytes(self, tmp_path: Path, order: list[int]) -> None:
         rows = np.arange(18, dtype=np.float32).reshape(6, 3)
         write_arrays(tmp_path / "whole", {"rows": rows})
         file = TensorFile(tmp_path / "pieces", {"rows": ArraySpec.of(rows)})
@@ -87,7 +87,7 @@ class TestWriting:
         file.seal(forget=True)
         assert (tmp_path / "pieces").read_bytes() == (tmp_path / "whole").read_bytes()
 
-    def test_a_file_without_all_of_its_bytes_is_not_sealed(self, tmp_path: Path) -> None:
+    def test_incomplete_file_is_not_sealed(self, tmp_path: Path) -> None:
         file = TensorFile(tmp_path / "a", {"rows": ArraySpec(np.dtype("<f4"), (4, 2))})
         file.create()
         with file.open():
@@ -95,14 +95,14 @@ class TestWriting:
         with pytest.raises(OSError, match="fewer bytes"):
             file.seal()
 
-    def test_the_same_tensors_are_the_same_bytes(self, tmp_path: Path) -> None:
+    def test_equal_tensors_give_identical_bytes(self, tmp_path: Path) -> None:
         for number, names in enumerate((("one", "two", "three"), ("three", "one", "two"))):
             write_tensors(
                 tmp_path / str(number), {name: torch.ones(2) for name in names}, {name: name for name in names}
             )
         assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
 
-    def test_the_file_before_is_kept(self, tmp_path: Path) -> None:
+    def test_previous_file_is_kept(self, tmp_path: Path) -> None:
         path, before = tmp_path / "x.safetensors", tmp_path / "before.safetensors"
         for number in (1, 2, 3):
             write_tensors(path, {"t": torch.full((2,), number)}, {"n": str(number)}, keep=before)
@@ -123,7 +123,7 @@ class TestWriting:
 
 
 class TestReading:
-    def test_changes_of_mapped_arrays_do_not_reach_the_file(self, tmp_path: Path) -> None:
+    def test_changes_of_mapped_arrays_are_not_written_to_the_file(self, tmp_path: Path) -> None:
         write_arrays(tmp_path / "a", MANY)
         map_arrays(tmp_path / "a")["rows"][:] = 7
         assert np.array_equal(map_arrays(tmp_path / "a")["rows"], MANY["rows"])
@@ -225,7 +225,7 @@ class TestChecksums:
 class TestRecords:
     RECORDS = ({"from": "ä", "epochs": 3}, {"from": "b", "epochs": 0.5})
 
-    def test_records_come_back_unless_they_were_altered(self, tmp_path: Path) -> None:
+    def test_records_are_read_back_and_changes_are_detected(self, tmp_path: Path) -> None:
         path = tmp_path / "records.json"
         assert read_records(path, dict) == []
         write_records(path, [])

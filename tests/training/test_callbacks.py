@@ -1,3 +1,5 @@
+"""Callbacks and progress of a training."""
+
 from __future__ import annotations
 
 import io
@@ -87,7 +89,7 @@ def without_seconds(history):
     return [{key: value for key, value in row.items() if key != "seconds"} for row in history]
 
 
-def test_hooks_come_in_order_and_change_no_bit(small, plain, tmp_path):
+def test_hooks_are_called_in_order_and_do_not_change_the_result(small, plain, tmp_path):
     log = []
     run = focuse.train(small, epochs=6, out=tmp_path / "run", callbacks=[Diary(log, "a"), Diary(log, "b")], **SMALL)
     assert same(run, plain)
@@ -116,7 +118,7 @@ def test_trials_of_label_exponents_call_no_hooks(small):
     assert [row["epoch"] for row in diary.told("epoch")] == [1, 2, 3]
 
 
-def test_a_callback_ends_a_training_and_resume_goes_on_to_the_same_bits(small, plain, tmp_path):
+def test_callback_can_stop_training_and_resume_gives_identical_tables(small, plain, tmp_path):
     later, notes = Diary(), Diary()
     run = focuse.train(small, epochs=6, out=tmp_path / "run", callbacks=[Diary(end=3), later], **SMALL)
     assert len(run.history) == 3
@@ -130,7 +132,7 @@ def test_a_callback_ends_a_training_and_resume_goes_on_to_the_same_bits(small, p
     assert same(on, plain)
 
 
-def test_only_true_itself_ends_a_training(small):
+def test_only_true_from_a_hook_stops_training(small):
     class Chatty(Callback):
         def epoch(self, row):
             return "yes"
@@ -138,7 +140,7 @@ def test_only_true_itself_ends_a_training(small):
     assert len(focuse.train(small, epochs=2, callbacks=[Chatty()], **SMALL).history) == 2
 
 
-def test_a_failure_is_one_line_and_nothing_learnt_is_lost(small, plain, tmp_path):
+def test_failing_callback_is_one_line_and_progress_is_saved(small, plain, tmp_path):
     folder, diary = tmp_path / "run", Diary()
     with pytest.raises(CallbackFailed) as caught:
         focuse.train(small, epochs=6, out=folder, callbacks=[diary, Faulty("epoch", 4)], **SMALL)
@@ -152,7 +154,7 @@ def test_a_failure_is_one_line_and_nothing_learnt_is_lost(small, plain, tmp_path
     assert same(focuse.resume(folder, progress=False), plain)
 
 
-def test_without_a_folder_the_error_holds_the_run(small, plain, tmp_path):
+def test_error_of_a_failing_callback_holds_the_unsaved_run(small, plain, tmp_path):
     with pytest.raises(CallbackFailed, match=r"\.run$") as caught:
         focuse.train(small, epochs=6, callbacks=[Faulty("epoch", 4)], **SMALL)
     assert len(caught.value.run.history) == 4
@@ -160,21 +162,21 @@ def test_without_a_folder_the_error_holds_the_run(small, plain, tmp_path):
     assert same(focuse.resume(tmp_path / "run", progress=False), plain)
 
 
-def test_a_failure_in_the_last_epoch_leaves_a_finished_run(small, plain, tmp_path):
+def test_callback_failing_in_the_last_epoch_leaves_a_finished_run(small, plain, tmp_path):
     with pytest.raises(CallbackFailed):
         focuse.train(small, epochs=6, out=tmp_path / "run", callbacks=[Faulty("epoch", 6)], **SMALL)
     assert (tmp_path / "run" / "model.safetensors").exists()
     assert same(focuse.load(tmp_path / "run"), plain)
 
 
-def test_a_failure_at_the_start_leaves_nothing_behind(small, tmp_path):
+def test_callback_failing_at_the_start_leaves_no_files(small, tmp_path):
     with pytest.raises(CallbackFailed, match="Faulty failed in started") as caught:
         focuse.train(small, epochs=2, out=tmp_path / "run", callbacks=[Faulty("started")], **SMALL)
     assert caught.value.run is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failure_in_finished_keeps_the_run(small, plain, tmp_path):
+def test_callback_failing_in_finished_keeps_the_run(small, plain, tmp_path):
     later = Diary()
     with pytest.raises(CallbackFailed, match="the training itself is complete") as caught:
         focuse.train(small, epochs=6, out=tmp_path / "run", callbacks=[Faulty("finished"), later], **SMALL)
@@ -183,7 +185,7 @@ def test_a_failure_in_finished_keeps_the_run(small, plain, tmp_path):
     assert same(focuse.load(tmp_path / "run"), plain)
 
 
-def test_every_callback_gets_an_interrupt_even_after_one_that_fails(small, tmp_path, listen):
+def test_every_callback_sees_an_interrupt_even_if_another_fails(small, tmp_path, listen):
     recorder = listen(lambda epoch, seen: seen == 4 and signal.raise_signal(signal.SIGINT))
     later = Diary()
     with pytest.raises(Stopped):
@@ -241,7 +243,7 @@ ROW = {"epoch": 3, "loss": 1.23456, "beta": 0.5, "seconds": 0.1, "valid_mrr": 0.
         ({"loss": 2.0, "beta": 0.0}, "loss 2  β 0.00"),
     ],
 )
-def test_format_epoch(row, text):
+def test_epoch_is_formatted_with_loss_beta_and_validation(row, text):
     assert format_epoch(row) == text
 
 

@@ -1,4 +1,4 @@
-"""The dial of labels: chosen on validation, against a plain model, by the widest ΔMRR that costs nothing."""
+"""The label exponent is chosen on validation: largest ΔMRR without loss of top MRR."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Notes(SilentReporter):
 
 
 class TestBest:
-    def test_is_the_widest_within_tolerance_of_plain(self):
+    def test_best_exponent_has_the_largest_delta_mrr_within_tolerance(self):
         looks = [
             LabelExponentTrial(0, 0.9, 0.0),
             LabelExponentTrial(1, 0.895, 0.2),
@@ -49,10 +49,10 @@ class TestBest:
         ]
         assert best_of(looks) == 2
 
-    def test_is_plain_where_every_label_costs_too_much(self):
+    def test_best_exponent_is_zero_if_every_other_lowers_top_mrr(self):
         assert best_of([LabelExponentTrial(0, 0.9, 0.1), LabelExponentTrial(1, 0.8, 0.5)]) == 0
 
-    def test_of_two_as_wide_is_the_one_of_the_higher_top(self):
+    def test_exponents_with_similar_delta_mrr_are_decided_by_top_mrr(self):
         assert (
             best_of(
                 [
@@ -64,7 +64,7 @@ class TestBest:
             == 2
         )
 
-    def test_may_be_a_dull_one_of_a_wider_difference(self):
+    def test_smaller_exponent_wins_with_a_larger_delta_mrr(self):
         assert (
             best_of([LabelExponentTrial(0, 0.5, 0.1), LabelExponentTrial(1, 0.6, 0.4), LabelExponentTrial(2, 0.6, 0.3)])
             == 1
@@ -72,7 +72,7 @@ class TestBest:
 
 
 class TestChoosing:
-    def test_follows_the_looks_and_is_stored_with_them(self, planted, tmp_path):
+    def test_chosen_exponent_is_the_best_trial_and_trials_are_stored(self, planted, tmp_path):
         notes = Notes()
         run = focuse.train(planted, out=tmp_path / "run", **{**QUICK, "progress": notes})
         assert run.settings.weight_mode == "soft-labels"
@@ -85,11 +85,11 @@ class TestChoosing:
         assert again.choice == run.choice == focuse.resume(tmp_path / "run", epochs=11, progress=False).choice
         assert again.settings.label_exponent == run.settings.label_exponent
 
-    def test_one_that_is_given_needs_no_looks(self, planted):
+    def test_given_exponent_runs_no_trials(self, planted):
         run = focuse.train(planted, label_exponent=3.0, **QUICK)
         assert (run.settings.label_exponent, run.choice) == (3.0, [])
 
-    def test_goes_no_sharper_once_it_costs_too_much(self, planted, monkeypatch):
+    def test_trials_stop_once_an_exponent_lowers_top_mrr_too_much(self, planted, monkeypatch):
         found = iter([0.9, 0.91, 0.85, 0.99])
         monkeypatch.setattr(
             module,
@@ -100,25 +100,25 @@ class TestChoosing:
         assert [look.label_exponent for look in run.choice] == [0.0, 1.0, 2.0]
         assert run.settings.label_exponent == 1.0
 
-    def test_ends_with_what_it_has_when_time_is_up(self, planted, tmp_path):
+    def test_deadline_during_trials_falls_back_to_the_default_exponent(self, planted, tmp_path):
         with pytest.raises(Stopped):
             focuse.train(planted, deadline=time.monotonic(), out=tmp_path / "run", **QUICK)
         again = focuse.resume(tmp_path / "run", progress=False)
         assert (again.settings.label_exponent, again.choice) == (module.USUAL, [])
 
-    def test_is_never_plain_for_want_of_time(self, planted, monkeypatch):
+    def test_single_trial_of_exponent_zero_falls_back_to_the_default(self, planted, monkeypatch):
         monkeypatch.setattr(module, "_trials", lambda *_: iter([LabelExponentTrial(0.0, 0.9, 0.0)]))
         run = focuse.train(planted, **QUICK)
         assert (run.settings.label_exponent, run.choice) == (module.USUAL, [])
 
-    def test_with_little_validation_the_usual_one_is_taken(self, small):
+    def test_small_validation_set_gives_the_default_exponent(self, small):
         notes = Notes()
         run = focuse.train(small, **{**QUICK, "progress": notes})
         assert run.settings.label_exponent == module.USUAL
         assert any("too few to choose a label exponent" in text for text in notes.texts)
 
     @pytest.mark.slow
-    def test_only_the_part_of_validation_for_stopping_is_looked_at(self, planted, monkeypatch):
+    def test_trials_use_only_the_stopping_part_of_validation(self, planted, monkeypatch):
         seen = []
         measure = module.evaluate
         monkeypatch.setattr(
@@ -134,24 +134,24 @@ class TestChoosing:
             assert not set(graph.keys) & (set(held.calibration.keys) | set(held.conformal.keys))
 
     @pytest.mark.slow
-    def test_the_same_seed_chooses_the_same_and_ends_in_the_same_bits(self, planted):
+    def test_same_seed_gives_the_same_choice_and_identical_tables(self, planted):
         one, other = (focuse.train(planted, seed=4, **QUICK) for _ in range(2))
         assert one.choice == other.choice
         assert (one.scorer.tables["entity"] == other.scorer.tables["entity"]).all()
 
 
 class TestFile:
-    def test_comes_back_as_it_was(self, tmp_path):
+    def test_written_trials_are_read_back(self, tmp_path):
         looks = [LabelExponentTrial(0.0, 0.5, 0.1), LabelExponentTrial(2.0, 0.6, 0.4)]
         write_choice(RunFolder(tmp_path), looks)
         assert read_choice(RunFolder(tmp_path)) == looks
 
-    def test_without_looks_there_is_none(self, tmp_path):
+    def test_no_trials_write_no_file(self, tmp_path):
         write_choice(RunFolder(tmp_path), [])
         assert not (tmp_path / FILE).exists()
         assert read_choice(RunFolder(tmp_path)) == []
 
-    def test_a_folder_in_its_place_is_one_line(self, tmp_path):
+    def test_folder_in_place_of_the_file_is_reported(self, tmp_path):
         (tmp_path / FILE).mkdir()
         with pytest.raises(FocuseError, match="damaged file"):
             read_choice(RunFolder(tmp_path))
@@ -166,7 +166,7 @@ class TestFile:
             "[" * 100_000,
         ],
     )
-    def test_a_damaged_one_is_one_line(self, tmp_path, text):
+    def test_damaged_file_of_trials_is_reported(self, tmp_path, text):
         (tmp_path / FILE).write_text(text)
         with pytest.raises(FocuseError, match="damaged file"):
             read_choice(RunFolder(tmp_path))

@@ -16,13 +16,13 @@ CASES = Path(__file__).with_name("shared_memory_cases.py")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-def test_shared_edges_are_those_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_edges_equal_those_of_a_single_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOCUSE_CACHE", str(tmp_path))
     told = several(CASES, 1, 3)
     assert told.count("nothing left") == 2
 
 
-def test_the_shared_folder_is_made_after_the_preparation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_folder_is_created_after_preparation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOCUSE_CACHE", str(tmp_path))
     monkeypatch.setattr(sharing, "current_group", lambda: ProcessGroup(0, 1, torch.device("cpu")))
 
@@ -34,7 +34,7 @@ def test_the_shared_folder_is_made_after_the_preparation(tmp_path: Path, monkeyp
         prepared_once(prepare)
 
 
-def test_a_lost_main_process_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_main_process_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     class Left(ProcessGroup):
         def broadcast_on_host(self, value: object) -> object:
             raise torch.distributed.DistNetworkError("recvValue failed: Connection reset by peer")

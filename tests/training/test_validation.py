@@ -1,4 +1,4 @@
-"""What early stopping judges by, and what it keeps."""
+"""The metrics of early stopping, and the best tables."""
 
 import math
 
@@ -97,7 +97,7 @@ def test_smallest_weights_are_validated_where_lower_is_better() -> None:
     assert rows_of(judge) == [*range(61)]  # a strength of at least 0.4
 
 
-def test_no_triples_give_no_validator() -> None:
+def test_no_triples_give_no_rank_validator() -> None:
     nothing = torch.empty(0, dtype=torch.int64)
     assert rank_validator(graph_of([]), graph_of([1.0]), TripleIndex(nothing, nothing, nothing, 2, 1), 0.8, 0) is None
 
@@ -117,7 +117,7 @@ def test_rank_validator_measures_filtered_mrr_with_ties_worst() -> None:
     assert judge(engine) == pytest.approx((1 / 2 + 1 / 2 + 1 + 1 / 5) / 4)
 
 
-def test_best_tables_are_copies_and_count_checks() -> None:
+def test_best_tables_are_copies_and_checks_are_counted() -> None:
     table = torch.zeros(3, 2, requires_grad=True)
     best = BestTables()
     best.update(0.2, 5, {"entity": table})
@@ -154,7 +154,7 @@ class TestConfidenceValidator:
         assert judge is not None
         return judge, small, valid
 
-    def test_triples_have_their_weights_and_negatives_0(self, small):
+    def test_targets_are_the_weights_of_triples_and_0_of_negatives(self, small):
         judge, graph, valid = self.parts(small)
         n = len(valid)
         for found, expected in ((judge.head, valid.head), (judge.relation, valid.relation), (judge.tail, valid.tail)):
@@ -195,7 +195,7 @@ class TestConfidenceValidator:
         assert judge(engine) == pytest.approx(np.mean((phi - judge.weight.numpy()) ** 2), rel=1e-9)
         assert (judge.metric, judge.sign) == ("valid_mse", -1)  # less is better
 
-    def test_no_triples_give_no_validator(self, small):
+    def test_no_triples_give_no_confidence_validator(self, small):
         nothing = small.select(np.empty(0, np.int64))
         assert confidence_validator(nothing, nothing.weight, build_triple_index([small]), 0) is None
 
@@ -214,7 +214,7 @@ def test_best_epoch_has_the_highest_mrr_or_the_lowest_mse() -> None:
     }
 
 
-def test_validation_mse_does_not_depend_on_test(small):
+def test_validation_mse_is_independent_of_test(small):
     """Other facts in test, other corruptions to leave out: the figures that stop training stay."""
     import focuse
 

@@ -12,7 +12,7 @@ from focuse.engines.partitioned.edge_buckets import EdgeBuckets, PartitionAssign
 from focuse.engines.partitioned.stages import Stage, epoch_stages
 
 
-def test_every_entity_has_a_row_of_its_own_and_neighbors_in_the_graph_spread() -> None:
+def test_every_entity_has_its_own_row_and_graph_neighbors_are_spread() -> None:
     assignment = PartitionAssignment.random(1003, 7, 5)
     assert assignment.sizes.max() - assignment.sizes.min() <= 1
     assert len(set(zip(assignment.part.tolist(), assignment.row.tolist(), strict=True))) == 1003

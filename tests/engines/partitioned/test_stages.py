@@ -117,7 +117,7 @@ def test_over_many_epochs_every_partition_is_drawn_alike(sampling: str, one: int
 
 
 @pytest.mark.parametrize("two", [0, 1])
-def test_every_batch_has_about_as_many_negatives_if_a_pool_has_less_than_one_per_partition(two: int) -> None:
+def test_small_pools_have_about_as_many_negatives_in_every_batch(two: int) -> None:
     counts, own = [], 0
     for batch in range(400):
         stage = next(stage for stage in epoch_stages(16, 12, batch, 0) if {0, two} <= set(stage.active))
@@ -135,7 +135,7 @@ def test_every_batch_has_about_as_many_negatives_if_a_pool_has_less_than_one_per
 
 @pytest.mark.parametrize("sampling", ["shared", "per-triple"])
 @pytest.mark.parametrize(("partitions", "slots"), [(4, 4), (5, 2)])
-def test_all_active_rows_are_drawn_alike_if_no_partition_can_stand_for_the_others(
+def test_active_rows_are_drawn_alike_if_no_partition_represents_others(
     sampling: str, partitions: int, slots: int
 ) -> None:
     stage = next(iter(epoch_stages(partitions, slots, 0, 0)))
@@ -167,7 +167,7 @@ def test_one_partition_draws_what_a_training_in_memory_draws() -> None:
     assert group.entities.tolist() == draw_integers((0, 0, 7), (40,), ROWS, torch.device("cpu")).tolist()
 
 
-def test_every_entity_is_drawn_alike_if_all_partitions_are_active_and_their_sizes_differ() -> None:
+def test_entities_of_active_partitions_of_any_size_are_drawn_alike() -> None:
     sizes = np.array([2, 1, 1])
     stage = next(iter(epoch_stages(3, 3, 0, 0)))
     made = PartitionedNegativeSampler.for_stage("shared", 400, stage, sizes, 2)

@@ -1,4 +1,4 @@
-"""Changed cells stand under the cell they change, with the difference by hand."""
+"""Ablations are listed below the cell they change, with the difference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def made(results):
     return ablations(results, Runs.of(results))
 
 
-def test_groups_and_differences(make_result):
+def test_ablations_are_grouped_with_differences(make_result):
     base = [make_result(kind="focuse", seed=seed) for seed in range(3)]
     changed = [
         make_result(kind="focuse", seed=seed, changes={"loss": "pairwise-nll"}, best_epoch=50) for seed in (1, 5)
@@ -37,7 +37,7 @@ def test_groups_and_differences(make_result):
     assert groups[1][0].changes == {"lr": 0.1, "dim": 8}
 
 
-def test_the_appendix_is_a_change_of_the_table_and_a_base_of_its_own(make_result):
+def test_appendix_is_both_a_change_and_a_base(make_result):
     paper, appendix = make_result(), make_result(form="appendix")
     changed = make_result(form="appendix", changes={"lr": 0.1})
     first, second = made([changed, appendix, paper])

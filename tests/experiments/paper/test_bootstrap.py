@@ -1,4 +1,4 @@
-"""Intervals: against a slow loop, on made data whose truth is known, and paired."""
+"""Bootstrap intervals, compared with a slow loop and with known truth."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parts(n, seed=0):
 
 
 @pytest.mark.parametrize("n", [3, 40, 150])
-def test_against_a_slow_loop(n):
+def test_intervals_agree_with_a_slow_loop(n):
     values, top, bottom = parts(n, seed=n)
     found = resampled(values, top, bottom, resamples=60, seed=4)
     for row in range(3):
@@ -63,7 +63,7 @@ def test_counts_are_those_of_drawing_with_replacement():
     assert draws[0].std() == pytest.approx(np.std(expected), rel=0.05)
 
 
-def test_equal_models_differ_by_exactly_nothing(make_ranked):
+def test_equal_models_have_a_difference_of_exactly_zero(make_ranked):
     one = make_ranked(1)
     _, differences = bootstrap({"a": [one], "b": [one]}, [("a", "b")])
     assert differences["a", "b"] == dict.fromkeys(("top", "bottom", "delta"), Interval(0.0, 0.0))
@@ -81,7 +81,7 @@ def test_seeds_are_averaged_for_each_triple(make_ranked):
             assert (found[measure].low, found[measure].high) == pytest.approx(tuple(expected[:, place]))
 
 
-def test_an_interval_holds_its_figure_and_does_not_depend_on_company(make_ranked):
+def test_interval_contains_its_value_and_is_independent_of_other_models(make_ranked):
     one = make_ranked(1, gap=0.5)
     alone, _ = bootstrap({"a": [one]})
     together, _ = bootstrap({"b": [make_ranked(2)], "a": [one]})
@@ -92,7 +92,7 @@ def test_an_interval_holds_its_figure_and_does_not_depend_on_company(make_ranked
         assert together["a"][measure].low == pytest.approx(alone["a"][measure].low, abs=1e-12)
 
 
-def test_coverage_on_made_data():
+def test_intervals_have_their_coverage_on_synthetic_data():
     """Of many samples of a known population, about 95 % have the truth in their interval."""
     random, hits, rounds, n = np.random.default_rng(0), 0, 200, 200
     top, bottom = np.repeat([1.0, 0.0], n // 2), np.repeat([0.0, 1.0], n // 2)
@@ -118,13 +118,13 @@ def test_pairing_narrows_the_interval_of_a_difference():
     assert np.median(paired[0]) == pytest.approx(0.1, abs=0.01)
 
 
-def test_nothing_to_draw(make_ranked):
+def test_empty_data_has_no_interval(make_ranked):
     assert bootstrap({}) == ({}, {})
     single, _ = bootstrap({"a": [make_ranked(0, n=1)]})
     assert single["a"] == {"top": None, "bottom": None, "delta": None}
 
 
-def test_two_triples_may_miss_a_part(make_ranked):
+def test_resamples_without_one_part_are_skipped(make_ranked):
     """Half of the resamples hold one of them only; the others make the interval."""
     single, _ = bootstrap({"a": [make_ranked(0, n=2, weights=50)]})
     assert single["a"]["delta"].low == single["a"]["delta"].high == make_ranked(0, n=2, weights=50).delta_mrr()

@@ -1,4 +1,4 @@
-"""The paper's settings, as its appendix has them, and what a cell makes of them."""
+"""The settings of the paper, and the cells made of them."""
 
 import tomllib
 from importlib.resources import files
@@ -30,7 +30,7 @@ ppi5k   complex  400 1e-4 1e-2  400 1e-4 1e-3 500
 @pytest.mark.parametrize(
     "row", [line.split() for line in APPENDIX.strip().splitlines()], ids=lambda row: "-".join(row[:2])
 )
-def test_settings_are_the_appendix(row: list[str]) -> None:
+def test_settings_agree_with_the_papers_appendix(row: list[str]) -> None:
     data, model, *numbers = row
     settings = configuration(data, ours=False)[model]
     for kind, (dim, lr, strength) in (("plain", numbers[:3]), ("focuse", numbers[3:6])):
@@ -43,7 +43,7 @@ def test_settings_are_the_appendix(row: list[str]) -> None:
 
 
 @pytest.mark.parametrize("data", DATA)
-def test_every_cell_is_a_valid_setting_and_names_its_departures(data: str) -> None:
+def test_every_cell_is_valid_and_lists_its_deviations(data: str) -> None:
     for model in MODELS:
         for kind in KINDS:
             Config.from_kwargs(**Cell(data, model, kind).settings(10_000))
@@ -52,7 +52,7 @@ def test_every_cell_is_a_valid_setting_and_names_its_departures(data: str) -> No
             assert ("shifted-softplus" in named) == (kind == "focuse")
 
 
-def test_what_is_changed_is_no_longer_followed() -> None:
+def test_changed_setting_is_no_longer_listed_as_a_deviation() -> None:
     whole = Cell("ppi5k", "complex", "focuse").departures
     assert {"one-softmax", "64-batches", "floor-of-beta"} <= set(whole)
     for name, change in (("one-softmax", {"loss": "nll"}), ("64-batches", {"batch_size": 9})):
@@ -60,7 +60,7 @@ def test_what_is_changed_is_no_longer_followed() -> None:
     assert "shifted-softplus" not in Cell("nl27k", "transe", "focuse").departures  # ours has a margin of its own
 
 
-def test_settings_that_are_ours_say_why() -> None:
+def test_own_settings_state_their_reason() -> None:
     for data in DATA:
         for model in MODELS:
             for kind in KINDS:
@@ -68,12 +68,12 @@ def test_settings_that_are_ours_say_why() -> None:
                 assert same == (cells.because(data, model, kind) == "")
 
 
-def test_batches_become_a_batch_size() -> None:
+def test_number_of_batches_becomes_a_batch_size() -> None:
     assert Cell("ppi5k", "complex", "plain").settings(230_929)["batch_size"] == 3609
     assert Cell("ppi5k", "complex", "plain", changes={"batch_size": 7}).settings(230_929)["batch_size"] == 7
 
 
-def test_forms() -> None:
+def test_each_form_has_its_settings() -> None:
     quick = Cell("ppi5k", "complex", "focuse", form="quick").settings(1000)
     assert (quick["dim"], quick["negative_sampling"]) == (100, "shared")
     figure = figure_cells(["transe"], 1)
@@ -83,7 +83,7 @@ def test_forms() -> None:
     assert (settings["dim"], settings["lr"], settings["regularizer"]) == (300, 1e-3, "l3:1e-2")
 
 
-def test_names_tell_cells_apart() -> None:
+def test_names_of_cells_are_distinct() -> None:
     every = paper_cells(DATA, MODELS, KINDS, 3) + figure_cells(MODELS, 2)
     every += [
         Cell("ppi5k", "complex", "focuse", changes=change) for change in ({"lr": 0.1}, {"lr": 0.2}, {"loss": "a/b"})
@@ -105,7 +105,7 @@ def test_the_published_figures_are_consistent() -> None:
             assert focused["gain"] == pytest.approx(gain, abs=1), (data, model)
 
 
-def test_the_stand_in_has_no_published_figures_and_another_name() -> None:
+def test_substitute_data_set_has_its_own_name_and_no_published_figures() -> None:
     assert "onet-importance" not in cells.published()
     assert "20K" not in cells.title("onet-importance")
 
@@ -117,7 +117,7 @@ def test_the_stand_in_has_no_published_figures_and_another_name() -> None:
         ("title = \n", "Invalid value"),
     ],
 )
-def test_a_bad_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path, text: str, complaint: str) -> None:
+def test_faulty_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path, text: str, complaint: str) -> None:
     (tmp_path / "configurations").mkdir()
     (tmp_path / "configurations" / "ppi5k.toml").write_text(text)
     monkeypatch.setattr(cells, "files", lambda package: tmp_path)

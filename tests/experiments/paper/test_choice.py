@@ -1,4 +1,4 @@
-"""Which cells the words of the command line mean."""
+"""Choice of cells by the words of the command line."""
 
 import pytest
 
@@ -20,21 +20,21 @@ def test_all_is_tables_then_figure_3() -> None:
     ]
 
 
-def test_a_subset_and_seeds() -> None:
+def test_subsets_and_seeds_can_be_chosen() -> None:
     choice = Choice.of(["nl27k", "ppi5k"], ["complex"], ["focuse"], seeds=2, part="tables")
     expected = [("nl27k", 0), ("ppi5k", 0), ("nl27k", 1), ("ppi5k", 1)]
     assert names(choice) == [(data, "complex", "focuse", seed, "paper") for data, seed in expected]
 
 
-def test_the_papers_spelling_is_understood() -> None:
+def test_spelling_of_the_paper_is_understood() -> None:
     assert Choice.of(["PPI5K"], part="tables").data == ("ppi5k",)
 
 
-def test_data_that_cannot_be_had_is_left_out() -> None:
+def test_unavailable_data_sets_are_left_out() -> None:
     assert {data for data, *_ in names(Choice.of(), ["cn15k"])} == {"cn15k"}
 
 
-def test_figure_3_alone_with_some_decays() -> None:
+def test_figure_3_can_be_limited_to_some_decays() -> None:
     cells = Choice.of(part="figure3", models=["transe"], decays="0,800").cells(DATA)
     assert [(cell.data, cell.changes) for cell in cells] == [
         ("nl27k", {"beta_decay_epochs": 0}),
@@ -42,13 +42,13 @@ def test_figure_3_alone_with_some_decays() -> None:
     ]
 
 
-def test_changes_are_trained_instead_of_the_cells() -> None:
+def test_changed_cells_are_trained_instead_of_the_originals() -> None:
     choice = Choice.of(["ppi5k"], ["complex"], ["focuse"], changes=["lr=1e-4 dim=20", "loss=pairwise-nll"])
     changes = [cell.changes for cell in choice.cells(DATA)]
     assert changes == [{"lr": 1e-4, "dim": 20}, {"loss": "pairwise-nll"}]
 
 
-def test_quick_is_small() -> None:
+def test_quick_form_is_small() -> None:
     cells = Choice.of(quick=True).cells(DATA)
     assert {cell.form for cell in cells} == {"quick"}
     assert len(cells) == 4
@@ -74,6 +74,6 @@ def test_quick_is_small() -> None:
         ({"kinds": ["plain"], "part": "figure3"}, "figure 3 is FocusE on NL27K"),
     ],
 )
-def test_what_does_not_exist_is_refused(words, complaint: str) -> None:
+def test_unknown_choices_are_refused(words, complaint: str) -> None:
     with pytest.raises(FocuseError, match=complaint):
         Choice.of(**words)

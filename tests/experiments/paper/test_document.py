@@ -13,12 +13,12 @@ SVG = '<?xml version="1.0"?>\n<svg><path id="p1"/><use href="#p1" clip-path="url
 EVIL = '<script>alert("1")</script> & <img src=x>'
 
 
-def test_a_grid_is_a_table_as_text_too():
+def test_grid_is_a_table_in_markdown():
     text = to_markdown([Grid(["data", "MRR"], [["PPI5K", ".950"], ["a|b", "–"]])])
     assert text == "| data  |  MRR |\n| ----- | ---: |\n| PPI5K | .950 |\n| a\\|b  |    – |\n"
 
 
-def test_blocks_in_turn():
+def test_blocks_keep_their_order():
     blocks = [Heading(2, "Tables"), Text("two\nlines"), Points(("a", "b")), Picture("f.svg", SVG, "a picture")]
     assert to_markdown(blocks) == "## Tables\n\ntwo lines\n\n- a\n- b\n\n![a picture](f.svg)\n"
     page = to_html("Title", blocks)
@@ -26,7 +26,7 @@ def test_blocks_in_turn():
         assert part in page
 
 
-def test_markdown_knows_no_tags_and_no_stray_emphasis():
+def test_markdown_escapes_tags_and_emphasis():
     assert "<script" not in to_markdown([Text(EVIL)]).replace("\\<", "")
     assert to_markdown([Text("O*NET20K")]) == "O*NET20K\n"
     assert to_markdown([Text("O*NET20K, O*NET importance")]) == "O\\*NET20K, O\\*NET importance\n"
@@ -42,7 +42,7 @@ def test_html_escapes_everything(block):
     assert EVIL.split(" & ")[0] in "".join(ElementTree.fromstring(body).itertext())
 
 
-def test_pictures_of_one_page_share_no_ids():
+def test_ids_of_pictures_are_distinct():
     page = to_html("t", [Picture("a.svg", SVG, EVIL), Picture("b.svg", SVG, "b")])
     ids = re.findall(r'id="([^"]+)"', page)
     assert len(ids) == len(set(ids)) == 2

@@ -1,4 +1,4 @@
-"""Figures 3 and 4: the numbers behind them, and that they are drawn the same each time."""
+"""Figures 3 and 4: their numbers, and that drawing is deterministic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def decays(make_result, make_ranked, models=("transe", "distmult", "complex"), s
     ]
 
 
-def test_curves_by_hand(make_result, make_ranked):
+def test_curves_agree_with_hand_computed_values(make_result, make_ranked):
     results = decays(make_result, make_ranked)
     curves = decay_curves([make_result("nl27k", kind="focuse"), *results])
     assert list(curves) == ["transe", "distmult", "complex"]
@@ -36,14 +36,14 @@ def test_curves_by_hand(make_result, make_ranked):
             assert (one.ours, one.spread) == pytest.approx((np.mean(mrr), np.std(mrr, ddof=1)))
 
 
-def test_only_figure_3_is_in_figure_3(make_result):
+def test_figure_3_uses_only_its_own_cells(make_result):
     assert (
         decay_curves([make_result("nl27k", kind="focuse", changes={"beta_decay_epochs": 5}), make_result(form="quick")])
         == {}
     )
 
 
-def test_a_line_a_model_told_apart_without_colour(make_result, make_ranked):
+def test_lines_of_models_differ_without_color(make_result, make_ranked):
     curves = decay_curves(decays(make_result, make_ranked))
     picture = draw_curves(curves)
     assert ElementTree.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
@@ -54,7 +54,7 @@ def test_a_line_a_model_told_apart_without_colour(make_result, make_ranked):
     assert picture.count("opacity: 0.15") == 3  # a band each
 
 
-def test_one_seed_has_no_band_and_one_point_is_enough(make_result, make_ranked):
+def test_single_seed_has_no_band_and_single_point_is_drawn(make_result, make_ranked):
     curves = decay_curves(decays(make_result, make_ranked, models=("distmult",), seeds=1, values=(400,)))
     picture = draw_curves(curves)
     ElementTree.fromstring(picture)
@@ -63,7 +63,7 @@ def test_one_seed_has_no_band_and_one_point_is_enough(make_result, make_ranked):
     assert LINES["complex"][0] not in picture
 
 
-def test_violins_of_every_data_set(make_result):
+def test_every_data_set_has_violins(make_result):
     results = [make_result(d, "complex", k, s) for d in ("nl27k", "ppi5k") for k in ("plain", "focuse") for s in (0, 1)]
     drawn = draw_violins(Runs.of([*results, make_result("cn15k", "transe")]))
     assert [one.data for one in drawn] == ["ppi5k", "nl27k"]
@@ -78,13 +78,13 @@ def test_violins_of_every_data_set(make_result):
     assert drawn[0].svg == draw_violins(Runs.of(results))[0].svg
 
 
-def test_drawn_is_the_first_seed_that_both_have(make_result):
+def test_violins_use_the_first_common_seed(make_result):
     results = [make_result(kind="plain", seed=0), make_result(kind="plain", seed=2), make_result(kind="focuse", seed=2)]
     assert draw_violins(Runs.of(results))[0].seeds == {"plain": 2, "focuse": 2}
     assert draw_violins(Runs.of([results[0], results[2]]))[0].seeds == {"plain": 0, "focuse": 2}
 
 
-def test_one_kind_alone(make_result):
+def test_single_kind_is_drawn_alone(make_result):
     (one,) = draw_violins(Runs.of([make_result(kind="focuse")]))
     assert re.findall(r'id="axes_(\d)"', one.svg) == ["1"]
     assert list(one.delta_median) == ["focuse"]

@@ -1,4 +1,4 @@
-"""How cells were trained, as rows."""
+"""The table of how cells were trained."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_cells_are_sorted_by_number(make_result):
     assert [name.split("=")[1] for name in names] == ["0)", "100)", "800)", "1200)"]
 
 
-def test_departures_say_what_they_mean_and_who_follows_them(make_result):
+def test_deviations_are_explained_with_their_cells(make_result):
     results = [make_result(kind=kind) for kind in ("plain", "focuse")]
     results += [make_result(kind="focuse", changes={"loss": "pairwise-nll"}), make_result(form="quick")]
     rows = {row[0]: row for row in grids(results)[1].rows}
@@ -52,6 +52,6 @@ def test_departures_say_what_they_mean_and_who_follows_them(make_result):
     assert rows["one-softmax"][3] == "2 of 3"  # the ablation has another loss
 
 
-def test_an_unknown_departure_is_named_all_the_same(make_result):
+def test_unknown_deviation_is_listed_by_name(make_result):
     assert grids([make_result(departures=["of our own"])])[1].rows == [["of our own", "–", "–", "all"]]
     assert len(grids([make_result(departures=[])])) == 1

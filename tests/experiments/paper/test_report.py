@@ -1,4 +1,4 @@
-"""The report as a whole: complete, strict, self-contained, and whole for a part of the cells."""
+"""The report as a whole: complete, self-contained, also for a part of the cells."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def read(folder):
     return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
 
 
-def test_files(report):
+def test_report_writes_the_expected_files(report):
     assert set(report) == {
         *("report.md", "report.html", "report.json"),
         *("figure3.svg", "figure4-ppi5k.svg", "figure4-onet-importance.svg"),
     }
 
 
-def test_the_same_results_give_the_same_files_and_stale_pictures_go(results, report, make_result, tmp_path):
+def test_same_results_give_identical_files_and_stale_pictures_are_removed(results, report, make_result, tmp_path):
     write_report(results, tmp_path, ABOUT)
     assert read(tmp_path) == report
     (tmp_path / "figure5.svg").touch()
@@ -105,7 +105,7 @@ def test_sections_come_in_order(report):
     assert QUICK_LINE not in text
 
 
-def test_the_tables_hold_the_numbers_behind_them(results, report):
+def test_tables_show_the_numbers_of_the_json(results, report):
     """What JSON has in full stands rounded in the Markdown, paper and difference beside it."""
     text, data = report["report.md"], json.loads(report["report.json"])
     table = next(table for table in data["tables"]["full"] if table["table"] == 4)
@@ -126,7 +126,7 @@ def test_the_tables_hold_the_numbers_behind_them(results, report):
     assert [cell.strip() for cell in missing.strip("|").split("|")][:4] == ["TransE", "–", ".42", "–"]
 
 
-def test_the_stand_in_is_never_called_by_another_name(make_result, tmp_path):
+def test_substitute_data_set_is_never_called_by_another_name(make_result, tmp_path):
     write_report([make_result("onet-importance", kind=kind) for kind in ("plain", "focuse")], tmp_path, ABOUT)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     # Named once, as one of those that were not run.
@@ -136,7 +136,7 @@ def test_the_stand_in_is_never_called_by_another_name(make_result, tmp_path):
     assert "Not in the paper, so with nothing to reach: O*NET importance (stand-in)." in text
 
 
-def test_json_is_strict_and_whole(results, make_result, tmp_path):
+def test_json_is_strict_and_complete(results, make_result, tmp_path):
     odd = make_result("cn15k", valid_mrr=float("nan"), best_epoch=np.int64(3), settings={"lr": np.float32(0.5)})
     write_report([*results, odd], tmp_path, {**ABOUT, "where": tmp_path, "loss": float("inf")})
     data = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"), parse_constant=refuse)
@@ -171,7 +171,7 @@ def test_the_page_is_well_formed_and_loads_nothing(report):
         assert len({len(re.findall(r"<t[hd][ >]", line)) for line in row.split("<tr>")[1:]}) == 1
 
 
-def test_hostile_words_stay_words(make_result, tmp_path):
+def test_hostile_text_is_escaped(make_result, tmp_path):
     results = [make_result(kind="focuse"), make_result(kind="focuse", changes={"loss": HOSTILE})]
     results.append(make_result(departures=[HOSTILE], settings={"regularizer": HOSTILE}))
     write_report(results, tmp_path, {HOSTILE: HOSTILE})
@@ -184,7 +184,7 @@ def test_hostile_words_stay_words(make_result, tmp_path):
     assert "<script" not in (tmp_path / "report.md").read_text(encoding="utf-8").replace("\\<", "")
 
 
-def test_the_quick_form_says_so_and_claims_nothing(make_result, tmp_path):
+def test_quick_form_is_labeled_and_makes_no_claims(make_result, tmp_path):
     write_report([make_result(kind=kind, form="quick") for kind in ("plain", "focuse")], tmp_path, ABOUT)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert QUICK_LINE in text[: text.index("## Verdict")]
@@ -203,7 +203,7 @@ def test_quick_cells_beside_others_are_left_out(make_result, tmp_path):
 
 
 @pytest.mark.parametrize("which", ["nothing", "figure3", "one"])
-def test_a_small_part(make_result, tmp_path, which):
+def test_report_of_few_cells_is_complete(make_result, tmp_path, which):
     cells = {
         "nothing": [],
         "figure3": [make_result("nl27k", kind="focuse", changes={"beta_decay_epochs": 0}, form="figure3")],
@@ -218,7 +218,7 @@ def test_a_small_part(make_result, tmp_path, which):
     assert Page((tmp_path / "report.html").read_text(encoding="utf-8")).open == []
 
 
-def test_a_folder_that_cannot_be_is_one_line(make_result, tmp_path):
+def test_invalid_folder_is_an_error_of_one_line(make_result, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FocuseError, match="choose a folder"):
         write_report([make_result()], tmp_path / "file", ABOUT)

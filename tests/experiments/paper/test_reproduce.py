@@ -1,4 +1,4 @@
-"""The cells, trained, stopped, resumed and kept."""
+"""Cells are trained, stopped, resumed and kept."""
 
 import json
 import time
@@ -56,7 +56,7 @@ def test_cells_are_trained_and_reported(tmp_path) -> None:
     json.dumps(done.to_dict(), allow_nan=False)
 
 
-def test_finished_cells_are_kept(tmp_path, loads) -> None:
+def test_finished_cells_are_not_trained_again(tmp_path, loads) -> None:
     first = reproduce(choose("ppi5k", kinds=["plain"]), tmp_path, progress=False)
     again = reproduce(choose("ppi5k"), tmp_path, progress=False)
     assert again.results[0].facts == first.results[0].facts
@@ -75,7 +75,7 @@ def test_a_cell_whose_settings_changed_is_trained_again(tmp_path) -> None:
     assert again.results[0].facts["given"] == done.results[0].facts["given"]
 
 
-def test_the_report_holds_what_other_commands_left(tmp_path) -> None:
+def test_report_includes_results_of_other_commands(tmp_path) -> None:
     reproduce(choose("ppi5k", kinds=["plain"]), tmp_path, progress=False)
     reproduce(choose("nl27k", kinds=["plain"]), tmp_path, progress=False)
     done = reproduce(choose("cn15k"), tmp_path, progress=False, report_only=True)
@@ -83,7 +83,7 @@ def test_the_report_holds_what_other_commands_left(tmp_path) -> None:
     assert json.loads((tmp_path / "report.json").read_text())["about"]["cells"] == 2
 
 
-def test_a_budget_stops_saves_and_goes_on(tmp_path, monkeypatch) -> None:
+def test_budget_stops_training_and_resume_gives_the_same_result(tmp_path, monkeypatch) -> None:
     """The first cell is cut short in its first epoch and ends, after the resume, where an uncut one ends."""
     choice = choose("ppi5k", change="dim=4 epochs=8 num_negatives=8 batch_size=64")
     whole = reproduce(choice, tmp_path / "whole", progress=False)
@@ -117,7 +117,7 @@ def test_ctrl_c_leaves_a_report_of_what_is_finished(tmp_path, monkeypatch) -> No
     assert json.loads((tmp_path / "report.json").read_text())["about"]["cells"] == 1
 
 
-def test_a_cell_that_fails_does_not_end_the_others(tmp_path, monkeypatch) -> None:
+def test_failing_cell_does_not_stop_the_others(tmp_path, monkeypatch) -> None:
     trained = room.train
 
     def train(*arguments, **options):
@@ -132,7 +132,7 @@ def test_a_cell_that_fails_does_not_end_the_others(tmp_path, monkeypatch) -> Non
     assert done.to_dict()["finished"] is False
 
 
-def test_a_cell_that_another_command_trains_is_left_to_it(tmp_path) -> None:
+def test_cell_trained_by_another_command_is_skipped(tmp_path) -> None:
     choice = choose("ppi5k")
     plain, _ = choice.cells(["ppi5k"])
     (tmp_path / "runs").mkdir()
@@ -145,7 +145,7 @@ def test_a_cell_that_another_command_trains_is_left_to_it(tmp_path) -> None:
     assert len(reproduce(choice, tmp_path, progress=False).results) == 2
 
 
-def test_a_cell_that_another_command_has_just_finished_is_not_trained_again(tmp_path, monkeypatch) -> None:
+def test_cell_finished_by_another_command_is_not_trained_again(tmp_path, monkeypatch) -> None:
     choice = choose("ppi5k", kinds=["plain"])
     (result,) = reproduce(choice, tmp_path, progress=False).results
     worker = Reproducer(tmp_path)
@@ -156,7 +156,7 @@ def test_a_cell_that_another_command_has_just_finished_is_not_trained_again(tmp_
     assert again.facts == result.facts
 
 
-def test_data_that_cannot_be_had(tmp_path) -> None:
+def test_unavailable_data_is_reported(tmp_path) -> None:
     with pytest.raises(FocuseError, match="onet20k: cannot be had"):
         reproduce(choose("onet20k"), tmp_path, progress=False)
     assert not tmp_path.joinpath("cells").exists()
@@ -169,12 +169,12 @@ def test_data_that_cannot_be_had(tmp_path) -> None:
     assert {result.cell["data"] for result in done.results} == {"ppi5k", "nl27k", "cn15k", "onet-importance"}
 
 
-def test_nothing_to_report(tmp_path) -> None:
+def test_report_without_results_is_refused(tmp_path) -> None:
     with pytest.raises(FocuseError, match="nothing to report"):
         reproduce(choose("ppi5k"), tmp_path, progress=False, report_only=True)
 
 
-def test_a_leftover_run_of_other_settings_is_begun_anew(tmp_path, monkeypatch) -> None:
+def test_leftover_run_of_other_settings_is_restarted(tmp_path, monkeypatch) -> None:
     choice = choose("ppi5k", kinds=["plain"])
     (cell,) = choice.cells(["ppi5k"])
     folder = tmp_path / "runs" / cell.name
@@ -184,7 +184,7 @@ def test_a_leftover_run_of_other_settings_is_begun_anew(tmp_path, monkeypatch) -
     assert done.results[0].facts["settings"]["dim"] == 4
 
 
-def test_ukge_without_its_soft_logic_says_so_and_is_trained_again_with_it(tmp_path, monkeypatch, small) -> None:
+def test_ukge_is_trained_again_once_its_soft_logic_is_available(tmp_path, monkeypatch, small) -> None:
     """Files beside the splits come later: then the cell is another one."""
     data, out = tmp_path / "data", tmp_path / "out"
     data.mkdir()

@@ -1,4 +1,4 @@
-"""What a cell leaves behind: figures follow from its ranks, and both survive a round trip."""
+"""Results of a cell: metrics follow from ranks and survive saving and loading."""
 
 import json
 
@@ -23,7 +23,7 @@ def result(run: focuse.Run) -> Result:
 
 
 @pytest.mark.parametrize("protocol", ["sides", "joint"])
-def test_figures_are_those_of_evaluate(run: focuse.Run, result: Result, protocol: str) -> None:
+def test_metrics_agree_with_evaluate(run: focuse.Run, result: Result, protocol: str) -> None:
     expected = run.evaluate(protocol=protocol)
     for part in ("all", "top", "bottom"):
         assert result.test.metrics(part, protocol) == getattr(expected, part)
@@ -55,7 +55,7 @@ def test_reciprocal_ranks_average_to_the_mrr(result: Result) -> None:
     assert result.test.reciprocal().mean() == pytest.approx(result.test.metrics("all").mrr)
 
 
-def test_round_trip(result: Result, tmp_path) -> None:
+def test_result_is_unchanged_after_saving_and_loading(result: Result, tmp_path) -> None:
     result.save(tmp_path, "cell")
     again = Result.load(tmp_path / "cell.json")
     assert again.cell == result.cell

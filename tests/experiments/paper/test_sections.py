@@ -1,4 +1,4 @@
-"""Numbers as the report writes them."""
+"""Formatting of numbers in the report."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from focuse.experiments.paper.tables import Entry, Runs, make_tables
         (float("nan"), 3, True, "–"),
     ],
 )
-def test_decimals(value, places, sign, text):
+def test_decimals_are_formatted_like_the_paper(value, places, sign, text):
     assert decimal(value, places, sign) == text
 
 
-def test_ours_the_papers_and_the_rest():
+def test_entries_are_formatted_with_deviation_and_paper_value():
     assert whole(Entry(0.951, 0.0034, 3)) == ".951 ± .003"
     assert whole(Entry(0.951, None, 1)) == ".951"
     assert whole(Entry()) == "–"
@@ -73,7 +73,7 @@ def test_each_row_has_a_cell_for_each_heading(make_result, form):
         )
 
 
-def test_ours_the_paper_and_the_difference_stand_side_by_side(make_result):
+def test_own_value_paper_value_and_difference_are_side_by_side(make_result):
     result = make_result("ppi5k", "transe")
     grid = table_2(make_tables(Runs.of([result]), "full")[2])[1]
     ours = result.test.metrics("bottom").mrr

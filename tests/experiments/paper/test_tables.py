@@ -53,7 +53,7 @@ def brute(result, clean):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_every_figure_by_hand(make_result, form, seeds):
+def test_every_entry_agrees_with_numpy(make_result, form, seeds):
     results = [make_result("nl27k", "complex", kind, seed) for kind in ("plain", "focuse") for seed in range(seeds)]
     tables = make_tables(Runs.of(reversed(results)), form)
     for number, table in tables.items():
@@ -119,7 +119,7 @@ def test_the_order_is_the_papers(make_result):
     assert tables[3].find("ppi5k", "ukge-logi", "ukge").entries["top_mr"] == Entry(paper=2)
 
 
-def test_a_part_of_the_cells(make_result):
+def test_missing_cells_are_empty_entries(make_result):
     """Missing cells are empty entries beside the paper's figures; data sets come in the usual order."""
     results = [make_result("nl27k", "transe", "focuse"), make_result("ppi5k", "complex", "plain")]
     table = make_tables(Runs.of(results), "full")[4]
@@ -133,7 +133,7 @@ def test_a_part_of_the_cells(make_result):
     assert alone.entries["delta_mrr"].interval is not None
 
 
-def test_the_stand_in_has_no_paper(make_result):
+def test_substitute_data_set_has_no_paper_values(make_result):
     results = [make_result("onet-importance", "complex", kind) for kind in ("plain", "focuse")]
     for table in make_tables(Runs.of(results), "full").values():
         assert {row.kind for row in table.rows} == {"plain", "focuse"}
@@ -142,7 +142,7 @@ def test_the_stand_in_has_no_paper(make_result):
     assert paper_figures("onet-importance", "complex", "plain") == {}
 
 
-def test_the_clean_form_says_its_size_and_has_no_paper(make_result):
+def test_clean_form_states_its_size_and_has_no_paper_values(make_result):
     result = make_result("ppi5k")
     full, clean = (make_tables(Runs.of([result]), form) for form in FORMS)
     n = int(result.test.clean.sum())
@@ -153,7 +153,7 @@ def test_the_clean_form_says_its_size_and_has_no_paper(make_result):
     assert not any(row.kind == "ukge" for row in clean[4].rows)
 
 
-def test_nothing_is_clean(make_result, make_ranked):
+def test_clean_form_without_clean_triples_is_empty(make_result, make_ranked):
     test = make_ranked(0)
     test = type(test)(test.rivals, test.score, test.weight, np.zeros(len(test), bool))
     tables = make_tables(Runs.of([make_result(test=test)]), "clean")
@@ -174,19 +174,19 @@ def test_forms_and_changes_are_never_mixed(make_result):
     assert Runs.of([changed, figure]).groups == {}
 
 
-def test_seeds_without_a_figure_do_not_count():
+def test_seeds_without_a_value_are_ignored():
     assert entry([]) == Entry()
     assert entry([float("nan")], 0.5) == Entry(paper=0.5)
     assert entry([0.25, float("nan")]) == Entry(0.25, None, 1)
 
 
-def test_different_tests_are_named(make_result, make_ranked):
+def test_different_test_sets_are_an_error(make_result, make_ranked):
     results = [make_result("cn15k", kind=kind, test=make_ranked(0, n=n)) for kind, n in (("plain", 90), ("focuse", 80))]
     with pytest.raises(FocuseError, match=r"^CN15K: .*different test triples"):
         make_tables(Runs.of(results), "full")
 
 
-def test_as_json(make_result):
+def test_table_converts_to_json(make_result):
     results = [make_result("ppi5k", "complex", kind) for kind in ("plain", "focuse")]
     table = make_tables(Runs.of(results), "full")[4]
     data = json.loads(json.dumps(strict(table.to_dict()), allow_nan=False))

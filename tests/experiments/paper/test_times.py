@@ -1,4 +1,4 @@
-"""What a cell's time is made of, and the report's section of times."""
+"""The time of a cell, and the section of the report on times."""
 
 import time
 
@@ -10,14 +10,14 @@ from focuse.experiments.paper.times import Clock, seconds_of, seconds_of_looks, 
 HISTORY = [{"seconds": 2.0}, {"seconds": 2.0}, {"seconds": 2.5, "valid_mrr": 0.1}, {"seconds": 1.9, "valid_mse": 0.2}]
 
 
-def test_looks_are_what_an_epoch_with_one_takes_longer() -> None:
+def test_validation_time_is_the_extra_time_of_its_epochs() -> None:
     assert seconds_of(HISTORY) == pytest.approx(8.4)
     assert seconds_of_looks(HISTORY) == pytest.approx(0.5)
     assert seconds_of_looks(HISTORY[2:]) == 0.0  # no epoch to compare with
     assert seconds_of_looks([]) == 0.0
 
 
-def test_the_clock_of_a_cell(monkeypatch) -> None:
+def test_clock_adds_up_the_time_of_a_cell(monkeypatch) -> None:
     now = iter([100.0, 110.0, 113.0])
     monkeypatch.setattr(time, "time", lambda: next(now))
     clock = Clock(began=90.0, workers=3)
@@ -35,7 +35,7 @@ def test_the_clock_of_a_cell(monkeypatch) -> None:
     }
 
 
-def test_commands_parts_and_cells(make_result) -> None:
+def test_times_are_shown_per_command_and_cell(make_result) -> None:
     def timed(kind, seed, command, start, end, **more):
         parts = {"training": 10.0 + seed, "looking": 1.0, "judging": 2.0, "whole": end - start}
         return make_result(

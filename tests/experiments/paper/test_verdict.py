@@ -1,4 +1,4 @@
-"""The verdict on tables whose figures are known."""
+"""The verdict on tables with known numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def table_of(cells):
     return Table(4, "full", {"ppi5k": Size(100, 100, 10)}, tuple(rows))
 
 
-def test_reaching_is_at_most_two_hundredths_below():
+def test_value_within_two_hundredths_reaches_the_paper():
     cells = {"transe": (0.93, 0.4399, 0.1, None), "distmult": (0.9299, 0.44, 0.1, None), "complex": (1, 1, 0.1, None)}
     pairs = verdict(table_of(cells)).pairs
     assert [pair.reaches_top for pair in pairs] == [True, False, True]
@@ -32,12 +32,12 @@ def test_reaching_is_at_most_two_hundredths_below():
     ("change", "widens", "narrows"),
     [(0.001, True, False), (0.0, False, False), (-0.01, False, False), (-0.02, False, True)],
 )
-def test_wider_or_narrower(change, widens, narrows):
+def test_change_of_delta_mrr_widens_or_narrows(change, widens, narrows):
     pair = verdict(table_of({"transe": (0.9, 0.4, change, None)})).pairs[0]
     assert (pair.widens, pair.narrows) == (widens, narrows)
 
 
-def test_counts_leave_out_what_is_not_known():
+def test_counts_exclude_unknown_values():
     cells = {"transe": (0.95, 0.46, 0.2, Interval(0.1, 0.3)), "complex": (0.5, 0.46, 0.02, Interval(-0.01, 0.05))}
     counts = {name: (one.yes, one.of) for name, one in verdict(table_of(cells)).counts.items()}
     assert counts == {
@@ -49,7 +49,7 @@ def test_counts_leave_out_what_is_not_known():
     }
 
 
-def test_the_quick_form_and_the_stand_in_have_nothing_to_reach(make_result):
+def test_quick_form_and_substitute_data_set_are_not_compared(make_result):
     results = [make_result(data, kind=kind) for data in ("ppi5k", "onet-importance") for kind in ("plain", "focuse")]
     table = make_tables(Runs.of(results), "full")[4]
     for found, known in ((verdict(table), [True, False]), (verdict(table, comparable=False), [False, False])):

@@ -1,4 +1,4 @@
-"""Tables of predicted weights: every figure is looked up in the results again, by hand."""
+"""Tables of predicted weights, compared with the results."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_every_row_of_ukge_has_settings_and_published_figures() -> None:
     assert published_weights()["nl27k"]["with_negatives"]["ukge-rect"] == {"mse": 0.0236, "mae": 0.069}
 
 
-def test_parts_hold_what_the_results_say(results, weights) -> None:
+def test_weight_tables_agree_with_the_results(results, weights) -> None:
     parts = {part.protocol: part for part in weight_parts(Runs.of(results))}
     assert list(parts) == list(FIGURES)
     for protocol, part in parts.items():
@@ -80,7 +80,7 @@ def test_parts_hold_what_the_results_say(results, weights) -> None:
     assert names[-2:] == ["best in unKR (published)", "ssCDL (published)"]
 
 
-def test_seeds_are_averaged_and_reaching_is_judged(results) -> None:
+def test_seeds_are_averaged_and_compared_with_published_values(results) -> None:
     parts = weight_parts(Runs.of(results))
     rect = next(row for part in parts if part.protocol == "with_negatives" for row in part.rows if row.kind == "ukge")
     mse = rect.entries["mse"]
@@ -93,7 +93,7 @@ def test_seeds_are_averaged_and_reaching_is_judged(results) -> None:
     assert {model for model, _ in judged} == {"UKGE rect", "UKGE logi"}
 
 
-def test_sections_print_them(results) -> None:
+def test_sections_print_the_weight_tables(results) -> None:
     found = Runs.of(results)
     parts = weight_parts(found)
     pictures = {f"reliability-{data}.svg": svg for data, svg in draw_reliability(parts).items()}
@@ -129,7 +129,7 @@ def test_the_whole_report_takes_cells_with_and_without_weights(results, make_res
     assert "Predicted weights" not in to_markdown(without.blocks())
 
 
-def test_companions_lie_beside_the_splits(runs, edges, tmp_path: Path) -> None:
+def test_companion_files_are_found_beside_the_splits(runs, edges, tmp_path: Path) -> None:
     graph = focuse.read(edges)
     data = Dataset("nl27k", "NL27K", graph, graph, graph, tmp_path)
     run = runs["ukge-logi"]

@@ -1,4 +1,4 @@
-"""Workers: cells handed out, answers taken, deaths survived, and the same numbers as without them."""
+"""Worker processes: cells are distributed, failures are survived, results do not change."""
 
 import io
 import json
@@ -76,7 +76,7 @@ def fake(seeds: list[int], number: int = 2, deadline: float = math.inf, say=lamb
     return ended, stopped
 
 
-def test_cells_fail_alone_and_a_dead_worker_is_replaced() -> None:
+def test_failing_cell_does_not_affect_others_and_dead_worker_is_replaced() -> None:
     said: list[str] = []
     ended, stopped = fake([0, 1, 2, 3, 4, 5], number=1, say=said.append)
     assert not stopped
@@ -95,11 +95,11 @@ def test_several_workers_share_the_cells() -> None:
     assert os.getpid() not in {answer["done"] for answer in ended.values()}
 
 
-def test_nothing_is_begun_after_the_deadline() -> None:
+def test_no_cell_is_started_after_the_deadline() -> None:
     assert fake([0, 4], deadline=time.monotonic() - 1) == ({}, False)
 
 
-def test_ctrl_c_asks_all_to_save_and_end() -> None:
+def test_interrupt_asks_all_workers_to_save_and_stop() -> None:
     before = signal.getsignal(signal.SIGINT)
     waiting = threading.Semaphore(0)
 
@@ -146,7 +146,7 @@ def test_numbers_do_not_depend_on_workers(tmp_path, pretend) -> None:
     assert "## Time" in (tmp_path / "both" / "report.md").read_text()
 
 
-def test_one_line_for_a_number_that_is_none(tmp_path) -> None:
+def test_invalid_number_of_workers_is_refused(tmp_path) -> None:
     with pytest.raises(FocuseError, match="workers 0: give at least 1"):
         reproduce(choose(), tmp_path, workers=0)
 
@@ -192,7 +192,7 @@ def test_a_worker_saves_when_its_input_ends(tmp_path, pretend, monkeypatch) -> N
     assert [path.name for path in (tmp_path / "out" / "runs").iterdir()] in ([], [cell.name])
 
 
-def test_a_worker_ends_after_an_error_that_is_not_ours(tmp_path, pretend, monkeypatch, capsys) -> None:
+def test_worker_stops_after_an_unexpected_error(tmp_path, pretend, monkeypatch, capsys) -> None:
     served = Served(tmp_path / "out", monkeypatch)
     failing = iter([FocuseError("training diverged"), RuntimeError("CUDA error"), Stopped("never asked")])
 

@@ -1,4 +1,4 @@
-"""The book-keeping of trials, without any training."""
+"""The ledger of trials, without any training."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def work(ledger, wanted):
 
 
 @pytest.mark.parametrize("sampler", ["grid", "tpe"])
-def test_two_that_take_turns_share_the_combinations(open_study, sampler):
+def test_two_processes_share_the_combinations(open_study, sampler):
     first, second = open_study(sampler), open_study(sampler)
     with first, second:
         trials = []
@@ -52,7 +52,7 @@ def test_two_that_take_turns_share_the_combinations(open_study, sampler):
     assert first.best().value == 0.3
 
 
-def test_a_choice_that_another_process_made_first_is_one_too_many(open_study):
+def test_combination_chosen_by_another_process_is_not_tried_twice(open_study):
     first, second = open_study(), open_study()
     with first, second:
         mine = first.next(6)
@@ -67,7 +67,7 @@ def test_a_choice_that_another_process_made_first_is_one_too_many(open_study):
         assert other.number == mine.number + 2
 
 
-def test_no_more_than_wanted(open_study):
+def test_number_of_trials_is_limited(open_study):
     with open_study() as ledger:
         assert len(work(ledger, 4)) == 4
         assert work(ledger, 3) == []
@@ -88,7 +88,7 @@ def test_an_interrupted_trial_waits_for_the_next_process(open_study):
         assert len(set(work(ledger, 6))) == 3
 
 
-def test_a_killed_process_is_found_out_and_a_living_one_is_not(open_study, tmp_path):
+def test_killed_process_is_detected_and_living_one_is_not(open_study, tmp_path):
     living, killed = open_study(), open_study()
     killed.__enter__()
     with living:
@@ -106,7 +106,7 @@ def test_a_killed_process_is_found_out_and_a_living_one_is_not(open_study, tmp_p
     assert [path.name for path in workers] == [next_one.worker]  # it left a trial under way
 
 
-def test_a_process_on_another_machine_is_left_alone(open_study, monkeypatch):
+def test_trial_of_another_machine_is_left_alone(open_study, monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "far-away")
     elsewhere = open_study()
     elsewhere.__enter__()
@@ -127,7 +127,7 @@ def test_a_grid_too_large_for_memory_is_refused(open_study, tmp_path):
         assert ledger.next(1) is not None
 
 
-def test_tpe_learns_and_knows_neighbours(open_study):
+def test_tpe_prefers_good_regions_of_the_grid(open_study):
     """Of 400 combinations it comes to the good corner far more often than chance does (1 in 4)."""
     numbers = [3, 1, 4, 15, 9, 2, 6, 5, 35, 8, 97, 93, 23, 84, 62, 64, 33, 83, 27, 95]
     space = make_space({"dim": numbers, "num_negatives": numbers}, {}, defaults=False)
@@ -141,7 +141,7 @@ def test_tpe_learns_and_knows_neighbours(open_study):
     assert sum(good[:10]) <= 6
 
 
-def test_what_failed_is_no_best_and_keeps_its_reason(open_study):
+def test_failed_trial_is_never_best_and_keeps_its_reason(open_study):
     with open_study() as ledger:
         failed = ledger.next(2)
         failed.report(0.99, 1)

@@ -1,3 +1,5 @@
+"""The search space: defaults, given values, files and assignments."""
+
 from __future__ import annotations
 
 import itertools
@@ -18,7 +20,7 @@ PAPER = {
 }
 
 
-def test_the_default_space_holds_the_paper_s():
+def test_default_space_includes_that_of_the_paper():
     focused, plain = make_space({}, {}), make_space({}, {"weight_mode": "none"})
     for name, values in PAPER.items():
         space = plain if name == "loss" else focused
@@ -42,23 +44,23 @@ def test_the_default_space_holds_the_paper_s():
         ({"beta_decay_epochs": [3, 4]}, {"epochs": 40}, [3, 4]),
     ],
 )
-def test_decay_stays_within_the_epochs(search, fixed, decays):
+def test_searched_decays_are_at_most_the_epochs(search, fixed, decays):
     assert make_space(search, fixed).searched.get("beta_decay_epochs") == decays
 
 
 @pytest.mark.parametrize("sampling", ["shared", "all"])
-def test_a_pool_is_not_searched_in_the_range_of_own_negatives(sampling):
+def test_shared_pool_has_its_own_range_of_negatives(sampling):
     assert "num_negatives" not in make_space({}, {"negative_sampling": sampling}).searched
     assert make_space({"num_negatives": [64]}, {"negative_sampling": sampling}).searched["num_negatives"] == [64]
 
 
-def test_learning_rates_are_those_of_the_optimizer():
+def test_learning_rates_follow_the_optimizer():
     assert make_space({}, {"optimizer": "row-adagrad"}).searched["lr"] == [0.02, 0.05, 0.1, 0.2, 0.5]
     assert "lr" not in make_space({"optimizer": ["row-adam", "row-adagrad"]}, {}).searched
     assert "num_negatives" not in make_space({}, {"model": "ukge-logi", "negative_sampling": "shared"}).searched
 
 
-def test_what_is_given_takes_the_place_of_a_default_and_without_defaults_there_is_nothing_else():
+def test_given_values_replace_defaults():
     space = make_space({"lr": [0.1]}, {"dim": 9})
     assert space.searched["lr"] == [0.1]
     assert "dim" not in space.searched
@@ -66,13 +68,13 @@ def test_what_is_given_takes_the_place_of_a_default_and_without_defaults_there_i
     assert make_space({"lr": (1, 0.5, 1.0)}, {"dim": 9}, defaults=False).searched == {"lr": [1.0, 0.5]}
 
 
-def test_cells_are_all_combinations_each_once():
+def test_cells_list_every_combination_once():
     space = make_space({"dim": [4, 8, 9], "lr": [0.1, 0.2], "model": ["transe", "complex"]}, {}, defaults=False)
     cells = [tuple(space.cell(place).values()) for place in range(space.size)]
     assert sorted(cells) == sorted(itertools.product(*space.searched.values()))
 
 
-def test_what_is_remembered_makes_the_same_settings():
+def test_stored_parameters_give_the_same_settings():
     space = make_space({"dim": [4, 8]}, {"device": "cpu", "eval_start": 0}, defaults=False)
     kept = space.remembered({"dim": 8})
     assert next(iter(kept)) == "dim"
@@ -96,13 +98,13 @@ def test_what_is_remembered_makes_the_same_settings():
         ({"optimizer": ["adam", "row-adam"]}, {"regularizer_scope": "tables"}, "cannot regularize whole tables"),
     ],
 )
-def test_what_makes_no_sense_is_refused(search, fixed, says):
+def test_invalid_spaces_are_refused(search, fixed, says):
     with pytest.raises(FocuseError, match=says):
         make_space(search, fixed)
 
 
 class TestFromTheShell:
-    def test_text_becomes_the_kind_of_its_setting(self):
+    def test_text_is_converted_to_the_type_of_its_setting(self):
         space = read_space(
             None,
             ["lr=1e-4, 1", "batch-size=32,64", "filter_negatives=true,False", "model=transe,complex"],
@@ -119,7 +121,7 @@ class TestFromTheShell:
         space = read_space(None, ['loss=["nll", "self-adversarial:6,0.5"]'], [], {"weight_mode": "none"})
         assert space.searched["loss"] == ["nll", "self-adversarial:6,0.5"]
 
-    def test_a_file_is_the_whole_space_and_the_shell_has_the_last_word(self, tmp_path):
+    def test_file_defines_the_space_and_the_command_line_overrides(self, tmp_path):
         file = tmp_path / "space.toml"
         file.write_text('dim = [4, 8]\nlr = [0.1, 0.2]\nepochs = 3\nmodel = "transe"\nseed = 1\n')
         assert read_space(file, [], [], {}).searched == {"dim": [4, 8], "lr": [0.1, 0.2]}
@@ -145,7 +147,7 @@ class TestFromTheShell:
             (["loss=[1,2"], [], {}, "not a TOML list"),
         ],
     )
-    def test_bad_assignments(self, searches, sets, options, says):
+    def test_invalid_assignments_are_refused(self, searches, sets, options, says):
         with pytest.raises(FocuseError, match=says):
             read_space(None, searches, sets, options)
 
@@ -158,7 +160,7 @@ class TestFromTheShell:
             ("[dim]\nfrom = 3", ": dim {'from': 3}: give a whole number"),
         ],
     )
-    def test_a_bad_file_is_named(self, tmp_path, text, says):
+    def test_faulty_file_is_named(self, tmp_path, text, says):
         (tmp_path / "space.toml").write_text(text)
         with pytest.raises(FocuseError, match=rf"space\.toml{says}"):
             read_space(tmp_path / "space.toml", [], [], {})

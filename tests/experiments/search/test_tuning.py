@@ -1,3 +1,5 @@
+"""Hyperparameter search: reproducible, resumable, with pruning and a budget."""
+
 from __future__ import annotations
 
 import re
@@ -66,7 +68,7 @@ def before_trial(monkeypatch):
     return start
 
 
-def test_tpe_is_reproducible_and_never_repeats_itself(go):
+def test_tpe_is_reproducible_and_repeats_no_combination(go):
     first, second = (go(name, trials=14) for name in ("one", "two"))
     assert found(first) == found(second)
     assert len(set(found(first))) == 14
@@ -85,7 +87,7 @@ def test_all_combinations_are_tried_once(go, sampler):
     assert go("study", searched, sampler=sampler, pruner="none").trials == result.trials  # nothing left to do
 
 
-def test_a_trial_is_what_train_makes_of_the_same_settings(go, small, tmp_path):
+def test_trial_equals_training_with_the_same_settings(go, small, tmp_path):
     result = go(trials=4)
     settings = focuse.read_config(tmp_path / "study" / "best.toml")
     assert settings == result.best["settings"]
@@ -101,7 +103,7 @@ def test_a_trial_is_what_train_makes_of_the_same_settings(go, small, tmp_path):
     )
 
 
-def test_given_validation_is_what_counts(go, small):
+def test_given_validation_graph_is_used(go, small):
     parts = split(small, 0.2, 0.2, seed=5)
     result = go(graph=parts.train, valid=parts.valid.graph, test=parts.test.graph, trials=2)
     settings = result.best["settings"]
@@ -110,7 +112,7 @@ def test_given_validation_is_what_counts(go, small):
 
 
 @pytest.mark.parametrize("pruner", ["median", "hyperband"])
-def test_weak_trials_end_early_and_the_best_is_the_same(go, pruner):
+def test_pruning_stops_weak_trials_and_keeps_the_best(go, pruner):
     searched = space({"lr": [0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5, 6e-5]}, epochs=9)
     whole = go("whole", searched, sampler="grid", pruner="none")
     pruned = go("pruned", searched, sampler="grid", pruner=pruner)
@@ -123,7 +125,7 @@ def test_weak_trials_end_early_and_the_best_is_the_same(go, pruner):
     assert pruned.done == 12
 
 
-def test_a_longer_training_holds_the_shorter_one(small):
+def test_longer_training_contains_the_shorter_one(small):
     """Why epochs need no search: with λ given, the looks at validation are the same."""
     common = {"dim": 4, "beta_decay_epochs": 4, "eval_every": 1, "patience": 99, "progress": False}
     short, long = (focuse.train(small, epochs=epochs, **common).history for epochs in (4, 8))
@@ -131,7 +133,7 @@ def test_a_longer_training_holds_the_shorter_one(small):
     assert plain[1][:4] == plain[0]
 
 
-def test_going_on_ends_where_one_go_ends(go):
+def test_continued_study_equals_an_uninterrupted_one(go):
     whole = go("whole", trials=13)
     assert go("parts", trials=4).done == 4
     assert go("parts", trials=2).done == 4  # fewer than there are: nothing to do
@@ -139,7 +141,7 @@ def test_going_on_ends_where_one_go_ends(go):
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "grid"])
-def test_interrupted_and_gone_on_with_is_the_same_study(go, before_trial, tmp_path, sampler):
+def test_interrupted_study_resumes_to_the_same_result(go, before_trial, tmp_path, sampler):
     whole = go("whole", trials=13, sampler=sampler)
 
     def interrupt(place):
@@ -160,7 +162,7 @@ def test_interrupted_and_gone_on_with_is_the_same_study(go, before_trial, tmp_pa
     assert list((tmp_path / "study" / "workers").iterdir()) == []
 
 
-def test_the_budget_ends_the_trial_under_way_and_no_other_begins(go, before_trial, monkeypatch):
+def test_budget_stops_the_current_trial_and_starts_no_other(go, before_trial, monkeypatch):
     now = [0.0]
     for module in (tuning, worker):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -176,7 +178,7 @@ def test_the_budget_ends_the_trial_under_way_and_no_other_begins(go, before_tria
     assert go(trials=9).done == 9
 
 
-def test_a_diverged_or_too_large_trial_is_not_the_end(go, before_trial, tmp_path):
+def test_diverged_or_too_large_trial_does_not_stop_the_study(go, before_trial, tmp_path):
     def fail(place):
         if place == 1:
             raise FocuseError("not enough memory; lower --dim")
@@ -193,14 +195,14 @@ def test_a_diverged_or_too_large_trial_is_not_the_end(go, before_trial, tmp_path
     assert not (tmp_path / "none" / "best.toml").exists()
 
 
-def test_a_failed_combination_of_searched_values_is_not_the_end(go):
+def test_invalid_combination_does_not_stop_the_study(go):
     searched = space({"optimizer": ["row-adam", "adam"], "regularizer_scope": ["touched", "rows"]})
     result = go("study", searched, sampler="grid")
     failed = [row for row in result.trials if row["state"] == "failed"]
     assert [row["searched"] for row in failed] == [{"optimizer": "adam", "regularizer_scope": "touched"}]
 
 
-def test_a_bug_is_not_hidden_and_its_trial_is_tried_again(go, before_trial):
+def test_unexpected_error_is_raised_and_its_trial_is_repeated(go, before_trial):
     def stumble(place):
         if place == 1:
             raise ZeroDivisionError
@@ -213,7 +215,7 @@ def test_a_bug_is_not_hidden_and_its_trial_is_tried_again(go, before_trial):
     assert result.running == 0
 
 
-class TestAnotherStudy:
+class TestDifferentStudy:
     """A folder is about one search."""
 
     @pytest.fixture(autouse=True)
@@ -235,18 +237,18 @@ class TestAnotherStudy:
             (space(), {"valid_share": 0.2}, r"started with graph of 480 \+ 60 \+ 60 triples \(.*\), not of "),
         ],
     )
-    def test_is_refused(self, go, changed, options, says):
+    def test_different_study_in_the_same_folder_is_refused(self, go, changed, options, says):
         with pytest.raises(FocuseError, match=says) as caught:
             go("study", changed, **options)
         assert "choose another --out" in str(caught.value)
 
-    def test_but_the_device_the_pruner_and_the_file_s_name_may_change(self, go, small, tmp_path):
+    def test_device_pruner_and_file_name_may_change(self, go, small, tmp_path):
         small.write(tmp_path / "renamed.tsv")
         result = go("study", space(device="auto"), tmp_path / "renamed.tsv", trials=2, pruner="none")
         assert result.done == 2
 
 
-def test_the_fingerprint_knows_every_column_and_the_split(small):
+def test_fingerprint_depends_on_every_column_and_the_split(small):
     from dataclasses import replace
 
     prints = {fingerprint(split(small, seed=seed)) for seed in range(3)}
@@ -268,7 +270,7 @@ def test_the_fingerprint_knows_every_column_and_the_split(small):
         (b'{"op_code": 0, "wor', "line 1 is cut off"),
     ],
 )
-def test_a_damaged_journal_is_one_line(go, tmp_path, content, says, monkeypatch):
+def test_damaged_journal_is_reported(go, tmp_path, content, says, monkeypatch):
     monkeypatch.setattr("focuse.experiments.search.ledger.TORN_SECONDS", 0.1)
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "journal.log").write_bytes(content)
@@ -278,7 +280,7 @@ def test_a_damaged_journal_is_one_line(go, tmp_path, content, says, monkeypatch)
     assert (tmp_path / "study" / "journal.log").read_bytes() == content
 
 
-def test_a_line_cut_off_later_is_found_too(go, tmp_path, monkeypatch):
+def test_truncated_journal_line_is_reported(go, tmp_path, monkeypatch):
     monkeypatch.setattr("focuse.experiments.search.ledger.TORN_SECONDS", 0.1)
     go(trials=2)
     journal = tmp_path / "study" / "journal.log"
@@ -290,7 +292,7 @@ def test_a_line_cut_off_later_is_found_too(go, tmp_path, monkeypatch):
     assert go(trials=3).done == 3
 
 
-def test_a_data_base_serves_too(go, tmp_path):
+def test_study_can_be_stored_in_a_database(go, tmp_path):
     url = f"sqlite:///{tmp_path / 'studies.db'}"
     whole = go("whole", trials=3)
     go("study", trials=2, storage=url)
@@ -306,7 +308,7 @@ def test_a_data_base_serves_too(go, tmp_path):
         go("third", storage="mysql+aiomysql://x/y")
 
 
-def test_what_cannot_be_searched_is_one_line_and_writes_nothing(go, small, tmp_path, monkeypatch):
+def test_invalid_searches_are_refused_without_files(go, small, tmp_path, monkeypatch):
     light = focuse.read([(f"e{i % 9}", "r", f"e{i % 7}", 1.0) for i in range(200)])
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis").write_text("years")
@@ -333,7 +335,7 @@ def test_what_cannot_be_searched_is_one_line_and_writes_nothing(go, small, tmp_p
     assert go("new", space({"lr": [0.1, 0.2]}, weight_mode="none"), light).done == 2
 
 
-def test_numbers_go_to_the_models_that_want_them(go, small, before_trial):
+def test_attributes_are_passed_to_models_that_use_them(go, small, before_trial):
     numbers = [(name, "letters", len(name)) for name in small.entities]
     seen = before_trial(lambda place: None)
     searched = make_space(

@@ -1,3 +1,5 @@
+"""Progress of a search: a bar, lines, or nothing."""
+
 from __future__ import annotations
 
 import io
@@ -20,7 +22,7 @@ def clock(monkeypatch):
     return now
 
 
-def test_a_bar_on_a_terminal_lines_elsewhere_nothing_if_not_wanted(monkeypatch):
+def test_progress_is_a_bar_on_a_terminal_and_lines_otherwise(monkeypatch):
     monkeypatch.setattr("sys.stderr", Terminal())
     assert type(make_watch(True)) is Bar
     assert type(make_watch(False)) is Watch
@@ -28,7 +30,7 @@ def test_a_bar_on_a_terminal_lines_elsewhere_nothing_if_not_wanted(monkeypatch):
     assert type(make_watch(True)) is Lines
 
 
-def test_a_line_a_trial_with_the_best_and_the_time_left(clock, capsys):
+def test_each_trial_prints_a_line_with_best_and_time_left(clock, capsys):
     lines = Lines()
     lines.begin(6, 1)
     clock[0] += 30
@@ -44,14 +46,14 @@ def test_a_line_a_trial_with_the_best_and_the_time_left(clock, capsys):
     ]
 
 
-def test_nothing_known_no_estimate(clock, capsys):
+def test_no_estimate_without_finished_trials(clock, capsys):
     lines = Lines()
     lines.begin(6, 2)
     lines.ended("trial 2: interrupted", "none yet", 2)
     assert capsys.readouterr().err == "trial 2: interrupted; best none yet; 2 of 6 done\n"
 
 
-def test_a_bar_keeps_the_lines_and_takes_no_markup(monkeypatch):
+def test_bar_keeps_printed_lines_and_escapes_markup(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
@@ -67,7 +69,7 @@ def test_a_bar_keeps_the_lines_and_takes_no_markup(monkeypatch):
     assert "best 0.4000 (trial 0); 1 of 4 done, about" in shown
 
 
-def test_silence(capfd):
+def test_disabled_progress_prints_nothing(capfd):
     watch = make_watch(False)
     watch.begin(3, 0)
     watch.note("x")

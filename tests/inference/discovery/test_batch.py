@@ -1,4 +1,4 @@
-"""Many queries at once against asking them one by one, and files of queries."""
+"""Batches of queries, compared with single queries, and files of queries."""
 
 import json
 from itertools import product
@@ -59,7 +59,7 @@ def test_each_query_has_the_answers_that_it_has_alone(
                 assert getattr(mine, name) == pytest.approx(getattr(other, name), abs=1e-5)
 
 
-def test_answers_among_some(run: focuse.Run) -> None:
+def test_answers_can_be_limited_to_candidates(run: focuse.Run) -> None:
     some = [str(name) for name in run.graph.entities][5:15]
     asked = [query for query in queries(run) if None in query and query[1] is not None]
     found = run.predict_many(asked, top=4, among=some, weights=False)
@@ -77,7 +77,7 @@ def _order(scores: torch.Tensor) -> torch.Tensor:
     return torch.sort(scores, dim=1, descending=True, stable=True).indices
 
 
-def test_ties_are_by_place() -> None:
+def test_ties_are_ordered_by_id() -> None:
     scores = torch.tensor([[1.0, 2.0, 2.0, 2.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0], [5.0, 1.0, 5.0, 1.0, 9.0]])
     for top in (1, 2, 3, 5, 9):
         value, place = best_of(scores, top)
@@ -88,7 +88,7 @@ def test_ties_are_by_place() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tsv", "csv", "parquet", "headed tsv", "swapped csv", "frame"])
-def test_queries_from_files(plain: focuse.Run, tmp_path: Path, kind: str) -> None:
+def test_queries_are_read_from_files(plain: focuse.Run, tmp_path: Path, kind: str) -> None:
     rows: list[Query] = [("e1", "r0", None), (None, "r1", "e2"), ("e3", None, "e4"), ("e5", "r2", "e6")]
     expected = plain.predict_many(rows, top=3).to_dict()
     columns = dict(zip(("head", "relation", "tail"), zip(*rows, strict=True), strict=True))
@@ -122,7 +122,9 @@ def test_queries_from_files(plain: focuse.Run, tmp_path: Path, kind: str) -> Non
         ("", ["empty"]),
     ],
 )
-def test_bad_files_are_named_with_their_line(plain: focuse.Run, tmp_path: Path, text: str, words: list[str]) -> None:
+def test_faulty_query_files_are_named_with_their_line(
+    plain: focuse.Run, tmp_path: Path, text: str, words: list[str]
+) -> None:
     path = tmp_path / "queries.tsv"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(FocuseError) as error:
@@ -146,14 +148,14 @@ def test_bad_files_are_named_with_their_line(plain: focuse.Run, tmp_path: Path, 
         ("nowhere.tsv", {}, ["nowhere.tsv"]),
     ],
 )
-def test_what_cannot_be_asked(plain: focuse.Run, given: Any, options: dict[str, Any], words: list[str]) -> None:
+def test_invalid_queries_are_refused(plain: focuse.Run, given: Any, options: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(FocuseError) as error:
         plain.predict_many(given, **options)
     for word in words:
         assert word in str(error.value)
 
 
-def test_files_of_answers(plain: focuse.Run, tmp_path: Path) -> None:
+def test_answers_are_written_to_files(plain: focuse.Run, tmp_path: Path) -> None:
     found = plain.predict_many([("e1", "r0", None), (None, "r1", "e2")], top=3)
     table = found.to_arrow()
     assert table["query"].to_pylist() == [1, 1, 1, 2, 2, 2]
@@ -174,7 +176,7 @@ def test_files_of_answers(plain: focuse.Run, tmp_path: Path) -> None:
     assert [row.tail for row in one] == [row.tail for row in found[:3]]
 
 
-def test_a_name_that_is_a_question_mark() -> None:
+def test_entity_named_question_mark_is_not_a_placeholder() -> None:
     rows = [("?", "r", f"n{i}", 1.0) for i in range(6)]
     run = focuse.train(rows, dim=2, epochs=1, progress=False, valid_share=0.0, test_share=0.0)
     found = run.predict_many([("?", "r", "")], top=2)

@@ -1,4 +1,4 @@
-"""Chances of missing links beside what is true of links that nobody learnt from."""
+"""Probabilities of missing links, compared with held-out triples."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ def unknown(run: focuse.Run, kind: int) -> tuple[np.ndarray, np.ndarray]:
     return head[new], tail[new]
 
 
-def test_they_sum_to_the_facts_that_there_are(run: focuse.Run) -> None:
+def test_probabilities_sum_to_the_number_of_held_out_triples(run: focuse.Run) -> None:
     kind = run.graph.relations.id("likes")
     head, tail = unknown(run, kind)
     relation = np.full(len(head), kind)
@@ -43,7 +43,7 @@ def test_they_sum_to_the_facts_that_there_are(run: focuse.Run) -> None:
     assert run.weigher(full=True).probable(head, relation, tail).sum() > 3 * facts
 
 
-def test_the_likely_ones_are_facts_more_often(run: focuse.Run) -> None:
+def test_probable_links_are_true_more_often(run: focuse.Run) -> None:
     kind = run.graph.relations.id("likes")
     head, tail = unknown(run, kind)
     relation = np.full(len(head), kind)
@@ -56,7 +56,7 @@ def test_the_likely_ones_are_facts_more_often(run: focuse.Run) -> None:
     assert chance[first].mean() == pytest.approx(true[first].mean(), rel=0.6)
 
 
-def test_rates_are_counted(run: focuse.Run) -> None:
+def test_base_rates_are_counted_per_relation(run: focuse.Run) -> None:
     graph, made = run.graph, fit_chances(run.weigher(full=True))
     held = len(run.splits.valid.graph) + len(run.splits.test.graph)
     for kind in range(len(graph.relations)):
@@ -65,7 +65,7 @@ def test_rates_are_counted(run: focuse.Run) -> None:
         assert made.rates[kind] == pytest.approx(rows.sum() * held / len(graph) / pairs)
 
 
-def test_drawn_links_are_unknown_and_stand_where_they_belong(run: focuse.Run) -> None:
+def test_sampled_links_are_unknown_and_within_scope(run: focuse.Run) -> None:
     graph, valid = run.graph, run.splits.valid.graph
     scope = Scope(graph, np.arange(len(graph.relations)))
     known = np.concatenate([graph.keys, valid.keys])
@@ -79,7 +79,7 @@ def test_drawn_links_are_unknown_and_stand_where_they_belong(run: focuse.Run) ->
         assert np.isin(found.tail[mine], graph.tail[rows]).all()
 
 
-def test_another_base_rate_keeps_the_order_within_a_relation_and_the_note_goes(run: focuse.Run) -> None:
+def test_another_base_rate_keeps_the_order_within_a_relation(run: focuse.Run) -> None:
     usual, rare = run.discover(relations="likes", top=20), run.discover(relations="likes", top=20, base_rate=1e-4)
     assert [(row.head, row.tail) for row in usual] == [(row.head, row.tail) for row in rare]
     assert max(row.probability for row in rare) < max(row.probability for row in usual)
@@ -87,5 +87,5 @@ def test_another_base_rate_keeps_the_order_within_a_relation_and_the_note_goes(r
     assert not any("held out" in note for note in rare.notes)
 
 
-def test_a_run_without_probabilities_has_none(run: focuse.Run) -> None:
+def test_run_without_probabilities_has_no_link_probabilities(run: focuse.Run) -> None:
     assert fit_chances(dataclasses.replace(run.weigher(full=True), probability=None)) is None

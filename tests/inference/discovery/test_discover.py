@@ -1,4 +1,4 @@
-"""Missing links against scoring and sorting every triple by hand."""
+"""Missing links, compared with scoring and sorting every triple."""
 
 from itertools import product
 from typing import Any
@@ -56,7 +56,7 @@ def rows_of(run: focuse.Run, found: Discoveries) -> list[tuple[float, float, int
 
 
 @pytest.mark.parametrize("anywhere", [False, True])
-def test_the_best_of_all_links_against_scoring_every_triple(run: focuse.Run, anywhere: bool) -> None:
+def test_best_links_agree_with_scoring_every_triple(run: focuse.Run, anywhere: bool) -> None:
     expected = brute(run, anywhere)
     found = run.discover(top=60, anywhere=anywhere)
     assert found.scored > len(expected)  # the known ones were scored as well
@@ -75,14 +75,14 @@ def test_rows_have_the_names_of_their_ids(run: focuse.Run) -> None:
     assert found[-1] == found[4] == found[3:][1]
 
 
-def test_more_than_there_are(run: focuse.Run) -> None:
+def test_asking_for_too_many_links_returns_all(run: focuse.Run) -> None:
     expected = brute(run)
     found = run.discover(top=10**6)
     assert [row[2:] for row in rows_of(run, found)] == [row[2:] for row in expected]
     assert len(set(rows_of(run, found))) == len(expected)
 
 
-def test_chosen_ends_and_relations(run: focuse.Run) -> None:
+def test_heads_tails_and_relations_can_be_chosen(run: focuse.Run) -> None:
     names = run.graph
     heads, tails = names.entities.take(np.arange(7)).to_pylist(), names.entities.take(np.arange(20, 33)).to_pylist()
     kind = names.relations[1]
@@ -94,7 +94,7 @@ def test_chosen_ends_and_relations(run: focuse.Run) -> None:
     assert {row.head for row in one} == {heads[0]}
 
 
-def test_small_blocks_and_small_pools_find_the_same(run: focuse.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_and_pool_sizes_do_not_change_the_result(run: focuse.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rows_of(run, run.discover(top=10, per_relation=5))
     monkeypatch.setattr("focuse.inference.discovery.sweep.SCORES_IN_CACHE", 50)
     monkeypatch.setattr("focuse.inference.discovery.sweep.TAILS_AT_ONCE", 7)
@@ -103,7 +103,7 @@ def test_small_blocks_and_small_pools_find_the_same(run: focuse.Run, monkeypatch
     assert [row[2:] for row in found] == [row[2:] for row in whole]
 
 
-def test_caps_make_lists_diverse(run: focuse.Run) -> None:
+def test_limits_per_head_and_relation_are_respected(run: focuse.Run) -> None:
     expected, chosen, heads, kinds = brute(run), [], {}, {}
     for row in expected:
         if heads.get(row[2], 0) < 2 and kinds.get(row[3], 0) < 7:
@@ -113,7 +113,7 @@ def test_caps_make_lists_diverse(run: focuse.Run) -> None:
     assert [row[2:] for row in rows_of(run, found)] == chosen[:15]
 
 
-def test_a_least_probability(run: focuse.Run) -> None:
+def test_minimum_probability_is_respected(run: focuse.Run) -> None:
     expected = brute(run)
     middle = expected[len(expected) // 2][0]
     found = run.discover(top=10**6, min_probability=middle)
@@ -121,7 +121,7 @@ def test_a_least_probability(run: focuse.Run) -> None:
     assert run.discover(min_probability=1.0, base_rate=0.001).to_dict()["discoveries"] == []
 
 
-def test_what_is_told_is_what_weights_tell(run: focuse.Run) -> None:
+def test_discovered_links_have_the_weights_of_run_weight(run: focuse.Run) -> None:
     for row in run.discover(top=5):
         told = run.weight(row.head, row.relation, row.tail)
         assert row.expected_weight == pytest.approx(told.expected)
@@ -144,7 +144,7 @@ def test_what_is_told_is_what_weights_tell(run: focuse.Run) -> None:
         ({"base_rate": 0.0}, ["base rate"]),
     ],
 )
-def test_what_cannot_be_asked(plain: focuse.Run, asked: dict[str, Any], words: list[str]) -> None:
+def test_invalid_options_are_refused(plain: focuse.Run, asked: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(FocuseError) as error:
         plain.discover(**asked)
     for word in words:
@@ -156,7 +156,7 @@ def plain(small: focuse.Graph) -> focuse.Run:
     return trained(small, model="distmult")
 
 
-def test_strategies_take_a_part_of_all_links(plain: focuse.Run) -> None:
+def test_strategies_search_a_subset_of_all_links(plain: focuse.Run) -> None:
     every = {row[2:]: row for row in brute(plain)}
     train = plain.graph
     degree = np.bincount(np.concatenate([train.head, train.tail]))
@@ -178,7 +178,7 @@ def test_strategies_take_a_part_of_all_links(plain: focuse.Run) -> None:
     assert again != plain.discover(candidates="sampled", sample=5, seed=2).to_dict()
 
 
-def test_the_neighbourhood_holds_what_is_at_most_two_steps_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighborhood_strategy_is_limited_to_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [(f"n{i}", "next", f"n{(i + 1) % 30}", 1 + i % 3) for i in range(30)]
     run = trained(rows, model="distmult", valid_share=0.0, test_share=0.0)
     found = run.discover(top=10**6, candidates="neighbourhood", anywhere=True)
@@ -212,7 +212,7 @@ def test_without_validation_the_best_of_each_relation_come_first(small: focuse.G
         run.discover(min_probability=0.5)
 
 
-def test_a_model_of_confidence_orders_by_it(small: focuse.Graph) -> None:
+def test_confidence_model_orders_links_by_confidence(small: focuse.Graph) -> None:
     run = trained(small, model="ukge-logi", valid_share=0.0)
     found = run.discover(top=20)
     assert found.order == "confidence"
@@ -221,7 +221,7 @@ def test_a_model_of_confidence_orders_by_it(small: focuse.Graph) -> None:
     assert len({row.relation for row in found}) > 1 or len(set(scores)) > 1
 
 
-def test_loops_only_where_train_has_some() -> None:
+def test_loops_are_discovered_only_for_relations_with_loops() -> None:
     rows = [
         (f"n{i}", kind, f"n{i}" if kind == "own" else f"n{(i * 7 + 1) % 12}", 1.0)
         for i in range(12)
@@ -240,7 +240,7 @@ def test_loops_only_where_train_has_some() -> None:
     assert ("n11", "n11") in {(row.head, row.tail) for row in more.discover(relations="own", top=10**6, anywhere=True)}
 
 
-def test_two_entities_and_nothing_left() -> None:
+def test_tiny_graph_can_have_no_links_left() -> None:
     run = trained([("a", "r", "b", 1.0)], model="distmult", valid_share=0.0, test_share=0.0)
     assert [(row.head, row.tail) for row in run.discover(anywhere=True)] == [("b", "a")]
     nothing = run.discover()
@@ -250,7 +250,7 @@ def test_two_entities_and_nothing_left() -> None:
     assert "--anywhere" in str(other)
 
 
-def test_false_triples_are_no_discoveries(small: focuse.Graph) -> None:
+def test_known_negatives_are_not_discovered(small: focuse.Graph) -> None:
     best = trained(small, model="distmult").discover(top=1, anywhere=True)[0]
     false = [(best.head, best.relation, best.tail, 1.0)]
     run = trained(small, model="distmult", known_negatives=false)
@@ -259,7 +259,7 @@ def test_false_triples_are_no_discoveries(small: focuse.Graph) -> None:
     assert false[0][:3] not in every
 
 
-def test_types_of_entities(plain: focuse.Run, tmp_path: Any) -> None:
+def test_links_can_be_limited_by_entity_types(plain: focuse.Run, tmp_path: Any) -> None:
     names = list(plain.graph.entities)
     kinds = {name: "even" if int(name[1:]) % 2 == 0 else "odd" for name in names}
     found = plain.discover(types=kinds, head_types="even", tail_types=["odd"], top=10**6)
@@ -282,7 +282,7 @@ def test_types_of_entities(plain: focuse.Run, tmp_path: Any) -> None:
 
 
 @pytest.mark.slow
-def test_where_surroundings_have_a_say_the_pool_is_ordered_by_them() -> None:
+def test_pool_is_ordered_by_probability_of_the_neighborhood() -> None:
     """The best of each relation by score, then by probability: as if that pool were all there is."""
 
     random = np.random.default_rng(0)
@@ -316,7 +316,7 @@ def test_where_surroundings_have_a_say_the_pool_is_ordered_by_them() -> None:
     assert [row[0] for row in alone] != sorted((row[0] for row in alone), reverse=True)
 
 
-def test_several_columns_and_lower_is_better(small: focuse.Graph, with_columns: Any) -> None:
+def test_links_can_be_weighed_by_one_of_several_columns(small: focuse.Graph, with_columns: Any) -> None:
     run = trained(with_columns(small), model="distmult", lower_is_better=("distance",))
     found = run.discover(top=4)
     assert all(0 <= row.expected_weight <= 1 for row in found)
@@ -334,7 +334,7 @@ def test_several_columns_and_lower_is_better(small: focuse.Graph, with_columns: 
         assert row.high <= 6000
 
 
-def test_odd_names_and_a_dear_model(tmp_path: Any) -> None:
+def test_unusual_names_and_an_expensive_model_work(tmp_path: Any) -> None:
     odd = ["tab\there", "line\nend", "ünï", "a:b", "'quoted\"", "e,f", "日本", " space "]
     rows = [(odd[i % 8], "r\u2028", odd[(i * 3 + 1) % 8], 1.0) for i in range(16)]
     run = trained(rows, model="convkb", valid_share=0.0, test_share=0.0)

@@ -1,4 +1,4 @@
-"""Neighbours, near-duplicates, clusters and analogies against NumPy and against what was planted."""
+"""Neighbors, duplicates, clusters and analogies, compared with NumPy and with planted ones."""
 
 import sys
 from itertools import combinations, product
@@ -38,7 +38,7 @@ def cosines(rows: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("measure", ["cosine", "euclidean"])
-def test_neighbours_against_numpy(run: focuse.Run, measure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbors_agree_with_numpy(run: focuse.Run, measure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("focuse.inference.discovery.likeness.AT_ONCE", 100)
     rows = run.scorer.tables["entity"].double().cpu().numpy()
     alike = cosines(rows) if measure == "cosine" else -np.linalg.norm(rows[:, None] - rows[None], axis=2)
@@ -55,7 +55,7 @@ def test_neighbours_against_numpy(run: focuse.Run, measure: str, monkeypatch: py
     assert len(every) == len(names) - 1
 
 
-def test_neighbours_of_several_together_and_among_each_other(run: focuse.Run) -> None:
+def test_neighbors_of_several_entities_agree_with_numpy(run: focuse.Run) -> None:
     names = [str(name) for name in run.graph.entities]
     rows = run.scorer.tables["entity"].double().cpu().numpy()
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
@@ -72,7 +72,7 @@ def test_neighbours_of_several_together_and_among_each_other(run: focuse.Run) ->
         assert row.similarity == pytest.approx(alike[names.index(row.entity), names.index(row.neighbour)], abs=1e-5)
 
 
-def test_an_index_finds_the_same_and_is_kept(small: focuse.Graph, tmp_path: Path) -> None:
+def test_approximate_index_finds_the_same_and_is_stored(small: focuse.Graph, tmp_path: Path) -> None:
     pytest.importorskip("usearch")
     focuse.train(small, dim=8, epochs=1, progress=False, out=tmp_path / "run")
     run = focuse.load(tmp_path / "run")
@@ -89,14 +89,14 @@ def test_an_index_finds_the_same_and_is_kept(small: focuse.Graph, tmp_path: Path
     assert focuse.load(tmp_path / "run").neighbours("e1", top=8, approximate=True)[0].rank == 1
 
 
-def test_without_usearch_the_extra_is_named(run: focuse.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_usearch_names_the_extra_to_install(run: focuse.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "usearch.index", None)
     run._fitted.pop("index cosine", None)
     with pytest.raises(FocuseError, match=r"focuse\[ann\]"):
         run.neighbours("e1", approximate=True)
 
 
-def test_embeddings_that_are_no_numbers_are_refused() -> None:
+def test_non_finite_embeddings_are_refused() -> None:
     engine = engine_of(np.array([[1.0, np.nan], [1.0, 0.0]]))
     names = from_columns(["a"], ["r"], ["b"], [1.0])
     with pytest.raises(FocuseError, match="diverged"):
@@ -105,7 +105,7 @@ def test_embeddings_that_are_no_numbers_are_refused() -> None:
         find_neighbours(engine, names, [])
 
 
-def test_encoded_and_numbered_models_have_rows(small: focuse.Graph) -> None:
+def test_models_with_encoders_and_attributes_have_entity_rows(small: focuse.Graph) -> None:
     numbers = [(str(name), "size", float(place)) for place, name in enumerate(small.entities)]
     for model, more in (
         ("literale-distmult", {"node_attributes": numbers}),
@@ -154,7 +154,7 @@ def test_planted_duplicates_are_found_and_nothing_else(monkeypatch: pytest.Monke
     assert (again.min_similarity, again.min_overlap) == (found.min_similarity, found.min_overlap)
 
 
-def test_every_pair_against_numpy() -> None:
+def test_similar_pairs_agree_with_numpy() -> None:
     graph, vectors = doubled(1)
     names, alike = [str(name) for name in graph.entities], cosines(vectors)
     low, high = dict.fromkeys(range(2), 1000000000.0), dict.fromkeys(range(2), -1000000000.0)
@@ -185,7 +185,7 @@ def test_every_pair_against_numpy() -> None:
     assert set(table["group"].to_pylist()) == set(range(1, len(found.groups) + 1))
 
 
-def test_no_duplicates_and_two_entities() -> None:
+def test_graph_without_duplicates_gives_none() -> None:
     graph = from_columns(["a"], ["r"], ["b"], [1.0])
     found = find_duplicates(engine_of(np.array([[1.0, 0.0], [0.0, 1.0]])), graph)
     assert (list(found), found.groups) == ([], [])
@@ -209,7 +209,7 @@ def grouped() -> tuple[Any, np.ndarray, list[str]]:
 
 
 @pytest.mark.parametrize("asked", [{"count": 4}, {"method": "hdbscan", "smallest": 3}])
-def test_planted_groups_are_found_and_described(asked: dict[str, Any], tmp_path: Path) -> None:
+def test_planted_clusters_are_found_and_described(asked: dict[str, Any], tmp_path: Path) -> None:
     graph, rows, kinds = grouped()
     found = find_clusters(engine_of(rows, 2), graph, **asked)
     pairs = {(kind, label) for kind, label in zip(kinds, found.labels.tolist(), strict=True) if label}
@@ -233,7 +233,7 @@ def test_planted_groups_are_found_and_described(asked: dict[str, Any], tmp_path:
     assert "hardly apart" not in str(found)
 
 
-def test_the_number_of_clusters_is_chosen() -> None:
+def test_number_of_clusters_is_chosen_by_silhouette() -> None:
     graph, rows, _ = grouped()
     found = find_clusters(engine_of(rows, 2), graph)
     assert len(found) in (3, 5)  # of those that are tried, the nearest to four
@@ -244,7 +244,7 @@ def test_the_number_of_clusters_is_chosen() -> None:
     assert sum(group.size for group in same) == 2
 
 
-def test_groups_that_are_hardly_apart_are_said_to_be() -> None:
+def test_poorly_separated_clusters_are_noted() -> None:
     graph, rows, _ = grouped()
     found = find_clusters(engine_of(np.random.default_rng(0).normal(size=rows.shape), 2), graph, count=3)
     assert found.silhouette is not None
@@ -257,7 +257,7 @@ def test_groups_that_are_hardly_apart_are_said_to_be() -> None:
 # ---- analogies --------------------------------------------------------------------------------------------------
 
 
-def test_an_analogy_follows_the_known_relation(run: focuse.Run) -> None:
+def test_analogy_uses_the_known_relation(run: focuse.Run) -> None:
     graph = run.graph
     a, kind, b = graph.entities[graph.head[0]], graph.relations[graph.relation[0]], graph.entities[graph.tail[0]]
     pair = (graph.head == graph.head[0]) & (graph.tail == graph.tail[0])
@@ -279,7 +279,7 @@ def test_an_analogy_follows_the_known_relation(run: focuse.Run) -> None:
         assert {row.answer for row in found} <= usual
 
 
-def test_analogies_by_offset_against_numpy(run: focuse.Run) -> None:
+def test_analogies_by_offset_agree_with_numpy(run: focuse.Run) -> None:
     rows = run.scorer.tables["entity"].double().cpu().numpy()
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     names = [str(name) for name in run.graph.entities]
@@ -292,7 +292,7 @@ def test_analogies_by_offset_against_numpy(run: focuse.Run) -> None:
     assert {row.relation for row in found} == {None}
 
 
-def test_analogies_without_validation(small: focuse.Graph) -> None:
+def test_analogies_without_validation_have_no_probabilities(small: focuse.Graph) -> None:
     run = focuse.train(small, dim=4, epochs=1, progress=False, valid_share=0.0)
     found = run.analogies("e1", "e2", "e3", top=3)
     assert len(found) == 3

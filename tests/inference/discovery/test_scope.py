@@ -1,4 +1,4 @@
-"""Types of entities, told from their names or a table."""
+"""Types of entities, inferred from names or given as a table."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from focuse.inference.discovery.scope import of_types, types_of
 NELL = [*(f"concept:athlete:a{i}" for i in range(30)), *(f"concept:team:t{i}" for i in range(20)), "concept:date"]
 
 
-def test_before_the_first_colon():
+def test_type_is_the_text_before_the_first_colon():
     names = Vocabulary(["job:nurse", "skill:care", "plain", "skill:a:b"])
     assert types_of(None, names).to_pylist() == ["job", "skill", None, "skill"]
 
 
-def test_the_second_part_where_nearly_all_begin_alike():
+def test_type_is_the_second_part_if_nearly_all_prefixes_agree():
     names = Vocabulary([*NELL, "odd"])
     assert types_of(None, names).to_pylist() == ["athlete"] * 30 + ["team"] * 20 + [None, None]
     assert of_types("team", None, names).tolist() == list(range(30, 50))
 
 
-def test_one_type_and_no_second_part_stays():
+def test_single_prefix_without_a_second_part_is_the_type():
     names = Vocabulary(["http://a", "http://b", "http://c"])
     assert types_of(None, names).to_pylist() == ["http"] * 3
 
 
-def test_an_unknown_type_is_told_which_there_are():
+def test_unknown_type_lists_the_known_ones():
     with pytest.raises(FocuseError, match=r"no entity is of the type 'coach'; there are athlete, team; .*--types FILE"):
         of_types("coach", None, Vocabulary(NELL))
     many = Vocabulary([f"k{i}:{j}" for i in range(12) for j in range(i + 1)])

@@ -1,4 +1,4 @@
-"""`run.explain` for every kind of model, and where there is little to explain."""
+"""`run.explain` for every kind of model, also with little to explain."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def triple(graph: focuse.Graph, row: int) -> tuple[str, str, str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_model_explains(small: focuse.Graph, kind: str) -> None:
+def test_every_kind_of_model_can_explain(small: focuse.Graph, kind: str) -> None:
     run = focuse.train(small, **QUICK | KINDS[kind])
     asked = triple(run.splits.test.graph, 0)
     found = run.explain(*asked, top=3)
@@ -52,14 +52,14 @@ def test_every_kind_of_model_explains(small: focuse.Graph, kind: str) -> None:
     assert asked[0] in str(found)
 
 
-def test_supports_are_facts_of_train_with_their_weights(run: focuse.Run) -> None:
+def test_supporting_triples_are_of_train_with_their_weights(run: focuse.Run) -> None:
     known = {triple(run.graph, row): run.graph.weight[row] for row in range(len(run.graph))}
     found = run.explain(*triple(run.splits.test.graph, 1))
     for one in (*found.supporting, *found.against, *found.similar, *found.same_head, *found.same_tail):
         assert known[one.head, one.relation, one.tail] == one.weight
 
 
-def test_a_known_fact_is_explained_from_the_others(run: focuse.Run) -> None:
+def test_known_triple_is_explained_by_other_triples(run: focuse.Run) -> None:
     asked = triple(run.graph, 4)
     found = run.explain(*asked, top=1000)
     assert found.itself is not None
@@ -69,12 +69,12 @@ def test_a_known_fact_is_explained_from_the_others(run: focuse.Run) -> None:
     assert run.explain(*triple(run.splits.test.graph, 0)).itself is None
 
 
-def test_an_answer_is_the_same_each_time(run: focuse.Run) -> None:
+def test_explanation_is_deterministic(run: focuse.Run) -> None:
     asked = triple(run.splits.test.graph, 2)
     assert run.explain(*asked).to_dict() == run.explain(*asked).to_dict()
 
 
-def test_own_rules_are_used_and_checked(run: focuse.Run, tmp_path: Path) -> None:
+def test_given_rules_are_used_and_checked(run: focuse.Run, tmp_path: Path) -> None:
     asked = triple(run.graph, int(np.argmax(run.graph.weight)))
     path = tmp_path / "rules.txt"
     path.write_text(f"{asked[1]}(x, y) -> r1(y, x) : 0.9\n", encoding="utf-8")
@@ -88,7 +88,7 @@ def test_own_rules_are_used_and_checked(run: focuse.Run, tmp_path: Path) -> None
         run.explain(*asked, rules=parse_rules("other(x, y) -> r0(x, y)"))
 
 
-def test_little_to_explain() -> None:
+def test_entities_with_few_triples_are_explained() -> None:
     rows = [("a", "r", f"t{number}", number / 10) for number in range(1, 9)] + [("lonely", "r", "t1", 0.5)]
     rows.append(("a", "r", "a", 0.7))
     run = focuse.train(rows, model="complex", valid_share=0.0, test_share=0.0, label_exponent=1.0, **QUICK)
@@ -102,7 +102,7 @@ def test_little_to_explain() -> None:
     assert not found.rules
 
 
-def test_mistakes_are_named(run: focuse.Run) -> None:
+def test_invalid_questions_are_refused(run: focuse.Run) -> None:
     with pytest.raises(FocuseError, match="no entity 'e999'"):
         run.explain("e999", "r0", "e1")
     with pytest.raises(FocuseError, match="no relation 'q'"):
@@ -111,7 +111,7 @@ def test_mistakes_are_named(run: focuse.Run) -> None:
         run.explain("e0", "r0", "e1", top=0)
 
 
-def test_false_triples_may_speak_against(small: focuse.Graph) -> None:
+def test_known_negatives_can_oppose_a_prediction(small: focuse.Graph) -> None:
     false = [("e1", "r0", "e2"), ("e1", "r1", "e3"), ("e2", "r0", "e5")]
     facts = {triple(small, row) for row in range(len(small))}
     false = [one for one in false if one not in facts]
@@ -121,7 +121,7 @@ def test_false_triples_may_speak_against(small: focuse.Graph) -> None:
     assert named <= set(false)
 
 
-def test_numbers_of_entities_are_kept_in_mind(small: focuse.Graph) -> None:
+def test_models_with_attributes_can_explain(small: focuse.Graph) -> None:
     numbers = [(f"e{number}", "size", float(number)) for number in range(40)]
     run = focuse.train(small, model="literale-distmult", node_attributes=numbers, weight_mode="none", **QUICK)
     found = run.explain(*triple(run.splits.test.graph, 0))
@@ -129,7 +129,7 @@ def test_numbers_of_entities_are_kept_in_mind(small: focuse.Graph) -> None:
     assert not found.notes
 
 
-def test_a_missing_link_has_the_probability_that_discovery_tells(run: focuse.Run) -> None:
+def test_probability_of_a_missing_link_is_that_of_discover(run: focuse.Run) -> None:
     best = run.discover(top=1)[0]
     found = run.explain(best.head, best.relation, best.tail)
     assert found.chance == pytest.approx(best.probability)

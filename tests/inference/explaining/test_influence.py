@@ -1,4 +1,4 @@
-"""Estimated changes: against a dense solve, rows fitted anew, and whole trainings without the facts."""
+"""Estimated influence of triples, compared with dense solves, refitted rows and retraining."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def influence(run: focuse.Run, asked: tuple[int, int, int]) -> Influence:
     return Influence(learnt, run.scorer, *asked)
 
 
-def test_changes_solve_the_system_that_they_claim_to(run: focuse.Run) -> None:
+def test_estimated_changes_solve_the_linear_system(run: focuse.Run) -> None:
     found = influence(run, (2, 1, 7))
     size = found.theta.numel()
     basis = torch.eye(size).view(size, *found.theta.shape)
@@ -50,7 +50,7 @@ def test_changes_solve_the_system_that_they_claim_to(run: focuse.Run) -> None:
     np.testing.assert_allclose(change, expected.numpy()[places], rtol=0.05, atol=0.02 * np.abs(change).max())
 
 
-def test_changes_follow_rows_that_are_fitted_anew_without_a_fact(run: focuse.Run) -> None:
+def test_estimated_changes_agree_with_refitted_rows(run: focuse.Run) -> None:
     found = influence(run, (2, 1, 7))
     damping, balance = found.damping(), found.force(found.theta)
     rows, change = found.changes()
@@ -70,14 +70,14 @@ def test_changes_follow_rows_that_are_fitted_anew_without_a_fact(run: focuse.Run
     assert (np.sign(change[strong]) == np.sign(np.array(refitted)[strong])).all()
 
 
-def test_where_a_loss_bends_down_the_way_is_along_the_slope() -> None:
+def test_negative_curvature_falls_back_to_the_gradient() -> None:
     right = torch.tensor([3.0, 4.0])
     torch.testing.assert_close(conjugate_gradients(lambda x: -2 * x, right, 5), right / 2)
     torch.testing.assert_close(conjugate_gradients(lambda x: 0 * x, right, 5), right)
 
 
 @pytest.mark.parametrize("below", [0.999, 1.0, 1.5, 40.0])
-def test_where_a_loss_bends_down_by_as_much_as_the_damping_changes_stay_in_bounds(
+def test_curvature_equal_to_the_damping_keeps_changes_bounded(
     run: focuse.Run, monkeypatch: pytest.MonkeyPatch, below: float
 ) -> None:
     found, damping = influence(run, (2, 1, 7)), 0.5
@@ -111,20 +111,20 @@ def removal(run: focuse.Run, questions: int, seeds: int) -> tuple[float, float]:
     return tuple(np.mean(changes, axis=0))  # type: ignore[return-value]
 
 
-def test_without_its_supports_a_score_falls_in_a_new_training(run: focuse.Run) -> None:
+def test_score_falls_after_retraining_without_its_supports(run: focuse.Run) -> None:
     strongest, others = removal(run, questions=4, seeds=1)
     assert strongest < 0
     assert strongest < others
 
 
 @pytest.mark.slow
-def test_without_its_supports_scores_fall_in_many_new_trainings(run: focuse.Run) -> None:
+def test_scores_fall_after_many_retrainings_without_supports(run: focuse.Run) -> None:
     strongest, others = removal(run, questions=16, seeds=4)
     assert strongest < 0
     assert strongest < others - 0.1
 
 
-def test_repeated_triples_are_one_fact(small: focuse.Graph) -> None:
+def test_repeated_triples_count_as_one(small: focuse.Graph) -> None:
     graph = small.select(np.arange(200))
     twice = focuse.train(graph.select(np.repeat(np.arange(len(graph)), 2)), duplicates="keep", model="distmult",
                          valid_share=0.0, test_share=0.0, **SETTINGS | {"epochs": 3})  # fmt: skip

@@ -1,4 +1,4 @@
-"""Gradients by the rows of two entities, against the engine that trains."""
+"""Gradients of the rows of two entities, compared with those of training."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_gradients_are_those_of_training(small: focuse.Graph, name: str) -> None
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
 
 
-def test_each_fact_pulls_only_the_rows_that_it_touches(small: focuse.Graph) -> None:
+def test_each_triple_has_gradients_only_for_its_rows(small: focuse.Graph) -> None:
     run = run_of(small, model="complex")
     learnt = TrainedObjective.build(run.settings, run.splits, run.normalizer, len(run.history), run.scorer.device)
     rows = learnt.touching([3, 5])
@@ -78,7 +78,7 @@ def test_each_fact_pulls_only_the_rows_that_it_touches(small: focuse.Graph) -> N
         assert (found[:, place].norm(dim=1).numpy() > 0).tolist() == touches.tolist()
 
 
-def test_penalties_pull_towards_zero(small: focuse.Graph) -> None:
+def test_penalties_have_gradients_towards_zero(small: focuse.Graph) -> None:
     run = run_of(small, model="complex", regularizer="l2:0.01", regularizer_scope="tables", optimizer="adam")
     learnt = TrainedObjective.build(run.settings, run.splits, run.normalizer, len(run.history), run.scorer.device)
     local = LocalLoss(learnt, run.scorer, [3], torch.from_numpy(learnt.touching([3])))

@@ -1,4 +1,4 @@
-"""Pictures: nothing overlaps, every name is escaped, long ones are cut, and the same comes out each time."""
+"""Pictures of explanations: nothing overlaps, names are escaped, drawing is deterministic."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_boxes_do_not_overlap_and_texts_fit(name: str) -> None:
             assert letters(text.text or "") * float(text.get("font-size") or 0) * 0.55 <= float(rim.get("width") or 0)
 
 
-def test_ordinary_names_are_whole_and_the_legend_tells_their_numbers() -> None:
+def test_ordinary_names_are_shown_whole_with_a_legend() -> None:
     asked = Prediction(3, "Ward Nurse", "requires skill", "patient communication", 1.5, False, None)
     fact = Support("Ward Nurse", "is supervised in its work by", "Head of Nursing and Care", 0.68, -0.371, 0.6, "head")
     drawn = Explanation(asked, 100, (fact,)).svg()
@@ -56,7 +56,7 @@ def test_ordinary_names_are_whole_and_the_legend_tells_their_numbers() -> None:
     assert root.get("style") == f"max-width: {(root.get('viewBox') or '').split()[2]}px"
 
 
-def test_words_of_what_is_hardly_predicted_and_of_little_against() -> None:
+def test_weak_predictions_and_oppositions_are_worded() -> None:
     found = explanation()  # place 3 of 100; for it −1, against it +0.4
     assert "does not predict" not in found.words()
     assert "Against it" not in found.words()
@@ -67,7 +67,7 @@ def test_words_of_what_is_hardly_predicted_and_of_little_against() -> None:
     assert "not predicted" in far.svg()
 
 
-def test_shared_neighbours_stand_between_and_others_outside() -> None:
+def test_shared_neighbors_are_drawn_between_and_others_outside() -> None:
     column = {box.name: box.column for box in arrange(explanation()).boxes if box.kind == "other"}
     assert column["n0"] == column["way"] == MIDDLE  # touches both ends; is on a rule's path
     assert column["n1"] == LEFT
@@ -81,7 +81,7 @@ def test_hostile_names_stay_text() -> None:
     assert not [one for one in root.iter() if one.tag.endswith("script")]
 
 
-def test_pictures_need_nothing_and_say_what_they_show() -> None:
+def test_pictures_are_self_contained_and_described() -> None:
     drawn = explanation().svg()
     root = ElementTree.fromstring(drawn)
     assert drawn == explanation().svg()
@@ -101,7 +101,7 @@ def test_thickness_follows_weight() -> None:
     assert sizes[0] < sizes[-1]
 
 
-def test_an_entity_alone_has_a_picture() -> None:
+def test_entity_without_neighbors_has_a_picture() -> None:
     asked = Prediction(1, "a", "r", "a", 0.0, True, 0.5)
     ElementTree.fromstring(Explanation(asked, 1).svg())
 

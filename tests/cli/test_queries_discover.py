@@ -1,0 +1,149 @@
+"""`focuse discover` and `focuse predict --queries` as processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
+import pytest
+
+import focuse
+
+
+@pytest.fixture(scope="module")
+def known(trained) -> set[tuple[str, str, str]]:
+    run = focuse.load(trained.folder)
+    parts = (run.splits.train, run.splits.valid.graph, run.splits.test.graph)
+    tables = [part.to_arrow().to_pylist() for part in parts]
+    return {(row["head"], row["relation"], row["tail"]) for table in tables for row in table}
+
+
+def test_links_are_printed_as_json_and_text_and_written_to_files(inside, trained, known, tmp_path: Path) -> None:
+    done = inside("discover", trained.folder, "--top", 12, "--json")
+    found = json.loads(done)
+    rows = found["discoveries"]
+    assert [row["rank"] for row in rows] == list(range(1, 13))
+    assert not {(row["head"], row["relation"], row["tail"]) for row in rows} & known
+    chances = [row["probability"] for row in rows]
+    assert chances == sorted(chances, reverse=True)
+    assert all(row["expected_weight"] is not None for row in rows)
+    shown = inside("discover", trained.folder, "--top", 12).splitlines()
+    assert len(shown) >= 12
+    assert rows[0]["head"] in shown[0]
+    for suffix in ("tsv", "csv", "parquet"):
+        path = tmp_path / f"links.{suffix}"
+        said = inside("discover", trained.folder, "--top", 12, "--out", path)
+        assert "12 links written to" in said
+        tab = arrow_csv.ParseOptions(delimiter="\t" if suffix == "tsv" else ",")
+        table = pq.read_table(path) if suffix == "parquet" else arrow_csv.read_csv(path, parse_options=tab)
+        assert table["tail"].to_pylist() == [row["tail"] for row in rows]
+        assert table["rank"].to_pylist() == [row["rank"] for row in rows]
+
+
+def test_links_are_filtered_by_names_and_types(inside, trained, tmp_path: Path) -> None:
+    names = tmp_path / "heads.txt"
+    names.write_text("e3\r\n\ne4\n", encoding="utf-8")
+    types = tmp_path / "types.tsv"
+    types.write_text("".join(f"e{i}\t{'low' if i < 20 else 'high'}\n" for i in range(40)), encoding="utf-8")
+    options = ["--head", "e5", "--heads-from", names, "--relation", "r1", "--types", types, "--tail-type", "high"]
+    done = inside("discover", trained.folder, *options, "--anywhere", "--top", 500, "--json")
+    rows = json.loads(done)["discoveries"]
+    assert {row["head"] for row in rows} == {"e3", "e4", "e5"}
+    assert {row["relation"] for row in rows} == {"r1"}
+    assert all(int(row["tail"][1:]) >= 20 for row in rows)
+    capped = inside("discover", trained.folder, "--per-head", 1, "--per-relation", 4, "--json")
+    rows = json.loads(capped)["discoveries"]
+    assert len({row["head"] for row in rows}) == len(rows) <= 12
+    near = inside("discover", trained.folder, "--candidates", "neighbourhood", "--json")
+    assert json.loads(near)["strategy"] == "neighbourhood"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--head", "e77"], ["no entity 'e77'", "did you mean"]),
+        (["--relation", "R1"], ["did you mean r1"]),
+        (["--top", "0"], ["top 0"]),
+        (["--candidates", "all"], ["unknown strategy 'all'"]),
+        (["--limit", "10"], ["links to score"]),
+        (["--out", "links.txt"], ["links.txt", ".parquet"]),
+        (["--out", "nowhere/links.tsv"], ["no folder"]),
+        (["--heads-from", "nowhere.txt"], ["nowhere.txt"]),
+        (["--type", "person"], ["no entity is of the type 'person'"]),
+        (["--column", "price"], ["one weight an edge"]),
+    ],
+)
+def test_invalid_options_are_refused(refused_inside, trained, options, words, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = refused_inside("discover", trained.folder, *options)
+    for word in words:
+        assert word in line
+    assert list(tmp_path.iterdir()) == []
+
+
+SLOW = """
+import sys
+from focuse.inference.discovery import sweep
+keep = sweep._keep
+def slowly(*given):
+    keep(*given)
+    print("block", file=sys.stderr, flush=True)
+    sys.stdin.readline()  # until the signal is on its way
+sweep._keep, sweep.SCORES_IN_CACHE = slowly, 40
+from focuse.cli.main import run
+run()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
+def test_interrupt_shows_the_best_links_so_far(trained) -> None:
+    call = [sys.executable, "-c", SLOW, "discover", str(trained.folder), "--top", "5", "--json"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen(call, **pipes, text=True, env=os.environ)
+    for line in process.stderr:
+        if line.startswith("block"):
+            break
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    found = json.loads(out)
+    assert process.returncode == 130
+    assert found["stopped"] is True
+    assert "these are the best of those" in found["notes"][-1]
+    assert 0 < len(found["discoveries"]) <= 5
+
+
+def test_queries_are_read_from_a_file(inside, trained, tmp_path: Path) -> None:
+    queries, out = tmp_path / "queries.csv", tmp_path / "answers.parquet"
+    queries.write_text("head,relation,tail\ne1,r0,\n?,r1,e2\ne3,,e4\n", encoding="utf-8")
+    said = inside("predict", trained.folder, "--queries", queries, "--top", 3, "--out", out, "--json")
+    table = pq.read_table(out)
+    assert json.loads(said)["answers"] == len(table) == 9
+    alone = inside("predict", trained.folder, "--head", "e1", "--relation", "r0", "--top", 3, "--json")
+    one = json.loads(alone)["predictions"]
+    assert table["tail"].to_pylist()[:3] == [row["tail"] for row in one]
+    assert table["probability"].to_pylist()[:3] == pytest.approx([row["probability"] for row in one])
+    few = tmp_path / "few.txt"
+    few.write_text("e7\ne8\n", encoding="utf-8")
+    shown = inside("predict", trained.folder, "--queries", queries, "--among", few, "--scores-only")
+    lines = [line for line in shown.splitlines() if line.split()[0] == "1"]
+    assert {line.split()[4] for line in lines} == {"e7", "e8"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--queries", "q.tsv"], ["q.tsv, line 2", "no entity 'e99'"]),
+        (["--queries", "q.tsv", "--head", "e1"], ["leave --head"]),
+        (["--head", "e1", "--relation", "r0", "--scores-only"], ["--queries FILE"]),
+    ],
+)
+def test_invalid_queries_are_refused(refused_inside, trained, options, words, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "q.tsv").write_text("e1\tr0\t\ne99\tr0\t?\n", encoding="utf-8")
+    line = refused_inside("predict", trained.folder, *options)
+    for word in words:
+        assert word in line

@@ -1,0 +1,88 @@
+"""`focuse predict`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from focuse.cli import results
+from focuse.cli.main import app
+
+
+def test_json_ranks_the_missing_part(command, trained):
+    done = command("predict", trained.folder, "--head", "e1", "--relation", "r0", "--top", "4", "--json", check=True)
+    found = json.loads(done.stdout)["predictions"]
+    assert [row["rank"] for row in found] == [1, 2, 3, 4]
+    assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
+    fields = {"rank", "head", "relation", "tail", "score", "known", "weight", "expected_weight", "confidence"}
+    fields |= {"low", "high", "probability"}
+    assert all(set(row) == fields for row in found)
+    assert all(0 <= row["expected_weight"] <= 1 and 0 <= row["confidence"] <= 1 for row in found)
+    assert all(row["low"] <= row["expected_weight"] <= row["high"] and 0 <= row["probability"] <= 1 for row in found)
+    assert {(row["head"], row["relation"]) for row in found} == {("e1", "r0")}
+    assert done.stderr == ""
+
+
+def test_text_marks_known_triples(command, trained):
+    shown = command("predict", trained.folder, "--relation", "r0", "--tail", "e2", "--top", "40", check=True).stdout
+    lines = shown.splitlines()
+    assert len(lines) == 40
+    assert {line.split()[3] for line in lines} == {"e2"}
+    assert any("known, weight 0." in line for line in lines)
+    assert any(line.endswith("new") for line in lines)
+    assert all(0 <= float(line.partition("weight ≈ ")[2].split()[0]) <= 1 for line in lines if line.endswith("new"))
+    assert not any("≈" in line for line in lines if "known" in line)
+    new = command("predict", trained.folder, "--relation", "r0", "--tail", "e2", "--top", "40", "--new", check=True)
+    assert len(new.stdout.splitlines()) == sum(line.endswith("new") for line in lines)
+
+
+def test_missing_relation_is_ranked(command, trained):
+    shown = command("predict", trained.folder, "--head", "e1", "--tail", "e2", "--json", check=True).stdout
+    assert {row["relation"] for row in json.loads(shown)["predictions"]} == {"r0", "r1", "r2"}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--head", "e_39", "--relation", "r0"], "no entity 'e_39' (did you mean e39"),
+        (["--head", "e1", "--relation", "rr0"], "no relation 'rr0' (did you mean r0"),
+        (["--head", "r0", "--relation", "r1"], "that is a relation, not an entity; give it with --relation"),
+        (["--tail", "e1", "--relation", "e2"], "that is an entity, not a relation; give it with --head or --tail"),
+        (["--head", "e1"], "give two of head, relation and tail"),
+        (["--head", "e1", "--relation", "r0", "--top", "0"], "top 0: give at least 1"),
+    ],
+)
+def test_invalid_queries_are_refused(refused, trained, options, says):
+    assert says in refused("predict", trained.folder, *options)
+
+
+class TestFittingNote:
+    """The first question to a run fits something; on a large graph that is said."""
+
+    @pytest.fixture
+    def fresh(self, trained, tmp_path):
+        kept = shutil.ignore_patterns("weights.safetensors", "probability.safetensors")
+        return shutil.copytree(trained.folder, tmp_path / "fresh", ignore=kept)
+
+    @pytest.mark.parametrize("name", ["predict", "explain"])
+    def test_fitting_is_announced_once_on_stderr(self, fresh, monkeypatch, capsys, name):
+        monkeypatch.setattr(results, "MANY", 1)
+        asked = [name, str(fresh), "--head", "e1", "--relation", "r0", "--tail", "e2", "--json"]
+        for told in (results.FITTING + "\n", ""):  # then it is stored
+            app(asked, standalone_mode=False)
+            shown = capsys.readouterr()
+            assert shown.err == told
+            assert json.loads(shown.out)
+
+    def test_fitting_of_a_small_graph_is_not_announced(self, fresh, capsys):
+        app(["predict", str(fresh), "--head", "e1", "--relation", "r0"], standalone_mode=False)
+        assert capsys.readouterr().err == ""
+
+    def test_misspelled_name_is_refused_before_fitting(self, fresh, monkeypatch, refused_inside, capsys):
+        monkeypatch.setattr(results, "MANY", 1)
+        for name in ("predict", "explain"):
+            refused_inside(name, fresh, "--head", "nobody", "--relation", "r0", "--tail", "e2")
+            assert capsys.readouterr().err == ""
+        assert not (fresh / "weights.safetensors").exists()

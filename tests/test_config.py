@@ -1,0 +1,308 @@
+"""Settings: checks, defaults and their resolution."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from focuse import Config, FocuseError, read
+from focuse.config import checkpoint_interval, default_batch_size
+from focuse.engines.optimizers import OPTIMIZERS
+from focuse.models.base import default_settings
+from focuse.models.registry import MODELS
+from focuse.objective.focuse import FocusELayer, SoftLabels
+from focuse.objective.losses import LOSSES
+from focuse.storage.metadata import to_toml
+
+WRONG = [
+    ({"model": "complx"}, "did you mean complex"),
+    ({"negative_sampling": "share"}, "did you mean shared"),
+    ({"weight_mode": "focus"}, "did you mean focuse"),
+    ({"loss": "multiclass"}, "did you mean multiclass-nll"),
+    ({"loss": "margin:x"}, "'x' is not a number"),
+    ({"loss": "margin:1,2,3"}, "margin"),
+    ({"loss": "nll:3"}, "nll"),
+    ({"reduction": "summ"}, "did you mean sum"),
+    ({"optimizer": "adma"}, "did you mean adam"),
+    ({"weight_scaling": "relations"}, "did you mean relation"),
+    ({"duplicates": "maximum"}, "choose one of keep, max, mean, last"),
+    ({"nonlinearity": "softpluss"}, "did you mean softplus"),
+    ({"regularizer": "l4:1e-3"}, "choose one of none, l1, l2, l3"),
+    ({"regularizer": "l3"}, "l3:1e-3"),
+    ({"regularizer": "l3:-1"}, "l3:1e-3"),
+    ({"regularizer": "l3:nan"}, "not a number"),
+    ({"regularizer_scope": "row"}, "did you mean rows"),
+    ({"negative_weights": "know-negative"}, "did you mean known-negative"),
+    ({"zero_weights": "lo"}, "did you mean low"),
+    ({"column_importance": "confidence"}, "like 'confidence=2'"),
+    ({"column_importance": {"confidence": -1}}, "at least 0"),
+    ({"column_importance": {"a,b": 1}}, "one without a comma"),
+    ({"lower_is_better": [3]}, "give its name"),
+    ({"column_beta_decay_epochs": "a=1,a=2"}, "a is given twice"),
+    ({"column_beta_decay_epochs": "a=1.5"}, "whole number of epochs"),
+    ({"column_beta_decay_epochs": "a=1", "beta": 0.5}, "requires weight_mode 'focuse' and no fixed beta"),
+    ({"optimizer": "row-adam", "regularizer_scope": "tables"}, "cannot regularize whole tables"),
+    ({"optimizer": "row-adagrad", "regularizer_scope": "tables"}, "use regularizer_scope 'touched' or 'rows'"),
+    ({"dim": 0}, "dim 0: give a whole number of at least 1"),
+    ({"dim": 2.5}, "dim 2.5: give a whole number"),
+    ({"dim": "100"}, "dim '100': give a whole number"),
+    ({"dim": True}, "dim True"),
+    ({"dim": None}, "dim None"),
+    ({"epochs": 0}, "at least 1"),
+    ({"num_negatives": 0}, "at least 1"),
+    ({"eval_every": 0}, "at least 1"),
+    ({"patience": 0}, "at least 1"),
+    ({"batch_size": 0}, "batch_size 0"),
+    ({"beta_decay_epochs": -1}, "beta_decay_epochs -1"),
+    ({"eval_start": -1}, "eval_start -1"),
+    ({"seed": -1}, "seed -1"),
+    ({"lr": 0}, "lr 0: give a number above 0"),
+    ({"lr": float("nan")}, "lr nan"),
+    ({"lr": float("inf")}, "lr inf"),
+    ({"lr": "fast"}, "lr 'fast': give a number"),
+    ({"valid_min_weight": 1.5}, "valid_min_weight 1.5"),
+    ({"valid_min_weight": float("nan")}, "valid_min_weight nan"),
+    ({"beta": 1.1}, "beta 1.1 is out of range"),
+    ({"beta": "1"}, "beta '1': give a number"),
+    ({"beta_min": -0.1}, "beta_min -0.1 is out of range"),
+    ({"model": 3}, "model 3: give the name of a model or a class"),
+    ({"filter_negatives": 1}, "give True or False"),
+    ({"checkpoint_every": "often"}, "checkpoint_every 'often'"),
+    ({"checkpoint_every": -3}, "checkpoint_every '-3'"),
+    ({"checkpoint_every": 2.5}, "checkpoint_every 2.5"),
+    (
+        {"model": "ukge-logi", "weight_mode": "focuse"},
+        "'ukge-logi' learns the weights themselves and requires weight_mode 'none'",
+    ),
+    ({"model": "ukge-rect", "loss": "nll"}, "'ukge-rect' learns weights by the loss 'squared-error', not 'nll'"),
+    ({"model": "distmult", "loss": "squared-error"}, "loss 'squared-error' needs a model whose score is a confidence"),
+    (
+        {"model": "complex", "stop_metric": "mse"},
+        "stop_metric 'mse' needs a model whose score is a confidence: ukge-rect or ukge",
+    ),
+    ({"stop_metric": "mrs"}, "unknown stop_metric 'mrs' (did you mean mse or mrr?)"),
+    ({"model": "ukge-logi", "rule_loss_weight": -0.1}, "rule_loss_weight -0.1: give a number of at least 0"),
+    ({"model": "ukge-logi", "rule_loss_weight": float("inf")}, "rule_loss_weight inf"),
+    ({"model": "ukge-logi", "rule_loss_weight": float("nan")}, "rule_loss_weight nan"),
+    ({"model": "ukge-logi", "rule_batch_size": 0}, "rule_batch_size 0: give a whole number of at least 1"),
+    ({"model": "ukge"}, "unknown model 'ukge' (did you mean suke or ukge-"),
+    ({"epoch": 3}, "did you mean epochs"),
+    ({"gamma": 3}, "unknown setting 'gamma'"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "says"), WRONG, ids=[str(wrong) for wrong, _ in WRONG])
+def test_wrong_setting_is_one_line_with_advice(wrong, says):
+    with pytest.raises(FocuseError) as error:
+        Config.from_kwargs(**wrong)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_defaults_are_valid_and_every_registered_loss_is_accepted():
+    assert Config.from_kwargs() == Config()
+    for loss in LOSSES:
+        assert Config.from_kwargs(loss=loss).loss == loss
+
+
+def test_numpy_numbers_become_python_numbers():
+    settings = Config.from_kwargs(lr=np.float64(0.5), dim=np.int64(3), valid_min_weight=np.float32(0.5))
+    assert {type(settings.lr), type(settings.dim), type(settings.valid_min_weight)} == {float, int}
+    assert type(Config.from_kwargs(lr=1).lr) is float
+
+
+class TestResolve:
+    def test_resolve_sets_every_open_setting(self, small):
+        resolved = Config().resolve(small, "cpu")
+        left = {f.name for f in fields(resolved) if getattr(resolved, f.name) in (None, "auto")}
+        # β follows its schedule, the first embeddings' deviation each table's size; which engine computes a step is
+        # the matter of the machine that does, also on a resume. What columns count is learnt, if there are any, and
+        # short trainings choose the label exponent. Few models have a loss of their own to share with, few trainings
+        # begin where another run ended.
+        left -= {"memory_limit", "partitions"}  # of a training whose tables are on disk
+        assert left == {
+            "beta",
+            "engine",
+            "init_std",
+            "column_importance",
+            "column_beta_decay_epochs",
+            "label_exponent",
+            "attribute_loss_weight",
+            "init_from",
+        }
+        assert (resolved.beta_decay_epochs, resolved.eval_start, resolved.batch_size) == (50, 0, 38)
+        assert Config(weight_mode="focuse").resolve(small, "cpu").eval_start == 25
+        assert (resolved.negative_sampling, resolved.num_negatives, resolved.lr) == ("shared", 256, 0.1)
+        assert (resolved.nonlinearity, resolved.weight_scaling, resolved.device) == ("softplus", "relation", "cpu")
+
+    def test_resolve_keeps_given_settings(self, small):
+        chosen = Config.from_kwargs(
+            beta_decay_epochs=7, eval_start=0, batch_size=9, nonlinearity="tanh", weight_scaling="global"
+        )
+        resolved = chosen.resolve(small, "cpu")
+        assert (resolved.beta_decay_epochs, resolved.eval_start, resolved.batch_size) == (7, 0, 9)
+        assert (resolved.nonlinearity, resolved.weight_scaling) == ("tanh", "global")
+
+    @pytest.mark.parametrize(
+        ("model", "expected"),
+        [("transe", "shifted-softplus"), ("transe-l2", "shifted-softplus"), ("distmult", "softplus")],
+    )
+    def test_distance_models_get_the_shifted_softplus(self, small, model, expected):
+        assert Config(model=model).resolve(small, "cpu").nonlinearity == expected
+
+    def test_row_optimizers_regularize_only_touched_rows(self, small):
+        assert Config(optimizer="row-adam").resolve(small, "cpu").regularizer_scope == "touched"
+        assert Config(optimizer="adam").resolve(small, "cpu").regularizer_scope == "tables"
+        Config.from_kwargs(
+            optimizer="row-adam", regularizer_scope="tables", regularizer="none"
+        )  # nothing to regularize: no clash
+
+    def test_default_learning_rate_follows_the_optimizer(self, small):
+        for optimizer in OPTIMIZERS:
+            rate = 0.1 if optimizer.endswith("adagrad") else 0.01 if optimizer == "sgd" else 0.001
+            assert Config.from_kwargs(optimizer=optimizer).resolve(small, "cpu").lr == rate
+            assert Config.from_kwargs(optimizer=optimizer, lr=0.7).resolve(small, "cpu").lr == 0.7
+
+    def test_default_negatives_of_ukge_follow_the_sampling(self, small):
+        for sampling, count in (("per-triple", 20), ("shared", 256)):
+            given = {} if sampling == "per-triple" else {"negative_sampling": sampling}
+            resolved = Config.from_kwargs(model="ukge-logi", **given).resolve(small, "cpu")
+            assert (resolved.negative_sampling, resolved.num_negatives, resolved.lr) == (sampling, count, 0.001)
+
+    @pytest.mark.parametrize("model", ["transe", "transe-l2"])
+    def test_distance_models_default_to_30_independent_negatives(self, small, model):
+        resolved = Config.from_kwargs(model=model).resolve(small, "cpu")
+        assert (resolved.negative_sampling, resolved.num_negatives, resolved.optimizer) == (
+            "per-triple",
+            30,
+            "row-adam",
+        )
+
+    def test_relation_weights_are_normalized_globally(self):
+        rows = [("a", f"r{i % 3}", f"b{i}") for i in range(12)]
+        graph = read(rows, relation_weights={"r0": 1, "r1": 5, "r2": 9})
+        assert Config().resolve(graph, "cpu").weight_scaling == "global"
+
+    def test_resolving_twice_changes_nothing(self, small):
+        once = Config().resolve(small, "cpu")
+        assert once.resolve(small, "cpu") == once
+
+
+def test_make_focuse_layer():
+    assert Config(weight_mode="none").make_focuse_layer() is None
+    assert Config().make_focuse_layer() is None
+    layer = Config(
+        weight_mode="focuse", nonlinearity="tanh", beta_decay_epochs=3, beta_min=0.25, beta=0.5
+    ).make_focuse_layer()
+    assert layer == FocusELayer("tanh", 3, 0.25, 0.5)
+
+
+def test_make_label_builds_soft_labels_of_the_settings():
+    assert Config(label_exponent=3.0).make_soft_labels() == SoftLabels(3.0)
+    assert Config(weight_mode="focuse").make_soft_labels() is None
+
+
+@pytest.mark.parametrize(
+    "given", [{"beta_decay_epochs": 5}, {"beta": 0.5}, {"beta_min": 0.1}, {"nonlinearity": "tanh"}, {"loss": "nll"}]
+)
+def test_setting_of_the_focuse_layer_selects_that_layer(given):
+    assert Config.from_kwargs(**given).weight_mode == "focuse"
+    assert Config.from_kwargs(**given, weight_mode="none").weight_mode == "none"
+    assert Config.from_kwargs(dim=5).weight_mode == "soft-labels"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"weight_mode": "soft-labels", "loss": "nll"}, "requires weight_mode 'focuse' or 'none'"),
+        ({"weight_mode": "focuse", "label_exponent": 1}, "requires weight_mode 'soft-labels'"),
+        ({"label_exponent": -1}, "out of range"),
+        ({"stop_fraction": 0}, "above 0 and at most 1"),
+    ],
+)
+def test_settings_that_conflict_with_soft_labels_are_refused(given, says):
+    with pytest.raises(FocuseError, match=says):
+        Config.from_kwargs(**given)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0", (0, 0.0)), ("10", (10, 0.0)), ("60s", (0, 60.0)), ("0.5s", (0, 0.5)), ("0s", (0, 0.0))],
+)
+def test_checkpoint_interval_is_parsed_as_epochs_or_seconds(text, expected):
+    assert checkpoint_interval(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1", "-1s", "nans", "infs", "1.5", "10m", "ten"])
+def test_wrong_checkpoint_intervals_are_refused(text):
+    with pytest.raises(FocuseError, match="give epochs"):
+        checkpoint_interval(text)
+
+
+def test_checkpoint_every_accepts_an_int():
+    assert Config.from_kwargs(checkpoint_every=10).checkpoint_every == "10"
+
+
+@given(st.integers(1, 10**9))
+def test_default_batch_size_is_64_batches_within_bounds(rows):
+    size = default_batch_size(rows, 10, "per-triple")
+    assert 32 <= size <= 8192
+    batches = rows / size
+    assert size in (32, 8192) or 14 <= batches <= 64
+    assert default_batch_size(rows, 10, "shared") == min(size, 1024)
+
+
+@given(st.integers(1, 10**9), st.integers(1, 10**9))
+def test_default_batch_size_bounds_scores_of_all_entities(rows, entities):
+    size = default_batch_size(rows, entities, "all")
+    assert 1 <= size <= default_batch_size(rows, entities, "per-triple")
+    assert size == 1 or size * entities <= 2**24
+
+
+@pytest.mark.parametrize(("sampling", "count"), [("per-triple", 30), ("shared", 256)])
+def test_default_negatives_are_more_for_a_shared_pool(small, sampling, count):
+    assert Config.from_kwargs(negative_sampling=sampling).resolve(small, "cpu").num_negatives == count
+    assert Config.from_kwargs(negative_sampling=sampling, num_negatives=7).resolve(small, "cpu").num_negatives == 7
+
+
+class TestModelDefaults:
+    @pytest.mark.parametrize("name", MODELS)
+    def test_defaults_of_a_model_replace_general_defaults(self, name):
+        settings = Config.from_kwargs(model=name)
+        expected = {**Config().to_dict(), "model": name, **default_settings(MODELS[name])}
+        assert settings.to_dict() == expected
+
+    def test_defaults_of_ukge_are_those_of_its_paper(self, small):
+        for name, regularizer in (("ukge-logi", "none"), ("ukge-rect", "l2:2.5e-4")):
+            found = Config.from_kwargs(model=name).resolve(small, "cpu")
+            assert (found.dim, found.batch_size, found.num_negatives, found.lr) == (128, 38, 20, 1e-3)
+            large = replace(
+                small, **{part: np.tile(getattr(small, part), 100) for part in ("head", "relation", "tail", "weight")}
+            )
+            assert Config.from_kwargs(model=name).resolve(large, "cpu").batch_size == 512
+            assert Config().resolve(large, "cpu").batch_size == 938
+            assert (found.loss, found.weight_mode, found.weight_scaling) == ("squared-error", "none", "none")
+            assert (found.regularizer, found.stop_metric, found.rule_loss_weight) == (regularizer, "mse", 0.2)
+        assert Config.from_kwargs(model="ukge-rect").regularizer_scope == "rows"
+
+    def test_given_settings_replace_defaults_of_a_model(self):
+        given = {"dim": 7, "batch_size": 9, "num_negatives": 3, "regularizer": "l3:0.1", "weight_scaling": "global"}
+        found = Config.from_kwargs(model="ukge-rect", stop_metric="mrr", regularizer_scope="tables", **given)
+        assert {name: getattr(found, name) for name in given} == given
+        assert (found.stop_metric, found.regularizer_scope, found.loss) == ("mrr", "tables", "squared-error")
+
+    @pytest.mark.parametrize(("model", "judge"), [("complex", "mrr"), ("ukge-logi", "mse"), ("ukge-rect", "mse")])
+    def test_default_stop_metric_follows_the_model(self, small, model, judge):
+        assert Config.from_kwargs(model=model).resolve(small, "cpu").stop_metric == judge
+        assert Config.from_kwargs(model=model, stop_metric="mrr").resolve(small, "cpu").stop_metric == "mrr"
+
+    @pytest.mark.parametrize("name", MODELS)
+    def test_resolved_settings_are_unchanged_through_toml(self, small, name):
+        resolved = Config.from_kwargs(model=name, dim=8, regularizer="none").resolve(small, "cpu")
+        text = to_toml({"settings": {key: value for key, value in resolved.to_dict().items() if value is not None}})
+        assert Config.from_kwargs(**tomllib.loads(text)["settings"]) == resolved

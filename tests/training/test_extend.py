@@ -1,0 +1,301 @@
+"""Runs are extended by edges and new entities."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import focuse
+from focuse.errors import FocuseError
+from focuse.training.callbacks import SilentReporter
+
+ASKED: dict[str, Any] = {"dim": 8, "epochs": 4, "label_exponent": 1.0, "progress": False}
+NEW = [("n1", "r0", "e1", 0.9), ("n1", "r1", "e2", 0.4), ("e3", "r2", "n2", 0.7), ("n2", "r0", "n1", 0.5)]
+
+
+class Told(SilentReporter):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def told(run: Any, edges: Any, **options: Any) -> tuple[focuse.Run, str]:
+    listening = Told()
+    made = focuse.extend(run, edges, progress=listening, **options)
+    return made, "\n".join(listening.notes)
+
+
+@pytest.fixture(scope="module")
+def base(small: focuse.Graph, tmp_path_factory: pytest.TempPathFactory) -> focuse.Run:
+    return focuse.train(small, out=tmp_path_factory.mktemp("living") / "run", **ASKED)
+
+
+def blocks(users: range, seed: int = 0) -> list[tuple[str, str, str, float]]:
+    """Users of four groups like ten of the sixteen items of their own group, the more the nearer these are."""
+    random = np.random.default_rng([seed, users.start])
+    rows = []
+    for user in users:
+        liked = random.permutation(16)[:10]
+        rows += [(f"u{user}", "likes", f"i{user % 4}.{item}", 0.5 + item / 32) for item in liked]
+    return rows
+
+
+def test_new_entity_with_few_edges_ranks_nearly_as_well_as_after_retraining() -> None:
+    asked: dict[str, Any] = {"dim": 16, "epochs": 30, "label_exponent": 0.0, "progress": False, "test_share": 0.0}
+    known, unseen = blocks(range(60)), blocks(range(100, 108))
+    few = [row for place, row in enumerate(unseen) if place % 10 < 4]
+    rest = [row for place, row in enumerate(unseen) if place % 10 >= 4]
+    run = focuse.train(known, **asked)
+    untrained, made, warm = (
+        focuse.extend(run, few, epochs=epochs, frozen=frozen, progress=False)
+        for epochs, frozen in ((0, True), (None, True), (None, False))
+    )
+    anew = focuse.train([*known, *few], **asked)
+    entities = len(made.graph.entities)
+    chance = float((1 / np.arange(1, entities)).mean())
+    untrained.scorer.tables["entity"][len(run.graph.entities) :] = torch.randn(
+        8, 32, generator=torch.Generator().manual_seed(0)
+    )
+    untrained.scorer.invalidate()
+    first, frozen, warmed, full = (one.evaluate(rest).all.mrr for one in (untrained, made, warm, anew))
+    assert first < 4 * chance
+    assert frozen > 4 * chance
+    assert frozen > 0.8 * full
+    assert warmed > 0.8 * full
+
+
+class TestFrozen:
+    def test_frozen_extension_changes_only_new_rows(self, base: focuse.Run) -> None:
+        before = {name: table.clone() for name, table in base.scorer.tables.items()}
+        made = focuse.extend(base, NEW, progress=False)
+        still = focuse.extend(base, NEW, epochs=0, progress=False)
+        for name, table in before.items():
+            assert torch.equal(made.scorer.tables[name][: len(table)], table)
+            assert torch.equal(base.scorer.tables[name], table)
+        rows = len(before["entity"])
+        assert len(made.scorer.tables["entity"]) == rows + 2
+        assert not torch.equal(made.scorer.tables["entity"][rows:], still.scorer.tables["entity"][rows:])
+
+    def test_new_names_are_appended_in_order(self, base: focuse.Run) -> None:
+        made = focuse.extend(base, [*NEW, ("n3", "new", "e1", 0.5), ("n3", "new", "e2", 0.2)], progress=False)
+        assert list(made.graph.entities) == [*base.graph.entities, "n1", "n2", "n3"]
+        assert list(made.graph.relations) == [*base.graph.relations, "new"]
+        assert len(made.scorer.tables["relation"]) == len(base.graph.relations) + 1
+        assert len(made.graph) == len(base.graph) + 6
+        assert made.predict(head="n3", relation="new", top=3)
+
+    def test_same_seed_gives_identical_tables(self, base: focuse.Run) -> None:
+        one, two = (focuse.extend(base, NEW, progress=False).scorer.tables["entity"] for _ in range(2))
+        assert torch.equal(one, two)
+
+    def test_extended_run_can_be_loaded_and_evaluated(self, base: focuse.Run, tmp_path: Path) -> None:
+        made = focuse.extend(base.place(), NEW, out=tmp_path / "new", progress=False)
+        found = focuse.load(tmp_path / "new")
+        assert torch.equal(found.scorer.tables["entity"], made.scorer.tables["entity"])
+        assert found.evaluate().to_dict() == made.evaluate().to_dict()
+        assert str(found.predict(head="n1", relation="r0")) == str(made.predict(head="n1", relation="r0"))
+        said = found.weight("n1", "r0", "e5")
+        assert 0 <= said.expected <= 1
+        assert said.low <= said.expected <= said.high
+        assert 0 <= said.probability <= 1
+        assert found.weigh(forests=False)
+        assert found.extended == made.extended
+        assert found.extended[0]["from"] == str(base.place())
+        assert (found.extended[0]["added"], found.extended[0]["entities"]) == (4, 2)
+        old = load_file(base.place() / "model.safetensors")
+        assert torch.equal(old["entity"], base.scorer.tables["entity"].cpu())
+        more = focuse.resume(tmp_path / "new", epochs=made.settings.epochs + 1, progress=False)
+        assert len(more.history) == len(base.history) + 1
+        assert more.extended == made.extended
+
+    def test_extended_run_can_be_extended_again(self, base: focuse.Run, tmp_path: Path) -> None:
+        focuse.extend(base, NEW, out=tmp_path / "one", progress=False)
+        two = focuse.extend(tmp_path / "one", [("n9", "r0", "n1", 0.3)], out=tmp_path / "two", progress=False)
+        one = focuse.load(tmp_path / "one")
+        assert torch.equal(two.scorer.tables["entity"][:-1], one.scorer.tables["entity"])
+        assert list(two.graph.entities)[-3:] == ["n1", "n2", "n9"]
+        assert [row["from"] for row in focuse.load(tmp_path / "two").extended] == [
+            str(base.place()),
+            str(tmp_path / "one"),
+        ]
+
+    def test_frozen_extension_with_known_names_adds_triples_without_training(self, base: focuse.Run) -> None:
+        facts = {tuple(row.values())[:3] for row in base.graph.to_arrow().to_pylist()}
+        held = {tuple(row.values())[:3] for row in base.splits.valid.graph.to_arrow().to_pylist()}
+        held |= {tuple(row.values())[:3] for row in base.splits.test.graph.to_arrow().to_pylist()}
+        pairs = [("e1", "r0", f"e{i}") for i in range(40) if f"e{i}" in set(base.graph.entities)]
+        edge = next(pair for pair in pairs if pair not in facts | held)
+        made, notes = told(base, [(*edge, 0.5)])
+        assert "1 edge is between known names" in notes
+        assert torch.equal(made.scorer.tables["entity"], base.scorer.tables["entity"])
+        fresh = made.predict(*edge[:2], top=40, new_only=True).to_dict()
+        assert f"'{edge[2]}'" in str(base.predict(*edge[:2], top=40, new_only=True).to_dict())
+        assert f"'{edge[2]}'" not in str(fresh)
+
+
+def test_warm_extension_continues_training_from_the_run(base: focuse.Run, tmp_path: Path) -> None:
+    made = focuse.extend(base, NEW, frozen=False, epochs=2, out=tmp_path / "warm", progress=False)
+    assert [row["epoch"] for row in made.history] == [1, 2, 3, 4, 5, 6]
+    old = base.scorer.tables["entity"]
+    assert not torch.equal(made.scorer.tables["entity"][: len(old)], old)
+    alike = torch.cosine_similarity(made.scorer.tables["entity"][: len(old)], old)
+    assert float(alike.mean()) > 0.8
+    found = focuse.load(tmp_path / "warm")
+    assert found.extended[0]["frozen"] is False
+    assert focuse.resume(tmp_path / "warm", epochs=8, progress=False).history[-1]["epoch"] == 8
+    again = focuse.extend(found, [("n5", "r0", "e1", 0.5)], frozen=False, progress=False)
+    assert again.extended[-1]["epochs"] == 1  # a fifth of the four that it was first trained for
+
+
+def test_extension_stopped_early_records_its_actual_epochs(small: focuse.Graph, tmp_path: Path) -> None:
+    run = focuse.train(small, dim=8, epochs=10, eval_every=1, patience=1, lr=0.0001, progress=False)
+    before = run.history[-1]["epoch"]
+    made = focuse.extend(run, NEW, frozen=False, epochs=500, out=tmp_path / "warm", progress=False)
+    trained = made.history[-1]["epoch"] - before
+    assert 0 < trained < 500
+    for found in (made, focuse.load(tmp_path / "warm")):
+        assert found.extended[-1]["epochs"] == trained
+    again = focuse.extend(made, [("n5", "r0", "e1", 0.5)], frozen=False, progress=False)
+    assert again.settings.epochs == made.history[-1]["epoch"] + -(-before // 5)
+
+
+def test_beta_schedule_is_not_restarted_by_an_extension(small: focuse.Graph) -> None:
+    run = focuse.train(small, dim=8, epochs=6, weight_mode="focuse", beta_decay_epochs=4, eval_every=6, progress=False)
+    assert [row["beta"] for row in run.history] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
+    made = focuse.extend(run, NEW, frozen=False, epochs=2, progress=False)
+    assert [row["beta"] for row in made.history[6:]] == [0.0, 0.0]
+
+
+class TestChangedTriples:
+    def test_held_out_triples_stay_held_out(self, base: focuse.Run) -> None:
+        held = base.splits.test.graph.select(np.arange(1)).to_arrow().to_pylist()[0]
+        made, notes = told(base, [*NEW, tuple(held.values())], frozen=False, epochs=1)
+        assert "1 edge stands in the run's test split" in notes
+        assert len(made.graph) == len(base.graph) + 4
+        assert len(made.splits.test.graph) == len(base.splits.test.graph)
+
+    def test_repeated_triple_is_merged_by_the_duplicate_policy(self, base: focuse.Run) -> None:
+        first = tuple(base.graph.select(np.arange(1)).to_arrow().to_pylist()[0].values())
+        other = 0.123
+        for policy, expected in (("last", [other]), ("mean", [(first[3] + other) / 2]), ("keep", [first[3], other])):
+            made = focuse.extend(base, [(*first[:3], other)], duplicates=policy, progress=False)
+            rows = [row["weight"] for row in made.graph.to_arrow().to_pylist() if tuple(row.values())[:3] == first[:3]]
+            assert sorted(rows) == pytest.approx(sorted(expected))
+
+    def test_removed_triples_are_gone_with_a_note(self, base: focuse.Run, tmp_path: Path) -> None:
+        gone = [tuple(row.values())[:3] for row in base.graph.select(np.arange(3)).to_arrow().to_pylist()]
+        made, notes = told(base, None, remove=[*gone, ("e1", "r0", "nobody")])
+        left = {tuple(row.values())[:3] for row in made.graph.to_arrow().to_pylist()}
+        assert not left & set(gone)
+        assert made.extended[0]["removed"] == 3
+        assert "rows still remember" in notes
+        assert "1 of 4 triples to remove are none of the run's facts" in notes
+        warm, notes = told(base, None, remove=gone, frozen=False, epochs=1)
+        assert len(warm.graph) == len(base.graph) - 3
+
+    def test_shares_of_new_edges_are_held_out(self, base: focuse.Run) -> None:
+        edges = [("n1", "r0", f"e{i}", 0.5) for i in range(1, 30)]
+        made = focuse.extend(base, edges, valid_share=0.2, test_share=0.3, progress=False)
+        counts = made.extended[0]
+        assert counts["test"] == len(made.splits.test.graph) - len(base.splits.test.graph) > 0
+        assert counts["valid"] == len(made.splits.valid.graph) - len(base.splits.valid.graph) > 0
+
+
+def test_weights_beyond_the_range_of_train_give_a_note(base: focuse.Run) -> None:
+    notes = told(base, [("n1", "r0", "e1", 90), ("n1", "r0", "e2", 40)])[1]
+    assert "2 of 2 weights lie beyond what train has" in notes
+    assert "is that one unit?" in notes
+    notes = told(base, [("n1", "r0", "e1"), ("n1", "r0", "e2")])[1]
+    assert "each new edge gets the median weight" in notes
+
+
+MODELS = (
+    *("transe", "rotate", "distmult", "tucker", "conve", "convkb", "kbgat", "literale-distmult", "transea"),
+    *("ukge-logi", "beurre", "pykeen:mure"),
+)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_kind_of_model_can_be_extended(small: focuse.Graph, name: str, tmp_path: Path) -> None:
+    if name.startswith("pykeen"):
+        pytest.importorskip("pykeen")
+    more: dict[str, Any] = {}
+    if name in ("literale-distmult", "transea"):
+        more["node_attributes"] = [(entity, "size", place) for place, entity in enumerate(small.entities)]
+    run = focuse.train(small, model=name, dim=8, epochs=2, progress=False, **more)
+    if more:
+        more["node_attributes"] = [("n1", "size", 3)]
+    made = focuse.extend(run, [*NEW, ("n1", "new", "e1", 0.5)], out=tmp_path / "run", epochs=3, progress=False, **more)
+    for key, table in run.scorer.tables.items():
+        halves = 2 if key == "relation" and run.settings.reciprocal else 1  # relations, then their inverses
+        for old, new in zip(table.chunk(halves), made.scorer.tables[key].chunk(halves), strict=True):
+            assert torch.equal(new[: len(old)], old), key
+    assert focuse.load(tmp_path / "run").predict(head="n1", relation="new", top=3)
+    if more:
+        scale = run.splits.attributes
+        assert made.splits.attributes.values[-2, 0] == pytest.approx((3 - scale.mean[0]) / scale.deviation[0])
+        assert not made.splits.attributes.present[-1].any()
+    warm = focuse.extend(made, [("n7", "r0", "e1", 0.5)], frozen=False, epochs=1, progress=False)
+    assert len(warm.history) == 3
+
+
+def test_extension_needs_the_weight_columns_of_the_run(small: focuse.Graph, with_columns: Any) -> None:
+    run = focuse.train(with_columns(small), column_importance={"fit": 1, "noise": 1, "distance": 1}, **ASKED)
+    edges = with_columns(focuse.read(NEW))
+    made = focuse.extend(run, edges, progress=False)
+    assert made.graph.columns.names == ("fit", "noise", "distance")
+    assert np.allclose(made.graph.columns.values[-4:], edges.columns.values)
+    with pytest.raises(FocuseError, match="a single weight per edge"):
+        focuse.extend(run, NEW, progress=False)
+
+
+class TestFaults:
+    def test_extension_without_new_edges_is_refused(self, base: focuse.Run, tmp_path: Path) -> None:
+        known = base.graph.select(np.arange(5))
+        for edges, words in (
+            ([], "no edges"),
+            (known, "every edge of it is known already"),
+            (None, "nothing to extend"),
+        ):
+            with pytest.raises(FocuseError, match=words):
+                focuse.extend(base, edges, out=tmp_path / "out", progress=False)
+        assert not (tmp_path / "out").exists()
+
+    def test_occupied_output_folder_is_refused(self, base: focuse.Run, tmp_path: Path) -> None:
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "file").write_text("mine", encoding="utf-8")
+        with pytest.raises(FocuseError, match="exists and is not empty"):
+            focuse.extend(base, NEW, out=tmp_path / "out", progress=False)
+        with pytest.raises(FocuseError, match="not a run"):
+            focuse.extend(tmp_path / "nowhere", NEW, progress=False)
+
+    def test_inapplicable_settings_are_refused(self, base: focuse.Run) -> None:
+        with pytest.raises(FocuseError, match="policy for repeated triples"):
+            focuse.extend(base, NEW, duplicates="frist", progress=False)
+        with pytest.raises(FocuseError, match="at least 1"):
+            focuse.extend(base, NEW, frozen=False, epochs=0, progress=False)
+        with pytest.raises(FocuseError, match="no use for numbers"):
+            focuse.extend(base, NEW, node_attributes=[("n1", "size", 1)], progress=False)
+        with pytest.raises(FocuseError, match="removes every edge"):
+            focuse.extend(base, None, remove=base.graph, progress=False)
+        with pytest.raises(FocuseError, match="none of the triples to remove is a fact"):
+            focuse.extend(base, None, remove=[("nobody", "knows", "them")], progress=False)
+        with pytest.raises(FocuseError, match=r"epochs 1\.5: give a whole number"):
+            focuse.extend(base, NEW, epochs=1.5, progress=False)  # type: ignore[arg-type]
+
+    def test_damaged_extension_record_is_reported(self, base: focuse.Run, tmp_path: Path) -> None:
+        focuse.extend(base, NEW, out=tmp_path / "run", epochs=1, progress=False)
+        for text in ("{", "{}", json.dumps([{"frozen": 1, "epochs": 2}])):
+            (tmp_path / "run" / "extended.json").write_text(text, encoding="utf-8")
+            with pytest.raises(FocuseError, match="damaged file"):
+                focuse.load(tmp_path / "run")

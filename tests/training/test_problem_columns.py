@@ -1,0 +1,226 @@
+"""Training triples: merged weights by epoch, and known negatives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import focuse
+from focuse.config import Config
+from focuse.data.graph import Graph
+from focuse.data.readers import read
+from focuse.data.splits import Splits
+from focuse.data.weights import fit_normalizer
+from focuse.errors import FocuseError
+from focuse.objective.focuse import FocusELayer
+from focuse.objective.randomness import generator
+from focuse.random_streams import RandomStream
+from focuse.training.callbacks import SilentReporter
+from focuse.training.preparation import make_splits, normalizer_of
+from focuse.training.problem import FALSE, ColumnDecays, TrainingTriples
+from focuse.training.trainer import make_trainer
+
+
+def prepared(graph: Any, false: Any = None, **given: Any) -> tuple[Config, Splits, TrainingTriples]:
+    chosen = Config.from_kwargs(**given)
+    splits = make_splits(read(graph), None, None, 0.1, 0.1, chosen, SilentReporter(), false)
+    settings = chosen.resolve(splits.train, "cpu")
+    return settings, splits, TrainingTriples.of(settings, splits, normalizer_of(settings, splits))
+
+
+def test_one_weight_column_without_known_negatives_gives_normalized_weights(small: Graph) -> None:
+    for normalize in ("relation", "quantile"):
+        settings, splits, rows = prepared(small, normalize=normalize)
+        train = splits.train
+        assert rows.graph is train
+        expected = fit_normalizer(normalize, train).transform(train.weight, train.relation).astype(np.float32)
+        assert rows.weight.tobytes() == expected.tobytes()
+        assert rows.rows_at(3) is None
+        assert not rows.moving
+        assert (splits.known_negatives, splits.merger) == (None, None)
+        trainer = make_trainer(settings, splits, normalizer_of(settings, splits), SilentReporter())
+        shuffled = torch.randperm(len(train), generator=generator(0, 3, RandomStream.SHUFFLE))
+        assert torch.equal(torch.cat(list(trainer.placement._order(3).batches)), shuffled)
+
+
+# ---- decays ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 3, 7, 12, 20])
+@pytest.mark.parametrize("floor", [0.0, 0.1])
+def test_one_weight_and_beta_are_equivalent_to_a_decay_per_column(epoch: int, floor: float) -> None:
+    """α⁺ and α⁻ of the layer are the means over the columns of what each would have by itself."""
+    random = np.random.default_rng(0)
+    shares, pi = random.random((30, 3)), np.array([0.5, 0.2, 0.3])
+    decays = (4, 10, 0)
+    rule = ColumnDecays(
+        shares, np.ones((30, 3), bool), pi, tuple(FocusELayer(beta_decay_epochs=d, beta_min=floor) for d in decays)
+    )
+    weight, beta = rule.at(epoch)
+    falling = [max(1 - epoch / d if d else 0.0, floor) for d in decays]
+    negative = sum(pi[c] * (falling[c] + shares[:, c] * (1 - falling[c])) for c in range(3))
+    positive = sum(pi[c] * (falling[c] + (1 - shares[:, c]) * (1 - falling[c])) for c in range(3))
+    np.testing.assert_allclose(beta + weight * (1 - beta), negative)
+    np.testing.assert_allclose(beta + (1 - weight) * (1 - beta), positive)
+
+
+def test_missing_columns_of_an_edge_are_left_out_of_its_mean_weight() -> None:
+    shares, pi = np.array([[0.2, 0.8], [0.2, 0.8], [0.2, 0.8]]), np.array([0.75, 0.25])
+    present = np.array([[True, True], [True, False], [False, True]])
+    rule = ColumnDecays(shares, present, pi, (FocusELayer(beta_decay_epochs=4), FocusELayer(beta_decay_epochs=8)))
+    weight, beta = rule.at(2)  # β is 0.5 and 0.75
+    assert beta == pytest.approx(0.75 * 0.5 + 0.25 * 0.75)
+    counts = [0.75 * 0.5, 0.25 * 0.25]
+    assert weight.tolist() == pytest.approx([(counts[0] * 0.2 + counts[1] * 0.8) / sum(counts), 0.2, 0.8])
+    assert rule.at(0)[0].tolist() == pytest.approx([0.75 * 0.2 + 0.25 * 0.8, 0.2, 0.8])  # nothing has begun to count
+
+
+def test_same_decay_for_every_column_equals_the_plain_layer(small: Graph, with_columns: Any) -> None:
+    graph = with_columns(small, missing=0.3)
+    importance = {"fit": 2, "distance": 1}
+    plain = prepared(graph, column_importance=importance, beta_decay_epochs=6)[2]
+    each = prepared(
+        graph,
+        column_importance=importance,
+        column_beta_decay_epochs={"fit": 6, "noise": 6, "distance": 6},
+        beta_decay_epochs=6,
+    )[2]
+    assert not plain.moving
+    assert each.moving
+    for epoch in (0, 2, 5, 9):
+        weight, beta = each.weights_at(epoch)
+        np.testing.assert_allclose(weight, plain.weights_at(epoch)[0], rtol=1e-6)
+        assert weight.dtype == np.float32
+        assert beta == pytest.approx(FocusELayer(beta_decay_epochs=6).beta(epoch))
+
+
+def test_weights_of_each_epoch_are_written_into_the_same_memory(small: Graph, with_columns: Any) -> None:
+    settings, splits, _ = prepared(
+        with_columns(small),
+        column_beta_decay_epochs={"fit": 2, "distance": 5},
+        epochs=4,
+        dim=4,
+        lower_is_better=["distance"],
+    )
+    trainer = make_trainer(settings, splits, normalizer_of(settings, splits), SilentReporter())
+    place = trainer.problem.batch.weight.data_ptr()
+    trainer.run()
+    weight, beta = trainer.problem.triples.weights_at(3)
+    assert trainer.problem.batch.weight.data_ptr() == place
+    assert torch.equal(trainer.problem.batch.weight, torch.from_numpy(weight))
+    assert trainer.history[-1]["beta"] == beta
+    assert beta != FocusELayer(beta_decay_epochs=settings.beta_decay_epochs or 0).beta(3)
+
+
+def test_training_with_decays_per_column_resumes_to_identical_tables(
+    small: Graph, tmp_path: Any, with_columns: Any
+) -> None:
+    options: dict[str, Any] = {
+        "dim": 4,
+        "progress": False,
+        "column_beta_decay_epochs": "fit=1,distance=5",
+        "checkpoint_every": "1",
+    }
+    graph = with_columns(small, missing=0.2)
+    whole = focuse.train(graph, epochs=6, patience=99, beta_decay_epochs=6, **options)
+    focuse.train(graph, epochs=3, patience=99, beta_decay_epochs=6, eval_start=3, out=tmp_path / "run", **options)
+    more = focuse.resume(tmp_path / "run", epochs=6, progress=False)
+    losses = [row["loss"] for row in whole.history]
+    assert [row["loss"] for row in more.history] == losses
+    plain = focuse.train(
+        graph, epochs=6, patience=99, beta_decay_epochs=6, **{**options, "column_beta_decay_epochs": None}
+    )
+    assert [row["loss"] for row in plain.history] != losses
+
+
+# ---- false rows -----------------------------------------------------------------------------------------------------
+
+
+def test_known_negatives_follow_the_positives_with_negative_weights(signed: Any) -> None:
+    false = [("h3", "r", "t1", 0.5), ("h5", "r", "t3", 1.0)]
+    settings, splits, rows = prepared(
+        signed, false, weight_mode="none", negative_weights="known-negative", zero_weights="known-negative", seed=3
+    )
+    assert splits.known_negatives is not None
+    assert len(splits.known_negatives) == 40 + 40 + 2
+    facts = len(splits.train)
+    assert len(rows.graph) == len(rows.weight) == facts + 82
+    assert (rows.weight[:facts] >= 0).all()
+    assert (rows.weight[facts:] == FALSE).all()
+    trainer = make_trainer(settings, splits, normalizer_of(settings, splits), SilentReporter())
+    assert trainer.problem.batch.weight.tolist() == [1.0] * facts + [FALSE] * 82  # a plain model's labels
+    assert trainer.problem.batch.tail[-82:].tolist() == splits.known_negatives.tail.tolist()
+    assert not np.isin(splits.known_negatives.keys, splits.train.keys).any()
+
+
+def test_known_negatives_are_sampled_in_proportion_to_their_evidence() -> None:
+    false = [(f"h{i % 9}", "r", f"t{(i * 7 + 1) % 200}", 0.25 if i < 30 else 1.0) for i in range(60)]
+    _, splits, rows = prepared([(f"h{i % 9}", "r", f"t{i}", i) for i in range(200)], false, weight_mode="none", seed=1)
+    assert splits.known_negatives is not None
+    facts, weak = len(splits.train), splits.known_negatives.weight < 1
+    taken = np.zeros(len(rows.graph))
+    for epoch in range(400):
+        found = rows.rows_at(epoch)
+        assert found is not None
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found, rows.rows_at(epoch))  # a pure function
+        assert len(np.unique(found)) == len(found)
+        taken[found] += 1
+    assert (taken[:facts] == 400).all()
+    assert (taken[facts:][~weak] == 400).all()
+    assert taken[facts:][weak].mean() / 400 == pytest.approx(0.25, abs=0.02)
+    assert not np.array_equal(rows.rows_at(0), rows.rows_at(1))  # type: ignore[arg-type]
+
+
+def test_epoch_order_contains_exactly_the_sampled_rows(signed: Any) -> None:
+    settings, splits, rows = prepared(
+        signed, weight_mode="none", negative_weights="known-negative", zero_weights="known-negative"
+    )
+    strong = replace(rows, false=replace(splits.known_negatives, weight=np.ones(len(rows.evidence))))  # type: ignore[type-var]
+    assert strong.rows_at(0) is None
+    weak = replace(splits, known_negatives=replace(splits.known_negatives, weight=np.full(len(rows.evidence), 0.4)))  # type: ignore[type-var]
+    trainer = make_trainer(settings, weak, normalizer_of(settings, splits), SilentReporter())
+    for epoch in range(3):
+        expected = trainer.problem.triples.rows_at(epoch)
+        assert expected is not None
+        assert sorted(torch.cat(list(trainer.placement._order(epoch).batches)).tolist()) == expected.tolist()
+
+
+def test_known_negatives_have_target_confidence_zero(signed: Any) -> None:
+    rows = [(head, kind, tail, weight / 4 + 0.25) for head, kind, tail, weight in signed]
+    _, splits, found = prepared(rows, [("h3", "r", "t1")], model="ukge-rect")
+    assert found.weight[len(splits.train) :].tolist() == [0.0]
+
+
+def test_known_negatives_with_the_focuse_layer_are_refused(signed: Any) -> None:
+    with pytest.raises(FocuseError, match="false triples need weight_mode 'soft-labels'"):
+        prepared(signed, weight_mode="focuse", negative_weights="known-negative")
+
+
+@pytest.mark.parametrize("weight_mode", ["soft-labels", "none"])
+def test_known_negatives_get_lower_scores_than_without_them(weight_mode: str) -> None:
+    """Entities of a group are linked, but for some pairs; half of those are given as false."""
+    random = np.random.default_rng(5)
+    pairs = [(a, b) for a in range(60) for b in range(60) if a % 5 == b % 5 and a != b]
+    random.shuffle(pairs)
+    missing, linked = pairs[:120], pairs[120:]
+    facts = [(f"e{a}", "r", f"e{b}", 0.5 + random.random() / 2) for a, b in linked]
+    told, untold = ([(f"e{a}", "r", f"e{b}") for a, b in half] for half in (missing[:60], missing[60:]))
+    scores = {}
+    for name, false in (("with", told), ("without", None)):
+        run = focuse.train(
+            facts, known_negatives=false, weight_mode=weight_mode, model="complex", dim=16, epochs=40,
+            label_exponent=1.0 if weight_mode == "soft-labels" else None, valid_share=0, test_share=0, progress=False,
+        )  # fmt: skip
+        scorer = run.weigher()
+        ids = [
+            [np.array([run.graph.entities.id(row[place], "entity") for row in rows]) for place in (0, 2)]
+            for rows in (told, untold)
+        ]
+        scores[name] = [scorer.score(head, np.zeros(60, np.int64), tail).mean() for head, tail in ids]
+    apart = {name: one - other for name, (one, other) in scores.items()}
+    assert apart["with"] < apart["without"] - 1.0, scores
