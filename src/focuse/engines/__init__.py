@@ -1,1 +1,1 @@
-"""How one training step is computed, and scores for ranking."""
+"""Engines, which compute one training step, and scorers, which compute the scores for ranking."""

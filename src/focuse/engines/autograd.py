@@ -18,9 +18,9 @@ from focuse.objective.negatives import AuxiliaryTriples, Batch, Negatives
 
 
 class TableView:
-    """A table as one step accesses it: all of it, or only the rows that the batch needs.
+    """A table as one step accesses it: the whole table, or only the rows that the batch needs.
 
-    Gradients are taken with respect to `leaf`; a model takes `values`, which are equal unless they were encoded.
+    Gradients are computed with respect to `leaf`. A model takes `values`, which equal `leaf` unless they were encoded.
     """
 
     def __init__(self, table: Tensor) -> None:
@@ -29,13 +29,13 @@ class TableView:
         self.leaf = self.values = table.detach().requires_grad_()
 
     def gather(self, ids: Tensor | None) -> None:
-        """Gather the rows of these ids only (None: every row is needed)."""
+        """Gather only the rows of `ids`; None keeps the whole table."""
         if ids is not None:
             self.ids = torch.unique(ids)
             self.leaf = self.values = F.embedding(self.ids, self.table).requires_grad_()
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Rows of `ids`, [...] -> [..., d]."""
+        """Return the rows of `ids`: [...] -> [..., d]."""
         place = ids if self.ids is None else torch.searchsorted(self.ids, ids)
         return F.embedding(place, self.values)
 
@@ -44,18 +44,19 @@ class TableView:
         return self.values if ids is None else self.rows(ids)
 
     def touched(self) -> Tensor:
-        """The rows that a regularizer of touched rows applies to."""
+        """Return the rows to which a regularizer with scope 'touched' or 'tables' applies."""
         return self.leaf
 
     def gradient(self) -> Tensor:
-        """The gradient of `leaf` after the backward pass."""
+        """Return the gradient of `leaf` after the backward pass."""
         return self.leaf.grad if self.leaf.grad is not None else torch.zeros_like(self.leaf)
 
 
 class FixedTableView(TableView):
-    """A view of fixed size: as many rows as there are ids, so that no size has to be read from the GPU.
+    """A view with as many rows as there are ids (at most the whole table), whatever the number of distinct ids.
 
-    Unused rows repeat the first row and its gradient, so that writing it again changes nothing.
+    So no size has to be read from the GPU. Unused rows repeat the first row and its gradient, so that writing them back
+    changes nothing.
     """
 
     def gather(self, ids: Tensor | None) -> None:
@@ -83,16 +84,16 @@ class FixedTableView(TableView):
 
 
 class AutogradEngine:
-    """Owns the tables of entities [E, d] and relations [R, r] and the shared parameters, and trains them.
+    """An engine that holds the entity table [E, d], the relation table [R, r] and the shared parameters.
 
-    With `inverse_relations` the relation table has 2R rows, and row r + R is the inverse of relation r: a triple then
-    has two scores, as an answer (h, r, ?) and as an answer (t, r + R, ?).
+    With `inverse_relations` the relation table has 2R rows, and row r + R is the inverse of relation r. A triple then
+    has two scores: one as an answer to (h, r, ?) and one as an answer to (t, r + R, ?).
     """
 
-    steps_per_call = 1  # number of steps that it prefers to be given at once
-    fallback_message = "training uses torch operations; a faster engine exists"
-    fallback_reason = ""  # why this engine is used instead of a fused one, if it is
-    view: type[TableView] = TableView  # how a step accesses a table
+    steps_per_call = 1  # number of steps per call that is fastest for this engine
+    fallback_message = "training uses torch operations; a faster engine is available"
+    fallback_reason = ""  # why a fused engine cannot be used; empty if this engine was requested
+    view: type[TableView] = TableView  # the class of the views through which a step accesses tables
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class AutogradEngine:
         parameters: Mapping[str, Tensor] | None = None,
         inverse_relations: bool = False,
     ) -> None:
-        if parameters is None:  # initial values, if those are the same in every dimension
+        if parameters is None:  # use the initial values of the model
             parameters = model.init_parameters(entity.shape[1], torch.Generator().manual_seed(0))
         self.tables = {"entity": entity, "relation": relation, **parameters}
         self.inverse_relations = inverse_relations
@@ -117,15 +118,15 @@ class AutogradEngine:
 
     @property
     def entities(self) -> int:
-        """Number of entities; a sharded engine holds the rows of some of them only."""
+        """Number of entities; a sharded engine holds only the rows of its shard."""
         return self.scorer.entities
 
     def make_scorer(self, model: Model, tables: Mapping[str, Tensor]) -> TableScorer:
-        """A scorer over tables that are held as this engine holds its own."""
+        """Return a scorer over tables that are stored like the tables of this engine."""
         return TableScorer(model, tables, self.inverse_relations)
 
     def step(self, step: Step) -> float | Tensor:
-        """Score, weigh, differentiate and update; the loss without the regularizer."""
+        """Take one training step and return its loss without the regularizer."""
         loss, total, views = self.compute_loss(step)
         value, minimized = torch.stack([loss, total]).tolist()
         if not math.isfinite(minimized):
@@ -134,7 +135,7 @@ class AutogradEngine:
         return float(value)
 
     def compute_loss(self, step: Step) -> tuple[Tensor, Tensor, dict[str, TableView]]:
-        """The loss [], what the step minimizes [], and the views of the tables that both depend on."""
+        """Return the loss [], the minimized total [], and the views of the tables that both depend on."""
         batch, auxiliary, regularizer = step.positives, step.auxiliary, step.regularizer
         model = self.model
         views = {name: self.table_view(name) for name in self.tables if name not in model.buffers}
@@ -158,13 +159,13 @@ class AutogradEngine:
         if auxiliary is not None:
             inferred = self.triple_embeddings(auxiliary.batch, entity, relation)
             found = inferred.scores(model, inferred.queries(model))
-            # Once per group of negatives, as an answer on that group's side.
+            # Auxiliary triples count once per group of negatives, as an answer on the side of that group.
             losses = [auxiliary.loss(found[side], auxiliary.batch.weight) for side in sides]
             parts.append(torch.stack(losses).sum() * len(batch))
         loss = add_auxiliary_loss(model, triples, torch.stack(parts).sum())
         total = loss * step.scale
         if regularizer is not None:
-            # A leaf holds the rows that the step touches, or the whole table for an optimizer of whole tables.
+            # A leaf holds the rows that the step touches, or the whole table if the optimizer updates whole tables.
             regularized: list[tuple[Table, Tensor]] = [("entity", entity.touched()), ("relation", relation.touched())]
             if regularizer.scope == "rows":
                 regularized = triples.regularized()
@@ -173,7 +174,7 @@ class AutogradEngine:
         return loss, total, views
 
     def relation_ids(self, step: Step) -> Tensor:
-        """All relation ids that a step touches, inverse ones included."""
+        """Return all relation ids that a step touches, including those of inverse relations."""
         ids = step.positives.relation
         if step.auxiliary is not None:
             ids = torch.cat([ids, step.auxiliary.batch.relation])
@@ -188,11 +189,11 @@ class AutogradEngine:
         )
 
     def table_view(self, name: str) -> TableView:
-        """A table as a step accesses it."""
+        """Return the view through which a step accesses a table."""
         return self.view(self.tables[name])
 
     def backward_and_update(self, total: Tensor, views: Mapping[str, TableView]) -> None:
-        """One step of the optimizer along the negative gradient of `total`."""
+        """Backpropagate `total` and take one optimizer step."""
         total.backward()  # type: ignore[no-untyped-call]
         self.optimizer.update({name: (view.ids, view.gradient()) for name, view in views.items()})
         self.scorer.invalidate()
@@ -208,7 +209,7 @@ class AutogradEngine:
 
 @dataclass(frozen=True)
 class TripleEmbeddings:
-    """Rows of B triples; with inverse relations also those of the relations that are asked for heads."""
+    """The embedding rows of B triples; `inverse` holds the rows of the inverse relations, if there are any."""
 
     head: Tensor
     relation: Tensor
@@ -216,9 +217,10 @@ class TripleEmbeddings:
     inverse: Tensor | None
 
     def queries(self, model: Model) -> dict[Side, Tensor]:
-        """With inverse relations the queries on both sides [B, q], for positives and negatives alike; else none.
+        """Return the queries of both sides [B, q] if there are inverse relations, else an empty dict.
 
-        They are made as one batch, so that a model that normalizes by batches sees what it will rank with.
+        Positives and negatives share these queries. Both sides are computed as one batch, so that a model with batch
+        normalization sees the same kind of batch as in ranking.
         """
         if self.inverse is None:
             return {}
@@ -227,7 +229,7 @@ class TripleEmbeddings:
         return {"tail": of_tail, "head": of_head}
 
     def scores(self, model: Model, queries: Mapping[Side, Tensor]) -> dict[Side, Tensor]:
-        """Scores of the triples [B] as an answer on each side; the same without inverse relations."""
+        """Return the scores of the triples [B] per predicted side; without inverse relations both are the same."""
         if self.inverse is None:
             found = score_triples(model, self.head, self.relation, self.tail)
             return {"tail": found, "head": found}
@@ -235,7 +237,7 @@ class TripleEmbeddings:
         return {"tail": of_tail, "head": model.score(queries["head"], self.inverse, self.head, "tail")}
 
     def regularized(self) -> list[tuple[Table, Tensor]]:
-        """The rows that a regularizer of the triples' rows applies to."""
+        """Return the rows to which a regularizer with scope 'rows' applies."""
         relations: list[tuple[Table, Tensor]] = [("relation", self.relation)]
         if self.inverse is not None:
             relations.append(("relation", self.inverse))
@@ -292,7 +294,10 @@ def _unchanged(model: Model, table: Table, values: Tensor) -> Tensor:
 
 
 def _split_sides(negatives: list[Negatives]) -> list[Negatives]:
-    """Negatives of both sides as two groups: with inverse relations each side has its own score of the positive."""
+    """Split negatives of both sides into one group per side.
+
+    With inverse relations, a positive has one score per side.
+    """
     found = []
     for group in negatives:
         if group.side != "both" or group.replaces_tail is None:
@@ -325,7 +330,7 @@ def _score_negatives(
 
 
 def _entity_ids(batch: Batch, negatives: list[Negatives], auxiliary: AuxiliaryTriples | None) -> Tensor | None:
-    """All entity ids that a step touches, or None for every one."""
+    """Return all entity ids that a step touches, or None if it touches every entity."""
     ids = [batch.head, batch.tail]
     if auxiliary is not None:
         ids += [auxiliary.batch.head, auxiliary.batch.tail]

@@ -1,4 +1,4 @@
-"""What passes between a trainer and an engine, and the kernels that prepare batches."""
+"""The interfaces between a trainer, an engine and a scorer, and the kernels that prepare batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Gradients = Mapping[str, tuple[Tensor | None, Tensor]]
 
 
-# Numbers that kernels know losses and non-linearities by.
+# Codes by which kernels select losses, nonlinearities, similarities and query operations.
 LOSS_CODES = {
     "multiclass-nll": 0,
     "pairwise-nll": 1,
@@ -42,7 +42,7 @@ QUERY_CODES = {"hadamard": 0, "complex": 1, "translation": 2}
 
 
 def fused_objective(objective: object) -> FusedObjective | None:
-    """The objective in words if kernels know it, else None."""
+    """Return the description of the objective that kernels take, or None if they do not support the objective."""
     fused = getattr(objective, "fused", None)
     if not isinstance(fused, FusedObjective) or fused.loss not in LOSS_CODES:
         return None
@@ -50,27 +50,28 @@ def fused_objective(objective: object) -> FusedObjective | None:
 
 
 def unsupported_model(model: Model, inverse_relations: bool = False) -> str:
-    """Why a fused engine refuses a model that its kernels cannot compute."""
+    """Return the reason why a fused engine does not support a model."""
     return f"its kernels cannot compute {model.name}{' with inverse relations' if inverse_relations else ''}"
 
 
-# rows of the training triples int64 [B], β, seed of the batch's random numbers -> the loss of the batch
+# Maps the rows of the training triples, int64 [B], β and the seed of the batch to the loss of the batch.
 TrainBatch = Callable[[Tensor, float | Tensor, int | Tensor], float | Tensor]
-# the same for several batches, one after the other -> the sum of their losses
+# Does the same for several consecutive batches and returns the sum of their losses.
 TrainBatches = Callable[[Sequence[Tensor], float, Sequence[int]], float | Tensor]
 
 
 class TableOptimizer(Protocol):
-    """Changes tables in place. `rows_only` ones need (and get) gradients of the batch's rows alone.
+    """An optimizer that updates embedding tables in place.
 
-    `repeated`, which an engine sets: ids may come more than once, with equal gradients, and count once.
+    If `rows_only` is True, the optimizer takes gradients of the rows of the batch only. An engine sets `repeated` to
+    True if the ids of an update may contain duplicates; duplicates have equal gradients and are applied once.
     """
 
     rows_only: bool
     repeated: bool
 
     def update(self, gradients: Gradients) -> None:
-        """One step: for each table, (ids [U], gradient [U, d]), or (None, gradient [rows, d]) for all of it."""
+        """Take one step. A table has (ids [U], gradient [U, d]), or (None, gradient [rows, d]) for all of its rows."""
 
     def state(self) -> dict[str, Tensor]: ...
 
@@ -79,7 +80,10 @@ class TableOptimizer(Protocol):
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """The arithmetic of an optimizer, for engines that do it themselves; `whole`: rows without a gradient move too."""
+    """The method and the constants of an optimizer, for engines that compute its step themselves.
+
+    If `whole` is True, rows without a gradient are updated too.
+    """
 
     method: Literal["adam", "adagrad"]
     whole: bool
@@ -90,24 +94,27 @@ class OptimizerSpec:
 
 @runtime_checkable
 class FusableOptimizer(TableOptimizer, Protocol):
-    """An optimizer that lets an engine do its step: by `rule`, on `moments`, after adding 1 to all `counters`."""
+    """An optimizer whose step an engine can compute itself.
+
+    The engine adds 1 to all `counters` and then applies `rule` to the tables and their `moments`.
+    """
 
     @property
     def rule(self) -> OptimizerSpec: ...
 
     def counters(self) -> list[Tensor]:
-        """Counts of steps, floats []."""
+        """Return the step counters, one float tensor [] each."""
 
     def moments(self, table: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Of a table: mean and square of its gradient (Adagrad: their sum, twice), and its count of steps."""
+        """Return the first and second moment of a table (for Adagrad the sum of squares, twice), and its step count."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One training step: positives, their negatives, and what is minimized.
+    """One training step: the positives, their negatives, and the function to minimize.
 
-    The step minimizes `scale` · loss + `regularizer` at the given β. `auxiliary` triples have a loss term of their own.
-    Everything that the model draws at random is a function of `seed`; None means that it must not draw.
+    The step minimizes `scale` · loss + `regularizer` at the given β. `auxiliary` triples add their own loss term. All
+    random numbers that the model draws are a function of `seed`; with None, the model must not draw any.
     """
 
     positives: Batch
@@ -121,9 +128,9 @@ class Step:
 
 
 class Scorer(Protocol):
-    """Scores of triples; all that evaluation needs of a model or of a baseline.
+    """Scores triples. Evaluation needs nothing else of a model or of a baseline.
 
-    Scores of one `score_all` or `score_some` call are comparable to the last bit: equal rows give equal scores.
+    Scores from one call of `score_all` or `score_some` are exactly comparable: equal rows give bitwise equal scores.
     """
 
     @property
@@ -162,11 +169,11 @@ class ModelScorer(Scorer, Protocol):
 
 @runtime_checkable
 class DistributedScorer(Protocol):
-    """What a scorer can do whose entities are spread over processes, where no process has all scores of a query."""
+    """A scorer whose entities are sharded over processes, so that no process has all scores of a query."""
 
     @property
     def processes(self) -> int:
-        """Number of processes that the entities are spread over."""
+        """Number of processes that the entities are sharded over."""
 
     def count_competitors(
         self,
@@ -200,7 +207,7 @@ class Engine(Protocol):
 
     @property
     def scorer(self) -> TableScorer:
-        """A scorer over the tables as they are trained."""
+        """Scorer over the tables that are being trained."""
 
     def make_scorer(self, model: Model, tables: Mapping[str, Tensor]) -> TableScorer:
         """Return a scorer over other tables that are distributed as those of this engine."""
@@ -216,16 +223,16 @@ class Engine(Protocol):
 
 
 def address(tensor: torch.Tensor | None) -> int | None:
-    """The address of a contiguous tensor's numbers; None is a null pointer."""
+    """Return the address of the data of a contiguous CPU tensor; None stands for a null pointer."""
     if tensor is None:
         return None
     if not tensor.is_contiguous() or tensor.device.type != "cpu":
-        raise ValueError(f"a contiguous tensor in main memory is needed, not {tuple(tensor.shape)} on {tensor.device}")
+        raise ValueError(f"expected a contiguous CPU tensor, found {tuple(tensor.shape)} on {tensor.device}")
     return tensor.data_ptr()
 
 
-# ---- kernels for what training does to prepare every batch: draw random numbers and negatives, gather triples --------
-# Importing this module registers them with `focuse.objective.randomness`: C++ on a CPU, Triton on a GPU.
+# ---- kernels that prepare batches: they draw random numbers and negatives, and gather triples ------------------------
+# Importing this module registers the C++ kernels (CPU) and the Triton kernels (GPU) with `focuse.objective.randomness`.
 
 
 def _draw_negatives_on_cpu(

@@ -1,8 +1,9 @@
-"""The autograd engine's step on a GPU, replayed as CUDA graphs: any model, without waiting for the host.
+"""The step of the autograd engine on a GPU, captured and replayed as CUDA graphs.
 
-A step of torch is a hundred small launches, and a GPU waits between them longer than it works. Nothing in the step may
-depend on numbers that only the GPU has: views of tables have a fixed size, and the loss is not read. Steps that cannot
-be recorded run as they are: those of a model that draws random numbers in training, or that waits for numbers.
+A step in torch consists of about a hundred small kernel launches, and the GPU idles between them longer than it works.
+A captured step must not depend on values that only the GPU has: views of tables have a fixed size, and the loss is not
+read. Steps that cannot be captured run eagerly, such as those of a model that draws random numbers in training or that
+synchronizes with the GPU.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from focuse.engines.autograd import AutogradEngine, FixedTableView
 from focuse.engines.base import FusableOptimizer, Step, TrainBatch, TrainBatches
 from focuse.models.base import Model, RandomnessUnavailableError
 
-STEPS_PER_GRAPH = 16  # steps recorded as one graph
-WARM_UP = 3  # steps before a graph is recorded: kernels compile, memory is allocated
+STEPS_PER_GRAPH = 16  # steps captured in one graph
+WARM_UP = 3  # steps before a graph is captured, in which kernels are compiled and memory is allocated
 
 
 class CudaGraphEngine(AutogradEngine):
-    """Owns tables on a GPU; the host does not wait for the loss of a step."""
+    """An autograd engine on a GPU whose steps are captured as CUDA graphs; the host does not wait for the loss."""
 
     steps_per_call = STEPS_PER_GRAPH
     view = FixedTableView
@@ -43,8 +44,8 @@ class CudaGraphEngine(AutogradEngine):
         self.recordable = True
 
     def step(self, step: Step) -> Tensor:
-        """As the autograd engine's, but the loss is a tensor [] that is not read from the GPU."""
-        # The number of known triples among the negatives is only known on the GPU: no graph can hold that.
+        """Take one step of the autograd engine; the returned loss is a tensor [] that stays on the GPU."""
+        # The number of known triples among the negatives varies and is known on the GPU only, so it cannot be captured.
         self.recordable = all(group.known is None for group in step.negatives)
         loss, total, views = self.compute_loss(step)
         self.backward_and_update(total, views)
@@ -57,7 +58,7 @@ class CudaGraphEngine(AutogradEngine):
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """No garbage is collected meanwhile: freeing the graphs of an older training would spoil the one being recorded."""
+    """Disable garbage collection, because freeing the graphs of an earlier training would break the capture."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -68,14 +69,14 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 class Replayed:
-    """Steps as CUDA graphs, one for each number of batches and of their rows; the first ones run as they are.
+    """Runs steps as CUDA graphs, one graph per number of batches and batch size; the first steps run eagerly.
 
-    Several steps are one graph: between two launches a GPU would wait for the host longer than a step takes.
+    A graph contains several steps, because the GPU would otherwise wait for the host longer than a step takes.
     """
 
     def __init__(self, train_batch: TrainBatch, engine: CudaGraphEngine) -> None:
         self.train_batch, self.engine = train_batch, engine
-        self.refused = False  # whether this model's steps cannot be recorded
+        self.refused = False  # whether the steps of this model cannot be captured
         self.warm: dict[int, int] = {}
         self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]] = {}
         self.beta = torch.zeros((), dtype=torch.float64, device=engine.device)
@@ -86,7 +87,7 @@ class Replayed:
         if not self.refused:
             try:
                 return self._recorded(rows, beta, keys)
-            except RandomnessUnavailableError:  # in the very first step, before any table has changed
+            except RandomnessUnavailableError:  # raised in the first step, before any table has changed
                 self.refused = True
         return sum(self.train_batch(batch, beta, key) for batch, key in zip(rows, keys, strict=True))
 
@@ -98,7 +99,7 @@ class Replayed:
         self.engine.scorer.invalidate()
         loss = torch.zeros((), dtype=torch.float64, device=self.beta.device)
         start = 0
-        for size, some in itertools.groupby(rows, len):  # an epoch's last batch is smaller
+        for size, some in itertools.groupby(rows, len):  # the last batch of an epoch is smaller
             batches = list(some)
             loss += self._run(size, batches, self.keys[start : start + len(batches)])
             start += len(batches)
@@ -111,7 +112,7 @@ class Replayed:
         if shape not in self.graphs:
             try:
                 self.graphs[shape] = self._record(torch.stack(rows), keys.clone())
-            except RuntimeError:  # the model waits for the GPU: nothing was run, no table has changed
+            except RuntimeError:  # the model synchronizes with the GPU; nothing was run, and no table has changed
                 self.refused = True
                 return self._one_by_one(rows, keys)
         graph, held, held_keys, loss = self.graphs[shape]
@@ -129,7 +130,7 @@ class Replayed:
         return graph, held, keys, loss
 
     def _one_by_one(self, rows: list[Tensor], keys: Tensor) -> Tensor:
-        """On a stream of its own, as the warm-up of a recording requires."""
+        """Run the batches eagerly on a side stream, as the warm-up before a capture requires."""
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

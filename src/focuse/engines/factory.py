@@ -21,7 +21,7 @@ from focuse.errors import FocuseError
 from focuse.models.base import Model
 from focuse.option_strings import choose
 
-# 'partitioned' is one of the others over those partitions of the tables that are in memory.
+# 'partitioned' runs the engine that 'auto' selects on the partitions that are in memory.
 ENGINES = ("auto", "reference", "fused", "partitioned", *SHARDED)
 
 
@@ -33,10 +33,10 @@ def make_engine(
     entities: int | None = None,
     inverse_relations: bool = False,
 ) -> Engine:
-    """The engine called `name` over `tables`; 'auto' is the fused one for their device if it supports the model.
+    """Return the engine `name` over `tables`; 'auto' selects the fused engine of the device if it supports the model.
 
-    A sharded engine is given this process's rows of all `entities`. With `inverse_relations` the relation table has
-    rows r and r + R for each relation r.
+    A sharded engine takes this process's rows of the table of all `entities`. With `inverse_relations` the relation
+    table has the rows r and r + R for each relation r.
     """
     name = "auto" if choose("engine", name, ENGINES) == "partitioned" else name
     parameters = {name: table for name, table in tables.items() if name not in ("entity", "relation")}
@@ -64,7 +64,7 @@ def make_engine(
 def make_table_scorer(
     model: Model, tables: Mapping[str, Tensor], entities: int, group: ProcessGroup, inverse_relations: bool = False
 ) -> TableScorer:
-    """A scorer over trained tables; in a group of several processes each has its own rows of all `entities`."""
+    """Return a scorer over trained tables; with several processes, each process holds its shard of all `entities`."""
     if group.is_single:
         return TableScorer(model, tables, inverse_relations)
     exchange = EmbeddingExchange(tables["entity"], entities, group)
@@ -72,19 +72,19 @@ def make_table_scorer(
 
 
 def choose_device(name: str, engine: str = "auto") -> str:
-    """'auto' is the GPU if there is one, and the engine is not one for a CPU alone."""
+    """Return the device to use; 'auto' selects a GPU if there is one and the engine supports it."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() and engine != "partitioned" else "cpu"
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError):
-        raise FocuseError(f"device {name!r} is not available here; use 'auto' or 'cpu'") from None
+        raise FocuseError(f"device {name!r} is not available; use 'auto' or 'cpu'") from None
     return name
 
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Too little memory, or a lost process, is an error in one line that says what to do."""
+    """Convert out-of-memory errors and the loss of another process to a FocuseError that says what to do."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

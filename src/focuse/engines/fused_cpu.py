@@ -1,14 +1,14 @@
-"""The fused CPU engine: the autograd engine's step in C++ loops.
+"""The fused CPU engine, which computes a training step in C++.
 
-It computes the same numbers as the autograd engine up to rounding, and the same bits whenever the same step is
-computed again, on all cores and without copies of rows. The per-triple negatives of a positive are scored, judged and
-sent back in one loop; a pool that a batch shares meets it in matrix products, block by block. Gradients are gathered
-row by row and applied at once: there is no table of gradients, and a row-wise optimizer touches only the rows of the
+It computes the same numbers as the autograd engine up to rounding, uses all cores and does not copy embedding rows. Its
+results are bitwise reproducible. With per-triple negatives, the scores, the loss and the gradients of a positive are
+computed in one loop; with shared negatives, they are computed by blocked matrix products. The gradient of each row is
+gathered and applied at once, so no gradient table is stored, and a row-wise optimizer touches only the rows of the
 batch.
 
-For a model that is `plain()` the loops also make the queries. Any other model that compares plainly makes them by
-torch (`AutogradQueries`), which takes their gradients back to the rows of the batch and to dense tensors before
-anything moves.
+If the fused form of a model names a query, C++ also computes the queries. For all other models with a fused form,
+torch computes the queries (`AutogradQueries`) and backpropagates their gradients to the rows of the batch and to the
+shared parameters before the update.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from focuse.objective.negatives import Negatives
 
 
 class AutogradQueries:
-    """Queries on both sides of B positives and S auxiliary triples by torch, and their backward pass.
+    """The queries of B positives on both sides and of S auxiliary triples, computed by torch, and their backward pass.
 
-    `values` [2, B + S, d] are the queries for tails, then for heads (0 for auxiliary triples), of the model in
-    training. Only the rows of the batch are taken from the tables. With `inverse` relations, whose ids are `inverse`
-    higher, there are no auxiliary triples.
+    `values` [2, B + S, d] holds the tail queries, then the head queries (0 for auxiliary triples) of the model in
+    training mode. Only the rows of the batch are gathered from the tables. If `inverse` is given, relation
+    r + `inverse` is the inverse of relation r, and there are no auxiliary triples.
     """
 
     def __init__(self, model: Model, tables: Mapping[str, Tensor], step: Step, inverse: int | None = None) -> None:
@@ -71,7 +71,7 @@ class AutogradQueries:
         head, relation, tail = self.rows
         if inverse is None:
             self.asked = [model.query(head, relation, "tail"), model.query(tail, relation, "head")]
-        else:  # as one batch: a model that normalizes by batches sees what it will rank with
+        else:  # one batch for both sides, so that batch normalization sees the same kind of batch as in ranking
             self.asked = list(model.query(torch.cat([head, tail]), relation, "tail").chunk(2))
         if auxiliary is not None:
             known = _leaf(F.embedding(auxiliary.batch.head, tables["entity"]))
@@ -82,17 +82,17 @@ class AutogradQueries:
         self.values = torch.zeros(2, sum(map(len, self.asked[::2])), tables["entity"].shape[1])
         for query, place in zip(self.asked, self._places(self.values), strict=True):
             if query.shape != place.shape:
-                raise ValueError(f"{model.name}: queries {tuple(query.shape)}, where {tuple(place.shape)} are needed")
+                raise ValueError(f"{model.name}: expected queries {tuple(place.shape)}, found {tuple(query.shape)}")
             place.copy_(query.detach())
 
     def _places(self, both: Tensor) -> list[Tensor]:
-        """The part of [2, B + S, d] that belongs to each query."""
+        """Return the part of a tensor [2, B + S, d] that belongs to each tensor of queries."""
         return [both[0, : self.count], both[1, : self.count], both[0, self.count :]][: len(self.asked)]
 
     def back(self, gradient: Tensor, of_ends: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """From the gradient of `values` to those of each triple's relation [B + S, r] and of parameters.
+        """Backpropagate the gradient of `values` to the relation of each triple [B + S, r] and to the parameters.
 
-        Inverse relations come behind all others. The gradients of heads and tails are added to `of_ends` [2, B + S, d].
+        Inverse relations follow all others. The gradients of heads and tails are added to `of_ends` [2, B + S, d].
         """
         leaves, count = [*self.rows, *self.parameters.values()], self.count
         found = torch.autograd.grad(self.asked, leaves, self._places(gradient), allow_unused=True)
@@ -112,23 +112,23 @@ def _leaf(values: Tensor) -> Tensor:
 
 METHOD_CODES = {"adam": 0, "adagrad": 1}
 SCOPE_CODES = {"tables": 0, "touched": 1, "rows": 2}
-# Positives are divided into groups. At most that many threads work on them, and each group sums a gradient of the whole
-# pool. The number depends on the machine alone, so that the number of threads changes no sum; where the sums would take
-# more than 1 GB, there are fewer groups.
+# Positives are divided into groups, and at most one thread works on each group. Each group has its own sum of the
+# gradient of the whole pool. The number of groups depends only on the machine, so that the number of threads does not
+# change the sums; if the sums would take more than 1 GB, there are fewer groups.
 GROUPS = min(16, os.cpu_count() or 1)
 MAX_POOL_WORKSPACE = 1 << 28  # floats
-POOL_PIECE = 1 << 16  # columns of a pool at once; the scores of a larger pool are computed twice
-PARTS = 64  # of a batch, as in step.hpp: the gradients of few relations are summed per part
-# Rows that `update` reads in random order are stored in blocks of columns that fit into a core's own cache.
+POOL_PIECE = 1 << 16  # entities of a pool that are scored together; the scores of a larger pool are computed twice
+PARTS = 64  # parts of a batch, as in step.hpp: if there are few relations, their gradients are summed per part
+# Rows that `update` reads in random order are stored in blocks of columns that fit into the private cache of a core.
 CACHE_BYTES = 5 << 18
-BLOCK_COLUMNS = (48, 40, 32, 24, 16)  # the widths that step.hpp knows
+BLOCK_COLUMNS = (48, 40, 32, 24, 16)  # the block widths that step.hpp supports
 PRECOMPUTED = 3  # the query operation of models whose queries AutogradQueries computes
 TABLES = ("entity", "relation")
-MIN_PARALLEL_SCORES = 4096  # in a step with fewer scores a second thread costs more than it saves
+MIN_PARALLEL_SCORES = 4096  # for fewer scores per step, one thread is faster than several
 
 
 class FusedCpuEngine(AutogradEngine):
-    """Owns tables in main memory and trains them in C++."""
+    """An engine that holds its tables in main memory and computes a step in C++."""
 
     optimizer: FusableOptimizer
 
@@ -148,11 +148,11 @@ class FusedCpuEngine(AutogradEngine):
 
     @staticmethod
     def lacks(model: Model, device: torch.device, optimizer: TableOptimizer, inverse_relations: bool = False) -> str:
-        """Why it cannot serve, '' if it can."""
+        """Return why this engine does not support the training, or '' if it does."""
         if device.type != "cpu":
-            return "its loops are for a CPU"
+            return "its C++ kernels need a CPU"
         if library() is None:
-            return f"its loops were not built (install a C++ compiler, then focuse again), or {SWITCH} is off"
+            return f"its C++ kernels were not built (install a C++ compiler, then reinstall focuse), or {SWITCH} is off"
         if model.fused is None:
             return unsupported_model(model)
         return (
@@ -162,10 +162,10 @@ class FusedCpuEngine(AutogradEngine):
         )
 
     def step(self, step: Step) -> float | Tensor:
-        """By C++ loops where they support the step, by autograd otherwise."""
+        """Take one step in C++ if it is supported, otherwise with autograd."""
         fused = fused_objective(step.objective)
         per_triple = [group for group in step.negatives if group.side == "both"]
-        # The loops score auxiliary triples as answers for the tail only, which is half of it with inverse relations.
+        # C++ scores auxiliary triples on the tail side only; with inverse relations, the head side would be missing.
         unknown_loss = fused is None or fused.loss != "squared-error" or self.inverse_relations
         unsupported = step.auxiliary is not None and unknown_loss
         unsupported |= any(self.modulus_layout(step.regularizer, table) is None for table in TABLES)
@@ -180,10 +180,10 @@ class FusedCpuEngine(AutogradEngine):
         return native.update()
 
     def modulus_layout(self, regularizer: Regularizer | None, table: str) -> tuple[int, int] | None:
-        """How the numbers whose moduli are penalized lie in a row of `table`: (components, spans).
+        """Return how the numbers whose moduli are regularized are laid out in a row of `table`: (components, spans).
 
-        A complex number has two components. Without a penalty of moduli it is (1, 1). None means that the C++ library
-        does not know the layout.
+        A complex number has two components. Without a regularizer of moduli the result is (1, 1). None means that the
+        C++ library does not support the layout.
         """
         if regularizer is None or not regularizer.moduli:
             return 1, 1
@@ -193,7 +193,7 @@ class FusedCpuEngine(AutogradEngine):
         return components, 1
 
     def buffer(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Memory that is kept from step to step, of the given shape; its contents are arbitrary."""
+        """Return an uninitialized tensor of the given shape, whose memory is reused in every step."""
         size = math.prod(shape)
         kept = self._buffers.get(name)
         if kept is None or len(kept) < size:
@@ -202,12 +202,12 @@ class FusedCpuEngine(AutogradEngine):
 
 
 class _NativeStep:
-    """One step in the C++ library: fills its `Step` structure and calls its functions in their order."""
+    """Computes one step with the C++ library: it fills the `Step` structure and calls the library's functions."""
 
     def __init__(self, engine: FusedCpuEngine, step: Step, fused: FusedObjective) -> None:
         batch, auxiliary, regularizer = step.positives, step.auxiliary, step.regularizer
         self.engine, self.positives = engine, len(batch)
-        self.kept_alive: list[Tensor] = []  # tensors that the structure points at
+        self.kept_alive: list[Tensor] = []  # tensors to which the structure points
         extra = len(auxiliary.batch) if auxiliary is not None else 0
         self.triples = self.positives + extra
         struct = self.struct = StepStruct()
@@ -237,7 +237,7 @@ class _NativeStep:
             self.queries = AutogradQueries(engine.model, engine.tables, step, inverse_offset)
             struct.precomputed_queries = self._pointer(self.queries.values)
             struct.query_gradient = address(buffer("query_gradient", 2, self.triples, width))
-            # Whole rows are read in blocks of columns: what is read behind the last row is not used.
+            # Whole rows are read in blocks of columns; values that are read beyond the last row are not used.
             struct.entity_gradient = address(buffer("entity_gradient", 2 * self.triples * width + columns))
         else:
             struct.entity_gradient = address(buffer("entity_gradient", self.blocks, 2 * self.triples, columns))
@@ -266,9 +266,9 @@ class _NativeStep:
         checked_library()[function](ctypes.byref(self.struct), *more)
 
     def per_triple_negatives(self, group: Negatives) -> None:
-        """Losses and gradients of positives that have negatives of their own."""
+        """Compute the losses and gradients of positives with per-triple negatives."""
         if group.entities is None or group.replaces_tail is None:
-            raise ValueError("negatives of both sides need their entities and sides")
+            raise ValueError("negatives with side 'both' need entities and replaces_tail")
         struct, shape = self.struct, group.entities.shape
         struct.negatives, struct.negatives_per_positive = self._pointer(group.entities), shape[1]
         struct.replaces_tail = self._pointer(group.replaces_tail)
@@ -280,7 +280,7 @@ class _NativeStep:
         self._call("per_triple_negatives")
 
     def shared_negatives(self, groups: list[Negatives]) -> None:
-        """Losses and gradients of positives that share their negatives, by matrix products."""
+        """Compute the losses and gradients of positives with shared negatives, by matrix products."""
         struct, entities = self.struct, len(self.engine.tables["entity"])
         struct.pool_piece = POOL_PIECE
         ids = [group.entities for group in groups]
@@ -317,7 +317,7 @@ class _NativeStep:
         return int(checked_library()["pool_workspace_size"](ctypes.byref(self.struct), *arguments))
 
     def update(self) -> float:
-        """Take the optimizer's step; return the loss."""
+        """Take the optimizer step and return the loss."""
         struct = self.struct
         if struct.auxiliary:
             self._call("auxiliary_triples")
@@ -327,7 +327,7 @@ class _NativeStep:
         negatives = self.positives * struct.negatives_per_positive if struct.negatives else 0
         entries = 2 * self.triples + struct.pool_size + negatives
         if entries >= 2**32:
-            raise ValueError(f"{entries:,} negatives in one batch are too many; lower the batch size")
+            raise ValueError(f"{entries:,} gradient rows in one batch are too many; lower the batch size")
         dense = self._dense_gradients()
         for counter in self.engine.optimizer.counters():
             counter += 1
@@ -342,7 +342,7 @@ class _NativeStep:
         return loss
 
     def _dense_gradients(self) -> dict[str, Tensor]:
-        """Gradients of the dense tensors; those of precomputed queries go back to the rows they were computed from."""
+        """Return the gradients of the shared parameters, after backpropagating those of precomputed queries."""
         engine = self.engine
         dense: dict[str, Tensor] = {}
         if self.queries is not None:
@@ -358,7 +358,11 @@ class _NativeStep:
 
 
 def _block_columns(width: int, rows: int) -> int:
-    """Columns of a block: what the cache holds of `rows` rows, at least 32; then the fewest for as many blocks."""
+    """Return the number of columns per block.
+
+    It is the largest width at which `rows` rows fit into the cache, but at least 32, reduced to the smallest width that
+    needs the same number of blocks.
+    """
     most = next((columns for columns in BLOCK_COLUMNS if 4 * columns * rows <= CACHE_BYTES), 32)
     blocks = -(-width // max(most, 32))
     return min(columns for columns in BLOCK_COLUMNS if blocks * columns >= width)

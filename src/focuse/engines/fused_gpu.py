@@ -1,8 +1,8 @@
-"""The fused GPU engine: a step is a handful of Triton kernels, replayed as one CUDA graph.
+"""The fused GPU engine: a step consists of a few Triton kernels, which are replayed as one CUDA graph.
 
-It computes the same numbers as the autograd engine up to rounding, and the same bits in every run, since rows are
-summed in a sorted order. It supports models whose fused form names a query, objectives that have a fused form, and
-optimizers that are fusable; CudaGraphEngine trains all others.
+It computes the same numbers as the autograd engine up to rounding. Its results are bitwise reproducible, because rows
+are summed in a sorted order. It supports models whose fused form names a query, objectives with a fused form, and
+fusable optimizers; CudaGraphEngine trains all others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class FusedGpuEngine(CudaGraphEngine):
-    """Owns tables on a GPU; embeddings are read and gradients summed once per step, whose loss is not waited for."""
+    """An engine that holds its tables on a GPU and computes a step with Triton kernels.
+
+    Each step reads the embeddings and sums the gradients once; the host does not wait for the loss.
+    """
 
     optimizer: FusableOptimizer
 
@@ -43,7 +46,7 @@ class FusedGpuEngine(CudaGraphEngine):
 
     @staticmethod
     def lacks(model: Model, device: torch.device, optimizer: TableOptimizer, inverse_relations: bool = False) -> str:
-        """Why it cannot serve, '' if it can."""
+        """Return why this engine does not support the training, or '' if it does."""
         if device.type != "cuda":
             return "it needs an NVIDIA GPU (--device cuda)"
         if find_spec("triton") is None:
@@ -53,7 +56,7 @@ class FusedGpuEngine(CudaGraphEngine):
         return "" if isinstance(optimizer, FusableOptimizer) else "it needs the optimizer adam, row-adam or row-adagrad"
 
     def step(self, step: Step) -> Tensor:
-        """By kernels where they support the step, by autograd otherwise."""
+        """Take one step with Triton kernels if they support it, otherwise with autograd."""
         fused = fused_objective(step.objective)
         complex_sizes = step.regularizer is not None and step.regularizer.moduli and self.model.components != 1
         if fused is None or complex_sizes or not _supported(fused, step):
@@ -76,7 +79,7 @@ class FusedGpuEngine(CudaGraphEngine):
 
 
 def _supported(fused: FusedObjective, step: Step) -> bool:
-    """Whether the kernels support these groups of negatives and the loss of the auxiliary triples."""
+    """Return whether the kernels support the groups of negatives and the loss of the auxiliary triples."""
     negatives, auxiliary = step.negatives, step.auxiliary
     own_loss = auxiliary is not None and getattr(auxiliary.loss, "__self__", None) == step.objective
     if auxiliary is not None and (fused.loss != "squared-error" or not own_loss):

@@ -2,7 +2,7 @@
 
 The optimizers of torch ("adam", "adagrad", "sgd") update whole tables in every step. Row-wise ones ("row-adam",
 "row-adagrad") update only the rows of the batch, as `torch.optim.SparseAdam` does, and keep their moments in plain
-tensors, so that a fused engine can do the step itself (`focuse.engines.base.FusableOptimizer`).
+tensors, so that a fused engine can compute the step itself (`focuse.engines.base.FusableOptimizer`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Tables = Mapping[str, Tensor]
 
 
 class WholeTableOptimizer:
-    """An optimizer of torch over whole tables: every row moves in every step (momentum, regularizer)."""
+    """An optimizer of torch over whole tables; momentum and the regularizer update every row in every step."""
 
     rows_only = False
     repeated = False
@@ -32,7 +32,7 @@ class WholeTableOptimizer:
     def update(self, gradients: Gradients) -> None:
         for name, (ids, gradient) in gradients.items():
             if ids is not None:
-                raise ValueError("an optimizer over whole tables needs whole gradients")
+                raise ValueError("an optimizer over whole tables needs gradients of whole tables")
             self.tables[name].grad = gradient
         self.optimizer.step()
 
@@ -52,10 +52,10 @@ class WholeTableOptimizer:
 
 
 class Adam(WholeTableOptimizer):
-    """Adam of torch, whose step a fused engine can do itself."""
+    """Adam of torch, whose step a fused engine can compute itself."""
 
     def __init__(self, tables: Tables, lr: float) -> None:
-        on_gpu = next(iter(tables.values())).is_cuda  # where a step may be recorded as a CUDA graph
+        on_gpu = next(iter(tables.values())).is_cuda  # on a GPU, a step may be captured as a CUDA graph
         super().__init__(tables, lambda p: torch.optim.Adam(p, lr=lr, fused=True, capturable=on_gpu))
         self.rule = OptimizerSpec("adam", True, lr)
 
@@ -108,7 +108,7 @@ class RowAdagrad:
                 table.index_add_(0, ids, change, alpha=-1)
 
     def change(self, name: str, rows: Tensor | slice, gradient: Tensor) -> Tensor:
-        """Return what to subtract from the rows, after updating their moments."""
+        """Update the moments of the rows, and return the values to subtract from the rows."""
         total = self.moment_tables[f"{name}.sum"]
         total[rows] += gradient * gradient
         return self.lr * gradient / (total[rows].sqrt() + self.eps)
@@ -152,7 +152,7 @@ OPTIMIZERS: dict[str, Callable[[Tables, float], TableOptimizer]] = {
     "row-adagrad": RowAdagrad,
 }
 
-# Defaults. Adagrad's steps shrink from the first one on, so it starts with large ones.
+# Default learning rates. The steps of Adagrad shrink from the start, so its learning rate is large.
 LEARNING_RATES = {"adam": 1e-3, "adagrad": 0.1, "sgd": 1e-2, "row-adam": 1e-3, "row-adagrad": 0.1}
 
 

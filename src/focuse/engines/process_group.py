@@ -1,6 +1,7 @@
-"""The processes that train together, as torchrun starts them, and the messages between them.
+"""The process group of a distributed training, as started by torchrun, and its collective operations.
 
-`current_group()` always returns a group. Without torchrun it is a group of one process, whose messages return at once.
+`current_group()` always returns a group. Without torchrun it has one process, whose collective operations return at
+once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ START = "torchrun --nproc-per-node 2 -m focuse train … (GRAPH --out RUN --engi
 CONNECT_TIMEOUT, ANSWER_TIMEOUT = timedelta(minutes=5), timedelta(seconds=3)
 POLL_INTERVAL = 0.05  # seconds
 PEER_LOST = (
-    "another process of this training is gone; torchrun --max-restarts 3 starts all again, from the last checkpoint"
+    "another process of this training has ended; torchrun --max-restarts 3 restarts all from the last checkpoint"
 )
 
 
@@ -35,11 +36,12 @@ Value = TypeVar("Value")
 
 
 class ProcessGroup:
-    """All processes of a training: this one is number `rank` of `size`, and its tensors are on `device`.
+    """All processes of a training; this process has the given `rank` of `size`, and its tensors are on `device`.
 
-    It is number `local_rank` on its machine, where ranks follow each other. `job` is a name that all processes keep
-    when torchrun restarts them, `store` the key-value store through which they met. Every method that communicates must
-    be called by all processes in the same order. With one process these methods return what they are given.
+    `local_rank` is its rank on its machine; the ranks of one machine are consecutive. `job` is the name of the torchrun
+    job, which is the same after a restart, and `store` is the key-value store through which the processes connected.
+    All processes must call every collective method in the same order. With one process, these methods return their
+    argument.
 
     >>> alone = ProcessGroup()
     >>> alone.rank, alone.size, alone.is_main, alone.any_rank(True), alone.broadcast("a"), alone.shard(5)
@@ -66,16 +68,16 @@ class ProcessGroup:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process is the one that reports and writes."""
+        """Whether this is the process of rank 0, which reports progress and writes files."""
         return self.rank == 0
 
     @property
     def is_local_main(self) -> bool:
-        """Whether this process is the first on its machine."""
+        """Whether this process has local rank 0 on its machine."""
         return self.local_rank == 0
 
     def shard(self, count: int) -> slice:
-        """This process's part of `count` rows.
+        """Return the slice of `count` rows that belongs to this process.
 
         >>> [ProcessGroup(rank, 3).shard(7) for rank in range(3)]
         [slice(0, 3, None), slice(3, 6, None), slice(6, 7, None)]
@@ -83,13 +85,13 @@ class ProcessGroup:
         return shard_slice(count, self.rank, self.size)
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sum `values` over all processes, in place; all get the same bits."""
+        """Sum `values` over all processes, in place; the result is bitwise equal in all processes."""
         if self.size > 1:
             dist.all_reduce(values)
         return values
 
     def any_rank(self, flag: bool) -> bool:
-        """Whether `flag` is true in any process."""
+        """Return whether `flag` is true in any process."""
         if self.size == 1:
             return flag
         found = torch.tensor([float(flag)], device=self.device)
@@ -97,7 +99,7 @@ class ProcessGroup:
         return bool(found.item())
 
     def broadcast(self, value: Any) -> Any:
-        """The main process's `value`."""
+        """Return the `value` of the main process in every process."""
         if self.size == 1:
             return value
         values = [value]
@@ -105,14 +107,14 @@ class ProcessGroup:
         return values[0]
 
     def broadcast_on_host(self, value: Any) -> Any:
-        """The `value`, as JSON, of the first process on this machine; it may come hours later."""
+        """Return the JSON-serializable `value` of local rank 0 in every process of this machine, without a timeout."""
         if self.size == 1:
             return value
         self._messages += 1
         name = f"focuse here {self.rank - self.local_rank} {self._messages}"
         if self.is_local_main:
             self.store.set(name, json.dumps(value))
-        while not self.store.check([name]):  # polled: a collective call gives up after half an hour
+        while not self.store.check([name]):  # polling, because a collective call times out after half an hour
             time.sleep(POLL_INTERVAL)
         return json.loads(self.store.get(name))
 
@@ -128,7 +130,7 @@ class ProcessGroup:
         return found
 
     def all_gather(self, values: Tensor, count: int) -> Tensor:
-        """The shards of `count` rows of all processes put together: [shard, ...] -> [count, ...]."""
+        """Concatenate the shards of `count` rows of all processes: [shard, ...] -> [count, ...]."""
         if self.size == 1:
             return values
         longest = shard_slice(count, 0, self.size).stop
@@ -140,11 +142,11 @@ class ProcessGroup:
         return found[:count]
 
     def barrier(self) -> None:
-        """Wait until all processes have come this far."""
+        """Wait until all processes have reached this call."""
         self.any_rank(False)
 
     def on_main(self, action: Callable[[], Value]) -> Value:
-        """What `action` gives, which only the main process runs; a FocuseError of it is raised in every process."""
+        """Run `action` in the main process and return its result in all; a FocuseError is raised in all of them."""
         if self.size == 1:
             return action()
         self.barrier()  # no other process may still use what the main process changes
@@ -158,12 +160,12 @@ class ProcessGroup:
         found, failure = self.broadcast((found, failure))
         if failure is not None:
             kind, text = failure
-            raise kind.__new__(kind, text)  # not every error is made from its text alone
+            raise kind.__new__(kind, text)  # the constructors of some errors take other arguments
         return cast("Value", found)
 
 
 def shard_slice(count: int, rank: int, size: int) -> slice:
-    """The part of `count` rows that process `rank` of `size` owns; TorchRec shards tables in the same way."""
+    """Return the slice of `count` rows that process `rank` of `size` owns; TorchRec shards tables in the same way."""
     length = -(-count // size)
     return slice(min(count, rank * length), min(count, (rank + 1) * length))
 
@@ -172,9 +174,9 @@ _initialized: list[ProcessGroup] = []
 
 
 def current_group(environment: Mapping[str, str] = os.environ) -> ProcessGroup:
-    """The group of this process: one process unless torchrun has started it.
+    """Return the group of this process, which has one process unless torchrun started it.
 
-    Before `init_group` its rank and size are those that torchrun gave; the processes cannot communicate yet.
+    Before `init_group` is called, the group has the rank and size from torchrun, but the processes cannot communicate.
     """
     if _initialized:
         return _initialized[0]
@@ -185,9 +187,9 @@ def current_group(environment: Mapping[str, str] = os.environ) -> ProcessGroup:
 
 
 def init_group(device: str) -> ProcessGroup:
-    """Connect the processes that torchrun has started; 'cuda' is this process's own GPU from then on."""
+    """Connect the processes that torchrun has started; afterwards 'cuda' is the GPU of this process's local rank."""
     if not _launched_by_torchrun(os.environ):
-        raise FocuseError(f"engine 'sharded' is for processes that torchrun starts: {START}")
+        raise FocuseError(f"engine 'sharded' needs processes that torchrun starts: {START}")
     if not _initialized:
         cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
         local_rank = int(os.environ.get("LOCAL_RANK", "0"))
@@ -212,12 +214,13 @@ def _launched_by_torchrun(environment: Mapping[str, str]) -> bool:
 
 
 def _connect(backend: str) -> tuple[str, Any]:
-    """Connect all processes; return the name of their job, which the first one to come makes up, and their store.
+    """Connect all processes; return the name of their job, which the first process generates, and their store.
 
-    torchrun's store outlives workers that it restarts. So the job's name is found there again, but so would be
-    addresses of processes that are gone: the main process opens a store for this start, and publishes its address.
+    The store of torchrun persists when torchrun restarts its workers, so the name of the job is found there again.
+    However, it also keeps the addresses of processes that have ended. Therefore the main process opens a new store for
+    each start and publishes its address.
     """
-    from torch.distributed.rendezvous import rendezvous  # only here: not every build of torch has it
+    from torch.distributed.rendezvous import rendezvous  # imported here because not every build of torch has it
 
     agent_store, rank, size = next(iter(rendezvous("env://")))
     job: bytes = agent_store.compare_set("focuse job", "", uuid.uuid4().hex)
@@ -228,7 +231,7 @@ def _connect(backend: str) -> tuple[str, Any]:
 
 
 def _open_store(agent_store: Any) -> Any:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # finds the own address; nothing is sent
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # finds the local address; nothing is sent
         probe.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
         address = probe.getsockname()[0]
     store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
@@ -243,7 +246,7 @@ def _client(address: str, port: int) -> Any:
 
 
 def _find_store(agent_store: Any) -> Any:
-    """The main process's store; an address that it published before a restart is of no use."""
+    """Return a client of the main process's store; an address that was published before a restart is skipped."""
     give_up = time.monotonic() + CONNECT_TIMEOUT.total_seconds()
     while True:
         address, port, name = agent_store.get("focuse meeting").decode().split()
@@ -256,30 +259,31 @@ def _find_store(agent_store: Any) -> Any:
             pass
         if time.monotonic() > give_up:
             raise FocuseError(
-                f"the first process does not answer at {address}:{port}; see that machines reach each other"
+                f"the main process does not answer at {address}:{port}; check the network between the machines"
             )
         time.sleep(0.1)
 
 
 def join_group(engine: str, device: str, out: object = True) -> ProcessGroup:
-    """The process group of a training with this engine, initialized if there are several processes.
+    """Return the process group of a training with this engine, initialized if the engine is sharded.
 
-    FocuseError if the engine is not for several processes, or if it is and there is no folder `out` for the run.
+    Raises FocuseError if there are several processes and the engine is not sharded, or if it is sharded and there is
+    no folder `out` for the run.
     """
     if not engine.startswith("sharded"):
         group = current_group()
         if group.size > 1:
             raise FocuseError(
-                f"torchrun has started several processes, and engine {engine!r} is for one; use --engine sharded"
+                f"torchrun has started several processes, but engine {engine!r} supports one; use --engine sharded"
             )
         return group
     if out is None:
-        raise FocuseError(f"engine {engine!r} needs a folder that all processes see (--out RUN)")
+        raise FocuseError(f"engine {engine!r} needs a run folder that all processes can access (--out RUN)")
     return init_group(device)
 
 
 def is_peer_lost(error: BaseException) -> bool:
-    """Whether an error says that another process is no longer there.
+    """Return whether an error means that another process has ended.
 
     >>> is_peer_lost(RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:27264"))
     True
@@ -292,9 +296,9 @@ def is_peer_lost(error: BaseException) -> bool:
 
 
 def first_to_report(text: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether no other process of this start has reported `text`, so that an error of all is printed once.
+    """Return whether this process is the first to report `text`, so that an error of all processes is printed once.
 
-    Processes ask torchrun's store, which is there before they connect; without one, every process reports.
+    The processes use the store of torchrun, which exists before they connect. Without it, every process reports.
     """
     alone = current_group(environment).size == 1
     if alone or environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":

@@ -1,7 +1,7 @@
-"""Scores of triples from trained tables, and the counts of competitors that ranks are computed from.
+"""Scores of triples from embedding tables, and the counts of competitors from which ranks are computed.
 
-Distances and counts are computed in C++ on a CPU, in Triton on a GPU, and by torch otherwise. The C++ functions
-(`native_*`) return None where they were not built or do not support the tensors.
+Distances and counts are computed in C++ on a CPU, with Triton on a GPU, and with torch otherwise. The C++ functions
+(`native_*`) return None if they were not built or do not support the tensors.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from focuse.engines.base import SIMILARITY_CODES, address
 from focuse.engines.native import library
 from focuse.models.base import Model, Side, Table, join_inverse_relations, scaled, score_triples
 
-MANY_ENTITIES = 1 << 22  # ranking a few thousand triples against more entities takes many minutes
+MANY_ENTITIES = 1 << 22  # with more entities, ranking a few thousand triples takes many minutes
 
 
 class TableScorer:
-    """Scores with the tables of entities [E, d] and relations [R, r] and the parameters that all triples share.
+    """A scorer over an entity table [E, d], a relation table [R, r] and the shared parameters of the model.
 
     With `inverse_relations` the relation table has 2R rows: row r + R is the inverse of relation r, and the query
-    (?, r, t) is the query (t, r + R, ?). The tables may still be trained: call `invalidate` after every change.
+    (?, r, t) is computed as (t, r + R, ?). If the tables are still being trained, call `invalidate` after every change.
     """
 
     def __init__(self, model: Model, tables: Mapping[str, Tensor], inverse_relations: bool = False) -> None:
@@ -46,7 +46,7 @@ class TableScorer:
 
     @property
     def entities(self) -> int:
-        """Number of entities; a sharded scorer holds the rows of some of them only."""
+        """Number of entities; a sharded scorer holds only the rows of its shard."""
         return len(self.tables["entity"])
 
     @property
@@ -56,32 +56,32 @@ class TableScorer:
 
     @property
     def side_dependent(self) -> bool:
-        """Whether a triple has two scores, one as an answer on each side."""
+        """Whether a triple has two scores, one per predicted side."""
         return self.inverse_offset is not None
 
     def directed(self, relation: Tensor, side: Side) -> tuple[Tensor, Side]:
-        """The relation ids and the side that queries for `side` are asked with: inverse ones are asked for tails."""
+        """Return the relation ids and the side of queries that predict `side`; inverse relations predict tails."""
         if self.inverse_offset is None:
             return relation, side
         return relation if side == "tail" else relation + self.inverse_offset, "tail"
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> tuple[Tensor, Tensor, Side]:
-        """Queries [B, q], the rows of their relations [B, r] and the side they are asked for: ids [B], [B]."""
+        """Return the queries [B, q], the rows of their relations [B, r] and the predicted side, for ids [B], [B]."""
         relation, side = self.directed(relation, side)
         rows = self.rows("relation", relation)
         return self.model.query(self.rows("entity", known), rows, side), rows, side
 
     def rows(self, table: Table, ids: Tensor) -> Tensor:
-        """Embeddings of `ids` as the model takes them: [...] -> [..., d]."""
+        """Return the encoded embeddings of `ids`: [...] -> [..., d]."""
         return F.embedding(ids, self.encoded_tables()[table])
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """The entity table in blocks (first id, rows); here in one."""
+        """Yield the entity table in blocks of (first id, rows); here it is one block."""
         yield 0, self.encoded_tables()["entity"]
 
     @torch.no_grad()
     def encoded_tables(self) -> Mapping[str, Tensor]:
-        """Both tables as the model takes them: encoded and with node attributes; computed again after a step."""
+        """Return both tables encoded and with node attributes; they are recomputed after `invalidate`."""
         if self._attributes is None and self.model.encoder is None:
             return self.tables
         if self._encoded is None:
@@ -91,59 +91,59 @@ class TableScorer:
         return self._encoded
 
     def relation_table(self) -> Tensor:
-        """Encoded rows of relations [R, r]; with inverse relations each is followed by that of its inverse [R, 2r]."""
+        """Return the encoded relation table [R, r]; with inverse relations, a row also holds its inverse [R, 2r]."""
         table = self.encoded_tables()["relation"]
         return table if self.inverse_offset is None else join_inverse_relations(table)
 
     @property
     def has_attributes(self) -> bool:
-        """Whether node attributes are appended to the rows of entities."""
+        """Whether node attributes are appended to the rows of the entity table."""
         return self._attributes is not None
 
     def encode(
         self, model: Model, entity: Tensor, relation: Tensor, ids: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Rows of both tables as the model takes them; `entity` holds the rows of `ids`, or all rows."""
+        """Return the encoded rows of both tables; `entity` holds the rows of `ids`, or all rows if it is None."""
         if self._attributes is not None:
             attributes = self._attributes if ids is None else F.embedding(ids, self._attributes)
             entity = torch.cat([entity, attributes], dim=1)
         return (entity, relation) if model.encoder is None else model.encoder.encode(model, entity, relation)
 
     def _held_ids(self) -> Tensor | None:
-        """Ids of the entities whose rows are held here, None for all."""
+        """Return the ids of the entities whose rows this scorer holds, or None for all entities."""
         return None
 
     def invalidate(self) -> None:
-        """Forget what was computed from earlier values of the tables."""
+        """Discard cached results that were computed from earlier values of the tables."""
         self._encoded = self._known_duplicates = None
 
     @torch.no_grad()
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """One score per triple: ids [B] -> [B]; the mean of both directions for a model with inverse relations."""
+        """Return one score per triple, ids [B] -> [B]; with inverse relations it is the mean of both directions."""
         rows = self.rows("entity", head), self.rows("relation", relation), self.rows("entity", tail)
         offset = self.inverse_offset
         return score_both_sides(self.model, *rows, None if offset is None else self.rows("relation", relation + offset))
 
     @torch.no_grad()
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
-        """Scores of every entity on `side`: ids [B] -> [B, E]."""
+        """Return the scores of every entity on `side`: ids [B] -> [B, E]."""
         query, relation_rows, side = self.query(known, relation, side)
         exact = self._distances(query)
         if exact is not None:
             return exact
         scores = _concatenate([self.model.score_pool(query, relation_rows, block, side) for _, block in self.blocks()])
-        # A matrix product rounds its last columns in another order, so entities with equal rows would not tie.
+        # A matrix product may round its last columns differently, so entities with equal rows would not tie.
         duplicates = self._duplicates()
         return scores if duplicates is None else scores[:, duplicates]
 
     @torch.no_grad()
     def score_some(self, known: Tensor, relation: Tensor, entities: Tensor, side: Side) -> Tensor:
-        """Scores of some entities on `side`, given per query: ids [B], [B], [B, N] -> [B, N]."""
+        """Return the scores of the given entities of each query on `side`: ids [B], [B], [B, N] -> [B, N]."""
         query, relation_rows, side = self.query(known, relation, side)
         return self.model.score(query[:, None], relation_rows[:, None], self.rows("entity", entities), side)
 
     def _distances(self, query: Tensor) -> Tensor | None:
-        """Scores by kernels whose ties are exact, for a model of plain distances: [B, d] -> [B, E]."""
+        """Return scores from distance kernels, which tie exactly, [B, d] -> [B, E]; None if they do not apply."""
         found = []
         for _, block in self.blocks():
             part = distance_scores(self.model, query, block)
@@ -153,7 +153,7 @@ class TableScorer:
         return _concatenate(found)
 
     def _duplicates(self) -> Tensor | None:
-        """For each entity the first one with an equal row; computed once between two training steps."""
+        """Return, per entity, the first entity with an equal row; the result is cached until `invalidate`."""
         if self._known_duplicates is None:
             self._known_duplicates = (_first_equal_row(self.encoded_tables()["entity"]),)
         return self._known_duplicates[0]
@@ -166,7 +166,7 @@ def score_both_sides(model: Model, head: Tensor, relation: Tensor, tail: Tensor,
 
 
 def distance_scores(model: Model, query: Tensor, rows: Tensor) -> Tensor | None:
-    """Scores by kernels whose ties are exact: [B, d], [N, d] -> [B, N]; None unless they are plain distances."""
+    """Return scores from distance kernels, which tie exactly, [B, d], [N, d] -> [B, N]; None if they do not apply."""
     if model.fused is None or model.similarity in (None, "dot"):
         return None
     found = distances(query, rows, model.similarity, sign=-1.0)
@@ -178,8 +178,8 @@ def _concatenate(parts: list[Tensor]) -> Tensor:
 
 
 def _first_equal_row(rows: Tensor) -> Tensor | None:
-    """For each row the first one equal to it, bit by bit: [E, d] -> [E]; None if all differ."""
-    # Sums of the bits as integers: unlike sums of floats, exact in any order. The rows decide.
+    """Return, per row, the first row that is bitwise equal to it, [E, d] -> [E]; None if all rows differ."""
+    # Integer sums of the bits are exact in any order, unlike float sums. Rows with equal sums are then compared.
     keys = rows.view(torch.int32).sum(1, dtype=torch.int32)
     distinct, group = torch.unique(keys, return_inverse=True)
     if len(distinct) == len(rows):
@@ -198,7 +198,7 @@ def make_scorer(
     parameters: Mapping[str, Tensor] | None = None,
     inverse_relations: bool = False,
 ) -> TableScorer:
-    """A scorer over the tables [E, d] and [R, r]; `parameters` default to the model's initial ones.
+    """Return a scorer over the tables [E, d] and [R, r]; `parameters` defaults to the initial values of the model.
 
     >>> from focuse.models.bilinear import DistMult
     >>> scorer = make_scorer(DistMult(), torch.eye(3), torch.ones(1, 3))
@@ -211,10 +211,9 @@ def make_scorer(
 
 
 def distances(queries: Tensor, rows: Tensor, form: str, sign: float = 1.0) -> Tensor | None:
-    """Return `sign` · distance of every query to every row: [B, d], [E, d] -> [B, E]; None if no kernel serves.
+    """Return `sign` · distance of every query to every row, [B, d], [E, d] -> [B, E]; None if there is no kernel.
 
-    `form` is "l1" or "l2". Distances to equal rows are equal to the last bit, and nothing larger than the result is
-    allocated.
+    `form` is "l1" or "l2". Distances to equal rows are bitwise equal, and nothing larger than the result is allocated.
     """
     if _on_gpu(queries):
         from focuse.engines.triton.count_kernels import distances as by_triton
@@ -233,19 +232,19 @@ def count_competitors(
     scores
         Scores of all entities for each query, [Q, E].
     first
-        Query q has the targets first[q] to first[q + 1]; int64 [Q + 1], from 0 to n.
+        Offsets int64 [Q + 1] from 0 to n: query q has the targets first[q] to first[q + 1] − 1.
     target
         True entities, int64 [n].
     start, stop
-        Query q has the known answers start[q] to stop[q] of `answers`; int64 [Q].
+        Offsets int64 [Q]: query q has the known answers start[q] to stop[q] − 1 of `answers`.
     answers
-        Ascending keys whose remainder by E is an entity, int64 [m].
+        Ascending keys int64 [m]; the remainder of a key divided by E is the entity.
 
     Returns
     -------
     Tensor
-        int64 [n, 4]: entities that score higher and entities that score equal, among all; then the same without known
-        answers. All four are -1 where a score of the query is not finite.
+        int64 [n, 4]: how many entities score higher and how many score equal, first among all entities, then without
+        the known answers. All four are -1 if a score of the query is not finite.
 
     Examples
     --------
@@ -266,7 +265,7 @@ def count_competitors(
 def torch_count_competitors(
     scores: Tensor, first: Tensor, target: Tensor, start: Tensor, stop: Tensor, answers: Tensor
 ) -> Tensor:
-    """Do as `count_competitors`, without a kernel."""
+    """Compute `count_competitors` with torch."""
     query = torch.repeat_interleave(first.diff())
     own = scores[query, target]
     counts = count_local_competitors(scores, own, query, target, start, stop, answers, 0, scores.shape[1])
@@ -285,10 +284,10 @@ def count_local_competitors(
     first_entity: int,
     entities: int,
 ) -> Tensor:
-    """Count competitors as `count_competitors` does, but among the entities of a shard only.
+    """Count competitors like `count_competitors`, but only among the entities of a shard.
 
-    `scores` [Q, s] are those of entity `first_entity` and the s − 1 after it, of `entities` in all. The targets' scores
-    `own` [n] to the queries `query` [n] are given, because the targets may be in another shard.
+    `scores` [Q, s] holds the scores of the s entities from `first_entity` on, of `entities` in total. The scores of the
+    targets, `own` [n], for the queries `query` [n] are given, because the targets may be in another shard.
 
     >>> score, zero = torch.tensor([[0.5, 0.9]]), torch.tensor([0])
     >>> known = zero, zero + 1, torch.tensor([3])
@@ -310,8 +309,8 @@ def count_local_competitors(
 
 
 def _compare_with_all(scores: Tensor, query: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """Count the entities that score higher than each target, and equal (with itself): [Q, s], [n], [n] -> [n], [n]."""
-    if scores.device.type == "cpu":  # without copying rows, and NumPy counts several times as fast as torch
+    """Count the entities that score higher than each target, or equal (incl. itself): [Q, s], [n], [n] -> [n], [n]."""
+    if scores.device.type == "cpu":  # this copies no rows, and NumPy counts several times as fast as torch
         rows, counts = scores.numpy(), np.empty((2, len(query)), np.int64)
         for target, (row, score) in enumerate(zip(query.tolist(), own.numpy(), strict=True)):
             counts[0, target] = np.count_nonzero(rows[row] > score)
@@ -319,7 +318,7 @@ def _compare_with_all(scores: Tensor, query: Tensor, own: Tensor) -> tuple[Tenso
         higher, equal = torch.from_numpy(counts)
         return higher, equal
     higher, equal = torch.empty_like(query), torch.empty_like(query)
-    size = max(len(scores), 1)  # scores are copied for each target: so many that memory at most doubles
+    size = max(len(scores), 1)  # scores are copied per target; this many targets at most double the memory
     for begin in range(0, len(query), size):
         some = slice(begin, begin + size)
         higher[some], equal[some] = compare_with_target(scores[query[some]], own[some])
@@ -327,9 +326,9 @@ def _compare_with_all(scores: Tensor, query: Tensor, own: Tensor) -> tuple[Tenso
 
 
 def compare_with_target(scores: Tensor, own: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Count the candidates that score higher than the target, and equal: [n, C], [n] -> int64 [n], [n].
+    """Count the candidates that score higher than the target, and those that score equal: [n, C], [n] -> [n], [n].
 
-    With a `mask` [n, C] only the candidates where it is True are counted.
+    With a `mask` [n, C], only the candidates where it is True are counted.
     """
     higher, equal = scores > own[:, None], scores == own[:, None]
     if mask is not None:
@@ -346,20 +345,21 @@ def _has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-SMALL = 1 << 16  # operations; for fewer, starting a thread takes longer than the work
+SMALL = 1 << 16  # for fewer operations, starting a thread takes longer than the work
 
 
 def native_distances(
     queries: Tensor, rows: Tensor, form: str, out: Tensor | None = None, sign: float = 1.0
 ) -> Tensor | None:
-    """Do as `distances` by the C++ library, writing to `out` if given; None where it is missing."""
+    """Compute `distances` with the C++ library, into `out` if it is given; None if there is no library."""
     native = library()
     if native is None or not _is_float32_on_cpu(queries, rows):
         return None
     size = (len(queries), len(rows))
     out = queries.new_empty(size) if out is None else out
     if queries.shape[1:] != rows.shape[1:] or out.shape != size or not _is_float32_on_cpu(out):
-        raise ValueError(f"{tuple(queries.shape)} to {tuple(rows.shape)} do not give {tuple(out.shape)} {out.dtype}")
+        shapes = f"queries {tuple(queries.shape)} and rows {tuple(rows.shape)}"
+        raise ValueError(f"{shapes} do not fit out {tuple(out.shape)} of {out.dtype}")
     queries, rows = queries.contiguous(), rows.contiguous()
     native.distances(
         c_void_p(address(queries)), c_void_p(address(rows)), *map(c_int64, (*size, rows.shape[1])),
@@ -372,13 +372,13 @@ def native_distances(
 def native_count_competitors(
     scores: Tensor, first: Tensor, target: Tensor, start: Tensor, stop: Tensor, answers: Tensor
 ) -> Tensor | None:
-    """Do as `count_competitors` by the C++ library; None where it is missing."""
+    """Compute `count_competitors` with the C++ library; None if there is no library."""
     native = library()
     if native is None or not _is_float32_on_cpu(scores):
         return None
     queries, entities = scores.shape
     counts = target.new_empty(len(target), 4)
-    # Referenced until the call is over, because `contiguous` may have made copies.
+    # The arrays are referenced until the call returns, because `contiguous` may have made copies.
     arrays = [array.contiguous() for array in (first, target, start, stop, answers, counts)]
     scores = scores.contiguous()
     native.count_competitors(

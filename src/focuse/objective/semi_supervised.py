@@ -2,13 +2,12 @@
 
 Not all negatives are false, so the model also learns from its own estimates. From epoch `start` on, each batch draws
 one negative per positive, which enters a ring buffer of `size` samples with the confidence that the model gives it;
-the oldest samples are overwritten. `wait` epochs later the pool is trained on: in epoch e it replaces a fraction
+the oldest samples are overwritten. `wait` epochs later, training on the pool begins: in epoch e it replaces a fraction
 m = min(`share`, `growth` · (e − start − wait)) of the negatives with confidence 0.
 
-The original takes m·N samples and (1 − m)·N negatives per positive, each counting 1/N. Here m samples per positive
-count 1 each, and a fraction 1 − m of the positives keep all their N negatives: the same gradient on average, for less
-work.
-Draws are a pure function of the seed of the batch; the pool itself is part of a checkpoint.
+The original takes m·N samples and (1 − m)·N negatives per positive, each with the factor 1/N. Here, there are m samples
+per positive with the factor 1, and a fraction 1 − m of the positives keep all their N negatives. The expected gradient
+is the same, for less work. The draws are a pure function of the seed of the batch, and a checkpoint stores the pool.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ if TYPE_CHECKING:
     from focuse.engines.base import ModelScorer
 
 COLUMNS = ("head", "relation", "tail", "weight")
-MAX_SIZE = 1 << 32  # samples, 64 GB of them
+MAX_SIZE = 1 << 32  # maximum number of samples, which take 64 GB
 
 
 @dataclass(frozen=True)
 class PoolSchedule:
-    """When the pool is filled and how much of it is trained on; epochs count from 1."""
+    """When the pool is filled, and which fraction of the negatives it replaces; epochs are counted from 1."""
 
     start: int = 20
     wait: int = 10
@@ -77,7 +76,7 @@ def make_pool_schedule(text: str) -> PoolSchedule | None:
 
 
 class SamplePool:
-    """A ring buffer of triples with estimated confidences; `count` is how many have ever entered it."""
+    """A ring buffer of triples with estimated confidences; `count` is the number of samples that were ever added."""
 
     def __init__(self, schedule: PoolSchedule, device: str = "cpu", state: Mapping[str, Tensor] | None = None) -> None:
         self.schedule = schedule
@@ -93,7 +92,7 @@ class SamplePool:
         return min(self.count, self.schedule.size)
 
     def state(self) -> dict[str, Tensor]:
-        """Return what a checkpoint stores of the pool."""
+        """Return the state of the pool for a checkpoint."""
         filled = {name: column[: len(self)] for name, column in self.columns.items()}
         return {**filled, "count": torch.tensor([self.count])}
 
@@ -109,7 +108,7 @@ class SamplePool:
         seed
             Seed of the batch.
         scorer
-            Gives new samples their confidence.
+            Scorer that gives new samples their confidence.
         """
         if epoch >= self.schedule.start:
             self._add(batch, seed ^ RandomStream.POOL_NEGATIVES, scorer)
@@ -138,7 +137,7 @@ class SamplePool:
 
 
 def _append_samples(group: Negatives, samples: Batch, positives: int, num_entities: int) -> Negatives:
-    """Return negatives for the longer batch; samples have none, and the first positives, as many, lose theirs."""
+    """Return the negatives of the longer batch: the samples and as many of the first positives have no negatives."""
     count, entities = len(samples), group.entities
     width = num_entities if entities is None else entities.shape[-1]
     mask = torch.zeros(positives + count, width, dtype=torch.bool, device=samples.head.device)
@@ -147,7 +146,7 @@ def _append_samples(group: Negatives, samples: Batch, positives: int, num_entiti
     if group.target is not None:
         group = replace(group, target=torch.cat([group.target, samples.tail if group.side == "tail" else samples.head]))
     if entities is not None and entities.dim() == 2 and group.replaces_tail is not None:
-        # Masked placeholders; the sample's own head adds no row to the step.
+        # The placeholders are masked; with the head of the sample itself, they add no row to the step.
         placeholder = samples.head[:, None].expand(-1, width)
         replaces_tail = torch.cat([group.replaces_tail, torch.zeros_like(placeholder, dtype=torch.bool)])
         group = replace(group, entities=torch.cat([entities, placeholder]), replaces_tail=replaces_tail)

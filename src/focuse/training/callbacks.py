@@ -28,19 +28,19 @@ class Reporter(Protocol):
     def start(self, settings: Config, epochs_done: int) -> None: ...
 
     def step(self, epoch: int, fraction: float) -> None:
-        """A `fraction` of the epoch is done."""
+        """Report that a `fraction` of the epoch is done."""
 
     def epoch(self, row: dict[str, Any]) -> str | None:
-        """An epoch is complete; `row` has epoch, loss, beta, seconds and, after a validation, valid_mrr or valid_mse.
+        """Report a completed epoch and return a reason to end the training here, or None.
 
-        Returns a reason to end the training here, or None.
+        `row` has the keys epoch, loss, beta, seconds and, after a validation, valid_mrr or valid_mse.
         """
 
     def stop(self) -> None: ...
 
 
 class SilentReporter:
-    """Shows nothing."""
+    """A reporter that shows nothing."""
 
     def note(self, text: str) -> None: ...
 
@@ -54,7 +54,7 @@ class SilentReporter:
 
 
 class LineReporter(SilentReporter):
-    """Prints a line every few seconds, for logs: to stderr, or by the function `write`."""
+    """A reporter that prints a line every few seconds, for log files: to stderr, or with the function `write`."""
 
     def __init__(self, write: Callable[[str], None] | None = None) -> None:
         self.last = float("-inf")
@@ -77,7 +77,7 @@ class LineReporter(SilentReporter):
 
 
 class ProgressBarReporter(SilentReporter):
-    """Draws a progress bar with epoch, loss, β, validation MRR and remaining time on stderr."""
+    """A reporter that draws a progress bar with epoch, loss, β, validation MRR and remaining time on stderr."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -129,21 +129,25 @@ def format_epoch(row: dict[str, Any]) -> str:
 
 
 def make_reporter(progress: bool | Reporter) -> Reporter:
-    """Return a progress bar on a terminal, lines otherwise, and silence for False; a reporter is returned as it is."""
+    """Return a progress bar on a terminal, a line reporter otherwise, and a silent reporter for False.
+
+    A reporter is returned unchanged.
+    """
     if not progress:
         return SilentReporter()
     if not isinstance(progress, bool | int):
         return progress
-    plain = os.environ.get("TERM") == "dumb"  # such a terminal cannot return to the beginning of a line
+    plain = os.environ.get("TERM") == "dumb"  # a terminal that cannot return to the beginning of a line
     return ProgressBarReporter() if sys.stderr.isatty() and not plain else LineReporter()
 
 
 @dataclass(frozen=True)
 class TrainingInfo:
-    """What a callback gets when the first epoch begins.
+    """The information that a callback gets before the first epoch.
 
-    `settings` are the resolved ones of run.toml; `rows` counts the triples of train, valid and test; `epochs_done` is
-    above 0 when a training is resumed; `folder` is the run's, if it has one; `note(text)` shows the user a line.
+    `settings` are the resolved settings, as in run.toml; `rows` has the numbers of triples of train, valid and test;
+    `epochs_done` is above 0 if a training is resumed; `folder` is the run folder or None; `note(text)` shows a line to
+    the user.
     """
 
     settings: dict[str, Any]
@@ -167,24 +171,25 @@ class Callback:
     """
 
     def started(self, info: TrainingInfo) -> None:
-        """The first epoch is about to begin."""
+        """Called before the first epoch begins."""
 
     def epoch(self, row: dict[str, Any]) -> bool | None:
-        """An epoch is complete; `row` has epoch, loss, beta, seconds and, after a validation, valid_mrr or valid_mse.
+        """Called after every epoch.
 
-        Return True to end the training here, as if it had no more epochs; `resume` continues with the remaining ones.
+        `row` has the keys epoch, loss, beta, seconds and, after a validation, valid_mrr or valid_mse. Return True to
+        end the training after this epoch; `resume` can continue with the remaining epochs.
         """
         return None
 
     def finished(self, run: Any) -> None:
-        """The training is complete and saved; `run` is the `focuse.Run` that `train` returns."""
+        """Called after the training is complete and saved; `run` is the `focuse.Run` that `train` returns."""
 
     def failed(self, error: BaseException) -> None:
-        """The training ended early: by an error, or saved after Ctrl-C or a deadline (`Stopped`)."""
+        """Called if the training ends early: by an error, or by Ctrl-C or a deadline (`Stopped`), when it is saved."""
 
 
-class CallbackFailed(FocuseError):  # noqa: N818 - what failed is no part of the training
-    """A callback raised an error. `run` holds what was trained until then and can be saved; None if nothing was."""
+class CallbackFailed(FocuseError):  # noqa: N818 - the callback failed, not the training
+    """A callback raised an error. `run` is the run trained so far, which can be saved; None if nothing was trained."""
 
     run: Any = None
 
@@ -212,7 +217,7 @@ class CallbackReporter:
         self.reporter.step(epoch, fraction)
 
     def epoch(self, row: dict[str, Any]) -> str | None:
-        """Return why the training should end here, None if it should go on."""
+        """Return the reason to end the training here, or None to continue."""
         reason = self.reporter.epoch(row)
         for callback in self.callbacks:
             with self._errors_of(callback, "epoch"):
@@ -237,7 +242,7 @@ class CallbackReporter:
 
     @contextmanager
     def report_failure(self) -> Iterator[None]:
-        """Report an exception in the block to every callback; an error of a callback itself is only noted."""
+        """Report an exception in the block to every callback; errors that a callback raises itself are only noted."""
         try:
             yield
         except BaseException as error:
@@ -253,7 +258,7 @@ class CallbackReporter:
 
     def _advice(self) -> str:
         if self.folder is None:
-            return "; what was trained is in the error's .run"
+            return "; the attribute .run of the error holds the run as trained so far"
         return f"; the training is saved, continue with: focuse train --resume {self.folder}"
 
 
@@ -294,7 +299,7 @@ def _make_callback(each: object) -> Callback:
             raise FocuseError(f"callback {each!r}: write it like package.module:Class")
         name, each = each, imported(each, "callback", Callback)
         if not (isinstance(each, type) and issubclass(each, Callback)):
-            raise FocuseError(f"callback {name!r}: {each!r} is no subclass of focuse.Callback; derive it from that")
+            raise FocuseError(f"callback {name!r}: {each!r} is not a subclass of focuse.Callback; derive it from that")
     if isinstance(each, type) and issubclass(each, Callback):
         try:
             return each()
@@ -302,8 +307,8 @@ def _make_callback(each: object) -> Callback:
             raise
         except Exception as error:
             raise FocuseError(
-                f"callback {each.__name__}: cannot be made without arguments: {describe_error(error)}"
+                f"callback {each.__name__}: cannot be created without arguments: {describe_error(error)}"
             ) from None
     if not isinstance(each, Callback):
-        raise FocuseError(f"callback {each!r}: is no focuse.Callback; derive its class from that")
+        raise FocuseError(f"callback {each!r}: is not a focuse.Callback; derive its class from that")
     return each

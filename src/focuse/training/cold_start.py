@@ -1,13 +1,14 @@
 """Embeddings for entities and relations that a run has not seen.
 
-A new entity begins near the known entities with the same edges: at the mean row of the entities x with an edge (x, r,
-o), over its own edges (·, r, o), each by its weight and the more the fewer such x there are. A new relation begins as
-the known one that separates its edges best from their negatives.
+A new entity is initialized near the known entities with the same edges. For each of its edges (·, r, o), the mean row
+of the known entities x with an edge (x, r, o) is computed. The mean over its edges is weighted by their weights, and
+edges with fewer such x count more. A new relation is initialized with the known relation that best separates its edges
+from their negatives.
 
-The new rows are then trained while all others rest, by the objective of the run, with work in proportion to the new
-edges. New entities meet their own edges, and a sample of known edges in which they are negatives: in the training of
-the run they would have been drawn for those, too. Without it they score too high everywhere and push known entities
-down (benchmarks/extend.py measures both).
+Then the new rows are trained with the objective of the run while all others are frozen; the work is proportional to
+the number of new edges. New entities are trained on their own edges and as negatives of a sample of known edges, as in
+the training of a whole run. Without this, they score too high everywhere and lower the ranks of known entities
+(benchmarks/extend.py measures both).
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ from focuse.training.trainer import DivergedError, InMemory, Trainer
 from focuse.training.validation import BestTables
 
 Ids = npt.NDArray[np.int64]
-SIBLINGS = 64  # entities with the same edge that are looked at, at most
-TRIED = 256  # edges of a new relation that known ones are tried on
-LIGHT = 0.1  # what an edge of weight 0 still counts
-PIECE = 1 << 16  # rows gathered at once
-FALLBACK = 1e-6  # how much an edge counts that tells no more than its relation and side
+SIBLINGS = 64  # maximum number of entities with the same edge that are averaged
+TRIED = 256  # maximum number of edges of a new relation on which known relations are compared
+LIGHT = 0.1  # added to every weight, so that edges of weight 0 count too
+PIECE = 1 << 16  # rows gathered at a time
+FALLBACK = 1e-6  # factor for means over a relation and side, used if no entity has the same edge
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Edges as their ends see them: an `entity`, its side (0: head) and the relation as one number, the `other` end."""
+    """The endpoints of edges: `entity`, the `other` endpoint, and `kind` = 2 · relation + side, with side 0 for heads."""
 
     entity: Ids
     kind: Ids
@@ -61,7 +62,7 @@ class Ends:
 
     @classmethod
     def of(cls, graph: Graph, weight: Weights, rows: npt.NDArray[np.bool_] | None = None) -> Ends:
-        """Both ends of every edge, heads first."""
+        """Return both endpoints of every edge, the heads first."""
         graph, weight = (graph, weight) if rows is None else (graph.select(rows), weight[rows])
         head, kind, tail = (column.astype(np.int64) for column in (graph.head, graph.relation, graph.tail))
         kinds = np.concatenate([2 * kind, 2 * kind + 1])
@@ -72,13 +73,13 @@ class Ends:
 
 
 def with_first_rows(settings: Config, grown: GraphUpdate, tables: Tables, model: Model) -> Tables:
-    """The tables with rows behind them for the new names (and for the inverses of new relations); all are copies."""
+    """Return copies of the tables with initial rows appended for new names and for inverses of new relations."""
     train, seed = grown.splits.train, settings.seed + len(grown.splits.train.entities)
     known = {"entity": grown.entities, "relation": grown.relations}
     more = {"entity": len(train.entities) - grown.entities, "relation": len(train.relations) - grown.relations}
     chance = init_tables(replace(settings, seed=seed), model, more["entity"], more["relation"])
     made = {name: table.clone() for name, table in tables.items() if name not in known}
-    if settings.reciprocal:  # one row per relation until all are there
+    if settings.reciprocal:  # until all rows are appended, a row holds a relation and its inverse
         tables = {**tables, "relation": join_inverse_relations(tables["relation"])}
         chance["relation"] = join_inverse_relations(chance["relation"])
     for name in known:
@@ -94,21 +95,22 @@ def with_first_rows(settings: Config, grown: GraphUpdate, tables: Tables, model:
 
 
 def _sized(rows: Tensor, table: Tensor) -> Tensor:
-    """Rows by chance, as large as a table's usual ones: untrained ones may be far smaller or larger."""
+    """Scale random rows to the root mean square of a trained table, which may be far smaller or larger."""
     size = usual_size(rows)
     return rows * (usual_size(table) / size) if size > 0 else rows
 
 
 def usual_size(table: Tensor) -> float:
-    """The root of the mean square of a table's numbers; of very many rows some are enough."""
+    """Return the root mean square of the values of a table; of a large table, a sample of rows is used."""
     some = table[:: max(1, len(table) // 10_000)]
     return float(some.double().pow(2).mean().sqrt()) if some.numel() else 0.0
 
 
 def siblings_mean(grown: GraphUpdate, table: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Mean rows [m, d] of those that stand as the new entities do, and which of these they are for, int64 [m].
+    """Return the mean rows [m, d] of the siblings of new entities, and which new entities these are, int64 [m].
 
-    Where nobody has the same edge, the mean of all that stand on that side of the relation.
+    Siblings are known entities with the same edge. If there are none, the mean of all entities on the same side of the
+    relation is used.
     """
     train = grown.splits.train
     touching = grown.touching(train)
@@ -134,12 +136,15 @@ def siblings_mean(grown: GraphUpdate, table: Tensor, seed: int = 0) -> tuple[Ten
 
 
 def _known_ends(train: Graph, grown: GraphUpdate, mine: Ends) -> Ends:
-    """Ends of known edges that could be siblings': those of the same kinds, the same other end or a sample."""
+    """Return endpoints of known edges that may belong to siblings.
+
+    The edges have a relation of the new entities' edges and the same other endpoint, or belong to a sample.
+    """
     wanted = np.zeros(len(train.entities), bool)
     wanted[mine.other] = True
     kinds = np.zeros(2 * len(train.relations), bool)
     kinds[mine.kind] = True
-    step = max(1, len(train) // 200_000)  # for the side of a relation some edges are enough
+    step = max(1, len(train) // 200_000)  # a sample of edges is enough for the mean over a side of a relation
     sample = np.zeros(len(train), bool)
     sample[::step] = True
     rows = (kinds[2 * train.relation] & (wanted[train.tail] | sample)) | (
@@ -153,7 +158,7 @@ def _known_ends(train: Graph, grown: GraphUpdate, mine: Ends) -> Ends:
 def _group_means(
     table: Tensor, theirs: Ends, keys: Ids, groups: Ids, random: np.random.Generator
 ) -> tuple[Tensor, npt.NDArray[np.int64]]:
-    """For each of the sorted `groups` the mean row of ends with that key, by weight, and how many there are."""
+    """Return, per sorted group, the weighted mean row of the endpoints with that key, and their number."""
     place, found_group = find_sorted(groups, keys)
     rows = np.flatnonzero(found_group)
     sizes = np.bincount(place[rows], minlength=len(groups))
@@ -172,7 +177,7 @@ def _group_means(
 
 @torch.no_grad()
 def _known_relations(settings: Config, grown: GraphUpdate, tables: Tables, model: Model) -> list[int]:
-    """For each new relation the known one that tells its edges best from negatives."""
+    """Return, per new relation, the known relation that best separates its edges from negatives."""
     train, random = grown.splits.train, np.random.default_rng([settings.seed, RandomStream.NEW_RELATION_TRIALS])
     if settings.reciprocal:
         tables = {**tables, "relation": split_inverse_relations(tables["relation"])}
@@ -194,31 +199,31 @@ def _known_relations(settings: Config, grown: GraphUpdate, tables: Tables, model
 EPOCHS = 50
 MOST_ANCHORS = 512  # known edges per epoch for which new entities are negatives
 MOST_ANCHORS_EXPENSIVE = 64  # the same for a model that takes long
-FORCED = 512  # new entities in a pool, at most
-MOST_CANDIDATES = 20_000  # entities up to which 1-vs-all compares with all of them
-POOL = 1024  # size of the pool of negatives beyond that
-STEP = 0.05  # of Adam, in units of a table's usual number
+FORCED = 512  # maximum number of new entities in a pool
+MOST_CANDIDATES = 20_000  # number of entities up to which 1-vs-all uses all of them as negatives
+POOL = 1024  # size of the shared pool of negatives with more entities
+STEP = 0.05  # learning rate of Adam, relative to the root mean square of the table
 
 
 class NewRows:
-    """Adam on the rows behind the known ones, with steps that shrink to nothing; the others are not touched."""
+    """Adam on the new rows only, with a learning rate that decays to 0; known rows are not changed."""
 
     rows_only = True
     repeated = False
 
     def __init__(self, tables: Tables, known: Mapping[str, int], steps: int, inverse_relations: bool = False) -> None:
         self.steps, self.done = max(steps, 1), 0
-        self.blocks: list[tuple[str, int, Tensor, RowAdam, float]] = []  # table, first id, rows, optimizer, usual size
+        self.blocks: list[tuple[str, int, Tensor, RowAdam, float]] = []  # table, first id, rows, optimizer, RMS
         for name, count in known.items():
             blocks = tables[name].chunk(2 if inverse_relations and name == "relation" else 1)
             size = usual_size(torch.cat([block[:count] for block in blocks])) or 1.0
             for number, block in enumerate(blocks):
-                rows = block[count:]  # a view: the optimizer changes the table
+                rows = block[count:]  # a view, so that the optimizer updates the table
                 first = number * len(block) + count
                 self.blocks.append((name, first, rows, RowAdam({name: rows}, STEP * size), size))
 
     def update(self, gradients: Gradients) -> None:
-        """One step; `ids` are those of whole tables."""
+        """Take one step; the ids of `gradients` refer to whole tables."""
         shrunk = 1.0 - self.done / self.steps
         for name, first, rows, adam, size in self.blocks:
             ids, gradient = gradients[name]
@@ -237,15 +242,15 @@ class NewRows:
         return {}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        raise NotImplementedError("new rows are trained in one go")
+        raise NotImplementedError("the training of new rows cannot be resumed")
 
 
 def train_new_rows(
     config: Config, update: GraphUpdate, tables: Tables, epochs: int | None, reached: int, reporter: Reporter
 ) -> Tables:
-    """The tables with rows for the new names, trained for `epochs`; the old rows keep their bits.
+    """Return the tables with rows for the new names, trained for `epochs`; the known rows are unchanged.
 
-    `reached` is the number of epochs that the run was trained for, which determines β.
+    `reached` is the epoch of the given tables, which determines β.
     """
     model = build_model(config, update.splits)
     tables = with_first_rows(config, update, tables, model)
@@ -257,14 +262,14 @@ def train_new_rows(
         try:
             _new_rows_trainer(_sampled(config, len(train.entities)), update, tables, epochs, reached, reporter).run()
         except DivergedError as error:
-            raise FocuseError(f"the new rows diverged ({error}); their weights may be of another unit") from None
+            raise FocuseError(f"the new rows diverged ({error}); check the unit of the new weights") from None
     if not all(bool(torch.isfinite(table).all()) for table in tables.values()):
-        raise FocuseError("the new rows diverged; their edges' weights may be of another unit")
+        raise FocuseError("the new rows diverged; check the unit of the new weights")
     return tables
 
 
 def _sampled(config: Config, entities: int) -> Config:
-    """A config under which a step does not compare with every entity of a large graph."""
+    """Return a config that replaces 1-vs-all by a shared pool of negatives if there are many entities."""
     if config.negative_sampling != "all" or entities <= MOST_CANDIDATES:
         return config
     return replace(config, negative_sampling="shared", num_negatives=POOL)
@@ -273,7 +278,7 @@ def _sampled(config: Config, entities: int) -> Config:
 def _new_rows_trainer(
     config: Config, update: GraphUpdate, tables: Tables, epochs: int, reached: int, reporter: Reporter
 ) -> Trainer:
-    """The run's own training problem on the edges of new names, with an optimizer that moves the new rows only."""
+    """Return a trainer of the run's problem on the edges of new names; its optimizer updates only the new rows."""
     config = replace(config, epochs=epochs, device=str(tables["entity"].device), semi_supervised="none")
     splits = update.splits
     problem = TrainingProblem.build(config, replace(splits, inferred=None), update.normalizer, DeferredTriples())
@@ -288,7 +293,7 @@ def _new_rows_trainer(
 
 
 class DeferredTriples:
-    """Training triples that are loaded only if a distribution of negatives is computed from them (a `TripleSource`)."""
+    """A `TripleSource` that loads the training triples only if a negative distribution is fitted to them."""
 
     def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> DeferredTriples:
         self.triples, self.device = triples, device
@@ -312,9 +317,9 @@ class DeferredTriples:
 
 
 class NewEdges(InMemory):
-    """The edges of new entities and relations, and known edges ("anchors") for which new entities are negatives.
+    """A placement with the edges of new names, and with known edges ("anchors") that have new entities as negatives.
 
-    Without anchors, no edge would teach a new entity what it is not the answer to.
+    Without anchors, new entities would never be trained as negatives.
     """
 
     engine: AutogradEngine
@@ -349,7 +354,7 @@ class NewEdges(InMemory):
     validator = None
 
     def _anchor_count(self, problem: TrainingProblem) -> int:
-        """Anchors per epoch, so that new entities are drawn about as often as the run's own sampling would."""
+        """Return the number of anchors per epoch with which new entities are drawn about as often as in a whole run."""
         config, edges = problem.config, len(problem.splits.train)
         if not self.new_entities:
             return 0
@@ -387,11 +392,11 @@ class NewEdges(InMemory):
         return stream_seed(self.problem.config.seed, epoch, RandomStream.COLD_START + 1 + batch)
 
     def _with_new_entities(self, group: Negatives, batch: Batch) -> Negatives:
-        """Negatives with new entities for the anchors, which follow the new edges in a batch."""
+        """Return the negatives with new entities added for the anchors, which follow the new edges in a batch."""
         new, device, known = self.new_in_batch, batch.head.device, self.problem.negatives.known
         if group.entities is None or new == len(batch):
             return group
-        if group.entities.dim() == 2:  # per-triple negatives: the first one of an anchor is a new entity
+        if group.entities.dim() == 2:  # per-triple negatives: the first negative of an anchor is a new entity
             chosen = torch.randint(self.new_entities, (len(batch) - new,), generator=self.random).to(device)
             entities = group.entities.clone()
             entities[new:, 0] = self.update.entities + chosen
@@ -410,7 +415,7 @@ class NewEdges(InMemory):
 
 
 def _similar_edges(train: Graph, new: Graph, count: int, seed: int) -> npt.NDArray[np.int64]:
-    """Random known edges of the relations of the new edges: there new entities could be taken for answers."""
+    """Return a random sample of known edges whose relations occur in the new edges."""
     relations = np.zeros(len(train.relations), bool)
     relations[new.relation] = True
     able = np.flatnonzero(relations[train.relation])

@@ -1,4 +1,4 @@
-"""A run that goes on with more edges: its checkpoint over the grown graph, and a record of where it came from."""
+"""Extend a run with new edges: its checkpoint over the extended graph, and a record of each extension."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from focuse.training.cold_start import EPOCHS, train_new_rows
 from focuse.training.graph_update import GraphUpdate, RequestedChange, grow
 
 FILE = "extended.json"
-FEW = 3  # edges below which a new name's row is little more than a guess
-FRACTION = 5  # all rows train on for the run's epochs divided by this
+FEW = 3  # a new relation with fewer edges has an unreliable embedding
+FRACTION = 5  # by default, all rows are trained for the epochs of the run divided by this number
 
 
 @dataclass(frozen=True)
 class BaseRun:
-    """What is extended: settings, splits, normalizer, the tables to predict with, and how far training came."""
+    """The run to extend: its settings, splits, normalizer, final tables, checkpoint and history."""
 
     settings: Config
     splits: Splits
@@ -43,20 +43,20 @@ class BaseRun:
 
     @property
     def epochs(self) -> int:
-        """Epochs that all rows have been trained for."""
+        """Number of epochs for which all rows have been trained."""
         found = [row["epoch"] for row in self.history]
         return max(found) if found else self.settings.epochs
 
     @property
     def reached(self) -> int:
-        """The epoch that the tables are of: the best one, if validation chose."""
+        """The epoch of the tables: the best epoch if validation selected one, otherwise the last."""
         at = self.checkpoint.progress if self.checkpoint is not None else None
         return at.best_epoch if at is not None and at.best_epoch else self.epochs
 
 
 @dataclass(frozen=True)
 class Extension:
-    """All that the extended run is made of; `checkpoint` is finished where only new rows were to learn."""
+    """The parts of the extended run; `checkpoint` is finished if only new rows were trained."""
 
     settings: Config
     splits: Splits
@@ -68,7 +68,10 @@ class Extension:
 def extension(
     origin: BaseRun, change: RequestedChange, frozen: bool, epochs: int | None, reporter: Reporter
 ) -> Extension:
-    """Grow the graph, give new names rows, and make ready what follows; with `frozen`, nothing does."""
+    """Update the graph, train rows for the new names, and return the extended run.
+
+    If `frozen` is False, its checkpoint is the start of further training of all rows.
+    """
     if epochs is not None and (not isinstance(epochs, int) or epochs < (0 if frozen else 1)):
         raise FocuseError(f"epochs {epochs}: give a whole number of at least {0 if frozen else 1}")
     grown = grow(origin.settings, origin.splits, origin.normalizer, change, reporter.note)
@@ -77,7 +80,7 @@ def extension(
     if frozen:
         more = 0
     else:
-        # What a later look at validation ended early was never trained, so the epochs asked for cannot be counted.
+        # Early stopping may have ended an extension before the requested epochs, so these cannot simply be summed.
         warmed = [row for row in origin.extended if not row["frozen"]]
         original = (
             warmed[0].get("before", origin.epochs - sum(row["epochs"] for row in warmed)) if warmed else origin.epochs
@@ -95,7 +98,7 @@ def extension(
 
 
 def _settings(origin: BaseRun, epochs: int, frozen: bool) -> Config:
-    """The run's own, with β where it has come to: what has decayed does not begin anew."""
+    """Return the settings of the run with β fixed at its current value, so that its decay does not restart."""
     settings = replace(origin.settings, epochs=max(epochs, 1))
     layer = settings.make_focuse_layer()
     if layer is None or settings.column_beta_decay_epochs is not None or settings.beta is not None or frozen:
@@ -104,16 +107,16 @@ def _settings(origin: BaseRun, epochs: int, frozen: bool) -> Config:
 
 
 def _with_state(state: Mapping[str, Tensor], tables: Tables, inverse_relations: bool) -> Tables:
-    """An optimizer's state with rows for the new names: squares of gradients as large as usual, means of 0.
+    """Return the optimizer state with rows for the new names: mean values for squared gradients, 0 for other moments.
 
-    From squares of 0 the first steps would throw the new rows far from where they have settled.
+    With squared gradients of 0, the first steps would move the new rows far away from their trained values.
     """
     made = {}
     for key, value in state.items():
         name, _, part = key.partition(".")
         lacking = len(tables[name]) - len(value) if name in tables and value.dim() else 0
         joined = inverse_relations and name == "relation" and lacking > 0
-        if joined:  # new rows belong behind the relations and behind their inverses
+        if joined:  # new rows are appended to the relations and to their inverses
             value, lacking = join_inverse_relations(value), lacking // 2
         if lacking > 0:
             usual = value.mean(0, keepdim=True) if part in ("sum", "square", "exp_avg_sq") else value.new_zeros(1)
@@ -123,40 +126,40 @@ def _with_state(state: Mapping[str, Tensor], tables: Tables, inverse_relations: 
 
 
 def _notes(grown: GraphUpdate, frozen: bool, reporter: Reporter) -> None:
-    """What the user should know of how far this goes."""
+    """Report the limits of the extension to the user."""
     counts, train = grown.counts, grown.splits.train
     gone = counted(counts["removed"], "facts", "are")
     if frozen:
         still = counts["added"] + counts["updated"] - int(grown.touching(train).sum())
         if still > 0:
             reporter.note(
-                f"{counted(still, 'edges', 'are')} between known names: told as facts from now on, but no row moves "
-                "for that (--warm learns from it)"
+                f"{counted(still, 'edges', 'are')} between known names: stored as known facts, but not trained on "
+                "because known rows are frozen (use --warm to train them)"
             )
         if counts["removed"]:
-            reporter.note(f"{gone} gone from the graph, but rows still remember (--warm forgets)")
+            reporter.note(f"{gone} removed from the graph, but frozen rows still reflect them (use --warm to retrain)")
     elif counts["removed"]:
-        reporter.note(f"{gone} gone; what tables have of that fades as training goes on")
+        reporter.note(f"{gone} removed; their influence on the embeddings fades as training continues")
     for relation in range(grown.relations, len(train.relations)):
         edges = int((train.relation == relation).sum())
         if edges < FEW:
             name = train.relations[relation]
-            reporter.note(f"relation {name!r} has {counted(edges, 'edges')}: its row is little more than a guess")
+            reporter.note(f"relation {name!r} has only {counted(edges, 'edges')}: its embedding is unreliable")
     if grown.splits.inferred is not None and counts["added"]:
-        reporter.note("what rules infer is as it was; new edges infer nothing (train anew to ground rules over them)")
+        reporter.note("the inferred triples are unchanged: rules are not grounded over new edges (train a new run)")
 
 
 def write_extended(folder: RunFolder, records: list[dict[str, Any]]) -> None:
-    """Write how a run was extended, oldest first, to its folder."""
+    """Write the records of a run's extensions to its folder, oldest first."""
     write_records(folder.sidecar(FILE), records)
 
 
 def read_extended(folder: RunFolder) -> list[dict[str, Any]]:
-    """How the run in a folder was extended, oldest first."""
+    """Return the records of the extensions of the run in a folder, oldest first."""
     return read_records(folder.sidecar(FILE), _check_record)
 
 
 def _check_record(record: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(record["frozen"], bool) or not isinstance(record["epochs"], int):
-        raise ValueError("a record without its epochs")
+        raise ValueError("a record of an extension lacks its epochs or whether it was frozen")
     return record

@@ -1,7 +1,7 @@
-"""A run's graph with more edges, or fewer: old names keep their places, new ones stand behind them.
+"""Add edges to the graph of a run, or remove some: known names keep their ids, and new names get the ids after them.
 
-Weights mean what they meant to the run: its normalizer stays as it is, and only relations that it has never seen get a
-range of their own. What was held out stays held out.
+Weights keep their meaning: the normalizer of the run is unchanged, and only new relations get a range of their own.
+Held-out edges stay held out.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from focuse.training.preparation import check_numbers, positives_of
 
 Note = Callable[[str], None]
 Mask = npt.NDArray[np.bool_]
-OTHER_UNIT = 5.0  # times larger or smaller than all that the run knows: weights look like another unit
-LOOKED_AT = 100_000  # weights of train that are enough to tell its unit
+OTHER_UNIT = 5.0  # weights that are larger or smaller by this factor than those of the run seem to have another unit
+LOOKED_AT = 100_000  # training weights that are sampled to detect another unit
 
 
 @dataclass(frozen=True)
 class RequestedChange:
-    """What is to change in a graph: `edges` to add (None: none), triples to `remove`, and how.
+    """The requested change of a graph: `edges` to add and triples to `remove`, either of which may be None.
 
-    `duplicates` says what a triple weighs that train has already: last (the new weight), max, mean, or keep (both rows
-    stay). `valid_share` and `test_share` of the new edges are held out. `numbers` are those of new entities.
+    `duplicates` is the weight of a new edge that repeats a training triple: last (the new weight), max, mean, or keep
+    (both rows are kept). Fractions `valid_share` and `test_share` of the new edges are held out. `numbers` are the
+    attributes of new entities.
     """
 
     edges: Any = None
@@ -49,7 +50,10 @@ class RequestedChange:
 
 @dataclass(frozen=True)
 class GraphUpdate:
-    """Splits over the grown vocabularies, their normalizer, and what changed; the first so many names are the old."""
+    """Splits over the extended vocabularies, their normalizer, and counts of the changes.
+
+    The first `entities` entities and the first `relations` relations are the known ones.
+    """
 
     splits: Splits
     normalizer: Normalizer
@@ -58,12 +62,12 @@ class GraphUpdate:
     counts: dict[str, int]
 
     def touching(self, graph: Graph) -> Mask:
-        """Which edges name a new entity or a new relation; bool [n]."""
+        """Return which edges contain a new entity or a new relation; bool [n]."""
         return (graph.head >= self.entities) | (graph.tail >= self.entities) | (graph.relation >= self.relations)
 
 
 def grow(settings: Config, splits: Splits, normalizer: Normalizer, change: RequestedChange, note: Note) -> GraphUpdate:
-    """The splits of a run with a change made to them."""
+    """Apply a change to the splits of a run."""
     choose("policy for repeated triples", change.duplicates, DUPLICATE_POLICIES)
     if change.numbers is not None:
         check_numbers(settings, given=True)
@@ -90,8 +94,8 @@ def grow(settings: Config, splits: Splits, normalizer: Normalizer, change: Reque
     counts |= {"relations": len(train.relations) - len(old.relations), "edges_before": before, "edges": len(train)}
     if not any(counts[name] for name in ("removed", "updated", "added", "valid", "test")):
         if change.edges is None:
-            raise FocuseError("none of the triples to remove is a fact of the run; there is nothing to change")
-        raise FocuseError(f"{facts.source}: every edge of it is known already; there is nothing to extend the run by")
+            raise FocuseError("none of the triples to remove is in the run; there is nothing to change")
+        raise FocuseError(f"{facts.source}: all edges are known already; there is nothing to add to the run")
     _note_weights(facts, old, normalizer, splits, note)
     made = replace(splits, train=train, valid=valid, test=test)
     made = _with_false(made, contrary, note)
@@ -100,28 +104,30 @@ def grow(settings: Config, splits: Splits, normalizer: Normalizer, change: Reque
 
 
 def _facts(settings: Config, change: RequestedChange, splits: Splits, note: Note) -> tuple[Graph, Graph | None]:
-    """The edges to add, by names of their own, each triple once; and what of them speaks against a link."""
+    """Return the edges to add, over their own vocabularies and without duplicates, and the known negatives of them."""
     if change.edges is None and change.remove is None:
-        raise FocuseError("nothing to extend the run by: give edges to add, or triples to remove")
+        raise FocuseError("nothing to change in the run: give edges to add, or triples to remove")
     given = splits.train.select(np.empty(0, np.int64)) if change.edges is None else read(change.edges)
     if change.edges is not None and not len(given):
         raise FocuseError(f"{given.source}: no edges to add")
     if splits.merger is None and given.columns is not None:
         names = ", ".join(given.columns.names)
-        raise FocuseError(f"{given.source}: several weights an edge ({names}), the run has one; choose one (--columns)")
+        raise FocuseError(
+            f"{given.source}: several weights per edge ({names}); the run has one: choose one (--columns)"
+        )
     facts, contrary = positives_of(given, settings, held=True)
     repeated = facts.num_repeated
     if repeated and change.duplicates != "keep":
-        note(f"{facts.source}: {repeated:,} rows repeat a (head, relation, tail); merged by {change.duplicates}")
+        note(f"{facts.source}: {repeated:,} rows repeat a (head, relation, tail); merged by {change.duplicates!r}")
     return _weighed(facts.merge_repeated(change.duplicates), splits.train, note), contrary
 
 
 def _weighed(facts: Graph, train: Graph, note: Note) -> Graph:
-    """Edges without numbers get the usual weight of the run's graph; a graph without numbers takes none."""
+    """Give edges without weights the median weights of the run's graph, or drop their weights if it has none."""
     if facts.weighted == train.weighted or not len(facts):
         return facts
     if not train.weighted:
-        note(f"{facts.source}: the run's graph has no weights, so those of the new edges count for nothing")
+        note(f"{facts.source}: the run's graph has no weights, so the weights of the new edges are ignored")
         return replace(facts, weight=np.ones(len(facts)), weighted=False)
     usual = _usual_weights(train)
     place = train.relations.ids(facts.relations.column)
@@ -131,7 +137,7 @@ def _weighed(facts: Graph, train: Graph, note: Note) -> Graph:
 
 
 def _usual_weights(train: Graph) -> npt.NDArray[np.float64]:
-    """The median weight of each relation, of all edges where it has none; float64 [R]."""
+    """Return the median weight per relation, or of all edges for a relation without edges; float64 [R]."""
     order = np.lexsort((train.weight, train.relation))
     count = np.bincount(train.relation, minlength=len(train.relations))
     middle = np.cumsum(count) - count + count // 2
@@ -140,7 +146,7 @@ def _usual_weights(train: Graph) -> npt.NDArray[np.float64]:
 
 
 def _with_names(known: Vocabulary, facts: Graph, kind: str) -> Vocabulary:
-    """The vocabulary with the names behind it that the edges use and it lacks, in the order they appear."""
+    """Return the vocabulary with the new names of the edges appended, in the order of their ids."""
     used = np.unique(np.concatenate([facts.head, facts.tail]) if kind == "entity" else facts.relation)
     names = (facts.entities if kind == "entity" else facts.relations).take(used)
     lacking = names.filter(pa.array(known.ids(names) < 0))
@@ -148,7 +154,7 @@ def _with_names(known: Vocabulary, facts: Graph, kind: str) -> Vocabulary:
 
 
 def _seated(splits: Splits, entities: Vocabulary, relations: Vocabulary) -> Splits:
-    """The same splits over longer vocabularies, in which every old name has its old place."""
+    """Return the splits over extended vocabularies, in which every known name keeps its id."""
 
     def seat(graph: Graph) -> Graph:
         return replace(graph, entities=entities, relations=relations)
@@ -159,13 +165,13 @@ def _seated(splits: Splits, entities: Vocabulary, relations: Vocabulary) -> Spli
 
 
 def _without(splits: Splits, remove: Any, note: Note) -> tuple[Splits, int]:
-    """The splits without these triples, wherever they stand, and how many rows that were."""
+    """Return the splits without the given triples, and the number of removed rows."""
     given = read(remove)
     keys = np.unique(given.align(splits.train).graph.keys)
     train = splits.train.select(~among(splits.train, keys))
     gone = len(splits.train) - len(train)
     if not len(train):
-        raise FocuseError(f"{given.source}: it removes every edge of train; nothing would be left")
+        raise FocuseError(f"{given.source}: it would remove every edge of train; keep at least one")
     valid, test = (
         replace(part, graph=part.graph.select(~among(part.graph, keys))) for part in (splits.valid, splits.test)
     )
@@ -174,23 +180,21 @@ def _without(splits: Splits, remove: Any, note: Note) -> tuple[Splits, int]:
     known = np.unique(np.concatenate([splits.train.keys, splits.valid.graph.keys, splits.test.graph.keys]))
     unknown = len(given) - int(np.isin(given.align(splits.train).graph.keys, known).sum())
     if unknown:
-        note(
-            f"{given.source}: {unknown:,} of {len(given):,} triples to remove are none of the run's facts; passed over"
-        )
+        note(f"{given.source}: {unknown:,} of {len(given):,} triples to remove are not in the run; skipped")
     return replace(splits, train=train, valid=valid, test=test, inferred=inferred), gone
 
 
 def among(graph: Graph, keys: npt.NDArray[np.int64]) -> Mask:
-    """Which rows have one of a few sorted, distinct keys; bool [n]. One search a row, and nothing is sorted."""
+    """Return which rows have one of the sorted, distinct keys, bool [n], by one binary search per row."""
     return isin_sorted(graph.keys, keys)
 
 
 def _more_relations(splits: Splits, normalizer: Normalizer, facts: Graph, known: int) -> tuple[Splits, Normalizer]:
-    """Maps of weights that know new relations too."""
+    """Return the splits and the normalizer, with normalizers that cover the new relations."""
     merger = splits.merger
     if merger is None:
         return splits, with_more_relations(normalizer, facts, known)
-    if facts.columns is None:  # it says so itself, in one line
+    if facts.columns is None:  # the merger raises an error for it later
         return splits, normalizer
     named = replace(
         facts.columns,
@@ -205,20 +209,20 @@ def _more_relations(splits: Splits, normalizer: Normalizer, facts: Graph, known:
 
 
 def _not_held_out(facts: Graph, splits: Splits, note: Note) -> Graph:
-    """The new edges without those of the run's own validation and test: they stay there, as they are."""
+    """Return the new edges without those of the run's validation and test splits, which are not changed."""
     for name, part in (("validation", splits.valid.graph), ("test", splits.test.graph)):
         held = among(facts, np.unique(part.keys))
         if held.any():
             note(
-                f"{facts.source}: {counted(int(held.sum()), 'edges', 'stand')} in the run's {name} split, to stay "
-                "there with the weight of old; nothing is learnt from that"
+                f"{facts.source}: {counted(int(held.sum()), 'edges', 'are')} in the run's {name} split and not trained "
+                "on; the old weights are kept"
             )
             facts = facts.select(~held)
     return facts
 
 
 def _merged(train: Graph, new: Graph, policy: str, note: Note) -> tuple[Graph, Graph, int]:
-    """Train with what new edges say of its own triples, those of them that are new, and how many weights changed."""
+    """Merge new edges that repeat triples of train; return train, the other edges, and the number of new weights."""
     met = among(train, np.unique(new.keys))
     olds = train.select(met)
     again = among(new, np.unique(olds.keys))
@@ -233,7 +237,7 @@ def _merged(train: Graph, new: Graph, policy: str, note: Note) -> tuple[Graph, G
     changed = int((before != both.weight).sum())
     if changed:
         note(
-            f"{new.source}: {counted(changed, 'edges', 'give')} a triple of train another weight; merged by {policy!r}"
+            f"{new.source}: {counted(changed, 'edges', 'change')} the weight of a training triple; merged by {policy!r}"
         )
     if changed < len(both):
         note(f"{new.source}: {counted(len(both) - changed, 'edges', 'are')} known already with the same weight")
@@ -241,7 +245,7 @@ def _merged(train: Graph, new: Graph, policy: str, note: Note) -> tuple[Graph, G
 
 
 def hold_out(new: Graph, change: RequestedChange, entities: int, relations: int, seed: int) -> Splits:
-    """Shares of the new edges for valid and test; each new name keeps one for train, the first in a random order."""
+    """Hold out fractions of the new edges for valid and test; each new name keeps at least one edge in train."""
     shares = change.valid_share, change.test_share
     for name, share in zip(("valid", "test"), shares, strict=True):
         if not 0 <= share < 1 or sum(shares) >= 1:
@@ -262,7 +266,7 @@ def hold_out(new: Graph, change: RequestedChange, entities: int, relations: int,
 
 
 def _note_weights(facts: Graph, train: Graph, normalizer: Normalizer, splits: Splits, note: Note) -> None:
-    """Weights beyond what the run knows, and weights that look like another unit."""
+    """Report weights outside of the range of the run, and weights that seem to have another unit."""
     old = facts.select(facts.relation < len(train.relations))
     if not len(old) or not old.weighted or splits.merger is not None:
         return
@@ -271,21 +275,21 @@ def _note_weights(facts: Graph, train: Graph, normalizer: Normalizer, splits: Sp
     beyond = int((np.abs(back - old.weight) > 1e-6 * np.maximum(np.abs(old.weight), size)).sum())
     if beyond:
         note(
-            f"{facts.source}: {beyond:,} of {len(old):,} weights lie beyond what train has for their relation; "
-            "training takes them for the nearest that it has"
+            f"{facts.source}: {beyond:,} of {len(old):,} weights are outside of the range of their relation in train; "
+            "training clips them to that range"
         )
     sample = np.abs(train.weight[:: max(1, len(train) // LOOKED_AT)])
     largest = float(np.abs(old.weight).max())
     small = largest * OTHER_UNIT < size and largest <= float(np.quantile(sample, 0.05))
     if largest > size * OTHER_UNIT or small:
         note(
-            f"{facts.source}: weights from {old.weight.min():g} to {old.weight.max():g}, in the run's graph from "
-            f"{train.weight.min():g} to {train.weight.max():g}: is that one unit? If not, convert them first"
+            f"{facts.source}: weights from {old.weight.min():g} to {old.weight.max():g}, but in the run's graph from "
+            f"{train.weight.min():g} to {train.weight.max():g}; if the units differ, convert the weights first"
         )
 
 
 def _with_false(splits: Splits, contrary: Graph | None, note: Note) -> Splits:
-    """New edges that speak against a link beside the old ones; what is a fact now is false no longer."""
+    """Return the splits with the known negatives of the new edges added, and without those that are now positives."""
     parts = [] if splits.known_negatives is None else [splits.known_negatives]
     if contrary is not None:
         aligned = contrary.align(splits.train)
@@ -297,7 +301,7 @@ def _with_false(splits: Splits, contrary: Graph | None, note: Note) -> Splits:
     every = concatenate(parts).merge_repeated("max")
     facts = among(every, np.unique(splits.train.select(among(splits.train, np.unique(every.keys))).keys))
     if facts.any():
-        note(f"{counted(int(facts.sum()), 'false triples', 'stand')} in train as facts, left out")
+        note(f"{counted(int(facts.sum()), 'known negatives', 'are')} also in train and left out")
     every = every.select(~facts)
     valid, test = (
         AlignedGraph(part.graph.select(~among(part.graph, np.unique(every.keys))), part.unseen)
@@ -307,7 +311,7 @@ def _with_false(splits: Splits, contrary: Graph | None, note: Note) -> Splits:
 
 
 def _more_numbers(splits: Splits, given: Any, known: int, note: Note) -> NodeAttributes | None:
-    """Numbers of the grown graph's entities, new ones on the scale that the old ones had; those stay as they are."""
+    """Return the attributes of all entities; those of new entities are standardized like those of the known ones."""
     numbers = splits.attributes
     if numbers is None:
         return None
@@ -320,7 +324,7 @@ def _more_numbers(splits: Splits, given: Any, known: int, note: Note) -> NodeAtt
         place, kind = entities.ids(found.entity), Vocabulary(list(numbers.names)).ids(found.attribute)
         rows = (place >= known) & (kind >= 0) & ~np.isnan(found.value)
         if rows.sum() < len(rows):
-            note(f"{found.source}: {int((~rows).sum()):,} of {len(rows):,} rows are of old or unknown names; left out")
+            note(f"{found.source}: {int((~rows).sum()):,} of {len(rows):,} rows have known or unused names; left out")
         spread = np.where(numbers.deviation > 0, numbers.deviation, 1.0)[kind[rows]]
         share = np.where(
             numbers.deviation[kind[rows]] > 0, (found.value[rows] - numbers.mean[kind[rows]]) / spread, 0.0

@@ -1,9 +1,9 @@
 """Choose the exponent of soft labels on validation triples.
 
-Short trainings from the same start, one per exponent and each with a higher one, are compared with a short plain one.
-The exponent with the widest ΔMRR is chosen among those whose tenth of highest weight ranks within 0.01 MRR of the
-plain one's. Labels with a high exponent are learned later, so trainings that are too short choose an exponent that is
-too low (docs/focus.md).
+Short trainings with increasing exponents, all from the same initialization, are compared with a short training without
+weights. The exponent with the largest ΔMRR is chosen among those whose top decile by weight has an MRR within 0.01 of
+the training without weights. Labels with a high exponent are learned later, so trainings that are too short select an
+exponent that is too low (docs/focus.md).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from focuse.training.validation import MAX_TRIPLES
 
 PLAIN = 0.0
 LADDER = (1.0, 2.0, 4.0, 8.0, 16.0)
-TOLERANCE = 0.01  # of top-10 % MRR and of ΔMRR, below which two models count as equally good
-USUAL = 2.0  # where validation is too small to choose by
-MIN_VALIDATION_TRIPLES = 200  # validation triples: with fewer, a tenth of them says nothing of a difference of 0.01
-SHORT, LEAST = 4, 10  # a short training has this part of the epochs, and at least so many
+TOLERANCE = 0.01  # two models with a smaller difference of top-decile MRR or ΔMRR count as equally good
+USUAL = 2.0  # the exponent that is used if there are too few validation triples to choose one
+MIN_VALIDATION_TRIPLES = 200  # with fewer, the MRR of a tenth of them is too noisy for a difference of 0.01
+SHORT, LEAST = 4, 10  # a short training has the epochs divided by SHORT, but at least LEAST epochs
 FILE = "label_exponent.json"
 
 
 @dataclass(frozen=True)
 class LabelExponentTrial:
-    """What a short training with one label exponent showed on validation."""
+    """The validation results of a short training with one label exponent."""
 
     label_exponent: float
     top_mrr: float
@@ -53,9 +53,9 @@ class LabelExponentTrial:
 def choose_label_exponent(
     settings: Config, splits: Splits, normalizer: Normalizer, reporter: Reporter, deadline: float = math.inf
 ) -> tuple[Config, list[LabelExponentTrial]]:
-    """The settings with a label exponent, and the trials that it was chosen by; unchanged if there is none to choose.
+    """Return the settings with a label exponent and the trials that selected it; unchanged if no choice is needed.
 
-    At the `deadline` (of time.monotonic) it is chosen by the trials so far, or the default is used.
+    At the `deadline` (in terms of time.monotonic) the trials so far decide, or the default is used.
     """
     if settings.weight_mode != "soft-labels" or settings.label_exponent is not None:
         return settings, []
@@ -70,9 +70,9 @@ def choose_label_exponent(
     for trial in _trials(settings, splits, normalizer, stopping, reporter, deadline):
         reporter.note(str(trial))
         trials.append(trial)
-        if trial.top_mrr < trials[0].top_mrr - TOLERANCE:  # a higher one would cost more
+        if trial.top_mrr < trials[0].top_mrr - TOLERANCE:  # a higher exponent would lower the top-decile MRR further
             break
-    if len(trials) < 2:  # time is up before there was another one to compare with
+    if len(trials) < 2:  # the deadline came before there was a second trial to compare with
         return replace(settings, label_exponent=USUAL), []
     chosen = best_of(trials)
     reporter.note(f"label exponent {chosen:g} chosen on {len(stopping):,} validation triples")
@@ -80,9 +80,10 @@ def choose_label_exponent(
 
 
 def best_of(trials: list[LabelExponentTrial]) -> float:
-    """The label exponent of the widest ΔMRR whose top is within tolerance of the plain one's, which comes first.
+    """Return the label exponent with the largest ΔMRR among trials that keep the top-decile MRR of the first trial.
 
-    Of several that are as wide within tolerance, the one of the highest top.
+    The first trial is the one without weights; the top-decile MRR may be lower by the tolerance. If several trials have
+    the largest ΔMRR within the tolerance, the one with the highest top-decile MRR is chosen.
 
     >>> rows = [(0, 0.97, 0.01), (1, 0.98, 0.4), (2, 0.965, 0.9), (4, 0.95, 0.95)]
     >>> best_of([LabelExponentTrial(*row) for row in rows])
@@ -99,7 +100,7 @@ def best_of(trials: list[LabelExponentTrial]) -> float:
 def _trials(
     settings: Config, splits: Splits, normalizer: Normalizer, stopping: Graph, reporter: Reporter, deadline: float
 ) -> Iterator[LabelExponentTrial]:
-    """One trial per label exponent, the model without weights first."""
+    """Yield one trial per label exponent, beginning with the training without weights."""
     some = np.random.default_rng(settings.seed).permutation(len(stopping))[:MAX_TRIPLES]
     judged = AlignedGraph(stopping.select(np.sort(some)))
     known = relevant_triple_index([splits.train, splits.valid.graph, splits.test.graph], judged.graph, settings.device)
@@ -124,12 +125,12 @@ def write_choice(folder: RunFolder, trials: list[LabelExponentTrial]) -> None:
 
 
 def read_choice(folder: RunFolder) -> list[LabelExponentTrial]:
-    """The trials in the folder of a run, if there were any."""
+    """Return the trials in the folder of a run, an empty list if there were none."""
     return read_records(folder.sidecar(FILE), _parse_trial)
 
 
 def _parse_trial(record: dict[str, Any]) -> LabelExponentTrial:
     trial = LabelExponentTrial(**upgrade_settings(record))
     if not all(isinstance(value, float) and math.isfinite(value) for value in astuple(trial)):
-        raise ValueError("a trial with a value that is not a finite number")
+        raise ValueError("a trial has a value that is not a finite number")
     return trial

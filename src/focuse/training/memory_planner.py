@@ -1,4 +1,4 @@
-"""The partitions of a training that does not fit into memory: whether they can be used, and how many there are."""
+"""Decide whether a training that does not fit into memory can use partitions, and how many."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from focuse.option_strings import parse_partitions
 from focuse.training.callbacks import Reporter
 from focuse.training.preparation import MOMENTS, PARTITIONED, available_memory, fits_in_memory, needed_memory
 
-USUAL_PARTITIONS = 32  # with fewer an epoch reads and writes no less, and shuffles edges less well
+USUAL_PARTITIONS = 32  # with fewer partitions an epoch does not read less, and shuffles edges less well
 MOST_PARTITIONS = 1024
-BUFFER_SHARE = 0.6  # of the free memory; the rest is for a stage's edges and the system's page cache
+BUFFER_SHARE = 0.6  # fraction of the free memory; the rest is for the edges of a stage and for the page cache
 
 
 def plan_partitions(config: Config, splits: Splits, reporter: Reporter, in_folder: bool) -> Config:
-    """A resolved config for the engine 'partitioned', if it is asked for or if 'auto' does not fit into memory.
+    """Return the config for the engine 'partitioned' if it is requested, or if the training does not fit into memory.
 
-    `in_folder`: the run is written to a folder while it trains, which partitions need.
+    `in_folder` is True if the run is written to a folder during training, which partitions need.
     """
     memory, need = available_memory(config), needed_memory(config, splits)
     reason = unsupported(config, splits, in_folder)
     sizes = f"embeddings, optimizer state and edges take {format_size(need)}, {format_size(memory or 0)} are free"
     if config.engine == "auto":
         if fits_in_memory(config, splits):
-            reporter.note("there is memory enough, and no partitions are made; --engine partitioned makes them")
+            reporter.note("the training fits into memory, so partitions are not used; --engine partitioned forces them")
             return config
         if reason:
-            reporter.note(f"{sizes}, and they cannot be kept on disk: {reason}")
+            reporter.note(f"{sizes}, but they cannot be kept on disk: {reason}")
             return config
     elif reason:
         raise FocuseError(f"engine 'partitioned': {reason}; use the engine 'auto'")
@@ -41,15 +41,15 @@ def plan_partitions(config: Config, splits: Splits, reporter: Reporter, in_folde
         reporter.note(f"{sizes}: they are kept on disk and trained by partitions (engine 'partitioned')")
     partitions, slots, _ = parse_partitions(str(resolved.partitions))
     if slots == 2 < partitions:
-        reporter.note("two partitions in memory: negatives are of an edge's own ones alone, three or more learn better")
+        reporter.note("with two partitions in memory, negatives come only from those of the edge; three are better")
     if resolved.weight_mode == "soft-labels" and resolved.label_exponent is None:
-        reporter.note("label exponent 2 is used: short trainings to choose it would take as long; see --label-exponent")
+        reporter.note("label exponent 2 is used, because short trainings to select it take too long (--label-exponent)")
         resolved = replace(resolved, label_exponent=2.0)
     return resolved
 
 
 def _partitions(settings: Config, splits: Splits, memory: int | None) -> str:
-    """How many partitions, how many of them in memory, and in how many rounds per epoch they meet, as 'P:c:k'."""
+    """Return the number of partitions, how many are in memory at once, and the rounds per epoch, as 'P:c:k'."""
     entities = len(splits.train.entities)
     if settings.partitions is not None:
         partitions, slots, rounds = parse_partitions(settings.partitions)
@@ -65,7 +65,9 @@ def _partitions(settings: Config, splits: Splits, memory: int | None) -> str:
 
 
 def partitions_for(rows: int, available: float) -> tuple[int, int]:
-    """Partitions for `rows` bytes, and how many are active at once: with one that is being loaded they fit into memory.
+    """Return the number of partitions for `rows` bytes of rows, and how many are active at once.
+
+    The active partitions and one that is being loaded fit into the available memory.
 
     >>> partitions_for(10_000, 20_000), partitions_for(10_240, 3_300)
     ((1, 1), (32, 9))
@@ -77,21 +79,21 @@ def partitions_for(rows: int, available: float) -> tuple[int, int]:
         partitions = max(USUAL_PARTITIONS, math.ceil(4 * rows / available))
     if partitions > MOST_PARTITIONS:
         raise FocuseError(
-            f"{format_size(max(available, 0))} of free memory are too little for {format_size(rows)} of embeddings and "
-            "optimizer state; give more (--memory-limit), or lower --dim"
+            f"{format_size(max(available, 0))} of free memory is too little for {format_size(rows)} of embeddings and "
+            "optimizer state; raise --memory-limit or lower --dim"
         )
     return partitions, max(2, min(partitions - 1, int(available * partitions / rows) - 1))
 
 
 def unsupported(settings: Config, splits: Splits, in_folder: bool) -> str:
-    """Why the engine 'partitioned' cannot train this, '' if it can."""
+    """Return why the engine 'partitioned' does not support the training, or '' if it does."""
     model = model_class(settings.model)
     reasons = {
-        "its tables are for a CPU": settings.device != "cpu",
-        "it keeps them in the run's folder; give one (out, --out)": not in_folder,
-        "it needs an optimizer of rows, 'row-adagrad' or 'row-adam'": settings.optimizer not in MOMENTS,
+        "it supports only a CPU": settings.device != "cpu",
+        "it needs a run folder for the partitions (out, --out)": not in_folder,
+        "it needs the optimizer 'row-adagrad' or 'row-adam'": settings.optimizer not in MOMENTS,
         "negative_sampling 'all' needs every entity in memory": settings.negative_sampling == "all",
-        "it cannot filter negatives by facts (filter_negatives)": settings.filter_negatives,
+        "it cannot filter negatives (filter_negatives)": settings.filter_negatives,
         "it draws negatives uniformly, not by 'negative_distribution' or 'corrupt_side'": (
             settings.negative_distribution,
             settings.corrupt_side,
@@ -100,17 +102,17 @@ def unsupported(settings: Config, splits: Splits, in_folder: bool) -> str:
         f"the model {settings.model!r} computes its entities from the whole graph": model.encoder is not None
         or bool(model.requires & {"edges", "attributes"}),
         f"the model {settings.model!r} predicts confidences": model.confidence_head is not None,
-        "it has no pool of semi-supervised triples": settings.semi_supervised != "none",
-        "it knows one weight per edge, not several columns": splits.merger is not None,
-        "it knows no triples that are false": splits.known_negatives is not None,
-        "it knows no triples that rules infer": splits.inferred is not None,
+        "it does not support semi-supervised training": settings.semi_supervised != "none",
+        "it supports one weight per edge, not several columns": splits.merger is not None,
+        "it does not support known negatives": splits.known_negatives is not None,
+        "it does not support triples that rules infer": splits.inferred is not None,
         "it cannot start from another run": settings.init_from is not None,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def format_size(size: float) -> str:
-    """Bytes as text.
+    """Return a number of bytes as text.
 
     >>> format_size(18.2e9), format_size(3.6e6)
     ('18.2 GB', '3.6 MB')

@@ -1,10 +1,10 @@
 """Training with an entity table that is partitioned on disk.
 
-An epoch goes through the stages of a schedule. In a stage a part of the edges between the partitions in memory is
-shuffled together and trained by an engine to which those partitions are the whole table; negatives are drawn among
-them. Everything is a pure function of (seed, epoch, stage, batch), so a resumed training ends in the same bits.
-Validation ranks among a sample of entities, whose rows are fetched once. Initial embeddings are written to their
-partitions, and final ones to one table, front to back and never whole in memory.
+An epoch consists of the stages of a schedule. In a stage, a part of the edges between the partitions in memory is
+shuffled and trained by an engine whose entity table is these partitions; negatives are drawn among them. Everything is
+a pure function of (seed, epoch, stage, batch), so the result of a resumed training is bitwise the same. Validation
+ranks against a sample of entities, whose rows are fetched once per validation. Initial embeddings are written to their
+partitions, and final embeddings to one table, sequentially and never as a whole in memory.
 """
 
 from __future__ import annotations
@@ -50,13 +50,16 @@ from focuse.training.problem import TrainingProblem, TrainingTriples, init_table
 from focuse.training.validation import BestTables, rank_validator
 
 FLOAT = np.dtype("<f4")
-CHUNK = 1 << 16  # rows at a time; torch draws the same numbers in pieces as at once where a piece has 16 n of them
+CHUNK = 1 << 16  # rows per chunk; torch draws the same numbers in chunks if a chunk has a multiple of 16 numbers
 
 
 def write_first(
     files: PartitionFiles, assignment: PartitionAssignment, settings: Config, model: Model, relations: int
 ) -> dict[str, torch.Tensor]:
-    """First versions of all partitions, the numbers that a training in memory begins with; and the other tables."""
+    """Write the first version of all partitions and return the other tables.
+
+    The initial values are the same as those of a training in memory.
+    """
     width, entities = model.widths(settings.dim)[0], len(assignment.part)
     tables = [
         TensorFile(files.path(part, 0), {"entity": ArraySpec(FLOAT, (size, width))})
@@ -76,13 +79,13 @@ def write_first(
     for table in tables:
         with writing(table.path):
             table.seal(forget=True)
-    # The generator stands where it would after a whole table of entities: none are left to draw here.
+    # The generator has the state that it would have after a whole entity table, so no entity rows are drawn here.
     others = init_tables(settings, model, 0, relations, random=random)
     return {name: table for name, table in others.items() if name != "entity"}
 
 
 def _row_pieces(rows: int) -> Iterator[slice]:
-    """Pieces of `CHUNK` rows; a short rest goes with the last one, for torch draws fewer than 16 numbers otherwise."""
+    """Yield chunks of `CHUNK` rows; fewer than 16 remaining rows join the last chunk: torch draws short ones differently."""
     for piece in chunks(rows, CHUNK):
         if rows - piece.stop < 16 and piece.stop < rows:
             yield slice(piece.start, rows)
@@ -90,14 +93,17 @@ def _row_pieces(rows: int) -> Iterator[slice]:
         yield piece
 
 
-SAMPLED_ENTITIES = 20_000  # a graph of no more entities is ranked in full
+SAMPLED_ENTITIES = 20_000  # with at most this many entities, validation ranks against all of them
 
 Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class SampledValidator:
-    """Filtered MRR of validation triples among a sample of entities; ids of `graph` are positions in `entities` [S]."""
+    """Measures the filtered MRR of validation triples against a sample of entities.
+
+    The ids of `graph` and `known` are positions in `entities` [S].
+    """
 
     metric: ClassVar[str] = "valid_mrr"
     sign: ClassVar[int] = 1
@@ -107,12 +113,12 @@ class SampledValidator:
     description: str
 
     def __call__(self, scorer: ModelScorer) -> float:
-        """Filtered MRR, ties worst; `scorer` holds the rows of `entities`."""
+        """Return the filtered MRR, with ties ranked worst; `scorer` holds the rows of `entities`."""
         return rank_metrics(rank_graph(scorer, self.graph, self.known).filtered.ranks()).mrr
 
 
 def sampled_validator(config: Config, splits: Splits) -> SampledValidator | None:
-    """A validator of the triples that a training in memory would validate on; None if there are none."""
+    """Return a validator of the triples on which a training in memory would be validated; None if there are none."""
     valid = split_validation(splits.valid.graph, config.stop_fraction, config.seed).stopping
     no_ids = torch.empty(0, dtype=torch.int64)
     nothing = TripleIndex(no_ids, no_ids, no_ids, len(valid.entities), len(valid.relations))
@@ -134,7 +140,7 @@ def sampled_validator(config: Config, splits: Splits) -> SampledValidator | None
 
 
 def _within(facts: TripleIndex, entities: Rows) -> TripleIndex:
-    """Facts whose two ends are among some entities, in the places that they have there."""
+    """Return the index of the known triples between the given entities, with their positions in `entities` as ids."""
     keys = facts.keys["tail"].numpy()
     query, tail = np.divmod(keys, facts.entities)
     head, relation = np.divmod(query, facts.relations)
@@ -144,23 +150,23 @@ def _within(facts: TripleIndex, entities: Rows) -> TripleIndex:
     return TripleIndex(heads, kinds, tails, len(entities), facts.relations)
 
 
-REPEATED = 0.05  # edges per batch and entity of a partition that do no harm
-SMALLEST = 32  # batch that is worth a step
+REPEATED = 0.05  # edges per entity of a partition in a batch up to which repeated entities do no harm
+SMALLEST = 32  # minimum batch size
 
 
 class TriplesOnDisk:
-    """Training triples that are read from disk bucket by bucket, so that none are loaded at first."""
+    """Loads no training triples, because they are read from disk bucket by bucket during training."""
 
     def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> Batch:
         no_ids = torch.empty(0, dtype=torch.int64)
         return Batch(no_ids, no_ids, no_ids, torch.empty(0))
 
     def index(self, train: Graph, device: str) -> TripleIndex:
-        raise FocuseError("engine 'partitioned' cannot filter negatives; leave --filter-negatives out")
+        raise FocuseError("engine 'partitioned' cannot filter negatives; remove --filter-negatives")
 
 
 class Partitioned:
-    """An entity table in partitions on disk, some of them in memory at a time (a `Placement` of the trainer)."""
+    """A placement that keeps the entity table in partitions on disk, with some of them in memory at a time."""
 
     in_memory = False
 
@@ -178,10 +184,10 @@ class Partitioned:
     def build(
         cls, config: Config, splits: Splits, normalizer: Normalizer, checkpoint: Checkpoint | None
     ) -> tuple[TrainingProblem, Engine, Partitioned]:
-        """The problem of a config, an engine over the partitions in memory, and what brings these there."""
+        """Return the problem of a config, an engine over the partitions in memory, and their placement."""
         problem = TrainingProblem.build(config, splits, normalizer, TriplesOnDisk())
         partitions, slots, _ = parse_partitions(config.partitions or "1:1")
-        slots += partitions > slots  # one more, into which the next partition is loaded
+        slots += partitions > slots  # one more slot, into which the next partition is loaded
         rows_per_slot, model = -(-problem.entities // partitions), problem.model
         width, relation_width = model.widths(config.dim)
         relations = len(splits.train.relations) * (2 if config.reciprocal else 1)
@@ -195,7 +201,7 @@ class Partitioned:
         return problem, engine, cls(problem, engine, rows_per_slot, checkpoint)
 
     def open(self, folder: RunFolder | None, note: Callable[[str], None]) -> None:
-        """Edges and initial rows on disk, or the tables of a checkpoint in memory."""
+        """Write the edges and the initial partitions to disk, or load the tables of a checkpoint."""
         if folder is None or not isinstance(folder.tables, PartitionedTables):
             raise ValueError("a training with partitions needs a run folder")
         self.storage, self.note = folder.tables, note
@@ -243,15 +249,16 @@ class Partitioned:
             done += count
 
     def _counts(self, epoch: int) -> list[int]:
-        """Number of batches in each stage of an epoch."""
+        """Return the number of batches of each stage of an epoch."""
         size = self.config.batch_size or 1024
         return [self._batch_count(stage, size) for stage in self._schedule(epoch)]
 
     def _batch_count(self, stage: Stage, size: int) -> int:
-        """Batches of a stage, about equal: a short last one in each would count for as much as a full one.
+        """Return the number of batches of a stage; they have about equal size, so that no short batch counts too much.
 
-        Between few partitions an entity comes more often in a batch than it would among all, and many gradients in one
-        step move it less than as many steps. So batches are smaller by as much, unless few entities repeat anyway.
+        With few active partitions, an entity occurs more often in a batch than among all partitions, and several
+        gradients in one step move it less than as many steps. So batches are smaller in proportion, unless entities
+        rarely repeat in a batch.
         """
         edges = self.edges.count(stage)
         if self.partitions == 1 or not edges:
@@ -260,7 +267,7 @@ class Partitioned:
         return max(1, round(edges / min(size, max(alike, REPEATED * self.rows_per_slot, SMALLEST))))
 
     def _stages(self, epoch: int) -> Iterator[tuple[Stage, int, Stage | None]]:
-        """The stages of an epoch that have edges, their numbers of batches, and the stage that follows each."""
+        """Yield the stages of an epoch that have edges, with their numbers of batches and the following stage."""
         stages = zip(self._schedule(epoch), self._counts(epoch), strict=True)
         used = [(stage, count) for stage, count in stages if count]
         following = [stage for stage, _ in used[1:]]
@@ -271,7 +278,7 @@ class Partitioned:
         return epoch_stages(self.partitions, self.slots, self.config.seed, epoch, self.rounds)
 
     def _enter(self, epoch: int, stage: Stage, following: Stage | None, number: int) -> Tensor:
-        """Load the partitions and edges of a stage; the order of its edges."""
+        """Load the partitions and edges of a stage, and return the order of its edges."""
         self.buffer.enter(stage, following)
         self.engine.scorer.invalidate()
         self.triples = StageEdges(self.edges.read(stage, self.rows_per_slot), self.problem.labels)
@@ -294,7 +301,7 @@ class Partitioned:
     # ---- rows and checkpoints -------------------------------------------------------------------------------------
 
     def scorer(self) -> TableScorer:
-        """A scorer over the rows of the entities that validation ranks among."""
+        """Return a scorer over the rows of the entities that validation ranks against."""
         live = self.engine.scorer
         if self.validator is None:
             return live
@@ -302,7 +309,7 @@ class Partitioned:
         return TableScorer(live.model, tables, live.side_dependent)
 
     def fetch(self, entities: npt.NDArray[np.int64]) -> Tensor:
-        """Rows of some entities, [n] -> [n, width], from memory or disk as they are now."""
+        """Return the current rows of some entities, [n] -> [n, width], from memory or from disk."""
         self.buffer.wait()
         assignment, files = self.edges.assignment, self.storage.files
         part, row = assignment.part[entities], assignment.row[entities]
@@ -318,18 +325,18 @@ class Partitioned:
         return torch.from_numpy(found)
 
     def shared_tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Tables and optimizer state that are not in partitions."""
+        """Return the tables and the optimizer state that are not partitioned."""
         tables = {name: table for name, table in self.engine.tables.items() if name != "entity"}
         state = self.engine.optimizer.state().items()
         return tables, {name: value for name, value in state if not name.startswith("entity.")}
 
     def tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """All partitions on disk; what they share."""
+        """Write all changed partitions to disk, and return the tables and optimizer state that are not partitioned."""
         self.buffer.flush()
         return self.shared_tables()
 
     def finish(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The last checkpoint, its tables mapped from the run folder."""
+        """Return the last checkpoint, with its tables mapped from the run folder."""
         files = self.storage.files
         self.note(
             f"partitions were loaded {counted(files.loads, 'times')}: {format_size(files.read_bytes)} read, "
@@ -344,7 +351,7 @@ class Partitioned:
 
 @dataclass
 class BestOnDisk(BestTables):
-    """The best tables as versions of partitions, which stay on disk."""
+    """The best tables, kept as versions of partitions on disk."""
 
     placement: Partitioned | None = None
 

@@ -1,4 +1,4 @@
-"""From user input to splits: known negatives, weight columns, node attributes and scaling."""
+"""Prepare splits from user input: known negatives, weight columns, node attributes and normalization."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from focuse.training.callbacks import Reporter
 
 
 def split_known_negatives(graph: Graph, negative: bool = False, zero: bool = False) -> tuple[Graph, Graph | None]:
-    """The facts of a graph, and those of its edges that speak against a link (None without any).
+    """Split a graph into positives and known negatives; the second result is None if there are no known negatives.
 
-    With `negative` weights below 0 do so, as strongly as they are large beside the largest; with `zero` those of
-    exactly 0, at full strength. Of several columns all that an edge has must speak against it. The false triples keep
-    the graph's vocabularies; their weight is the strength of the evidence in (0, 1].
+    With `negative`, edges with weights below 0 are known negatives; the strength of the evidence is the absolute weight
+    divided by the largest one. With `zero`, edges with a weight of exactly 0 are known negatives with strength 1. If an
+    edge has several weight columns, all of its values must be negative (or zero). The known negatives keep the
+    vocabularies of the graph, and their weights are the strengths in (0, 1].
 
     >>> graph = read([("a", "r", "b", 2), ("a", "r", "c", -1), ("b", "r", "c", -4)])
     >>> facts, false = split_known_negatives(graph, negative=True)
@@ -45,14 +46,14 @@ def split_known_negatives(graph: Graph, negative: bool = False, zero: bool = Fal
         )
     values = graph.weight[:, None] if graph.columns is None else graph.columns.values
     below, nothing = (values < 0) & negative, (values == 0) & zero
-    if graph.columns is not None:  # of a column where lower is better, no number speaks against a link
+    if graph.columns is not None:  # a column in which lower is better never marks a known negative
         turned = np.array([name in graph.columns.lower_is_better for name in graph.columns.names])
         below, nothing = below & ~turned, nothing & ~turned
     rows = (below | nothing | np.isnan(values)).all(axis=1)
     if not rows.any():
         return graph, None
     if rows.all():
-        raise FocuseError(f"{graph.source}: every weight speaks against its link; there is no fact to train on")
+        raise FocuseError(f"{graph.source}: all weights mark known negatives; there is no positive to train on")
     largest = np.max(-values, axis=0, where=below, initial=0.0)
     share = np.divide(-values, largest, out=np.ones(values.shape), where=below)
     evidence = np.mean(share[rows], axis=1, where=(below | nothing)[rows])
@@ -60,9 +61,10 @@ def split_known_negatives(graph: Graph, negative: bool = False, zero: bool = Fal
 
 
 def read_known_negatives(source: Any) -> Graph:
-    """Triples known to be false, from whatever `read` takes; a fourth column is the strength of the evidence.
+    """Read known negatives from any source that `read` accepts; a fourth column is the strength of the evidence.
 
-    Its sign does not matter and the largest counts as 1; where there is none, or all are 0, every strength is 1.
+    The sign of the strength is ignored, and the largest one is scaled to 1. Without that column, or if all its values
+    are 0, every strength is 1.
 
     >>> read_known_negatives([("a", "r", "b", 5), ("a", "r", "c", 10)]).weight.tolist()
     [0.5, 1.0]
@@ -74,8 +76,8 @@ def read_known_negatives(source: Any) -> Graph:
     without = int((evidence == 0).sum())
     if without:
         raise FocuseError(
-            f"{graph.source}: {without:,} of {len(graph):,} false triples have evidence of strength 0; give every "
-            "one a number above 0, or none any"
+            f"{graph.source}: {without:,} of {len(graph):,} false triples have evidence of strength 0; give all of "
+            "them a strength above 0, or remove the column"
         )
     return _as_false(graph, evidence / evidence.max())
 
@@ -85,7 +87,7 @@ def _as_false(graph: Graph, evidence: Weights) -> Graph:
 
 
 def check_numbers(settings: Config, given: bool) -> None:
-    """Raise if numbers are given to a model that has no use for them, or are not to one that needs some."""
+    """Raise FocuseError if a model needs attributes that are not given, or if it cannot use the given ones."""
     wanted = "attributes" in model_class(settings.model).requires
     if wanted and not given:
         raise FocuseError(
@@ -94,11 +96,11 @@ def check_numbers(settings: Config, given: bool) -> None:
         )
     if given and not wanted:
         names = ", ".join(name for name, model in MODELS.items() if "attributes" in model.requires)
-        raise FocuseError(f"model {settings.model!r} has no use for numbers of entities; train one of {names}")
+        raise FocuseError(f"model {settings.model!r} does not use node attributes; train one of {names}")
 
 
 def with_numbers(splits: Splits, source: Any, reporter: Reporter) -> Splits:
-    """The splits with their entities' numbers, of whatever `read_attributes` takes; None leaves them as they are."""
+    """Return the splits with node attributes from any source that `read_attributes` accepts; None changes nothing."""
     if source is None:
         return splits
     numbers, notes = align_attributes(read_attributes(source), splits.train.entities)
@@ -108,7 +110,7 @@ def with_numbers(splits: Splits, source: Any, reporter: Reporter) -> Splits:
 
 
 def context_of(model: Model, splits: Splits, device: str) -> Context:
-    """What the model requires of the graph that it is trained on."""
+    """Return the context with the edges and node attributes that the model requires."""
     edges = attributes = present = None
     if "edges" in model.requires:
         head, relation, tail = (ids.to(device) for ids in id_tensors(splits.train))
@@ -120,7 +122,7 @@ def context_of(model: Model, splits: Splits, device: str) -> Context:
 
 
 def read_whole(graph: Any, reporter: Reporter) -> Graph:
-    """A graph with edges; what of its source was left out is told."""
+    """Read a graph with at least one edge, and report the rows that were left out."""
     whole = read(graph)
     for note in whole.notes:
         reporter.note(note)
@@ -139,12 +141,15 @@ def make_splits(
     reporter: Reporter,
     false: Any = None,
 ) -> Splits:
-    """Given splits, or random ones; what had to be merged or left out is reported. `false` are known as such."""
+    """Return given or random splits, and report the rows that were merged or left out.
+
+    `false` is a source of known negatives.
+    """
     facts, contrary = positives_of(whole, settings)
     _note_negative(facts, reporter)
     repeated = count_repeated(facts) if len(facts) >= LARGE_GRAPH else facts.num_repeated
     if repeated:
-        done = "kept" if settings.duplicates == "keep" else f"merged by {settings.duplicates}"
+        done = "kept" if settings.duplicates == "keep" else f"merged by {settings.duplicates!r}"
         reporter.note(f"{facts.source}: {counted(repeated, 'rows', 'repeat')} a (head, relation, tail); {done}")
     facts = facts.merge_repeated(settings.duplicates)
     if valid is None and test is None:
@@ -161,13 +166,13 @@ def _note_negative(facts: Graph, reporter: Reporter) -> None:
     below = int((facts.weight < 0).sum()) if facts.weighted and facts.columns is None else 0
     if below and not facts.lower_is_better:
         reporter.note(
-            f"{facts.source}: {counted(below, 'weights', 'lie')} below 0, counting as the weakest facts; if they speak "
-            "against their link, say so with --negative-weights against"
+            f"{facts.source}: {counted(below, 'weights', 'are')} below 0, counting as the weakest positives; if they "
+            "mark known negatives, use --negative-weights against"
         )
 
 
 def held_out(source: Any, settings: Config, splits: Splits) -> AlignedGraph:
-    """Triples to evaluate a run on, in train's ids and with weights made as train's were, without false ones."""
+    """Read triples to evaluate a run on, aligned to the ids and weight columns of train, without known negatives."""
     aligned = positives_of(read(source), settings, held=True)[0].align(splits.train)
     if splits.known_negatives is not None:
         aligned = replace(
@@ -177,7 +182,7 @@ def held_out(source: Any, settings: Config, splits: Splits) -> AlignedGraph:
 
 
 def normalizer_of(settings: Config, splits: Splits) -> Normalizer:
-    """The normalizer of train's weights by resolved settings; merged columns are in [0, 1] already."""
+    """Return the normalizer of the training weights; merged weight columns are in [0, 1] already."""
     name = "none" if splits.merger is not None else settings.weight_scaling
     train, literal = (
         splits.train,
@@ -193,7 +198,7 @@ def normalizer_of(settings: Config, splits: Splits) -> Normalizer:
 
 
 def positives_of(graph: Graph, settings: Config, held: bool = False) -> tuple[Graph, Graph | None]:
-    """A graph with its direction, without what speaks against a link; and that by itself."""
+    """Apply `lower_is_better` to a graph, and split it into positives and known negatives."""
     lower = parse_names(settings.lower_is_better)
     if held and graph.columns is not None:  # it may lack some of train's columns
         lower = [name for name in lower if name in ("all", *graph.columns.names)]
@@ -207,14 +212,14 @@ def positives_of(graph: Graph, settings: Config, held: bool = False) -> tuple[Gr
 def _held(part: Any, settings: Config, reporter: Reporter) -> Graph:
     graph, contrary = positives_of(read(part), settings, held=True)
     if contrary is not None:
-        reporter.note(f"{graph.source}: {counted(len(contrary), 'rows', 'speak')} against a link, not evaluated")
+        reporter.note(f"{graph.source}: {counted(len(contrary), 'rows', 'are')} known negatives and not evaluated")
     return graph
 
 
 def _with_false(
     splits: Splits, facts: Graph, contrary: Graph | None, false: Any, settings: Config, reporter: Reporter
 ) -> Splits:
-    """The splits with their false triples, each once at its strongest; what is a fact as well is left out."""
+    """Return the splits with known negatives; duplicates keep the strongest evidence, and positives are left out."""
     parts = [] if contrary is None else [contrary]
     if false is not None:
         aligned = read_known_negatives(false).align(splits.train)
@@ -223,14 +228,14 @@ def _with_false(
         parts.append(aligned.graph)
     if not parts:
         return splits
-    # Not in train's direction: these numbers say how strong the evidence is.
+    # `lower_is_better` does not apply to known negatives, because their weights are strengths of evidence.
     every = replace(concatenate(parts), lower_is_better=False, columns=None).merge_repeated("max")
     doubted = np.isin(every.keys, facts.keys)
     if doubted.any():
-        reporter.note(f"{counted(int(doubted.sum()), 'false triples', 'stand')} in {facts.source} as facts, left out")
+        reporter.note(f"{counted(int(doubted.sum()), 'false triples', 'are')} also in {facts.source} and left out")
     every = every.select(~doubted)
     if not len(every):
-        raise FocuseError(f"{every.source}: none of its false triples can be used; see the notes, or leave them out")
+        raise FocuseError(f"{every.source}: none of its false triples can be used; see the notes, or remove them")
     if settings.weight_mode == "focuse" or settings.loss not in ("multiclass-nll", SQUARED_ERROR):
         raise FocuseError(
             "false triples need weight_mode 'soft-labels', or weight_mode 'none' with the loss 'multiclass-nll'"
@@ -241,22 +246,23 @@ def _with_false(
 
 
 def _believed(part: AlignedGraph, false: Graph, reporter: Reporter) -> AlignedGraph:
-    """A held-out part without what is said to be false."""
+    """Return a held-out split without known negatives."""
     doubted = np.isin(part.graph.keys, false.keys)
     if not doubted.any():
         return part
-    reporter.note(f"{part.graph.source}: {counted(int(doubted.sum()), 'rows', 'are')} said to be false, not evaluated")
+    rows = counted(int(doubted.sum()), "rows", "are")
+    reporter.note(f"{part.graph.source}: {rows} known to be false and not evaluated")
     return replace(part, graph=part.graph.select(~doubted))
 
 
 def _merged(splits: Splits, settings: Config, reporter: Reporter) -> Splits:
-    """Several columns made one weight in every split, by what train says of them."""
+    """Merge several weight columns into one weight in every split, with a merger that is fitted to train."""
     if splits.train.columns is None:
         named = [
             name for name in ("column_importance", "column_beta_decay_epochs") if getattr(settings, name) is not None
         ]
         if named:
-            raise FocuseError(f"{splits.train.source}: one weight an edge, {named[0]} is about several columns")
+            raise FocuseError(f"{splits.train.source}: has one weight per edge, but {named[0]} needs several columns")
         return splits
     asked = (
         None
@@ -272,26 +278,29 @@ def _merged(splits: Splits, settings: Config, reporter: Reporter) -> Splits:
 
 
 def check_confidences(splits: Splits, settings: Config, reporter: Reporter) -> None:
-    """A model of confidence learns the weights themselves: they must be there, and lie in [0, 1] unless normalized."""
+    """Check the weights for a confidence model, which learns the weights themselves.
+
+    Missing weights are reported; weights outside of [0, 1] that are not normalized raise FocuseError.
+    """
     if not splits.train.weighted:
-        reporter.note(f"{splits.train.source}: no weights given, every confidence is taken for 1")
+        reporter.note(f"{splits.train.source}: has no weights, so every confidence is 1")
     for part in (splits.valid.graph, splits.test.graph):
         if settings.weight_scaling == "none" and not in_unit_range(part.weight):
             raise FocuseError(
-                f"{part.source}: confidences lie in [0, 1], found {part.weight.min():g} to {part.weight.max():g}; use "
+                f"{part.source}: confidences must be in [0, 1], found {part.weight.min():g} to {part.weight.max():g}; "
                 "use weight_scaling 'relation', 'global' or 'quantile'"
             )
 
 
 def _differ(train: Graph, normalizer: Normalizer) -> bool:
-    """Whether not all normalized weights are equal; a piece at a time, for the first often tells."""
+    """Return whether the normalized weights differ; they are compared in chunks, and the first often decides."""
     first = normalizer.transform(train.weight[:1], train.relation[:1])
     parts = chunks(len(train), 1 << 20)
     return any(bool((normalizer.transform(train.weight[at], train.relation[at]) != first).any()) for at in parts)
 
 
 def ignore_equal_weights(settings: Config, splits: Splits, normalizer: Normalizer, reporter: Reporter) -> Config:
-    """Without differing weights there is nothing to learn from them: weight_mode becomes 'none', with a note."""
+    """Return the settings with weight_mode 'none' if all weights are equal, and report it."""
     if settings.weight_mode == "none":
         return settings
     if _differ(splits.train, normalizer):
@@ -308,14 +317,14 @@ def ignore_equal_weights(settings: Config, splits: Splits, normalizer: Normalize
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 PARTITIONED = "partitioned"
-EDGE_BYTES = 28  # ids and weight of an edge, in a training in memory
-MOMENTS = {"row-adagrad": 1, "row-adam": 2}  # numbers that an optimizer keeps per parameter
+EDGE_BYTES = 28  # bytes per edge in memory: three ids and a weight
+MOMENTS = {"row-adagrad": 1, "row-adam": 2}  # values that an optimizer stores per parameter
 
 
 def choose_engine(config: Config, splits: Splits, reporter: Reporter, in_folder: bool) -> Config:
-    """The config, with the engine 'partitioned' if it is asked for or if 'auto' does not fit into memory.
+    """Return the config, with the engine 'partitioned' if it is requested or if 'auto' does not fit into memory.
 
-    `in_folder`: the run is written to a folder while it trains, which partitions need.
+    `in_folder` is True if the run is written to a folder during training, which partitions need.
     """
     if config.engine not in ("auto", PARTITIONED):
         return config
@@ -327,19 +336,19 @@ def choose_engine(config: Config, splits: Splits, reporter: Reporter, in_folder:
 
 
 def fits_in_memory(config: Config, splits: Splits) -> bool:
-    """Whether the tables and edges of a training fit into main memory; a GPU's own memory is not looked at."""
+    """Return whether the tables and edges of a training fit into main memory; GPU memory is not checked."""
     memory = available_memory(config)
     return memory is None or config.device != "cpu" or needed_memory(config, splits) <= 0.8 * memory
 
 
 def available_memory(config: Config) -> int | None:
-    """Free bytes, or what is left of the `memory_limit` of the config; None if that is unknown."""
+    """Return the free memory in bytes, or the rest of `memory_limit` if that is set; None if it is unknown."""
     return free_memory() if config.memory_limit is None else max(0, parse_memory(config.memory_limit) - used_memory())
 
 
 def needed_memory(config: Config, splits: Splits) -> int:
-    """Bytes that a training in memory needs: embeddings with the optimizer's state, and edges."""
+    """Return the bytes that a training in memory needs for embeddings, optimizer state and edges."""
     model, train = config.make_model(), splits.train
     numbers = len(train.entities) * model.widths(config.dim)[0]
-    copies = 1 if len(splits.valid.graph) else 0  # of the best tables so far
+    copies = 1 if len(splits.valid.graph) else 0  # copies of the best tables so far
     return 4 * numbers * (1 + MOMENTS.get(config.optimizer, 2) + copies) + EDGE_BYTES * len(train)

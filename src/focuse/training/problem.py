@@ -1,16 +1,16 @@
-"""What is trained: model, triples with their weights, negatives, objective, regularizer and validator.
+"""The training problem: model, triples with their weights, negatives, objective, regularizer and validator.
 
-A `TrainingProblem` is built once by every training: in memory, with partitions on disk, with several processes, of new
-entities only (`training.extend`), and where an explanation needs the gradient of the loss. It says nothing about how or
-where the problem is solved.
+Every training builds one `TrainingProblem`: in memory, with partitions on disk, with several processes, for new
+entities only (`training.cold_start`), and for explanations, which need the gradient of the loss. The problem does not
+determine how or where it is solved.
 
-The weights of several columns with a decay λ of their own change with the epoch. With importances π, weights w and the
-paper's βᶜ of each column,
+If several weight columns have their own decay λ, the weights change with the epoch. With importances π, weights w and
+the paper's βᶜ of each column,
 
     α⁻ = Σ πᶜ (βᶜ + wᶜ (1 − βᶜ)) = β + w (1 − β)    with  β = Σ πᶜ βᶜ,  w = Σ πᶜ (1 − βᶜ) wᶜ / (1 − β)
 
-and the same for α⁺ with 1 − w. So one weight and one β per epoch serve the layer as it is. An edge that lacks some of
-the columns gets the mean of those it has, each by its πᶜ (1 − βᶜ).
+and the same for α⁺ with 1 − w. So the FocusE layer needs only one weight per edge and one β per epoch. An edge that
+lacks some of the columns gets the mean of the columns that it has, weighted by πᶜ (1 − βᶜ).
 """
 
 from __future__ import annotations
@@ -64,21 +64,21 @@ from focuse.training.preparation import context_of
 from focuse.training.validation import Validator, confidence_validator, rank_validator
 from focuse.training.warm_start import started
 
-AT_ONCE = 1 << 24  # random numbers, 64 MB
+AT_ONCE = 1 << 24  # random numbers that are drawn at a time, 64 MB
 
 
 def own_rows(settings: Config, entities: int) -> slice:
-    """The rows of entities that this process holds; all, unless the engine is a sharded one."""
+    """Return the rows of the entity table that this process holds: all rows, unless the engine is sharded."""
     return current_group().shard(entities) if settings.engine in SHARDED else slice(None)
 
 
 def home_of(settings: Config, table: str) -> str:
-    """Where a table lies: with what computes, or rows of entities in main memory if that was asked for."""
+    """Return the device of a table; the engine 'sharded:host' keeps the entity table in main memory."""
     return "cpu" if settings.engine == "sharded:host" and table == "entity" else settings.device
 
 
 def normal_rows(shape: tuple[int, int], random: torch.Generator, rows: slice = slice(None)) -> torch.Tensor:
-    """The rows of torch.randn(shape), bit for bit, without holding the others.
+    """Return the given rows of torch.randn(shape), bitwise equal, without storing the other rows.
 
     >>> made = normal_rows((100, 3), torch.Generator().manual_seed(1), slice(40, 60))
     >>> bool((made == torch.randn(100, 3, generator=torch.Generator().manual_seed(1))[40:60]).all())
@@ -86,7 +86,7 @@ def normal_rows(shape: tuple[int, int], random: torch.Generator, rows: slice = s
     """
     count, width = shape
     start, stop, _ = rows.indices(count)
-    # torch draws 16 numbers at a time, and the last few anew: pieces of 16 rows go on where the last one ended.
+    # torch draws 16 numbers at a time and redraws the last incomplete ones, so chunks of 16 rows give the same numbers.
     size = max(16, AT_ONCE // max(width, 1) // 16 * 16)
     cuts = [*range(0, max(count - 15, 1), size), count]
     kept = []
@@ -96,15 +96,19 @@ def normal_rows(shape: tuple[int, int], random: torch.Generator, rows: slice = s
     return torch.cat(kept)
 
 
-FALSE = -1.0  # the weight of a row known to be false; facts have one in [0, 1]
-CHUNK = 1 << 20  # edges weighed at a time
+FALSE = -1.0  # the weight that marks a known negative; positives have weights in [0, 1]
+CHUNK = 1 << 20  # edges whose weights are normalized at a time
 
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnDecays:
-    """Shares [n, C] of train's columns, where they are present, importances [C] and each column's β."""
+    """The weight columns of the training edges and their importances, if each column has its own decay of β.
+
+    `shares` [n, C] are the weights in [0, 1], `present` [n, C] is True where an edge has a column, `importance` is [C],
+    and `focuses` has one FocusE layer per column.
+    """
 
     shares: Weights
     present: Mask
@@ -112,12 +116,12 @@ class ColumnDecays:
     layers: tuple[FocusELayer, ...]
 
     def at(self, epoch: int) -> tuple[Weights, float]:
-        """The merged weight [n] in an epoch counted from 0, and its β."""
+        """Return the merged weights [n] of an epoch, counted from 0, and its β."""
         betas = np.array([layer.beta(epoch) for layer in self.layers])
         beta = float(self.importance @ betas)
         counts = self.importance * (1 - betas)
         weight = combine_columns(self.shares, self.present, counts)
-        # Of an edge whose columns have not begun to count the shares are as good as any: they count from now on.
+        # If no column of an edge counts yet (β = 1), its weight has no effect; the importances alone merge its columns.
         early = ~(self.present & (counts > 0)).any(axis=1)
         weight[early] = combine_columns(self.shares[early], self.present[early], self.importance)
         return weight, beta
@@ -125,7 +129,7 @@ class ColumnDecays:
 
 @dataclass(frozen=True, eq=False)
 class TrainingTriples:
-    """What a trainer trains on: train's edges, then the false triples, whose weight is `mark`."""
+    """The training triples: the edges of train, followed by the known negatives, whose weight is `mark`."""
 
     facts: Graph
     false: Graph | None
@@ -136,7 +140,7 @@ class TrainingTriples:
 
     @classmethod
     def of(cls, settings: Config, splits: Splits, normalizer: Normalizer) -> TrainingTriples:
-        """The rows of a run's splits by its resolved settings."""
+        """Return the training triples of the splits, by resolved settings."""
         mark = FALSE if model_class(settings.model).confidence_head is None else 0.0
         return cls(splits.train, splits.known_negatives, normalizer, mark, settings.seed, _decays(settings, splits))
 
@@ -145,24 +149,27 @@ class TrainingTriples:
 
     @property
     def evidence(self) -> Weights:
-        """How strong the evidence against each false triple is, in (0, 1]."""
+        """Strength of the evidence for each known negative, in (0, 1]."""
         return np.empty(0) if self.false is None else self.false.weight
 
     @property
     def graph(self) -> Graph:
-        """All rows."""
+        """All training triples as one graph."""
         return self.facts if self.false is None else concatenate([self.facts, self.false])
 
     @property
     def weight(self) -> Floats:
-        """Those of facts, in [0, 1], and FALSE for what is false (0 for a model of confidence); float32 [n]."""
+        """Weights float32 [n]: in [0, 1] for positives, and `mark` for known negatives.
+
+        `mark` is FALSE, or 0 for a confidence model.
+        """
         weight = np.full(len(self), self.mark, np.float32)
         for piece in chunks(len(self.facts), CHUNK):
             weight[piece] = self.normalizer.transform(self.facts.weight[piece], self.facts.relation[piece])
         return weight
 
     def pack(self, rows: npt.NDArray[np.int32]) -> None:
-        """Write all rows to int32 [n, 4]: head, relation, tail and the bits of the weight; a piece at a time."""
+        """Write all triples to `rows`, int32 [n, 4]: head, relation, tail and the bits of the weight, in chunks."""
         graphs = [(0, self.facts)] + ([] if self.false is None else [(len(self.facts), self.false)])
         for first, graph in graphs:
             for piece in chunks(len(graph), CHUNK):
@@ -176,7 +183,7 @@ class TrainingTriples:
 
     @property
     def moving(self) -> bool:
-        """Whether weights change from epoch to epoch."""
+        """Whether the weights change from epoch to epoch."""
         return self.decays is not None
 
     def weights_at(self, epoch: int) -> tuple[Floats, float | None]:
@@ -189,9 +196,10 @@ class TrainingTriples:
         return weight, beta
 
     def rows_at(self, epoch: int) -> npt.NDArray[np.int64] | None:
-        """The rows int64 that take part in an epoch: all facts, and false ones as often as evidence is strong.
+        """Return the rows, int64, that are trained in an epoch; None stands for all rows.
 
-        None for all rows. A pure function of (seed, epoch), so that a resumed run meets the same ones.
+        These are all positives, and each known negative with the strength of its evidence as its probability. The
+        result is a pure function of (seed, epoch), so that a resumed run trains the same rows.
         """
         if (self.evidence >= 1).all():
             return None
@@ -201,7 +209,7 @@ class TrainingTriples:
 
 
 def _decays(settings: Config, splits: Splits) -> ColumnDecays | None:
-    """Columns whose β falls each by a time of its own; None where one serves all."""
+    """Return the weight columns with their own decays of β, or None if all columns share one β."""
     merger = splits.merger
     if (
         merger is None
@@ -219,7 +227,10 @@ def _decays(settings: Config, splits: Splits) -> ColumnDecays | None:
 
 
 def make_soft_labels(settings: Config, splits: Splits) -> SoftLabels | None:
-    """The labels of weights, None where weights are none; a plain model needs some, too, to tell what is false."""
+    """Return the soft labels of the weights, or None if training does not use soft labels.
+
+    With known negatives, training without focus uses soft labels with exponent 0 to distinguish them from positives.
+    """
     if splits.known_negatives is None or settings.loss == SQUARED_ERROR:
         return settings.make_soft_labels()
     return settings.make_soft_labels() or SoftLabels(0.0)
@@ -228,7 +239,10 @@ def make_soft_labels(settings: Config, splits: Splits) -> SoftLabels | None:
 def make_objective(
     settings: Config, focuse_layer: FocusELayer | None, correction: float | None = None
 ) -> FocusedLoss | SoftLabelLoss | SquaredError | TwoHeadedSquaredError:
-    """FocusE and a loss, the squared error of a confidence model, or soft labels with their sampling correction."""
+    """Return the objective: a loss with the FocusE layer, the squared error of a confidence model, or soft labels.
+
+    Soft labels are used if their sampling `correction` is given.
+    """
     if correction is not None:
         return SoftLabelLoss(correction)
     if settings.loss != SQUARED_ERROR:
@@ -269,7 +283,7 @@ def log_sampling_correction(settings: Config, label: SoftLabels, sampler: Negati
 
 
 def build_model(settings: Config, splits: Splits) -> Model:
-    """The model of the settings, bound to the graph that it is trained on."""
+    """Return the model of the settings, bound to the graph that it is trained on."""
     model = settings.make_model()
     if settings.attribute_loss_weight is not None and model.auxiliary_loss is not None:
         model.auxiliary_loss = replace(model.auxiliary_loss, weight=settings.attribute_loss_weight)
@@ -284,10 +298,12 @@ def init_tables(
     rows: slice = slice(None),
     random: torch.Generator | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Normal, of the settings' or the model's deviation, else Xavier's √(2 / (rows + width)) as in the paper's code.
+    """Return initial tables with normally distributed values, and initial parameters.
 
-    Of the entities only `rows` are kept, and no more held unless the model requires the whole table. Inverse relations
-    are drawn with their relations, in rows of twice the width, and then become rows r + R.
+    The standard deviation is that of the settings or of the model, by default Xavier's √(2 / (rows + width)) as in the
+    paper's code. Only the given `rows` of the entity table are returned, and the others are not stored unless the model
+    requires the whole table. A relation and its inverse are drawn as one row of twice the width, and then become the
+    rows r and r + R.
     """
     random = generator(settings.seed, 0, RandomStream.INITIAL_EMBEDDINGS) if random is None else random
     width, relation_width = model.widths(settings.dim)
@@ -308,38 +324,38 @@ def init_tables(
 
 
 def as_batch(graph: Graph, weight: npt.NDArray[Any], device: torch.device | str) -> Batch:
-    """All edges of a graph as one batch on the device, with these weights [n]."""
+    """Return all edges of a graph as one batch on the device, with the given weights [n]."""
     columns = (*id_tensors(graph), torch.from_numpy(weight.astype(np.float32, copy=False)))
     return Batch(*(column.to(device) for column in columns))
 
 
 class WeightedTriples(Protocol):
-    """Rows of training triples with weights; a `Batch`, or rows in shared memory."""
+    """Training triples with weights: a `Batch`, or triples in shared memory."""
 
     def __len__(self) -> int: ...
 
     def take(self, rows: torch.Tensor) -> Batch:
-        """The triples of these rows int64 [B]."""
+        """Return the triples at `rows`, int64 [B]."""
 
     def first(self, count: int) -> Batch:
-        """The first triples."""
+        """Return the first `count` triples."""
 
     def set_weights(self, weight: torch.Tensor) -> None:
         """Replace all weights [n] in place."""
 
 
 class TripleSource(Protocol):
-    """Where the training triples are while they are trained on."""
+    """Loads the training triples to the place where they are kept during training."""
 
     def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> WeightedTriples:
-        """All rows with their weights, as soft labels where there are any."""
+        """Return all training triples with their weights, or with soft labels if `labels` is given."""
 
     def index(self, train: Graph, device: str) -> TripleIndex:
-        """The known triples that negatives are filtered by."""
+        """Return the index of known triples by which negatives are filtered."""
 
 
 class TriplesInMemory:
-    """Training triples as tensors on the device of the training."""
+    """Loads the training triples as tensors on the training device."""
 
     def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> Batch:
         batch = as_batch(triples.graph, triples.weight, device)
@@ -353,7 +369,7 @@ class TriplesInMemory:
 class TrainingProblem:
     """Everything that defines the optimization problem, and nothing about how or where it is solved.
 
-    `batch` holds all training triples with the weights of the first epoch, as soft labels where `labels` are used.
+    `batch` holds all training triples with the weights of the first epoch, or with soft labels if `labels` is given.
     """
 
     config: Config
@@ -366,19 +382,19 @@ class TrainingProblem:
     negatives: NegativeSampler
     objective: FocusedLoss | SoftLabelLoss | SquaredError | TwoHeadedSquaredError
     regularizer: Regularizer | None
-    scale: float | None = None  # factor of the loss of a batch; None: by the reduction of the config
+    scale: float | None = None  # factor of the loss of a batch; None means that the reduction of the config decides
 
     @classmethod
     def build(
         cls, config: Config, splits: Splits, normalizer: Normalizer, source: TripleSource | None = None
     ) -> TrainingProblem:
-        """The problem of a resolved config on these splits; `source` is where its triples are, by default in memory."""
+        """Return the problem of a resolved config on these splits; `source` loads the triples, by default into memory."""
         source = TriplesInMemory() if source is None else source
         train = splits.train
         triples, labels = TrainingTriples.of(config, splits, normalizer), make_soft_labels(config, splits)
         batch = source.load(triples, labels, config.device)
         known = source.index(train, config.device) if config.filter_negatives else None
-        # A uniform distribution does not depend on the triples, so those on disk need not come into memory.
+        # A uniform distribution does not depend on the triples, so triples on disk need not be loaded.
         uniform = (config.negative_distribution, config.corrupt_side) == (
             ENTITY_DISTRIBUTIONS[0],
             SIDE_DISTRIBUTIONS[0],
@@ -408,7 +424,7 @@ class TrainingProblem:
 
     @cached_property
     def validator(self) -> Validator | None:
-        """What measures the model on validation triples during training; None if there are none."""
+        """The validator that measures the model during training; None if there are no validation triples."""
         config, splits = self.config, self.splits
         valid = split_validation(splits.valid.graph, config.stop_fraction, config.seed).stopping
         learned = [splits.train, splits.valid.graph]
@@ -421,11 +437,11 @@ class TrainingProblem:
         return rank_validator(valid, splits.train, known, config.valid_min_weight, config.seed)
 
     def beta(self, epoch: int) -> float:
-        """β in an epoch counted from 0; 1, which has no effect, without the FocusE layer."""
+        """Return β in an epoch, counted from 0; without the FocusE layer it is 1, which has no effect."""
         return self.focuse_layer.beta(epoch) if self.focuse_layer else 1.0
 
     def step(self, positives: Batch, negatives: list[Negatives], beta: float | torch.Tensor, seed: StreamKey) -> Step:
-        """A training step on a batch; auxiliary triples are drawn by `seed`."""
+        """Return a training step on a batch; the `seed` determines its auxiliary triples."""
         by_reduction = 1.0 / len(positives) if self.config.reduction == "mean" else 1.0
         scale = by_reduction if self.scale is None else self.scale
         own = seed if isinstance(seed, int) else None
@@ -433,14 +449,14 @@ class TrainingProblem:
 
     @cached_property
     def _inferred(self) -> Batch | None:
-        """Triples that rules infer, as auxiliary training data."""
+        """The triples that rules infer, which are auxiliary training data; None if there are none."""
         inferred = self.splits.inferred
         if inferred is None or not len(inferred):
             return None
         return as_batch(inferred, inferred.weight, self.config.device)
 
     def _auxiliary(self, seed: StreamKey) -> AuxiliaryTriples | None:
-        """Some of the inferred triples, drawn for one batch."""
+        """Return a sample of the inferred triples for one batch, or None if there are none."""
         inferred, objective = self._inferred, self.objective
         if inferred is None or isinstance(seed, tuple):
             return None
@@ -451,7 +467,7 @@ class TrainingProblem:
         return AuxiliaryTriples(inferred.take(rows), objective.shortfall)
 
     def init_tables(self, note: Callable[[str], None]) -> dict[str, torch.Tensor]:
-        """Initial tables: random, or from the run that the config starts from; this process's rows of entities."""
+        """Return initial tables, random or from the run `config.init_from`; of entities only the rows of this process."""
         config, sizes = self.config, (self.entities, len(self.splits.train.relations))
         if config.init_from is None:
             return init_tables(config, self.model, *sizes, own_rows(config, sizes[0]))

@@ -1,7 +1,7 @@
-"""A training's graph and edges, in memory or in a file that the processes of one machine share.
+"""The graph and edges of a training in files that all processes of one machine share.
 
-All processes map the same file, which has no name any more. So there is one copy per machine, in the page cache. The
-first process of the machine writes it, in the folder of the graph cache or else in that for temporary files.
+All processes map the same file, which is unlinked after it was opened, so there is one copy per machine, in the page
+cache. The first process of the machine writes it to the folder of the graph cache, or to the temporary folder.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ Array = npt.NDArray[Any]
 
 
 def prepared_once(prepare: Callable[[], Prepared]) -> Prepared:
-    """What `prepare` gives; on each machine only the first process calls it, and the others map what it has written.
+    """Return the result of `prepare`, which only the first process of each machine calls; the others map its files.
 
-    So a graph is read and split once per machine, and each process has only the pages in memory that it uses.
+    So a graph is read and split once per machine, and each process keeps in memory only the pages that it uses.
     """
     group, folder, failure = current_group(), "", ""
     try:
         if group.is_local_main:
             try:
-                made = prepare()  # before there is a folder, which would be removed as abandoned if this takes long
+                made = prepare()  # before the folder is created, because an old folder is removed as abandoned
                 folder = tempfile.mkdtemp(suffix=".part", prefix=".", dir=scratch_folder())
                 write_metadata(Path(folder), *made)
             except FocuseError as error:
@@ -58,11 +58,11 @@ def prepared_once(prepare: Callable[[], Prepared]) -> Prepared:
                 failure = _full_disk(error)
         where, failure = group.broadcast_on_host((folder, failure))
         if group.any_rank(bool(failure)):
-            raise FocuseError(failure or "the training cannot be prepared on another machine, which reports why")
+            raise FocuseError(failure or "preparing the training failed on another machine; see its error message")
         found = read_metadata(Path(where), trusted=True)
         group.barrier()
     except RuntimeError as error:
-        if is_peer_lost(error):  # this is where a process first waits for another one
+        if is_peer_lost(error):  # a process waits here for another one for the first time
             raise FocuseError(PEER_LOST) from None
         raise
     finally:
@@ -73,11 +73,11 @@ def prepared_once(prepare: Callable[[], Prepared]) -> Prepared:
 
 def _full_disk(error: OSError) -> str:
     where = scratch_folder() or tempfile.gettempdir()
-    return f"{where}: no space for the training's edges: {error.strerror or error}; name a folder with FOCUSE_CACHE"
+    return f"{where}: cannot write the training edges: {error.strerror or error}; set FOCUSE_CACHE to another folder"
 
 
 class TriplesInSharedMemory:
-    """Training triples that all processes of a machine share (a `TripleSource`)."""
+    """A `TripleSource` that keeps the training triples in a file that all processes of a machine share."""
 
     def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> SharedEdges:
         return SharedEdges(triples, labels, device)
@@ -87,7 +87,7 @@ class TriplesInSharedMemory:
 
 
 def shared_array(kind: Any, shape: tuple[int, ...], fill: Callable[[Array], None]) -> Array:
-    """An array for all processes of this machine, which the first of them fills; every process calls it."""
+    """Return an array that all processes of this machine share; the first process fills it. All must make this call."""
     group, path, failure = current_group(), "", ""
     if group.is_local_main:
         try:
@@ -96,23 +96,23 @@ def shared_array(kind: Any, shape: tuple[int, ...], fill: Callable[[Array], None
             failure = _full_disk(error)
     path, failure = group.broadcast_on_host((path, failure))
     if group.any_rank(bool(failure)):
-        raise FocuseError(failure or "no space for the training's edges on another machine, which reports where")
+        raise FocuseError(failure or "the training edges cannot be written on another machine; see its error message")
     found: Array = np.asarray(np.memmap(path, kind, "r+", shape=shape)) if math.prod(shape) else np.empty(shape, kind)
-    group.barrier()  # all have it open, so its name is not needed
+    group.barrier()  # all processes have opened the file, so it can be unlinked
     if group.is_local_main:
-        with suppress(OSError):  # Windows keeps it; a later reading clears it away
+        with suppress(OSError):  # fails on Windows, where a later run removes the file
             Path(path).unlink()
     return found
 
 
 def _filled(kind: np.dtype[Any], shape: tuple[int, ...], fill: Callable[[Array], None]) -> str:
-    """The path of a new file with an array."""
+    """Write an array to a new file and return its path."""
     number, path = tempfile.mkstemp(suffix=".part", prefix=".", dir=scratch_folder())
     try:
         with os.fdopen(number, "r+b") as file:
             size = math.prod(shape) * kind.itemsize
             file.truncate(size)
-            if size and hasattr(os, "posix_fallocate"):  # a disk that is too small is an error now, not a signal later
+            if size and hasattr(os, "posix_fallocate"):  # raises an error if the disk is full, instead of SIGBUS later
                 os.posix_fallocate(file.fileno(), 0, size)
             if size:
                 fill(np.asarray(np.memmap(file, kind, "r+", shape=shape)))
@@ -124,23 +124,23 @@ def _filled(kind: np.dtype[Any], shape: tuple[int, ...], fill: Callable[[Array],
 
 
 class SharedEdges(StageEdges):
-    """A training's rows, 16 bytes each in a file of the machine; batches come to `device`."""
+    """Training triples in a file that the processes of a machine share, 16 bytes each; batches are on `device`."""
 
     def __init__(self, rows: TrainingTriples, label: SoftLabels | None, device: torch.device | str) -> None:
         super().__init__(shared_array(np.int32, (len(rows), COLUMNS), rows.pack), label)
         self.device = device
 
     def take(self, rows: Tensor) -> Batch:
-        """The rows int64 [B] of it."""
+        """Return the triples at `rows`, int64 [B]."""
         batch = super().take(rows)
         return Batch(*(part.to(self.device) for part in (batch.head, batch.relation, batch.tail, batch.weight)))
 
     def first(self, count: int) -> Batch:
-        """The first rows of it, in memory."""
+        """Return the first `count` triples in memory."""
         return self.take(torch.arange(count))
 
     def set_weights(self, weight: Tensor) -> None:
-        """Other weights float [n], for all processes; each calls it."""
+        """Replace the weights, float [n], for all processes; all must make this call."""
         group = current_group()
         group.barrier()
         if group.is_local_main:
@@ -149,7 +149,7 @@ class SharedEdges(StageEdges):
 
 
 class SharedTripleIndex(TripleIndex):
-    """The facts of a graph as sorted keys in a file of the machine, 8 bytes each, to look up known triples."""
+    """An index of known triples as sorted keys in a file that the processes of a machine share, 8 bytes each."""
 
     def __init__(self, graph: Graph) -> None:
         self.entities, self.relations = len(graph.entities), len(graph.relations)

@@ -1,7 +1,7 @@
 """The training loop: epochs, validation, early stopping, checkpoints.
 
-Shuffles and negatives are pure functions of (seed, epoch, batch), so a resumed training needs no random state and ends
-in the same bits as one that was never interrupted.
+Shuffles and negatives are pure functions of (seed, epoch, batch), so a resumed training needs no random state, and its
+result is bitwise equal to that of an uninterrupted training.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class DivergedError(FocuseError):
 
 
 class Placement(Protocol):
-    """Where tables and training triples are during a training: in memory, or in partitions on disk.
+    """Where tables and training triples are kept during training: in memory, or in partitions on disk.
 
-    It gives the loop its batches, and checkpoints the tables.
+    A placement provides the batches of the training loop and the tables of a checkpoint.
     """
 
     @property
@@ -61,41 +61,41 @@ class Placement(Protocol):
     def validator(self) -> Validator | None: ...
 
     def open(self, folder: RunFolder | None, note: Callable[[str], None]) -> None:
-        """Make everything ready for the first step."""
+        """Prepare everything for the first step."""
 
     def start_epoch(self, epoch: int) -> float:
-        """Set the weights of an epoch counted from 0; β."""
+        """Set the weights of an epoch, counted from 0, and return its β."""
 
     def size(self, epoch: int) -> tuple[int, int]:
-        """Number of batches and of triples in an epoch."""
+        """Return the numbers of batches and of triples in an epoch."""
 
     def batches(self, epoch: int, first: int, at_once: int) -> Iterator[Sequence[Tensor]]:
-        """Groups of up to `at_once` batches of row numbers, from batch number `first` on."""
+        """Yield groups of up to `at_once` batches of row indices, starting with batch `first`."""
 
     def take(self, rows: Tensor) -> Batch:
-        """The triples of these rows."""
+        """Return the triples at `rows`."""
 
     def sample(self, batch: Batch, seed: StreamKey) -> list[Negatives]:
-        """Negatives of a batch."""
+        """Return the negatives of a batch."""
 
     def seed(self, epoch: int, batch: int) -> int:
-        """Seed of all random numbers of a batch."""
+        """Return the seed of all random numbers of a batch."""
 
     def scorer(self) -> TableScorer:
-        """What the validator scores with."""
+        """Return the scorer for validation."""
 
     def tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The tables and the state of the optimizer that a checkpoint holds."""
+        """Return the tables and the optimizer state that a checkpoint stores."""
 
     def finish(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The last checkpoint with the tables to use."""
+        """Return the last checkpoint with the final tables."""
 
     def close(self) -> None:
         """Release files and threads."""
 
 
 class InMemory:
-    """Tables and training triples in memory."""
+    """A placement that keeps tables and training triples in memory."""
 
     in_memory = True
 
@@ -112,7 +112,7 @@ class InMemory:
         return self.problem.validator
 
     def open(self, folder: RunFolder | None, note: Callable[[str], None]) -> None:
-        """Everything is in memory already."""
+        """Do nothing, because everything is in memory already."""
 
     def start_epoch(self, epoch: int) -> float:
         beta, triples = self.problem.beta(epoch), self.problem.triples
@@ -130,10 +130,10 @@ class InMemory:
         batches = self._order(epoch).batches
         for start in range(first, len(batches), at_once):
             yield batches[start : start + at_once]
-        self._order(epoch + 1)  # while a GPU still works on this one
+        self._order(epoch + 1)  # computed while a GPU still works on this epoch
 
     def _order(self, epoch: int) -> EpochOrder:
-        """The shuffled rows of an epoch; the last one is cached."""
+        """Return the shuffled rows of an epoch; the result of the last call is cached."""
         if self._shuffled is None or self._shuffled[0] != epoch:
             config, rows = self.problem.config, self.problem.triples.rows_at(epoch)
             seed = stream_seed(config.seed, epoch, RandomStream.SHUFFLE)
@@ -162,25 +162,25 @@ class InMemory:
         return checkpoint
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because no files or threads are open."""
 
 
 def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, reporter: Reporter) -> Engine:
-    """The engine of a problem over the tables of a checkpoint, or over initial ones."""
+    """Return the engine of a problem over the tables of a checkpoint, or over initial tables."""
     config = problem.config
     tables = checkpoint.tables if checkpoint else problem.init_tables(reporter.note)
     tables = {name: table.to(home_of(config, name)) for name, table in tables.items()}
     optimizer = make_optimizer(config.optimizer, tables, config.learning_rate)
-    if checkpoint and checkpoint.optimizer:  # a run that was extended from partitions has none
+    if checkpoint and checkpoint.optimizer:  # an extension of a partitioned run has no optimizer state
         state = checkpoint.optimizer.items()
         optimizer.load({name: value.to(home_of(config, name.partition(".")[0])) for name, value in state})
     return make_engine(config.engine, problem.model, tables, optimizer, problem.entities, config.reciprocal)
 
 
 class Trainer:
-    """Solves a problem: `engine` takes the steps, `placement` gives the batches, `folder` keeps the checkpoints.
+    """The training loop: `engine` takes the steps, `placement` provides the batches, `folder` stores the checkpoints.
 
-    At the `deadline` (of time.monotonic) it stops and saves, as on Ctrl-C.
+    At the `deadline` (in terms of time.monotonic) training stops and is saved, as on Ctrl-C.
     """
 
     def __init__(
@@ -206,14 +206,14 @@ class Trainer:
         self.loss: float | Tensor = self.progress.loss
 
     def run(self) -> Checkpoint:
-        """Train to the end; the last checkpoint, whose `final` tables are the ones to use."""
+        """Train to the end and return the last checkpoint; its `final` tables are those to predict with."""
         self.placement.open(self.folder, self.reporter.note)
         self._report_start()
         try:
             with interruptible(self.folder is not None) as interrupted:
                 while not self.progress.finished:
                     self._epoch(interrupted)
-                checkpoint = self._finish()  # a request to stop that comes now has nothing left to stop
+                checkpoint = self._finish()  # a request to stop that arrives now has no effect
         finally:
             self.reporter.stop()
             self.placement.close()
@@ -235,7 +235,7 @@ class Trainer:
         self.reporter.start(self.config, self.progress.epoch)
 
     def _epoch(self, interrupted: threading.Event) -> None:
-        """Train one epoch, or what is left of it; validate, report and save."""
+        """Train one epoch, or the rest of it, then validate, report and save."""
         at, started = self.progress, time.perf_counter()
         beta = self.placement.start_epoch(at.epoch)
         batches, rows = self.placement.size(at.epoch)
@@ -268,19 +268,19 @@ class Trainer:
             raise self._diverged(str(error)) from None
 
     def _train_batch(self, rows: Tensor, beta: float | Tensor, seed: StreamKey) -> float | Tensor:
-        """One step of the engine on one batch; its loss."""
+        """Take one training step on one batch and return its loss."""
         batch = self.placement.take(rows)
         negatives = self.placement.sample(batch, seed)
         step = self.problem.step(batch, negatives, beta, seed)
         if self.pool is not None:
             if not isinstance(seed, int):
-                raise ValueError("steps with a pool are not captured")
+                raise ValueError("steps with a sample pool cannot be captured as CUDA graphs")
             batch, negatives = self.pool(batch, negatives, self.progress.epoch + 1, seed, self.engine.scorer)
             step = replace(step, positives=batch, negatives=negatives)
         return self.engine.step(step)
 
     def _validate(self, row: dict[str, Any]) -> None:
-        """Measure on validation when it is due, and decide whether to stop."""
+        """Validate if a validation is due, and decide whether to stop early."""
         at, config, best = self.progress, self.config, self.placement.best
         last = at.epoch >= config.epochs
         due = at.epoch % config.eval_every == 0 or last
@@ -295,7 +295,7 @@ class Trainer:
             at.finished = "stopped early"
 
     def _report_epoch(self, row: dict[str, Any]) -> None:
-        """Callbacks may ask to stop here; if one of them fails, nothing that was learned is lost."""
+        """Report an epoch to the callbacks, which may request a stop; if one fails, the training is saved first."""
         failed: FocuseError | None = None
         stop: str | None = None
         try:
@@ -306,12 +306,12 @@ class Trainer:
             if self.folder is not None:
                 save = self.folder.finish if self.progress.finished else self.folder.save
                 save(self.checkpoint())
-            raise failed or FocuseError("another process has failed; its message says why")
+            raise failed or FocuseError("another process has failed; see its error message")
         stops = self.group.any_rank(bool(stop))
         self.progress.finished = self.progress.finished or stop or ("stopped by another process" if stops else "")
 
     def _read_loss(self) -> None:
-        """The loss of the epoch as a number. A GPU works ahead: only here its result is waited for."""
+        """Store the loss of the epoch as a number; only this waits for the GPU."""
         self.progress.loss = float(self.loss)
         if not math.isfinite(self.progress.loss):
             raise self._diverged(f"the loss is {self.progress.loss}")

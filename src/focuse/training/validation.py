@@ -1,7 +1,7 @@
 """Validation during training, and the best tables for early stopping.
 
-Models that rank are validated by the filtered MRR of the validation triples of high weight, as in the paper; models of
-a confidence by their squared error on all validation triples and as many negatives.
+Ranking models are validated by the filtered MRR of the validation triples of high weight, as in the paper. Confidence
+models are validated by their squared error on all validation triples and as many negatives.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from focuse.objective.negatives import draw_negatives
 from focuse.random_streams import RandomStream
 
 MIN_TRIPLES = 50  # below this many triples a mean reciprocal rank is mostly noise
-MAX_TRIPLES = 10_000  # above this many, ranking takes longer than the precision is worth
+MAX_TRIPLES = 10_000  # ranking more triples takes longer than the higher precision is worth
 
 
 class Validator(Protocol):
@@ -61,7 +61,7 @@ class RankValidator:
 class ConfidenceValidator:
     """Measures the mean squared error of confidences on validation triples and on as many negatives of weight 0.
 
-    Ids int64 [n] and weights in [0, 1] [n].
+    The ids are int64 [n], and the weights [n] are in [0, 1].
     """
 
     metric: ClassVar[str] = "valid_mse"
@@ -99,8 +99,8 @@ def confidence_validator(valid: Graph, weight: Weights, known: TripleIndex, seed
 def rank_validator(valid: Graph, train: Graph, known: TripleIndex, threshold: float, seed: int) -> RankValidator | None:
     """Return a validator of the triples with weight ≥ `threshold`; None if there are none.
 
-    If fewer than MIN_TRIPLES reach the threshold, the tenth of highest weight (at least MIN_TRIPLES) is used. If there
-    are more than MAX_TRIPLES, so many of them are drawn at random.
+    If fewer than MIN_TRIPLES reach the threshold, the top decile by weight (at least MIN_TRIPLES) is used. If there are
+    more than MAX_TRIPLES, a random sample of that size is used.
     """
     if not len(valid):
         return None

@@ -1,7 +1,7 @@
-"""A training that begins where another run ended: its embeddings become the first ones, matched by name.
+"""Initialize a training with the embeddings of another run, matched by name.
 
-Of a model that encodes its tables these are the encoded ones. So one model prepares another: TransE for ConvKB, and
-KBGAT's attention for ConvKB, its decoder. What all triples share (filters, matrices) begins by chance as ever.
+If the other model has an encoder, its encoded tables are used. So one model can pretrain another, such as TransE or
+KBGAT's attention for ConvKB. Shared parameters (filters, matrices) are still initialized at random.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def started(
     build_model: Callable[[Config, Splits], Model],
     note: Callable[[str], None],
 ) -> Tables:
-    """First `tables` of a training on `mine`, with the rows that the run in `folder` has for the same names.
+    """Return initial `tables` for a training on `mine`, with the rows of the run in `folder` for the same names.
 
-    Names that it does not know keep their first values. `build_model` puts a run's model in its graph.
+    Names that the other run does not have keep their initial values. `build_model` builds the model of the other run.
     """
     store = RunFolder.open(Path(folder))
     settings, splits, _ = store.metadata()
     found = store.model("cpu")[0]
-    model = build_model(replace(settings, device="cpu"), splits)  # where its tables are
+    model = build_model(replace(settings, device="cpu"), splits)  # the tables are on the CPU
     check_tables(found, settings, model, splits.train, Path(folder))
     if model.encoder is not None:
         found = dict(TableScorer(model, found, settings.reciprocal).encoded_tables())
@@ -53,16 +53,16 @@ def started(
         matched, counts[name] = _matched(mine_rows, wanted, rows, known)
         made[name] = matched if mine_rows is tables[name] else split_inverse_relations(matched)
     if not counts["entity"]:
-        raise FocuseError(f"start {folder}: it knows none of this graph's entities; give a run on the same names")
+        raise FocuseError(f"start {folder}: has none of this graph's entities; give a run with the same names")
     entities, relations = (f"{counts[name]:,} of {len(names[name][0]):,}" for name in ("entity", "relation"))
-    note(f"start {folder}: {entities} entities and {relations} relations begin with its {settings.model} embeddings")
+    note(f"start {folder}: {entities} entities and {relations} relations start from its {settings.model} embeddings")
     for leak in _leaks(mine, splits):
-        note(f"start {folder}: it was trained on {leak}: their figures will be too good; split both alike (--seed)")
+        note(f"start {folder}: leakage: it was trained on {leak}, so metrics will be too high; use the same split")
     return made
 
 
 def _leaks(mine: Splits, theirs: Splits) -> Iterator[str]:
-    """What of this training's validation and test the other run has learnt."""
+    """Yield a description of the validation and test triples on which the other run was trained."""
     learnt = build_triple_index([theirs.train.align(mine.train).graph])
     for part, name in ((mine.valid.graph, "validation"), (mine.test.graph, "test")):
         seen = int(learnt.contains(*id_tensors(part)).sum()) if len(part) else 0
@@ -71,22 +71,22 @@ def _leaks(mine: Splits, theirs: Splits) -> Iterator[str]:
 
 
 def _named_rows(table: torch.Tensor, names: Vocabulary) -> torch.Tensor:
-    """A table with one row per name: inverse relations come behind their relations."""
+    """Return a table with one row per name, in which a relation is followed by its inverse."""
     return table if len(table) == len(names) else join_inverse_relations(table)
 
 
 def _check_widths(name: str, table: torch.Tensor, found: torch.Tensor, folder: str, other: Config) -> None:
     if table.shape[1] != found.shape[1]:
         raise FocuseError(
-            f"start {folder}: a row of its {name} table ({other.model}, dim {other.dim}) holds {found.shape[1]} "
-            f"numbers, this training's {table.shape[1]}; choose a dim and a model with rows as wide"
+            f"start {folder}: a row of its {name} table ({other.model}, dim {other.dim}) has {found.shape[1]} values, "
+            f"but this training needs {table.shape[1]}; choose a model and a dim of the same width"
         )
 
 
 def _matched(
     table: torch.Tensor, wanted: Vocabulary, found: torch.Tensor, known: Vocabulary
 ) -> tuple[torch.Tensor, int]:
-    """`table` [n, d] with the rows of `found` [m, d] whose names are wanted, and how many those are."""
+    """Return `table` [n, d] with the rows of `found` [m, d] for the same names, and the number of these rows."""
     place = torch.from_numpy(known.ids(wanted.column)).long()
     there = place >= 0
     made = table.clone()

@@ -1,4 +1,4 @@
-"""The C++ library of the fused CPU engine and of ranking, called by ctypes: plain arrays in, plain arrays out."""
+"""The C++ library of the fused CPU engine and of ranking, called through ctypes with plain arrays."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
-SWITCH = "FOCUSE_NATIVE"  # environment variable; 'off' ignores the library
+SWITCH = "FOCUSE_NATIVE"  # environment variable; the value 'off' disables the library
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """Load the library for this processor; None if it was not built (no C++ compiler) or is switched off."""
+    """Return the library for this processor, or None if it was not built (no C++ compiler) or is disabled."""
     if os.environ.get(SWITCH, "").lower() in ("off", "0", "no"):
         return None
     capability = torch.backends.cpu.get_cpu_capability().lower()

@@ -1,4 +1,4 @@
-// Shared by all loops of the fused CPU engine: threads, stable functions, codes that Python and C++ agree on.
+// Threads, numerically stable functions and the codes shared with Python, for all C++ code of the fused CPU engine.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-// Loops become vector instructions only if what they call is inlined, which compilers do not always see.
+// Compilers vectorize a loop only if the functions that it calls are inlined, which they do not always do on their own.
 #define INLINE inline __attribute__((always_inline))
 #define INLINE_LAMBDA __attribute__((always_inline))
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -18,12 +18,12 @@
 enum Loss { MULTICLASS = 0, PAIRWISE, NLL, BCE, MARGIN, SELF_ADVERSARIAL, SQUARED, LABEL };
 enum Nonlinearity { LINEAR = 0, SOFTPLUS, SIGMOID, TANH };
 enum Similarity { DOT = 0, L1, L2 };
-enum QueryOperation { PRODUCT = 0, COMPLEX, SUM, PRECOMPUTED };  // PRECOMPUTED: Python computed the queries
+enum QueryOperation { PRODUCT = 0, COMPLEX, SUM, PRECOMPUTED };  // PRECOMPUTED: Python has computed the queries
 
 constexpr float MASKED = -std::numeric_limits<float>::infinity();  // the score of a negative that does not count
 
-// Calls work(thread) on each of `threads` threads. Starting a thread takes about 20 µs, little compared to a batch, and
-// unlike a standing thread pool it neither spins on a core that torch needs nor dies in a forked child.
+// Calls work(thread) on each of `threads` threads. Starting a thread takes about 20 µs, which is short compared to a
+// batch. A persistent thread pool would spin on cores that torch needs, and would not exist in a forked child.
 template <class Work>
 void in_parallel(int threads, Work work) {
     std::vector<std::thread> others;
@@ -32,10 +32,10 @@ void in_parallel(int threads, Work work) {
     for (auto& other : others) other.join();
 }
 
-// Where share number `share` of [0, count) begins, if it is divided into `shares` even shares.
+// Returns where part `share` begins if [0, count) is divided into `shares` parts of equal size.
 inline int64_t share_start(int64_t count, int share, int shares) { return count * share / shares; }
 
-// A product that compilers must not fuse with the sum it goes into: equal terms stay equal wherever they are computed.
+// Prevents the compiler from fusing a product into a following sum, so that equal terms are rounded equally everywhere.
 INLINE float rounded(float x) {
 #if defined(__has_builtin) && __has_builtin(__builtin_assoc_barrier)
     return __builtin_assoc_barrier(x);
@@ -44,7 +44,7 @@ INLINE float rounded(float x) {
 #endif
 }
 
-// eˣ within 2 units in the last place; results are clamped to about [1e-38, 3e38]. Unlike the standard library's, it is
+// Computes eˣ within 2 units in the last place; results are clamped to about [1e-38, 3e38]. Unlike std::exp, it is
 // written so that compilers vectorize loops that call it.
 INLINE float fast_exp(float x) {
     x = std::min(std::max(x, -87.0f), 88.3f);
@@ -65,9 +65,9 @@ struct ValueSlope {
     float value, slope;
 };
 
-// ln(1 + eˣ) and its derivative, the logistic function. With u = e^−|x| in (0, 1] the logarithm is 2·artanh(u / (2 +
-// u)), so that small u keep their digits. Both need a reciprocal; divisions are expensive, so it comes from a cubic
-// polynomial within 0.4 %, whose error is squared by each of two Newton steps.
+// Computes ln(1 + eˣ) and its derivative, the logistic function. With u = e^−|x| in (0, 1] the logarithm is
+// 2·artanh(u / (2 + u)), which is accurate for small u. Both need a reciprocal. Divisions are expensive, so it is
+// approximated by a cubic polynomial within 0.4 %, whose error is squared by each of two Newton steps.
 INLINE ValueSlope softplus(float x) {
     const float u = fast_exp(-std::fabs(x)), d = (1.0f + u) * (2.0f + u);
     float inverse = ((-0.18846915f * u + 0.54826979f) * u - 0.69185063f) * u + 0.49807505f;

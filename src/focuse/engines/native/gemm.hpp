@@ -1,10 +1,10 @@
-// Similarities of many queries to many rows, and their gradients, tile by tile: a matrix product for the dot product,
-// and the same loops for distances. The sums of a tile stay in registers over the whole depth.
+// Similarities of many queries to many rows and their gradients, computed in tiles: matrix products for the dot
+// product, and the same loops for distances. The sums of a tile stay in registers over the whole depth.
 #pragma once
 
 #include "row_math.hpp"
 
-// A tile: rows of the result, and Lanes of its columns, as many as the registers hold.
+// The size of a tile, in rows and in Lanes of columns; a tile fits into the vector registers.
 #ifdef __AVX512F__
 constexpr int TILE_ROWS = 8, TILE_LANES = 3, DISTANCE_ROWS = 4, DISTANCE_LANES = 2;
 #elif defined(__AVX2__)
@@ -13,11 +13,11 @@ constexpr int TILE_ROWS = 4, TILE_LANES = 1, DISTANCE_ROWS = 2, DISTANCE_LANES =
 constexpr int TILE_ROWS = 2, TILE_LANES = 1, DISTANCE_ROWS = 1, DISTANCE_LANES = 1;
 #endif
 constexpr int64_t PANEL = 16 * TILE_LANES;  // columns of a packed panel
-constexpr int64_t DEPTH = 192;              // of a product at once: its panel of 36 kB stays in the innermost cache
+constexpr int64_t DEPTH = 192;              // depth of a partial product, whose panel of 36 kB stays in the L1 cache
 
 constexpr int64_t round_up(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
-// A matrix whose rows (or columns, if it is stored transposed) begin every `stride` floats.
+// A matrix whose rows (or columns, if it is stored transposed) are `stride` floats apart.
 template <bool transposed>
 struct Matrix {
     const float* data;
@@ -27,7 +27,7 @@ struct Matrix {
     }
 };
 
-// result[i, j] = Σₖ similarity_term(a[i, k], b[k, j]), for one tile.
+// Computes result[i, j] = Σₖ similarity_term(a[i, k], b[k, j]) for one tile.
 template <int similarity, int rows, int lanes>
 INLINE void similarity_tile(const Matrix<false>& a, const float* b, int64_t depth, float* result,
                             int64_t result_stride) {
@@ -44,8 +44,8 @@ INLINE void similarity_tile(const Matrix<false>& a, const float* b, int64_t dept
         for (int l = 0; l < lanes; ++l) store(result + i * result_stride + 16 * l, sums[i][l]);
 }
 
-// result[i, j] += Σₖ a[i, k] · similarity_gradient(own[i, j], b[k, j]), for one tile: the gradient of `own`, where a
-// are the gradients of the similarities.
+// Computes result[i, j] += Σₖ a[i, k] · similarity_gradient(own[i, j], b[k, j]) for one tile. This is the gradient of
+// `own`, where `a` holds the gradients of the similarities.
 template <int similarity, int rows, int lanes, bool transposed>
 INLINE void gradient_tile(const Matrix<transposed>& a, const float* b, const float* own, int64_t stride, int64_t depth,
                           float* result) {
@@ -77,8 +77,8 @@ INLINE void each_tile_column(int64_t stride, Work work) {
     for (; j < stride; j += 16) work.template operator()<rows, 1>(j);
 }
 
-// Queries [count, stride] against `panels` of packed rows ([depth, PANEL] each): sums [count, result_stride], which
-// `similarity_of_sum` turns into similarities.
+// Computes the sums [count, result_stride] of queries [count, stride] and `panels` panels of packed rows, [depth,
+// PANEL] each; `similarity_of_sum` turns the sums into similarities.
 template <int similarity>
 void similarity_matrix(const float* queries, int64_t stride, int64_t count, const float* packed, int64_t panels,
                        int64_t depth, float* result, int64_t result_stride) {
@@ -95,8 +95,8 @@ void similarity_matrix(const float* queries, int64_t stride, int64_t count, cons
     }
 }
 
-// Adds to result [count, stride] the gradients of `own` [count, stride] against b [depth, stride]; a [count, depth] are
-// the gradients of the similarities.
+// Adds the gradients of the rows `own` [count, stride], compared with b [depth, stride], to result [count, stride];
+// a [count, depth] holds the gradients of the similarities.
 template <int similarity>
 void gradient_matrix(const Matrix<false>& a, const float* b, const float* own, int64_t stride, int64_t count,
                      int64_t depth, float* result) {
@@ -116,7 +116,7 @@ void gradient_matrix(const Matrix<false>& a, const float* b, const float* own, i
     }
 }
 
-// The same for gradients that are stored transposed: those of some tiles are first copied next to each other.
+// Does the same for gradients that are stored transposed: the gradients of a few tiles are first copied to a buffer.
 template <int similarity>
 void gradient_matrix(const Matrix<true>& a, const float* b, const float* own, int64_t stride, int64_t count,
                      int64_t depth, float* result) {

@@ -1,9 +1,9 @@
 // The FocusE layer and the loss of one positive and its negatives, with their derivatives.
 //
-// The same mathematics as objective/focuse.py and objective/losses.py. A raw score x is the similarity of a query and a
-// row; the score is f = gain·x + offset; the focused score is h = α·g(f). The raw scores of a positive's negatives may
-// come in pieces that are never all in memory at once: `accumulate_softmax` collects what couples the negatives (the
-// maximum and the sum of a softmax), then `differentiate` turns raw scores into gradients. `loss_and_gradient` does
+// It computes the same functions as objective/focuse.py and objective/losses.py. A raw score x is the similarity of a
+// query and a row; the score is f = gain·x + offset; the focused score is h = α·g(f). The raw scores of the negatives
+// of a positive may be given in pieces that are not in memory at the same time: `accumulate_softmax` accumulates the
+// maximum and the sum of the softmax, then `differentiate` replaces raw scores by gradients. `loss_and_gradient` does
 // both for a whole row.
 #pragma once
 
@@ -13,18 +13,18 @@ struct Objective {
     int32_t loss, nonlinearity;
     float shift, margin, temperature;
     float beta;          // 1 where the FocusE layer is off
-    float scale;         // of the loss in what is minimized
+    float scale;         // factor of the loss in the minimized total
     float gain, offset;  // score = gain · raw score + offset
 };
 
-// What is known so far of one positive and its negatives.
+// The accumulated state of one positive and its negatives.
 struct RowState {
     float max_logit = -std::numeric_limits<float>::max();
     float exp_sum = 0.0f;    // Σ e^(logit − max_logit)
     float max_raw = 0.0f;    // the highest raw score of the latest piece
     int64_t counted = 0;     // negatives that are not masked
     float positive = 0.0f, positive_slope = 0.0f;  // h⁺ and dh⁺/df⁺
-    float alpha = 1.0f;      // of the negatives
+    float alpha = 1.0f;      // α of the negatives
     float label = 1.0f;      // the soft label of the positive
     double loss = 0.0;
     float positive_gradient = 0.0f;  // dL/dh⁺
@@ -50,20 +50,21 @@ inline RowState begin_row(const Objective& o, float positive, float weight) {
 
 inline bool has_softmax(int loss) { return loss == MULTICLASS || loss == SELF_ADVERSARIAL || loss == LABEL; }
 
-// The loss of a softmax and its derivative by the excess, ln Σ e^h⁻ − h⁺.
+// Returns the loss of a softmax and its derivative with respect to the excess, ln Σ e^h⁻ − h⁺.
 template <int loss>
 inline ValueSlope softmax_loss(const Objective& o, const RowState& row) {
     const float excess = row.max_logit + std::log(row.exp_sum) - row.positive;
     if (loss != LABEL) return softplus(excess);
-    const bool known_false = row.label < 0.0f;  // compared with the mean of its negatives
+    const bool known_false = row.label < 0.0f;  // a known negative is compared with the mean of its negatives
     const float odds = excess + (known_false ? -std::log(static_cast<float>(row.counted)) : o.margin);
     const float label = std::max(row.label, 0.0f);
     const ValueSlope lost = softplus(odds), won = softplus(-odds);
     return {label * lost.value + (1.0f - label) * won.value, label * lost.slope - (1.0f - label) * won.slope};
 }
 
-// Counts the negatives that are not masked and finds the highest raw score. All nonlinearities rise and α ≥ 0, so that
-// one has the largest logit. Written with vector types, as compilers do not vectorize a maximum that might meet a NaN.
+// Counts the negatives that are not masked and finds the highest raw score, which also has the largest logit, because
+// all nonlinearities are increasing and α ≥ 0. It uses vector types, since compilers do not vectorize a maximum of
+// floats that may be NaN.
 inline int64_t count_and_max(RowState& row, const float* x, int64_t count) {
     const Lanes masked = spread(MASKED);
     Lanes highest = masked;
@@ -93,7 +94,7 @@ inline int64_t count_and_max(RowState& row, const float* x, int64_t count) {
 template <int nonlinearity>
 inline void accumulate_softmax(const Objective& o, RowState& row, const float* x, int64_t count) {
     if (!count_and_max(row, x, count) || !has_softmax(o.loss)) return;
-    // Rounds as `negative_loss` does, else the probabilities of large scores would not add up to 1.
+    // The rounding is the same as in `negative_loss`; otherwise the probabilities of large scores would not sum to 1.
     const float temperature = o.loss == SELF_ADVERSARIAL ? o.temperature : 1.0f;
     const float max_logit = std::max(row.max_logit, focused_score<nonlinearity>(o, row.alpha, row.max_raw).value);
     float sum = 0.0f;
@@ -107,7 +108,7 @@ inline void accumulate_softmax(const Objective& o, RowState& row, const float* x
     row.max_logit = max_logit;
 }
 
-// The loss of one negative, and the derivative dL/dh⁻.
+// Returns the loss of one negative and its derivative dL/dh⁻.
 template <int loss>
 INLINE ValueSlope negative_loss(const Objective& o, const RowState& row, float share, float inverse, float h) {
     if constexpr (loss == MULTICLASS || loss == LABEL) return {0.0f, inverse * fast_exp(h - row.max_logit)};
@@ -128,7 +129,7 @@ INLINE ValueSlope negative_loss(const Objective& o, const RowState& row, float s
     return {h * h * share, 2.0f * h * share};
 }
 
-// Replaces raw scores [count] by the gradients dL/dx, times `scale`. After the last piece comes `finish_row`.
+// Replaces raw scores [count] by the gradients `scale` · dL/dx. Call `finish_row` after the last piece.
 template <int loss, int nonlinearity>
 inline void differentiate(const Objective& o, RowState& row, float* x, int64_t count) {
     const float cells = static_cast<float>(std::max<int64_t>(row.counted, 1));
@@ -159,7 +160,7 @@ inline void differentiate(const Objective& o, RowState& row, float* x, int64_t c
     row.offset_gradient += o.scale * offset_gradient;
 }
 
-// `accumulate_softmax` and `differentiate` of a row that lies in memory, with each exponential computed once.
+// Does `accumulate_softmax` and `differentiate` for a whole row, computing each exponential once.
 template <int loss, int nonlinearity>
 inline void loss_and_gradient(const Objective& o, RowState& row, float* __restrict x, int64_t count) {
     if constexpr (loss != MULTICLASS && loss != LABEL) {
@@ -183,7 +184,7 @@ inline void loss_and_gradient(const Objective& o, RowState& row, float* __restri
     for (int64_t n = 0; n < count; ++n) x[n] *= factor;
 }
 
-// The positive's part of the loss; returns the gradient of its raw score, times `scale`.
+// Adds the loss of the positive, and returns `scale` times the gradient of its raw score.
 template <int loss>
 inline float finish_row(const Objective& o, RowState& row, float positive, float weight) {
     if ((loss == MULTICLASS || loss == LABEL) && row.counted) {
@@ -209,8 +210,8 @@ inline float finish_row(const Objective& o, RowState& row, float positive, float
     return by_score * o.gain;
 }
 
-// The functions above for one loss and one nonlinearity, to be called in this order: begin_row, then loss_and_gradient
-// or (accumulate_softmax, differentiate), then finish_row.
+// The functions above for one loss and one nonlinearity. They are called in this order: begin_row, then either
+// loss_and_gradient or (accumulate_softmax, differentiate), then finish_row.
 struct ObjectiveFunctions {
     RowState (*begin_row)(const Objective&, float, float);
     void (*accumulate_softmax)(const Objective&, RowState&, const float*, int64_t);

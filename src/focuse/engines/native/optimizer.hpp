@@ -7,12 +7,12 @@ enum Method { ADAM = 0, ADAGRAD };
 enum Scope { TABLES = 0, TOUCHED, ROWS };
 
 struct Optimizer {
-    int32_t method, whole;  // whole: rows without a gradient move as well
+    int32_t method, whole;  // whole: whether rows without a gradient are updated too
     float lr, beta1, beta2, eps;
     float bias1, bias2;     // 1 − βᵗ
 };
 
-// The regularizer's strength for one row: once, or once per positive that contains the row.
+// Returns the strength of the regularizer for one row; with scope ROWS it is multiplied by the occurrences of the row.
 inline float row_penalty(int scope, float strength, int64_t occurrences) {
     return scope == ROWS ? strength * static_cast<float>(occurrences) : strength;
 }
@@ -22,7 +22,8 @@ inline float penalty_slope(int power, float x) {
     return power == 2 ? 2.0f * x : 3.0f * x * std::fabs(x);
 }
 
-// Adagrad keeps its sum of squares in `moment1`.
+// Updates x by one optimizer step, after adding the gradient of the regularizer. Adagrad stores its sum of squares in
+// `moment1`.
 INLINE void optimizer_step(const Optimizer& o, float* __restrict x, float* __restrict moment1,
                            float* __restrict moment2, float* __restrict gradient, int64_t columns, float strength,
                            int power) {

@@ -1,12 +1,12 @@
-// Scores, losses and gradients of each positive with negatives of its own, and of auxiliary triples.
+// Scores, losses and gradients of positives with per-triple negatives, and of auxiliary triples.
 #pragma once
 
 #include "step.hpp"
 
 namespace {
 
-// Memory of one thread, for one positive at a time: both queries and their gradients, those for tails first. The scores
-// are padded to whole vectors with masked ones.
+// The memory of one thread for one positive at a time: both queries and their gradients, the tail query first. The
+// scores are padded with masked scores to a multiple of the vector length.
 struct Workspace {
     std::vector<float> queries, gradients, row_gradients, raw_scores, scores;
     Workspace(int64_t width, int64_t count)
@@ -14,7 +14,7 @@ struct Workspace {
           scores((count + 15) / 16 * 16) {}
 };
 
-// The negatives of one positive: entity n replaces the tail if replaces_tail[n], else the head.
+// The negatives of one positive: entity ids[n] replaces the tail if replaces_tail[n] is 1, otherwise the head.
 struct TripleNegatives {
     const Step& s;
     const int64_t* ids;
@@ -37,8 +37,9 @@ void score_negatives(const TripleNegatives& negatives, int64_t count, float* res
     for (; n < count; ++n) results[n] = similarity_of<similarity>(negatives.query(n), negatives.row(n), width);
 }
 
-// The gradients of both queries in some columns, kept in registers. Which side a negative replaces is random, so that
-// no processor predicts a branch on it: each negative adds to both gradients, times 0 to one of them.
+// Computes the gradients of both queries in some columns, which are kept in registers. The replaced side of a negative
+// is random, so a branch on it could not be predicted. Instead, each negative adds to both gradients, to one of them
+// times 0.
 template <int similarity, class Number, int vectors>
 INLINE void query_gradient_columns(const TripleNegatives& negatives, int64_t count, const float* slopes, int64_t from,
                                    float* gradients) {
@@ -72,7 +73,8 @@ void query_gradients(const TripleNegatives& negatives, int64_t count, const floa
     for (; j < width; ++j) query_gradient_columns<similarity, float, 1>(negatives, count, slopes, j, gradients);
 }
 
-// The objective of one positive. Replaces the scores by their gradients; returns that of the positive's raw score.
+// Computes the objective of one positive. It replaces the scores of the negatives by their gradients, and returns the
+// gradient of the positive's raw score.
 INLINE float differentiate_row(const Step& s, const ObjectiveFunctions& functions, int64_t b, float positive,
                                float* scores, int64_t count) {
     RowState row = functions.begin_row(s.objective, positive, s.weight[b]);
@@ -84,8 +86,8 @@ INLINE float differentiate_row(const Step& s, const ObjectiveFunctions& function
     return positive_gradient;
 }
 
-// The same for a positive with one score per side: the negatives of each side are compared with its score, while those
-// of the other side are masked.
+// Does the same for a positive with one score per side: the negatives of a side are compared with the score of that
+// side, and those of the other side are masked.
 void differentiate_sides(const Step& s, const ObjectiveFunctions& functions, int64_t b, Workspace& workspace,
                          float positive_gradient[2]) {
     const int64_t count = s.negatives_per_positive, triples = s.positives + s.auxiliary;
@@ -100,7 +102,7 @@ void differentiate_sides(const Step& s, const ObjectiveFunctions& functions, int
     }
 }
 
-// One positive with its negatives: everything up to the gradients that `update` gathers.
+// Computes the loss of one positive with its negatives, and all gradients that `update` gathers.
 template <int similarity>
 void differentiate_triple(const Step& s, const ObjectiveFunctions& functions, int64_t b, Workspace& workspace) {
     const int64_t width = s.entities.width, count = s.negatives_per_positive;
@@ -140,8 +142,8 @@ void differentiate_triple(const Step& s, const ObjectiveFunctions& functions, in
     backpropagate_triple<similarity>(s, b, at, for_tail, for_head, workspace.row_gradients.data());
 }
 
-// An auxiliary triple, which rules infer with a confidence c as its weight: its loss is max(0, c − φ(f))², times
-// `auxiliary_weight`. `workspace` holds four rows.
+// Computes the loss and gradients of an auxiliary triple, which rules infer with a confidence c, its weight. Its loss
+// is `auxiliary_weight` · max(0, c − φ(f))². `workspace` holds four rows.
 template <int similarity>
 void differentiate_auxiliary(const Step& s, const ObjectiveFunctions& functions, int64_t b, float* workspace) {
     const int64_t width = s.entities.width;

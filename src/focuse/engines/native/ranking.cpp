@@ -1,4 +1,4 @@
-// Ranking on a CPU: distances between all queries and all rows, and how many competitors score above a target.
+// Ranking on a CPU: distances between all queries and all rows, and the number of competitors of each target.
 
 #include <algorithm>
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace {
 
-// A tile's sums must fit the registers: 32 with AVX-512, else 16.
+// The sums of a tile must fit into the vector registers: 32 with AVX-512, otherwise 16.
 #if defined(__AVX512F__)
 constexpr int lanes = 16, tile_queries = 6, vectors = 3;
 #elif defined(__AVX__)
@@ -33,10 +33,10 @@ struct Task {
     float* out;
 };
 
-// `count` rows as columns next to each other, [width, panel]: what one instruction takes lies together. Columns that are
-// left over hold the last row again.
+// Transposes `count` rows into a panel [width, panel], so that one vector instruction reads adjacent values. Unused
+// columns repeat the last row.
 void pack(const float* rows, int64_t count, int64_t width, float* packed) {
-    constexpr int64_t strip = 16;  // columns at a time: what is written stays in the cache until it is full
+    constexpr int64_t strip = 16;  // columns at a time, so that written cache lines are completed before eviction
     for (int64_t begin = 0; begin < width; begin += strip)
         for (int64_t row = 0; row < panel; ++row) {
             const float* from = rows + std::min(row, count - 1) * width;
@@ -51,8 +51,8 @@ inline Floats add(Floats total, Floats rows, float query) {
     return total + apart * apart;
 }
 
-// Some queries against one panel. A pair's terms are added one after the other, in the order of the columns, wherever
-// the pair stands: equal rows are equally far, to the last bit.
+// Computes the distances of some queries to one panel. The terms of a pair are always added in the order of the
+// columns, so that equal rows have bitwise equal distances.
 template <int similarity, int queries>
 void tile(const Task& task, const float* packed, int64_t first_query, int64_t first_row) {
     const float* query = task.queries + first_query * task.width;
@@ -83,7 +83,7 @@ void tile(const Task& task, const float* packed, int64_t first_query, int64_t fi
     }
 }
 
-// Queries begin..end against the panels first..last.
+// Computes the distances of queries [begin, end) to panels [first, last).
 template <int similarity>
 void fill_panels(const Task& task, int64_t begin, int64_t end, int64_t first, int64_t last) {
     std::vector<float> packed(task.width * panel);
@@ -100,7 +100,7 @@ template <int similarity>
 void all_distances(const Task& task, int threads) {
     const int64_t panels = (task.row_count + panel - 1) / panel;
     in_parallel(threads, [=](int thread) {
-        if (panels >= 8 * threads)  // enough for even shares, and each panel is packed only once
+        if (panels >= 8 * threads)  // enough panels to balance the threads, and each panel is packed only once
             fill_panels<similarity>(task, 0, task.query_count, share_start(panels, thread, threads),
                                     share_start(panels, thread + 1, threads));
         else
@@ -132,7 +132,7 @@ Competitors count_all(const float* scores, int64_t entities, float own) {
     return {higher, same};
 }
 
-// Competitors among the known answers, given as keys c · entities + entity with the same c.
+// Counts the competitors among the known answers, given as keys c · entities + entity with a constant c.
 Competitors count_known(const float* scores, int64_t entities, int64_t target, const int64_t* fact,
                         const int64_t* end) {
     int32_t higher = 0, same = 0;
@@ -147,7 +147,7 @@ Competitors count_known(const float* scores, int64_t entities, int64_t target, c
 
 }  // namespace
 
-// queries [query_count, width], rows [row_count, width] -> out [query_count, row_count], sign · distance.
+// Writes sign · distance of queries [query_count, width] and rows [row_count, width] to out [query_count, row_count].
 EXPORT void distances(const float* queries, const float* rows, int64_t query_count, int64_t row_count, int64_t width,
                       int similarity, float sign, float* out, int threads) {
     const Task task{queries, rows, query_count, row_count, width, sign, out};
@@ -157,14 +157,14 @@ EXPORT void distances(const float* queries, const float* rows, int64_t query_cou
         all_distances<L2>(task, threads);
 }
 
-// scores [queries, entities]; query q has the targets first[q]..first[q + 1] and the known answers start[q]..stop[q].
-// For each target counts [4]: higher and same among all, higher and same among those not known; -1 where a score of
-// its query is not finite.
+// Counts the competitors of each target. `scores` is [queries, entities]; query q has the targets [first[q], first[q +
+// 1]) and the known answers [start[q], stop[q]). The four counts of a target are: higher and equal among all entities,
+// then higher and equal without known answers. They are -1 if a score of the query is not finite.
 EXPORT void count_competitors(const float* scores, int64_t queries, int64_t entities, const int64_t* first,
                               const int64_t* targets, const int64_t* start, const int64_t* stop, const int64_t* facts,
                               int64_t* counts, int threads) {
     in_parallel(threads, [=](int thread) {
-        // Even shares of the targets, not of the queries: some have many.
+        // The targets, not the queries, are divided evenly, because some queries have many targets.
         auto from = [=](int share) {
             return std::lower_bound(first, first + queries, share_start(first[queries], share, threads)) - first;
         };

@@ -3,11 +3,11 @@
 
 #include "common.hpp"
 
-// Sixteen numbers at once; where a processor has shorter registers the compiler uses several.
+// A vector of sixteen floats; on a processor with shorter registers the compiler uses several of them.
 typedef float Lanes __attribute__((vector_size(64)));
 typedef float Half __attribute__((vector_size(32)));
 
-// How many Lanes of columns a loop keeps in registers, with two sums for each.
+// Number of Lanes of columns that a loop keeps in registers, with two sums for each.
 #ifdef __AVX512F__
 constexpr int LANES_TOGETHER = 6;
 #else
@@ -28,7 +28,7 @@ INLINE void store(float* to, Number numbers) {
 
 INLINE Lanes spread(float x) { return x - Lanes{}; }
 
-// Added up by halves: few steps, and always the same order.
+// Sums all lanes by halving, in few steps and always in the same order.
 INLINE float sum_of(Lanes lanes, Half rest) {
     const Half eight = rest + __builtin_shufflevector(lanes, lanes, 0, 1, 2, 3, 4, 5, 6, 7) +
                        __builtin_shufflevector(lanes, lanes, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -40,7 +40,7 @@ INLINE float sum_of(Lanes lanes, Half rest) {
 #define ROW float* __restrict
 #define CONST_ROW const float* __restrict
 
-// The query of one side of a triple: the embedding that the entity on that side should be similar to.
+// Computes the query of one side of a triple: the vector to which the entity on that side should be similar.
 inline void make_query(int operation, bool predicts_tail, CONST_ROW known, CONST_ROW relation, ROW query,
                        int64_t width) {
     const float sign = predicts_tail ? 1.0f : -1.0f;
@@ -61,8 +61,8 @@ inline void make_query(int operation, bool predicts_tail, CONST_ROW known, CONST
     }
 }
 
-// From the gradient of a query to those of the rows it was computed from. They are added to what is there, except that
-// `set_known` and `set_relation` overwrite it.
+// Backpropagates the gradient of a query to the rows it was computed from. The gradients are added to the outputs, or
+// overwrite them if `set_known` or `set_relation` is true.
 template <bool set_known, bool set_relation>
 inline void backpropagate_query(int operation, bool predicts_tail, CONST_ROW known, CONST_ROW relation,
                                 CONST_ROW gradient, ROW known_gradient, ROW relation_gradient, int64_t width) {
@@ -94,7 +94,7 @@ inline void backpropagate_query(int operation, bool predicts_tail, CONST_ROW kno
     }
 }
 
-// What one column adds to the sum from which `similarity_of_sum` computes the similarity.
+// Returns the term of one column in the sum from which `similarity_of_sum` computes the similarity.
 template <int similarity, class Number>
 INLINE Number similarity_term(Number query, Number row) {
     if constexpr (similarity == DOT) return query * row;
@@ -109,7 +109,8 @@ INLINE float similarity_of_sum(float sum) {
     return similarity == L1 ? -sum : -std::sqrt(sum);
 }
 
-// The similarities of `count` queries, each to a row of its own. Interleaved, so that no sum waits for another.
+// Computes the similarities of `count` pairs of a query and a row. They are interleaved to hide the latency of the
+// sums.
 template <int similarity, int count>
 INLINE void similarity_of(const float* const queries[count], const float* const rows[count], float results[count],
                           int64_t width) {
@@ -136,7 +137,8 @@ INLINE float similarity_of(const float* query, const float* row, int64_t width) 
     return result;
 }
 
-// The derivative of the similarity of two rows by the row `own`; for L2 times their distance.
+// Returns the derivative of the similarity of two rows with respect to the row `own`; for L2 multiplied by their
+// distance.
 template <int similarity, class Number>
 INLINE Number similarity_gradient(Number own, Number other) {
     if constexpr (similarity == DOT) return other;
@@ -152,7 +154,7 @@ inline void add_similarity_gradient(float slope, CONST_ROW other, CONST_ROW own,
         gradient[j] = (set ? 0.0f : gradient[j]) + slope * similarity_gradient<similarity>(own[j], other[j]);
 }
 
-// The missing factor of `similarity_gradient` for L2. As in torch, the gradient of a distance of 0 is 0.
+// Divides by the distance that `similarity_gradient` leaves out for L2. As in torch, the gradient is 0 at distance 0.
 template <int similarity>
 inline float divide_by_distance(float slope, float raw_score) {
     if constexpr (similarity != L2) return slope;

@@ -1,6 +1,6 @@
-// Scores, losses and gradients where all positives of a batch share their negatives: blocks of positives against a
-// whole pool, with the objective between the matrix products for scores and for gradients. The scores of a block stay
-// in a core's own cache, and none is kept after its block.
+// Scores, losses and gradients of positives with shared negatives. A block of positives is scored against a whole pool
+// by a matrix product, the objective turns the scores into gradients, and further matrix products give the gradients of
+// the rows. The scores of a block stay in the private cache of a core and are discarded after the block.
 #pragma once
 
 #include "gemm.hpp"
@@ -10,19 +10,19 @@
 struct SharedPool {
     const int64_t* entities;        // [size], or null for every entity
     int64_t size;
-    const int64_t* target;          // [positives] or null: the positive's own entity, which does not count
+    const int64_t* target;          // [positives] or null: the entity of the positive itself, which does not count
     const uint8_t* mask;            // [positives, size] or null: 0 where a negative does not count
-    const int64_t* known_rows;      // [known_count], ascending: with known_entities pairs (positive, entity) of known
-    const int64_t* known_entities;  // triples, which do not count
+    const int64_t* known_rows;      // [known_count], ascending: positives; with known_entities, the pairs that are
+    const int64_t* known_entities;  // [known_count]: known triples, which do not count
     int64_t known_count;
     float* gradient;                // [size, width]
-    int32_t replaces_tail, same_as_previous;  // same_as_previous: its rows are those of the pool before
+    int32_t replaces_tail, same_as_previous;  // same_as_previous: whether it has the rows of the previous pool
 };
 
 namespace {
 
-constexpr int64_t BLOCK_ROWS = 192;        // positives at once: a panel of their queries fits the innermost cache
-constexpr int64_t BLOCK_SCORES = 1 << 20;  // scores that a thread holds, at most: 4 MB
+constexpr int64_t BLOCK_ROWS = 192;        // positives per block; a panel of their queries fits into the L1 cache
+constexpr int64_t BLOCK_SCORES = 1 << 20;  // maximum number of scores per thread, 4 MB
 
 // The layout of the workspace that Python allocates: the rows of the pools, packed and plain, their gradients per group
 // of positives, then the memory of each thread. Sizes are in floats.
@@ -45,7 +45,7 @@ struct PoolLayout {
     int64_t size(const Step& s) const { return packed + (1 + s.groups) * pool_gradients + s.threads * thread; }
 };
 
-// The rows of a pool: in panels [width, PANEL] for the scores, plain [size, stride] for the gradients.
+// The rows of a pool, in panels [width, PANEL] for the scores and row by row [size, stride] for the gradients.
 struct PackedPool {
     float *panels, *rows;
 };
@@ -79,7 +79,7 @@ struct PoolWorkspace {
           positive_gradient(2 * layout.rows) {}
 };
 
-// Positives [first, first + rows) against columns [from, from + columns) of a pool.
+// The scores of positives [first, first + rows) against columns [from, from + columns) of a pool.
 struct Piece {
     int64_t first, rows, from, columns;
 };
@@ -107,7 +107,8 @@ void mask_scores(const SharedPool& pool, const Piece& at, int64_t row, float* x)
     }
 }
 
-// One pool against a block of positives: scores, objective, gradients of the queries and of the pool's rows.
+// Computes the scores of a block of positives against one pool, the objective, and the gradients of the queries and of
+// the rows of the pool.
 template <int similarity>
 struct PoolBlock {
     const Step& s;
@@ -116,7 +117,7 @@ struct PoolBlock {
     const SharedPool& pool;
     const PackedPool& packed;
     PoolWorkspace& workspace;
-    const float *queries, *positives;  // positives: raw scores of the triples, as predicted on this pool's side
+    const float *queries, *positives;  // positives: raw scores of the triples as answers on the side of this pool
     float *gradients, *positive_gradient, *pool_gradient;
 
     void compute_scores(const Piece& at) {
@@ -143,7 +144,7 @@ struct PoolBlock {
         }
     }
 
-    // Replaces scores by their gradients, and adds these up for the queries and for the rows of the pool.
+    // Replaces the scores by their gradients, and accumulates the gradients of the queries and of the rows of the pool.
     void differentiate(const Piece& at, bool whole, bool last) {
         for (int64_t i = 0; i < at.rows; ++i) {
             const int64_t b = at.first + i;
@@ -192,11 +193,11 @@ struct PoolBlock {
     }
 };
 
-// Queries and raw scores of a block of positives; sets their losses and gradients to 0.
+// Computes the queries and raw scores of a block of positives, and sets their losses and gradients to 0.
 template <int similarity>
 void begin_block(const Step& s, const PoolLayout& layout, PoolWorkspace& workspace, int64_t first, int64_t rows) {
     const int64_t width = s.entities.width, stride = layout.stride;
-    std::fill_n(workspace.queries, 4 * layout.rows * stride, 0.0f);  // the queries' gradients lie behind them
+    std::fill_n(workspace.queries, 4 * layout.rows * stride, 0.0f);  // their gradients follow the queries in memory
     for (int64_t i = 0; i < rows; ++i) {
         const int64_t b = first + i;
         const TripleRows at = rows_of(s, b);
@@ -212,7 +213,8 @@ void begin_block(const Step& s, const PoolLayout& layout, PoolWorkspace& workspa
     }
 }
 
-// One group of positives against all pools, whose gradients it sums in `pool_gradients`.
+// Computes the losses and gradients of one group of positives against all pools; `pool_gradients` receives the sums of
+// the gradients of the pools.
 template <int similarity>
 void differentiate_group(const Step& s, const SharedPool* pools, int64_t count, const PoolLayout& layout,
                          const PackedPool* packed, PoolWorkspace& workspace, float* pool_gradients, int group) {
@@ -228,7 +230,7 @@ void differentiate_group(const Step& s, const SharedPool* pools, int64_t count, 
         begin_block<similarity>(s, layout, workspace, first, rows);
         for (int64_t p = 0; p < count; ++p) {
             const int64_t side = pools[p].replaces_tail ? 0 : layout.rows * stride;
-            const bool other = s.inverse_offset && !pools[p].replaces_tail;  // compared with the head's score
+            const bool other = s.inverse_offset && !pools[p].replaces_tail;  // use the score of the inverse relation
             PoolBlock<similarity>{s, functions, layout, pools[p], packed[p], workspace, workspace.queries + side,
                                   s.raw_score + (other ? s.positives + s.auxiliary : 0), workspace.gradients + side,
                                   workspace.positive_gradient.data() + (other ? layout.rows : 0),
@@ -245,7 +247,7 @@ void differentiate_group(const Step& s, const SharedPool* pools, int64_t count, 
     }
 }
 
-// The gradient of a pool: the sums of all groups, always added in the same order.
+// Adds up the gradients of a pool over all groups, always in the same order.
 void sum_groups(const Step& s, const SharedPool& pool, const PoolLayout& layout, const float* first, int thread) {
     const int64_t width = s.entities.width, end = share_start(pool.size, thread + 1, s.threads);
     for (int64_t row = share_start(pool.size, thread, s.threads); row < end; ++row) {

@@ -1,4 +1,4 @@
-// Stable sort of entries by id, on all threads: the work grows with the entries, not with the table.
+// A stable parallel sort of entries by id; its work is proportional to the number of entries, not to the table size.
 #pragma once
 
 #include <barrier>
@@ -6,9 +6,9 @@
 
 #include "common.hpp"
 
-constexpr int DIGIT = 15;  // bits of a digit, at most: the counts of all digits still fit into a core's own cache
+constexpr int DIGIT = 15;  // maximum number of bits per digit, so that the counts fit into the private cache of a core
 
-// Radix sort of the ids source[entry] of all entries, lowest digits first. `buffer` holds 4 · count numbers.
+// Radix sort of all entries by their ids source[entry], lowest digits first. `buffer` has room for 4 · count integers.
 template <class Source>
 struct Sorter {
     const Source& source;
@@ -27,8 +27,8 @@ struct Sorter {
         places.resize(static_cast<size_t>(threads) << bits);
     }
 
-    // Calls put(place, id, entry) for each entry, where `place` is its place in the sorted order; in no particular
-    // order.
+    // Calls put(place, id, entry) for each entry, where `place` is its position in the sorted order. The order of the
+    // calls is unspecified.
     template <class Put>
     void sort(int thread, std::barrier<>& barrier, Put put) {
         for (int pass = 0; pass < passes; ++pass) {

@@ -1,4 +1,4 @@
-// The gradient of each row that moves, gathered from its entries, and the optimizer's step on it.
+// Gathers the gradient of each row from its entries, and takes the optimizer step on the row.
 #pragma once
 
 #include "sorting.hpp"
@@ -6,14 +6,15 @@
 
 namespace {
 
-// What an entry adds to the gradient of its entity. Below 2 · positives, `source` is a query, which counts `factor`
-// times. The numbers from there on are rows of entity_gradient, then of pool_gradient, which are added as they are.
+// The contribution of an entry to the gradient of its entity. If `source` is below 2 · positives, it is a query, whose
+// term is multiplied by `factor`. Higher numbers are rows of entity_gradient, then of pool_gradient, which are added
+// unchanged.
 struct Contribution {
     uint32_t source;
     float factor;
 };
 
-// Entries and the entity that each belongs to: negatives first, then heads, tails and the pool.
+// The entries and the entity of each: the negatives first, then the heads, the tails and the pool.
 struct EntityEntries {
     const Step& s;
     int64_t negatives, triples;
@@ -35,7 +36,7 @@ struct EntityEntries {
     }
 };
 
-// Entries and the relation that each belongs to: those of all triples, then the inverse ones of positives.
+// The entries and the relation of each: the relations of all triples, then the inverse relations of the positives.
 struct RelationEntries {
     const Step& s;
     int64_t triples() const { return s.positives + s.auxiliary; }
@@ -46,9 +47,9 @@ struct RelationEntries {
     bool is_positive(int64_t entry) const { return entry < s.positives || entry >= triples(); }
 };
 
-// The moduli |z| of a row's numbers, for the regularizer Σ|z|³. A number has `components` columns (2 if it is complex),
-// which lie `stride` columns apart within one of the row's `spans`. Moduli are computed before any column of the row
-// moves.
+// The moduli |z| of the numbers of a row, for the regularizer Σ|z|³. A number has `components` columns (2 if it is
+// complex), which are `stride` columns apart within one of the `spans` of the row. The moduli are computed before any
+// column of the row is updated.
 struct Moduli {
     const Table& t;
     int64_t stride;
@@ -70,7 +71,7 @@ struct Moduli {
     void add_gradient(int64_t id, int64_t from, int64_t count, float strength, const float* moduli,
                       float* gradient) const {
         const float* row = t.values + id * t.width + from;
-        for (int64_t j = 0; j < count;) {  // one component at a time, within which columns and moduli run in parallel
+        for (int64_t j = 0; j < count;) {  // one component at a time, in which columns and moduli are aligned
             const int64_t column = from + j, begin = column % stride, end = j + std::min(stride - begin, count - j);
             const float* modulus = moduli + column / (t.components * stride) * stride + begin;
 #pragma omp simd
@@ -80,7 +81,7 @@ struct Moduli {
     }
 };
 
-// Relations are few and have many entries each: threads divide their columns instead of their rows.
+// Updates the relation table. There are few relations with many entries each, so the threads divide the columns.
 void update_relations(const Step& s, const uint32_t* keys, const uint32_t* order, const float* moduli, int thread,
                       float* gradient) {
     const Moduli row_moduli(s.relations);
@@ -116,18 +117,18 @@ void update_relations(const Step& s, const uint32_t* keys, const uint32_t* order
     }
 }
 
-// A row that moves, and its entries: negatives [from, middle), then heads, tails and rows of the pool [middle, to).
+// A row to update and its entries: negatives [from, middle), then heads, tails and rows of the pool [middle, to).
 struct Segment {
     int64_t id, from, middle, to;
 };
 
-// Entries sorted by entity; those of one entity keep their order.
+// The entries, stably sorted by entity.
 struct SortedEntries {
     uint32_t* ids;
     Contribution* contributions;
 };
 
-// The rows of a thread: even shares of the entries, moved to where a new entity begins.
+// Returns the rows of a thread. The entries are divided evenly, and the boundaries are moved to the next entity.
 std::vector<Segment> segments(const Step& s, const SortedEntries& sorted, int64_t entries, int thread) {
     auto border = [&](int t) {
         int64_t at = share_start(entries, t, s.threads);
@@ -136,7 +137,7 @@ std::vector<Segment> segments(const Step& s, const SortedEntries& sorted, int64_
     };
     int64_t at = border(thread);
     const int64_t end = border(thread + 1);
-    const bool every = s.optimizer.whole || (s.pool_gradient && !s.pool);  // whether rows without entries move
+    const bool every = s.optimizer.whole || (s.pool_gradient && !s.pool);  // whether rows without entries are updated
     int64_t id = every && thread > 0 ? (at < entries ? sorted.ids[at] : s.entities.rows) : 0;
     const int64_t last = thread + 1 == s.threads || end == entries ? s.entities.rows : sorted.ids[end];
     std::vector<Segment> result;
@@ -152,7 +153,7 @@ std::vector<Segment> segments(const Step& s, const SortedEntries& sorted, int64_
     return result;
 }
 
-// The gradient of one row in one block of columns, and its step. `moduli` are null if the regularizer needs none.
+// Computes the gradient of one row in one block of columns and updates them. `moduli` is null if they are not needed.
 template <int similarity, int columns>
 void update_block(const Step& s, const Segment& segment, const Contribution* contributions, int64_t from,
                   const float* moduli) {
@@ -205,7 +206,8 @@ void update_block(const Step& s, const Segment& segment, const Contribution* con
         optimizer_step(s.optimizer, values, moment1, moment2, gradient, width, strength, t.power);
 }
 
-// The rows of a thread, block after block. If moduli are needed, some rows at a time, as theirs are kept meanwhile.
+// Updates the rows of a thread, block by block. If moduli are needed, a limited number of rows is updated at a time,
+// because their moduli are kept in memory.
 template <int similarity>
 void update_rows(const Step& s, const std::vector<Segment>& rows, const Contribution* contributions) {
     const Moduli moduli(s.entities);

@@ -1,17 +1,18 @@
-// The description of a training step that engines/fused_cpu.py fills in, and what all parts of the step share.
+// The structure that describes a training step, which engines/fused_cpu.py fills in, and functions used by all its
+// parts.
 #pragma once
 
 #include "objective.hpp"
 #include "optimizer.hpp"
 #include "row_math.hpp"
 
-constexpr int64_t PARTS = 64;  // of a batch, for the sums of relation gradients
+constexpr int64_t PARTS = 64;  // parts of a batch for which the gradients of relations are summed separately
 
 struct Table {
     float *values, *moment1, *moment2;  // embeddings and the optimizer's moments, [rows, width] each
     int64_t rows, width;
-    int32_t power, scope;               // of the regularizer; power 0: none
-    int32_t components, spans;          // of the numbers whose moduli it penalizes, see `Moduli`
+    int32_t power, scope;               // power and scope of the regularizer; power 0 means no regularizer
+    int32_t components, spans;          // layout of the numbers whose moduli are regularized, see `Moduli`
     float strength;
 };
 
@@ -25,25 +26,25 @@ struct Step {
     const uint8_t *replaces_tail, *mask;    // the same shape; mask may be null
     int64_t negatives_per_positive;
     int64_t block_columns;                  // see `store_blocked`
-    int64_t pool_piece;                     // columns of a pool at once; a larger pool's scores are computed twice
+    int64_t pool_piece;                     // pool entities scored together; scores of larger pools are computed twice
     const int64_t* pool;                    // [pool_size] or null: the entities of the rows of pool_gradient
     const float* pool_gradient;             // [pool_size, width]; [entities, width] if pool is null; or null
     int64_t pool_size;
-    int64_t inverse_offset;                 // R if relation r + R is the inverse of r; a triple then has two scores; else 0
-    float* queries;                         // [2, positives, width] in blocks: for tails, for heads
-    const float* precomputed_queries;       // [2, triples, width]: for tails, for heads
+    int64_t inverse_offset;                 // R if relation r + R is the inverse of r (two scores per triple), else 0
+    float* queries;                         // [2, positives, width] in blocks: tail queries, then head queries
+    const float* precomputed_queries;       // [2, triples, width]: tail queries, then head queries
     float* query_gradient;                  // [2, triples, width]: the gradients of precomputed queries
-    float* raw_score;                       // [2, triples]: of each triple; the second half with inverse relations
+    float* raw_score;                       // [2, triples]: the second half is used with inverse relations only
     float* negative_gradient;               // [positives, negatives_per_positive]: dL / d raw score of each negative
-    float* entity_gradient;                 // [2, triples, width]: of heads and tails; in blocks unless PRECOMPUTED
-    float* relation_gradient;               // [triples, width], then of inverses; or see sum_relations
+    float* entity_gradient;                 // [2, triples, width]: heads, then tails; in blocks unless PRECOMPUTED
+    float* relation_gradient;               // [triples, width], then the inverse relations; or see sum_relations
     double* loss;                           // [triples]
-    float* scale_gradient;                  // [triples, 2]: of the gain and the offset of all scores
+    float* scale_gradient;                  // [triples, 2]: gradients of the gain and the offset of all scores
     uint32_t* sort_buffer;                  // [7 · entries + 6 · relation entries]
     Objective objective;
     float auxiliary_weight;
     int32_t query_operation, similarity, threads;
-    int32_t groups;                         // of positives, each with a sum of the pool's gradient; at most PARTS
+    int32_t groups;                         // groups of positives, each with its own pool gradient; at most PARTS
     int32_t sum_relations;                  // whether relation_gradient is [PARTS · relations + auxiliary, width]
     Optimizer optimizer;
 };
@@ -69,14 +70,14 @@ TripleRows rows_of(const Step& s, int64_t b) {
             s.entities.values + s.tail[b] * width};
 }
 
-// Some columns of a row in registers.
+// A few columns of a row, held in registers.
 template <int columns>
 struct Strip {
     static_assert(columns % 8 == 0);
     Lanes lanes[columns / 16];
     Half half;
 
-    // Calls work(register, column) for all of them.
+    // Calls work(register, column) for each register.
     template <class Work>
     INLINE void each(Work work) {
         for (int64_t v = 0; v < columns / 16; ++v) work(lanes[v], 16 * v);
@@ -102,8 +103,8 @@ INLINE void with_columns(int64_t columns, Work work) {
     work.template operator()<16>();
 }
 
-// Writes a row as row number `index` of [blocks, rows, columns]. `update` reads these rows in the order of entities,
-// one block of columns after the other, so that each block stays in a core's own cache.
+// Writes a row as row `index` of an array [blocks, rows, columns]. `update` reads these rows in the order of entities,
+// one block of columns after the other, so that each block stays in the private cache of a core.
 void store_blocked(const Step& s, float* blocks, int64_t rows, int64_t index, const float* row) {
     with_columns(s.block_columns, [&]<int columns>() {
         const int64_t width = s.entities.width;
@@ -118,17 +119,18 @@ void store_blocked(const Step& s, float* blocks, int64_t rows, int64_t index, co
     });
 }
 
-// If relations are few, each has many positives: their gradients are summed at once, separately for each of PARTS parts
-// of the batch. One thread does a part, so that the order of the sums does not depend on the number of threads.
+// If there are few relations, each has many positives: their gradients are then summed immediately, separately for each
+// of PARTS parts of the batch. One thread computes a part, so the order of the sums does not depend on the number of
+// threads.
 int64_t batch_part(const Step& s, int64_t b) { return b * PARTS / s.positives; }
 
-// The row of relation_gradient of a triple whose gradient is not summed at once: those of auxiliary triples follow the
-// sums.
+// Returns the row of relation_gradient for a triple whose gradient is not summed immediately; the rows of auxiliary
+// triples follow the sums.
 int64_t relation_gradient_row(const Step& s, int64_t b) {
     return s.sum_relations ? PARTS * s.relations.rows + b - s.positives : b;
 }
 
-// The first positive of a share of the parts, which belongs to a thread or to a group of positives.
+// Returns the first positive of part `share` of `shares`, for threads or for groups of positives.
 int64_t first_positive(const Step& s, int share, int shares) {
     return (share_start(PARTS, share, shares) * s.positives + PARTS - 1) / PARTS;
 }
@@ -149,14 +151,15 @@ INLINE void compute_query(const Step& s, int64_t b, const TripleRows& at, bool p
                    predicts_tail ? at.relation : at.inverse, query, width);
 }
 
-// One predicted side of a triple: its query, the query's gradient, and dL / d raw score of the triple on this side.
+// One predicted side of a triple: its query, the gradient of the query, and dL / d raw score of the triple on this
+// side.
 struct QuerySide {
     const float* query;
     float* gradient;
     float slope;
 };
 
-// Writes the gradients of precomputed queries and of the entities that they were compared with; Python does the rest.
+// Writes the gradients of precomputed queries and of the compared entities; Python backpropagates through the queries.
 template <int similarity>
 void write_query_gradients(const Step& s, int64_t b, const TripleRows& at, const QuerySide& for_tail,
                            const QuerySide& for_head, const float* tail_gradient) {
@@ -174,8 +177,8 @@ void write_query_gradients(const Step& s, int64_t b, const TripleRows& at, const
     if (for_head.query) std::copy_n(for_head.gradient, width, s.query_gradient + (triples + b) * width);
 }
 
-// From the gradients of both queries and of the triple's raw score to those of head, relation and tail. `workspace`
-// holds two rows. Auxiliary triples have no query for heads.
+// Backpropagates the gradients of both queries and of the triple's raw score to the rows of head, relation and tail.
+// `workspace` holds two rows. Auxiliary triples have no head query.
 template <int similarity>
 INLINE void backpropagate_triple(const Step& s, int64_t b, const TripleRows& at, const QuerySide& for_tail,
                                  const QuerySide& for_head, float* workspace) {

@@ -1,6 +1,6 @@
-// One training step in few calls: `per_triple_negatives` or `shared_negatives`, `auxiliary_triples`, then `update`. No
-// array of positives × negatives × width is ever made, and the order of every sum is independent of the number of
-// threads: the same seed gives the same bits.
+// The exported functions of a training step: `per_triple_negatives` or `shared_negatives`, `auxiliary_triples`, then
+// `update`. No array of size positives × negatives × width is allocated. The order of every sum is independent of the
+// number of threads, so the same seed gives bitwise equal results.
 
 #include <barrier>
 
@@ -10,7 +10,8 @@
 
 EXPORT int64_t size_of_step() { return sizeof(Step); }
 
-// Entities and sides of negatives: number i is output i of SplitMix64 from `key`, as in objective/negatives.py.
+// Draws the entities and sides of negatives; negative i uses output i of SplitMix64 from `key`, as in
+// objective/negatives.py.
 EXPORT void draw_negatives(uint64_t key, int64_t count, uint64_t below, int64_t* __restrict entities,
                            uint8_t* __restrict replaces_tail) {
 #pragma omp simd
@@ -25,7 +26,7 @@ EXPORT void draw_negatives(uint64_t key, int64_t count, uint64_t below, int64_t*
     }
 }
 
-// Positives that have negatives of their own: everything up to the gradients that `update` gathers.
+// Computes the losses of positives with per-triple negatives, and all gradients that `update` gathers.
 EXPORT void per_triple_negatives(const Step* step) {
     const Step& s = *step;
     const ObjectiveFunctions functions = objective_functions(s.objective);
@@ -42,12 +43,12 @@ EXPORT void per_triple_negatives(const Step* step) {
 
 EXPORT int64_t size_of_pool() { return sizeof(SharedPool); }
 
-// The size of the workspace that `shared_negatives` needs, in floats.
+// Returns the size of the workspace that `shared_negatives` needs, in floats.
 EXPORT int64_t pool_workspace_size(const Step* step, const SharedPool* pools, int64_t count) {
     return PoolLayout(*step, pools, count).size(*step);
 }
 
-// Positives that share their negatives: everything up to the gradients that `update` gathers.
+// Computes the losses of positives with shared negatives, and all gradients that `update` gathers.
 EXPORT void shared_negatives(const Step* step, const SharedPool* pools, int64_t count, float* workspace) {
     const Step& s = *step;
     const PoolLayout layout(s, pools, count);
@@ -82,7 +83,7 @@ EXPORT void shared_negatives(const Step* step, const SharedPool* pools, int64_t 
     });
 }
 
-// Auxiliary triples are few: one thread does them.
+// Computes the losses and gradients of auxiliary triples on one thread, because there are few of them.
 EXPORT void auxiliary_triples(const Step* step) {
     const Step& s = *step;
     const int64_t width = s.entities.width;
@@ -94,7 +95,7 @@ EXPORT void auxiliary_triples(const Step* step) {
     });
 }
 
-// Gathers the gradient of each row and moves it by the optimizer: there is no table of gradients.
+// Gathers the gradient of each row and updates the row; no gradient table is stored.
 EXPORT void update(const Step* step) {
     const Step& s = *step;
     const EntityEntries entity_entries(s);
@@ -130,7 +131,7 @@ EXPORT void update(const Step* step) {
     });
 }
 
-// Adds the gradients of the gain and the offset that all triples share, summed in the order of the triples.
+// Adds the gradients of the gain and the offset of all scores, summed in the order of the triples.
 EXPORT void add_scale_gradient(const Step* step, float* gradient) {
     double sums[2] = {0.0, 0.0};
     for (int64_t b = 0; b < step->positives + step->auxiliary; ++b)
@@ -138,7 +139,7 @@ EXPORT void add_scale_gradient(const Step* step, float* gradient) {
     for (int c = 0; c < 2; ++c) gradient[c] += static_cast<float>(sums[c]);
 }
 
-// The optimizer's step on a tensor that all triples share.
+// Takes the optimizer step on a shared parameter.
 EXPORT void update_dense(const Step* step, float* values, float* moment1, float* moment2, float* gradient,
                          int64_t count) {
     optimizer_step(step->optimizer, values, moment1, moment2, gradient, count, 0.0f, 0);

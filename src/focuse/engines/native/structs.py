@@ -73,9 +73,9 @@ class PoolStruct(ctypes.Structure):
 
 @functools.cache
 def checked_library() -> ctypes.CDLL:
-    """The C++ library, once the sizes of both sides' structures were compared.
+    """Return the C++ library after checking that the structures have the same size in Python and in C++.
 
-    A library of another version would read and write at the wrong places.
+    A library of another version would read and write at wrong addresses.
     """
     native = library()
     assert native is not None
@@ -84,7 +84,7 @@ def checked_library() -> ctypes.CDLL:
         found, expected = native[function](), ctypes.sizeof(struct)
         if found != expected:
             raise RuntimeError(
-                f"the C++ library is of another version ({found} bytes, not {expected}): "
+                f"the C++ library is from another version ({found} bytes, not {expected}): "
                 "run python setup.py build_ext --inplace"
             )
     native["pool_workspace_size"].restype = LONG

@@ -1,1 +1,1 @@
-"""Entity tables that are partitioned on disk."""
+"""Training with an entity table that is partitioned on disk."""

@@ -1,6 +1,6 @@
 """The buffer that holds some partitions of the entity table in memory.
 
-It is slots of rows in one table, filled and written back by a thread while other partitions are trained.
+The buffer is one table that is divided into slots. A thread loads and writes back partitions while others are trained.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from focuse.storage.tensors import Array
 
 
 class PartitionBuffer:
-    """Slots of `rows` rows each in `tables`, embeddings and optimizer's state: [slots · rows, width].
+    """Tables [slots · rows, width] of embeddings and optimizer state, divided into slots of `rows` rows each.
 
-    While a stage is trained, a thread writes the partition that left the buffer and reads the next one into its slot.
+    While a stage is trained, a thread writes the partition that was evicted and reads the next one into its slot.
     """
 
     def __init__(self, files: PartitionFiles, tables: Mapping[str, Tensor], sizes: npt.NDArray[np.int64]) -> None:
@@ -39,24 +39,24 @@ class PartitionBuffer:
         self._load(stage, [slot for slot, part in enumerate(stage.slots) if part >= 0])
         self.active = set(stage.active)
         if following is not None:
-            # Active partitions stay in their slots. The following stage may have one in another slot, if stages without
-            # edges lie between.
+            # Active partitions stay in their slots. The following stage may have one in another slot if stages without
+            # edges were skipped in between.
             active = self.active
             free = [slot for slot, part in enumerate(stage.slots) if part < 0 and following.slots[slot] not in active]
             self.work = self.worker.submit(self._load, following, free)
 
     def mark_changed(self) -> None:
-        """Note that a step was taken: the active partitions differ from their files from now on, also after a flush."""
+        """Mark the active partitions as changed, because a step was taken; they then differ from their files."""
         self.changed |= self.active
 
     def wait(self) -> None:
-        """Wait until the thread has done its work; its errors are raised here."""
+        """Wait until the thread has finished its work, and raise its errors."""
         work, self.work = self.work, None
         if work is not None:
             work.result()
 
     def _load(self, stage: Stage, slots: list[int]) -> None:
-        """Load the stage's partitions into these slots; those that are there, or elsewhere, are written first."""
+        """Load the partitions of a stage into these slots, after evicting the partitions that are in the way."""
         wrong = [slot for slot in slots if self.held[slot] != stage.slots[slot]]
         wanted = {stage.slots[slot] for slot in wrong}
         for slot, part in enumerate(self.held):
@@ -83,7 +83,7 @@ class PartitionBuffer:
                 self.changed.discard(part)
 
     def rows_of(self, slot: int, part: int) -> dict[str, Array]:
-        """The rows of a partition in its slot, one view per table."""
+        """Return the rows of a partition in its slot, as one view per table."""
         rows = slice(slot * self.rows, slot * self.rows + int(self.sizes[part]))
         return {name: table[rows] for name, table in self.tables.items()}
 

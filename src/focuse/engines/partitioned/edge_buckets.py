@@ -1,4 +1,4 @@
-"""Entities assigned to partitions, and training edges in buckets on disk, one per pair of partitions."""
+"""The assignment of entities to partitions, and the training edges in buckets on disk, one per pair of partitions."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from focuse.storage.tensors import (
 from focuse.system import chunks
 
 CHUNK = 1 << 20  # edges sorted at once
-SLICES = 16  # of a bucket that make up one part of it
+SLICES = 16  # number of slices of a bucket that make up one part of it
 COLUMNS = 4  # head, relation, tail, and the bits of the weight
 Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
 class PartitionAssignment:
-    """The partition of each entity, `part` uint16 [E], its row there, `row` int32 [E], and the partitions' `sizes` [P].
+    """The partition of each entity, `part` uint16 [E], its row in it, `row` int32 [E], and the `sizes` [P].
 
-    Entities of a partition lie in the order of their ids, so that whole tables are written and read front to back.
+    The entities of a partition are ordered by their ids, so that whole tables are written and read sequentially.
     """
 
     part: npt.NDArray[np.uint16]
@@ -49,7 +49,7 @@ class PartitionAssignment:
 
     @classmethod
     def random(cls, entities: int, partitions: int, seed: int) -> PartitionAssignment:
-        """Assign entities at random, so that those with many edges spread; sizes differ by at most one.
+        """Assign entities at random, which spreads those of high degree evenly; sizes differ by at most one.
 
         >>> PartitionAssignment.random(10, 4, 0).sizes.tolist()
         [3, 3, 2, 2]
@@ -61,7 +61,7 @@ class PartitionAssignment:
 
     @classmethod
     def from_parts(cls, part: npt.NDArray[np.uint16], partitions: int) -> PartitionAssignment:
-        """The assignment with these partitions, uint16 [E]."""
+        """Return the assignment of entities to the given partitions, uint16 [E]."""
         sizes = np.bincount(part, minlength=partitions)
         order = np.argsort(part, kind="stable")
         row = np.empty(len(part), np.int32)
@@ -77,10 +77,10 @@ class PartitionAssignment:
 
 
 class EdgeBuckets:
-    """Training edges on disk, bucket after bucket.
+    """Training edges on disk, grouped by bucket.
 
-    The edges of a bucket are in random order; those of a single bucket are in the graph's order. `counts` [P · P] are
-    the edges from partition i to partition j, at place i · P + j.
+    The edges of a bucket are in random order; with one partition they are in the order of the graph. `counts` [P · P]
+    holds the number of edges from partition i to partition j at index i · P + j.
     """
 
     def __init__(self, path: Path, counts: npt.NDArray[np.int64], assignment: PartitionAssignment) -> None:
@@ -101,27 +101,30 @@ class EdgeBuckets:
             counts = np.array(arrays["counts"])
             partitions = round(len(counts) ** 0.5)
             if counts.sum() != len(arrays["edges"]) or partitions**2 != len(counts):
-                raise ValueError("the counts are not those of its edges")
+                raise ValueError("its counts do not match its edges")
             assignment = PartitionAssignment.from_parts(np.array(arrays["part"]), partitions)
         return cls(path, counts, assignment)
 
     def count(self, stage: Stage) -> int:
-        """How many edges a stage trains."""
+        """Return the number of edges that a stage trains."""
         starts, stops = self._rows(stage)
         return int((stops - starts).sum())
 
     def crowding(self, stage: Stage) -> float:
-        """The probability that two ends of a stage's edges are in the same partition; 1 / P if all are active."""
+        """Return the probability that two random endpoints of a stage's edges are in the same partition.
+
+        It is about 1 / P if all partitions are active.
+        """
         starts, stops = self._rows(stage)
         edges = (stops - starts).sum(-1)
         ends = edges.sum(0) + edges.sum(1)
         return float(((ends / ends.sum()) ** 2).sum())
 
     def _rows(self, stage: Stage) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Where the edges that a stage trains begin and end within each bucket, [c, c, SLICES] each.
+        """Return where the edges that a stage trains begin and end within each bucket, [c, c, SLICES] each.
 
-        A part is made of slices from all over a bucket, since only edges that were written together are shuffled: seen
-        from afar, a bucket still has the graph's order.
+        A part consists of slices that are spread over the whole bucket. Edges are shuffled only within the chunk that
+        was written together, so on a larger scale a bucket still has the order of the graph.
         """
         sizes = self.counts.reshape(self.assignment.partitions, -1)[np.ix_(stage.active, stage.active)][..., None]
         number, parts = stage.number[..., None], stage.parts[..., None]
@@ -129,7 +132,7 @@ class EdgeBuckets:
         return sizes * slices // (parts * SLICES), sizes * (slices + 1) // (parts * SLICES)
 
     def read(self, stage: Stage, rows: int) -> Ints:
-        """Read the edges of a stage, [n, 4]; ids are rows of the buffer, where slot s begins at row s · `rows`."""
+        """Return the edges of a stage, [n, 4]; ids are rows of the buffer, in which slot s begins at row s · `rows`."""
         slot = stage.slot_of(self.assignment.partitions)
         edges = np.empty((self.count(stage), COLUMNS), np.int32)
         starts, stops = self._rows(stage)
@@ -143,7 +146,7 @@ class EdgeBuckets:
                 first = int(self.starts[head * self.assignment.partitions + tail]) + start
                 file.seek(self.offset + first * 4 * COLUMNS)
                 if file.readinto(some.reshape(-1).view(np.uint8).data) != some.nbytes:
-                    raise ValueError("the edges are cut short")
+                    raise ValueError("the file ends before the last edge")
                 some[:, 0] += np.int32(slot[head] * rows)
                 some[:, 2] += np.int32(slot[tail] * rows)
             forget_pages(file)
@@ -189,7 +192,7 @@ def write_edge_buckets(
 
 
 def _shuffled_order(bucket: npt.NDArray[Any], partitions: int, start: int) -> npt.NDArray[np.int64]:
-    """Edges by bucket, in random order within each, so that a part of it is like the whole, even of a sorted file."""
+    """Return the edges sorted by bucket and shuffled within each, so that a part of a bucket is a random sample."""
     if partitions == 1:
         return np.arange(len(bucket))
     shuffled = np.random.default_rng([start, RandomStream.EDGES_IN_BUCKET]).permutation(len(bucket))
@@ -204,7 +207,7 @@ def _bucket_of(graph: Graph, piece: slice, assignment: PartitionAssignment) -> n
 
 
 class StageEdges:
-    """The edges of a stage, from which a trainer takes batches; 16 bytes per edge."""
+    """The edges of a stage, from which the trainer takes batches; an edge takes 16 bytes."""
 
     def __init__(self, edges: Ints, label: SoftLabels | None) -> None:
         self.edges, self.label = torch.from_numpy(edges), label
@@ -213,7 +216,7 @@ class StageEdges:
         return len(self.edges)
 
     def take(self, rows: Tensor) -> Batch:
-        """The batch of the edges `rows`, int64 [B]."""
+        """Return the edges at `rows`, int64 [B], as a batch."""
         some = self.edges.index_select(0, rows)
         head, relation, tail = (some[:, place].long() for place in range(3))
         weight = some[:, 3].contiguous().view(torch.float32)

@@ -1,11 +1,12 @@
 """The stages of an epoch: which partitions are in memory together, and the negatives that are drawn among them.
 
-Every pair of partitions is in memory together at least once per epoch. Of P partitions `slots` are active at once. Half
-of them stay while all others pass through the remaining slots, one by one; then those that stayed have met all others,
-and the next few take their place. The edges between two partitions are spread over all stages in which both are active,
-so that the edges of a stage are spread about evenly over all active partitions. Were all of them trained when the two
-first meet (Mohoney et al., 2021), every edge would have one end in the partition that was just loaded, and what a step
-does to a row would depend on where it lies. An epoch takes about P² / slots loads, twice the fewest possible.
+Every pair of partitions is in memory together at least once per epoch. `slots` of the P partitions are active at once.
+Half of them stay while all others are loaded into the remaining slots, one by one. Then those that stayed have been
+paired with all others, and the next partitions take their place. The edges between two partitions are divided among all
+stages in which both are active, so that the edges of a stage are distributed about evenly over the active partitions.
+If all of them were trained in the first such stage (Mohoney et al., 2021), every edge would have one endpoint in the
+partition that was just loaded, and the update of a row would depend on its partition. An epoch takes about P² / slots
+loads, twice the minimum.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from focuse.objective.randomness import StreamKey, draw_integers
 from focuse.random_streams import RandomStream
 
 MOST_PARTITIONS = 4096
-BITS = 30  # of a random number
+BITS = 30  # bits per random number
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
     """Partitions that are active together, and which parts of the edges between them are trained.
 
-    `slots[s]` is the partition in slot s, -1 for the one slot that is free, into which the next stage's new partition
-    is loaded. The edges from `active[i]` to `active[j]` are divided into `parts[i, j]` equal parts, one per stage in
-    which both are active; this stage trains part `number[i, j]`, counted from 0.
+    `slots[s]` is the partition in slot s, or -1 for the free slot into which the next stage's new partition is loaded.
+    The edges from `active[i]` to `active[j]` are divided into `parts[i, j]` equal parts, one per stage in which both
+    are active; this stage trains part `number[i, j]`, counted from 0.
     """
 
     slots: tuple[int, ...]
@@ -43,11 +44,11 @@ class Stage:
 
     @property
     def active(self) -> list[int]:
-        """Active partitions in ascending order, so that negatives do not depend on the slots."""
+        """The active partitions in ascending order, so that negatives do not depend on the slots."""
         return sorted(part for part in self.slots if part >= 0)
 
     def slot_of(self, partitions: int) -> npt.NDArray[np.int64]:
-        """The slot of each partition, -1 if it is not active; [P]."""
+        """Return the slot of each partition [P], -1 for a partition that is not active."""
         found = np.full(partitions, -1, np.int64)
         for slot, part in enumerate(self.slots):
             if part >= 0:
@@ -56,10 +57,10 @@ class Stage:
 
 
 def epoch_stages(partitions: int, slots: int, seed: int, epoch: int, rounds: int = 1) -> Iterator[Stage]:
-    """The stages of an epoch, as a pure function of the arguments; each part of the edges of each pair comes once.
+    """Yield the stages of an epoch, a pure function of the arguments; each part of a bucket is trained once.
 
-    Every pair meets in each of several `rounds`. The more rounds, the more an epoch is like one in random order, and
-    the more is read and written.
+    Every pair of partitions is active together in each of the `rounds`. More rounds make the order of an epoch more
+    random, but more data is read and written.
 
     >>> [stage.slots for stage in epoch_stages(3, 2, 0, 0)]
     [(2, 1, -1), (2, -1, 0), (-1, 1, 0)]
@@ -79,15 +80,15 @@ def epoch_stages(partitions: int, slots: int, seed: int, epoch: int, rounds: int
 
 
 def _slots_of_stages(partitions: int, slots: int, seed: int, epoch: int, rounds: int) -> list[tuple[int, ...]]:
-    """The partition in each slot, stage after stage."""
-    if slots >= partitions:  # another order would change nothing, and nothing needs to be loaded again
+    """Return the partition in each slot, per stage."""
+    if slots >= partitions:  # all partitions stay in memory, so there is one stage
         return [tuple(range(partitions))]
     random = np.random.default_rng([seed, epoch, RandomStream.PARTITION_SCHEDULE])
     loaded = [-1] * (slots + 1)
     found = []
     for _ in range(rounds):
         order = random.permutation(partitions).tolist()
-        there = [part for part in order if part in loaded]  # partitions in memory already come first
+        there = [part for part in order if part in loaded]  # partitions that are in memory already come first
         for active in _rotation(there + [part for part in order if part not in there], slots):
             loaded = _next_slots(loaded, active)
             found.append(tuple(loaded))
@@ -95,7 +96,7 @@ def _slots_of_stages(partitions: int, slots: int, seed: int, epoch: int, rounds:
 
 
 def _rotation(order: list[int], slots: int) -> Iterator[list[int]]:
-    """The active partitions, one changed at a time."""
+    """Yield the active partitions of each stage; consecutive stages differ in one partition."""
     half = -(-slots // 2)
     rest, active = list(order), order[:slots]
     yield active
@@ -105,7 +106,7 @@ def _rotation(order: list[int], slots: int) -> Iterator[list[int]]:
             passing = [*passing[1:], part]
             yield [*staying, *passing]
         rest = [part for part in rest if part not in staying]
-        # Those that stayed leave one by one for the next few; those that passed through last stay from now on.
+        # The partitions that stayed are replaced one by one; those that were loaded last stay in the next rotation.
         waiting = [part for part in rest if part not in passing][:half]
         for count in range(1, len(waiting) + 1):
             active = [*passing, *waiting[:count]]
@@ -113,7 +114,7 @@ def _rotation(order: list[int], slots: int) -> Iterator[list[int]]:
 
 
 def _next_slots(loaded: list[int], active: list[int]) -> list[int]:
-    """The slots with `active` in them: a partition stays where it is, and a new one takes a free slot."""
+    """Return the slots with the partitions `active`: loaded ones keep their slot, and a new one takes a free slot."""
     new = [part for part in active if part not in loaded]
     free = [slot for slot, part in enumerate(loaded) if part < 0]
     result = [part if part in active else -1 for part in loaded]
@@ -124,17 +125,20 @@ def _next_slots(loaded: list[int], active: list[int]) -> list[int]:
 
 
 def check_partitions(partitions: int, slots: int) -> None:
-    """Raise unless every two of so many partitions can be in memory together."""
+    """Raise FocuseError unless every two partitions can be in memory together."""
     if not 1 <= partitions <= MOST_PARTITIONS or not 1 <= slots <= partitions:
         raise FocuseError(
-            f"partitions {partitions}:{slots}: give at most {MOST_PARTITIONS}, and of those how many at once"
+            f"partitions {partitions}:{slots}: give 1 to {MOST_PARTITIONS} partitions, and how many of them are in "
+            "memory at once"
         )
     if slots == 1 and partitions > 1:
-        raise FocuseError(f"partitions {partitions}:{slots}: two at once are the fewest, for an edge joins two")
+        raise FocuseError(
+            f"partitions {partitions}:{slots}: at least two must be in memory at once, because an edge connects two"
+        )
 
 
 def count_loads(stages: Iterable[Stage]) -> int:
-    """How many partitions an epoch reads from disk, if it begins with none in memory."""
+    """Return the number of partitions that an epoch reads from disk if it begins with none in memory."""
     loaded: set[int] = set()
     loads = 0
     for stage in stages:
@@ -146,15 +150,16 @@ def count_loads(stages: Iterable[Stage]) -> int:
 
 @dataclass(frozen=True)
 class PartitionedNegativeSampler(NegativeSampler):
-    """Draws negatives among the active partitions as if they were drawn among all partitions.
+    """Draws negatives from the active partitions with the same probabilities as from all partitions.
 
-    The two partitions of an edge are in memory whenever it is trained, any other only by chance. Were negatives drawn
-    evenly among those in memory, an entity would meet those of its own partition too often and the others too rarely,
-    and would learn which partition an entity is in instead of what is true. So the edge's own partitions are drawn as
-    often as they would be among all P, and the others in memory, a fair sample of all others, stand for them.
+    The two partitions of an edge are always in memory when it is trained; every other partition is only sometimes. If
+    negatives were drawn uniformly from the partitions in memory, an entity would be compared too often with entities of
+    its own partition and too rarely with all others, and the embeddings would encode the partition of an entity.
+    Therefore the partitions of the edge are drawn with the probability that they have among all P partitions, and the
+    other active partitions, a uniform sample of the remaining ones, are drawn in their place.
 
-    The k-th of the c active partitions has `sizes[k]` rows, from row `starts[k]` on. `places[s]` is k for slot s, which
-    has `rows` rows.
+    The k-th of the c active partitions has `sizes[k]` rows, from row `starts[k]` on. `places[s]` is the k of slot s; a
+    slot has `rows` rows.
     """
 
     partitions: int = 1
@@ -167,7 +172,7 @@ class PartitionedNegativeSampler(NegativeSampler):
     def for_stage(
         cls, sampling: str, count: int, stage: Stage, sizes: npt.NDArray[np.int64], rows: int
     ) -> PartitionedNegativeSampler:
-        """The sampler of a stage; `sizes` [P] are those of all partitions, `rows` the rows of a slot."""
+        """Return the sampler of a stage; `sizes` [P] are the sizes of all partitions, `rows` is the size of a slot."""
         slots = stage.slot_of(len(sizes))[stage.active]
         places = np.zeros(len(stage.slots), np.int64)
         places[slots] = np.arange(len(slots))
@@ -182,11 +187,11 @@ class PartitionedNegativeSampler(NegativeSampler):
 
     @property
     def draws_uniformly(self) -> bool:
-        """Whether all active rows are drawn alike: all partitions are active, or no others that could stand for all."""
+        """Whether all active rows have the same probability: all partitions are active, or only two of them."""
         return len(self.sizes) in (2, self.partitions)
 
     def _to_active_rows(self, drawn: list[Negatives]) -> list[Negatives]:
-        """Map numbers below the count of all active rows to those rows; groups that share a pool go on sharing it."""
+        """Map numbers below the number of active rows to these rows; groups that share a pool still share it."""
         ends = self.sizes.cumsum(0)
         found: dict[int, Tensor] = {}
         for group in drawn:
@@ -196,28 +201,28 @@ class PartitionedNegativeSampler(NegativeSampler):
         return [replace(group, entities=found.get(id(group.entities))) for group in drawn]
 
     def _own_partitions(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The active partitions, as numbers k, of the heads and tails of a batch; [B] each."""
+        """Return the indices k of the active partitions of the heads and of the tails of a batch, [B] each."""
         head, tail = (self.places[torch.div(ids, self.rows, rounding_mode="floor")] for ids in (batch.head, batch.tail))
         return head, tail
 
     def _row(self, part: Tensor, bits: Tensor) -> Tensor:
-        """A row of each partition from random bits."""
+        """Return a random row of each partition from random bits."""
         return self.starts[part] + (bits * self.sizes[part] >> BITS)
 
     def _draw_per_triple(self, batch: Batch, place: StreamKey) -> list[Negatives]:
-        """Negatives per positive [B, N]: draw a side, a partition, and a row of it."""
+        """Return per-triple negatives [B, N]; each draws a side, a partition and a row of the partition."""
         sides, which, rows = draw_integers(place, (3, len(batch), self.count), 1 << BITS, batch.head.device).unbind()
         head, tail = (part[:, None] for part in self._own_partitions(batch))
         among, rest = which * self.partitions >> BITS, which * self.partitions & (1 << BITS) - 1
         low, same = torch.minimum(head, tail), head == tail
-        part = rest * (len(self.sizes) - 2 + same.long()) >> BITS  # one of the others, which may be one more
+        part = rest * (len(self.sizes) - 2 + same.long()) >> BITS  # one of the c − 2 other partitions, or of c − 1
         part = part + (part >= low)
         part = part + ((part >= torch.maximum(head, tail)) & ~same)
         part = torch.where(among == 0, head, torch.where((among == 1) & ~same, tail, part))
         return [Negatives("both", self._row(part, rows), (sides & 1).bool())]
 
     def _draw_pool(self, batch: Batch, place: StreamKey) -> list[Negatives]:
-        """One pool for a whole batch; `_pool_mask` says which of it count for each edge."""
+        """Return one pool for the whole batch; `_pool_mask` says which of its entities count for each edge."""
         size = math.ceil(self.share)
         bits = draw_integers(place, (len(self.sizes) * size + 1,), 1 << BITS, batch.head.device)
         pool = self._row(torch.arange(len(self.sizes)).repeat_interleave(size), bits[:-1])
@@ -227,21 +232,22 @@ class PartitionedNegativeSampler(NegativeSampler):
 
     @property
     def share(self) -> float:
-        """How many negatives of each other partition an edge between two partitions needs, for `count` in all."""
+        """Number of negatives from each other partition for an edge between two partitions, for `count` in total."""
         return self.count * (self.partitions - 2) / (self.partitions * (len(self.sizes) - 2))
 
     def _pool_mask(self, batch: Batch, size: int, luck: float) -> Tensor:
-        """Which of a pool with `size` entities per partition count for each edge, bool [B, c · size]: about `count`.
+        """Return which entities of a pool count for each edge, bool [B, c · size]: about `count` of them per edge.
 
-        Of an edge's own partitions only as many count as were drawn of them among all. The numbers are not whole;
-        `luck` in [0, 1) decides for each partition whether the fraction counts, so that it does on average. It does for
-        some partitions in each batch, since a batch in which it did for none could have no negatives at all.
+        The pool has `size` entities per partition. From the partitions of the edge, only as many count as a uniform
+        draw from all partitions would give. These numbers are fractional: `luck` in [0, 1) decides per partition
+        whether to round up, so that the expected number is exact. The offsets of the partitions are spread evenly, so
+        that some partitions round up in every batch; otherwise a batch could have no negatives at all.
         """
         active, every = len(self.sizes), self.partitions
         own = self.share * (active - 2) / (every - 2)
-        within = own * (every - 1) / (active - 1)  # of each other partition, for edges whose ends are in the same one
+        within = own * (every - 1) / (active - 1)  # per other partition, for edges within one partition
         places = torch.arange(active)
-        lucks = (luck + places.double() / active) % 1  # each is uniform, together they are evenly spread
+        lucks = (luck + places.double() / active) % 1  # each is uniform, and together they are evenly spread
         first = [torch.arange(size) < (count + lucks[:, None]).floor() for count in (own, self.share, within)]
         table = torch.stack([each.repeat(active, 1, 1) for each in first[1:]])  # [2, c, c, size]
         table[:, places, places] = first[0]

@@ -1,9 +1,10 @@
-"""The engine of several processes: each holds a shard of the entity table.
+"""The sharded engine, in which each process holds a shard of the entity table.
 
-Each process takes its share of every batch, asks the owners for the rows that it needs and sends their gradients
-back; gradients of relations and dense parameters are summed, and every process takes the same step. So a step is that
-of the autograd engine, up to rounding, whatever the number of processes. In ranking, each process scores its own
-rows: of a query only its own row, the score of its target and counts of competitors cross the network.
+Each process computes its part of every batch, requests the rows that it needs from their owners and sends their
+gradients back. The gradients of relations and shared parameters are summed over all processes, which then take the same
+step. So a step is equal to that of the autograd engine up to rounding, for any number of processes. In ranking, each
+process scores the rows of its shard; only the row of a query's known entity, the score of its target and the counts of
+competitors are communicated.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from focuse.errors import FocuseError
 from focuse.models.base import Model, Side, Table
 from focuse.objective.negatives import Batch, Negatives
 
-GPU_PIECE = 1 << 28  # numbers of a table that are copied to a GPU at once: 1 GB
+GPU_PIECE = 1 << 28  # floats of a table that are copied to a GPU at once, 1 GB
 SHARDED = ("sharded", "sharded:torchrec", "sharded:plain", "sharded:host")
 
 
 class ExchangedTableView(TableView):
-    """Rows of the entities in this process's part of a batch, gathered from the processes that own them.
+    """A view of the entity rows in this process's part of a batch, gathered from the processes that own them.
 
-    `count_once`: each touched row is regularized by one process only.
+    If `count_once` is True, each touched row is regularized by one process only.
     """
 
     def __init__(self, exchange: EmbeddingExchange, count_once: bool) -> None:
@@ -41,18 +42,18 @@ class ExchangedTableView(TableView):
 
     def gather(self, ids: Tensor | None) -> None:
         if ids is None:
-            raise ValueError("no step of the sharded engine can touch every entity")
+            raise ValueError("the sharded engine does not support steps that touch every entity")
         self.ids = torch.unique(ids)
         self.leaf = self.values = self.exchange.gather_rows(self.ids).requires_grad_()
         self.counted = self.exchange.counted_here(self.ids) if self.count_once else None
 
     def touched(self) -> Tensor:
-        """The rows that this process regularizes; each is in one process only, although several have touched it."""
+        """Return the rows that this process regularizes; a row that several processes touch is regularized by one."""
         return self.leaf if self.counted is None else self.leaf[self.counted]
 
 
 class ReplicatedTableView(TableView):
-    """Rows that the whole batch touches, of a table that every process has; the main process regularizes them."""
+    """A view of the rows that the whole batch touches, of a replicated table; the main process regularizes them."""
 
     def __init__(self, table: Tensor, batch_ids: Tensor, is_main: bool) -> None:
         super().__init__(table)
@@ -66,7 +67,7 @@ class ReplicatedTableView(TableView):
 
 
 class ShardedScorer(TableScorer):
-    """Scores with an entity table of which this process holds a shard; every process takes part in every call."""
+    """A scorer over an entity table of which this process holds a shard; all processes must make every call."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class ShardedScorer(TableScorer):
 
     @torch.no_grad()
     def rows(self, table: Table, ids: Tensor) -> Tensor:
-        """Embeddings of `ids`, as the model takes them: [...] -> [..., d]."""
+        """Return the encoded embeddings of `ids`: [...] -> [..., d]."""
         if table != "entity":
             return super().rows(table, ids)
         distinct, place = torch.unique(ids, return_inverse=True)
@@ -102,7 +103,7 @@ class ShardedScorer(TableScorer):
         return F.embedding(place, found)
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """This process's rows in pieces; rows in main memory are copied to the GPU piece by piece."""
+        """Yield this process's rows in blocks; rows in main memory are copied to the GPU block by block."""
         for first, rows in super().blocks():
             size = len(rows) if rows.device == self.device else max(1, GPU_PIECE // rows.shape[1])
             for start in range(0, max(len(rows), 1), max(size, 1)):
@@ -117,7 +118,7 @@ class ShardedScorer(TableScorer):
 
     @torch.no_grad()
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """As by one process; each process computes a part of them."""
+        """Return one score per triple, ids [B] -> [B]; each process computes a part of them."""
         part = self.group.shard(len(head))
         return self.group.all_gather(super().score(head[part], relation[part], tail[part]), len(head))
 
@@ -129,7 +130,7 @@ class ShardedScorer(TableScorer):
 
     @torch.no_grad()
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
-        """Scores of every entity on `side`, in every process, so for a few queries only: ids [B] -> [B, E]."""
+        """Return the scores of every entity on `side` in every process: ids [B] -> [B, E]. Use it for few queries."""
         found = super().score_all(known, relation, side)
         return self.group.all_gather(found.T.contiguous(), self.entity_count).T
 
@@ -145,8 +146,8 @@ class ShardedScorer(TableScorer):
         stop: Tensor,
         facts: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Counts int64 [n, 4] as of `ranking_kernels.count_competitors`, and the scores of the targets [n]."""
-        scores = super().score_all(known, relation, side)  # of this process's rows
+        """Return the counts int64 [n, 4] of `scorer.count_competitors`, and the scores of the targets [n]."""
+        scores = super().score_all(known, relation, side)  # scores of this process's rows
         query = torch.repeat_interleave(first.diff())
         row = target - self.exchange.first
         here = (row >= 0) & (row < scores.shape[1])
@@ -163,9 +164,9 @@ class ShardedScorer(TableScorer):
 
 
 class ShardedEngine(AutogradEngine):
-    """Owns this process's shard `entity` [n, d] of all `entities`, and whole tables of everything else."""
+    """An engine that holds this process's shard `entity` [n, d] of all `entities`, and all other tables whole."""
 
-    fallback_message = "rows are exchanged by torch.distributed; TorchRec could do it"
+    fallback_message = "rows are exchanged by torch.distributed; TorchRec could exchange them"
 
     def __init__(
         self,
@@ -194,7 +195,7 @@ class ShardedEngine(AutogradEngine):
         self._count_once = False
 
     def _torchrec_unavailable(self, optimizer: TableOptimizer) -> str:
-        """Why TorchRec cannot be used, '' if it can; if one process cannot, none does."""
+        """Return why TorchRec cannot be used, or '' if it can; if one process cannot use it, no process does."""
         reason = torchrec_unavailable(optimizer)
         last = shard_slice(self.entity_count, self.group.size - 1, self.group.size)
         if last.start == last.stop:
@@ -204,7 +205,7 @@ class ShardedEngine(AutogradEngine):
 
     @staticmethod
     def lacks(model: Model) -> str:
-        """Why it cannot serve, '' if it can."""
+        """Return why this engine does not support the model, or '' if it does."""
         if model.encoder is not None and not model.encoder.rowwise:
             return f"{model.name} encodes entities from the whole table"
         return f"{model.name} needs the whole batch" if "whole batch" in model.requires else ""
@@ -229,7 +230,7 @@ class ShardedEngine(AutogradEngine):
         return super().table_view(name)
 
     def step(self, step: Step) -> float:
-        """As the autograd engine's step: every process is given the whole batch and trains its part of it."""
+        """Take one step; every process is given the whole batch and computes its part of it."""
         batch = step.positives
         part = self.group.shard(len(batch))
         self._batch_relations = self.relation_ids(step)
@@ -240,7 +241,7 @@ class ShardedEngine(AutogradEngine):
             loss, total, views = self.compute_loss(replace(step, positives=positives, negatives=negatives))
             total.backward()  # type: ignore[no-untyped-call]
             losses = torch.stack([loss, total]).detach()
-        else:  # fewer triples than processes: nothing to add, but every process takes part in the exchange
+        else:  # fewer triples than processes: this process has no part, but must take part in the exchange
             views = {name: self.table_view(name) for name in self.tables if name not in self.model.buffers}
             for name in ("entity", "relation"):
                 views[name].gather(self._batch_relations[:0])
@@ -248,7 +249,7 @@ class ShardedEngine(AutogradEngine):
         return self._update(losses, views)
 
     def _update(self, losses: Tensor, views: Mapping[str, TableView]) -> float:
-        """Sum the gradients and take the step; `losses` are this process's loss and minimized total."""
+        """Sum the gradients over all processes and update; `losses` are this process's loss and minimized total."""
         gradients = {name: view.gradient() for name, view in views.items()}
         entity_gradient = gradients.pop("entity")
         flat = self.group.sum(torch.cat([losses, *(gradient.flatten() for gradient in gradients.values())]))
@@ -266,10 +267,10 @@ class ShardedEngine(AutogradEngine):
 
 
 def _part_of(group: Negatives, part: slice) -> Negatives:
-    """The negatives of a part of the batch; a shared pool is the same for all parts."""
+    """Return the negatives of a part of the batch; a shared pool is the same for all parts."""
     entities = group.entities
     if entities is None:
-        raise ValueError("no step of the sharded engine can touch every entity")
+        raise ValueError("the sharded engine does not support steps that touch every entity")
     facts = group.known
     if facts is not None:
         inside = (facts[0] >= part.start) & (facts[0] < part.stop)

@@ -1,7 +1,7 @@
 """The exchange of embedding rows and gradients between the processes that shard a table.
 
-`EmbeddingExchange` needs nothing but torch.distributed, and works with all optimizers of rows. `TorchRecExchange`
-leaves the table to TorchRec, which fuses the optimizer with the exchange of gradients.
+`EmbeddingExchange` needs only torch.distributed and works with all row-wise optimizers. `TorchRecExchange` stores the
+table in TorchRec, which fuses the optimizer with the exchange of gradients.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from focuse.engines.process_group import ProcessGroup
 
 @dataclass(frozen=True)
 class Request:
-    """The rows that processes ask each other for.
+    """The rows that the processes request from each other.
 
-    This process asks process p for `send[p]` rows, and is asked for `receive[p]` rows by p; `asked` [Σ receive] are
-    their ids.
+    This process requests `send[p]` rows from process p, and process p requests `receive[p]` rows from this one; `asked`
+    [Σ receive] holds the ids of the rows that are requested from this process.
     """
 
     send: list[int]
@@ -34,9 +34,9 @@ class Request:
 
 
 class EmbeddingExchange:
-    """The shard of a table of `size` rows that this process owns: `rows` [last − first, d], from `first` to `last`.
+    """The shard of a table of `size` rows that this process owns: `rows` [last − first, d] from `first` to `last` − 1.
 
-    The shard may lie in main memory while everything is computed on a GPU: then only the rows of a step are copied.
+    The shard may be in main memory while the step is computed on a GPU; then only the rows of a step are copied.
     """
 
     title = "torch.distributed"
@@ -46,19 +46,19 @@ class EmbeddingExchange:
         own = group.shard(size)
         self.first, self.last = own.start, own.stop
         if len(rows) != self.last - self.first:
-            raise ValueError(f"{len(rows)} rows, where this process's shard has {self.last - self.first}")
+            raise ValueError(f"expected the {self.last - self.first} rows of this process's shard, found {len(rows)}")
 
     def fetch(self, ids: Tensor) -> Tensor:
-        """Rows of ascending, distinct ids, to be read only: [U] -> [U, d]."""
+        """Return the rows of ascending, distinct ids for reading: [U] -> [U, d]."""
         return self._rows(self._request(ids))
 
     def gather_rows(self, ids: Tensor) -> Tensor:
-        """Rows of ascending, distinct ids for a step, whose gradient goes to `scatter_gradients`: [U] -> [U, d]."""
+        """Return the rows of ascending, distinct ids for a step: [U] -> [U, d]; see `scatter_gradients`."""
         self.request = self._request(ids)
         return self._rows(self.request)
 
     def scatter_gradients(self, gradient: Tensor) -> Gradients:
-        """Send the gradient of the gathered rows [U, d] to their owners; return what the optimizer is to do here."""
+        """Send the gradient of the gathered rows [U, d] to their owners; return the gradients of the local rows."""
         request = self.request
         received = self.group.all_to_all(gradient, request.send, request.receive)
         distinct, place = torch.unique(request.asked, return_inverse=True)
@@ -66,7 +66,10 @@ class EmbeddingExchange:
         return {"entity": ((distinct - self.first).to(self.rows.device), total.to(self.rows.device))}
 
     def counted_here(self, ids: Tensor) -> Tensor:
-        """Whether this process is the first of those that have an id, so that each id counts once: [U] -> bool [U]."""
+        """Return for which ids this process has the lowest rank of those that requested them: [U] -> bool [U].
+
+        A regularizer that uses this mask counts every id once.
+        """
         request = self._request(ids)
         distinct, place = torch.unique(request.asked, return_inverse=True)
         every = torch.arange(len(place), device=place.device)
@@ -101,17 +104,17 @@ TORCHREC_INSTALL = "pip install 'focuse[distributed]' && pip install --no-deps t
 
 
 def torchrec_unavailable(optimizer: TableOptimizer | None) -> str:
-    """Why TorchRec cannot be used with this optimizer, '' if it can."""
+    """Return why TorchRec cannot be used with this optimizer, or '' if it can."""
     if find_spec("torchrec") is None or find_spec("fbgemm_gpu") is None:
         return f"TorchRec is not installed ({TORCHREC_INSTALL})"
     if optimizer is not None and not (isinstance(optimizer, FusableOptimizer) and optimizer.rule.method == "adagrad"):
-        return "of its fused optimizers for CPUs only row-adagrad computes the same steps"
+        return "among its fused CPU optimizers, only that of row-adagrad computes the same steps"
     return "" if optimizer is None else _import_failure()
 
 
 @cache
 def _import_failure() -> str:
-    """Why TorchRec cannot be imported, '' if it can; of another version, or without its GPU, it may raise anything."""
+    """Return why TorchRec cannot be imported, or '' if it can; importing another version may raise any exception."""
     try:
         for name in TORCHREC_MODULES:
             import_module(name)
@@ -122,7 +125,7 @@ def _import_failure() -> str:
 
 
 class TorchRecExchange(EmbeddingExchange):
-    """The same with TorchRec's table: `rows`, and the sums of squares of `optimizer`, become views of it."""
+    """An exchange over TorchRec's table; `rows` and the sums of squares of `optimizer` become views of it."""
 
     title = "TorchRec"
 
@@ -145,7 +148,7 @@ class TorchRecExchange(EmbeddingExchange):
         return self.gathered.detach()
 
     def scatter_gradients(self, gradient: Tensor) -> Gradients:
-        """Send gradients to the owners, who update their rows at once; nothing is left for our optimizer."""
+        """Send the gradients to the owners, where TorchRec updates the rows; nothing is left for the optimizer."""
         self.gathered.backward(gradient)  # type: ignore[no-untyped-call]
         return {}
 
@@ -158,8 +161,8 @@ class TorchRecExchange(EmbeddingExchange):
 
 
 def _embedding_collection(size: int, width: int, group: ProcessGroup, lr: float, eps: float) -> Any:
-    """A table [size, width] sharded by rows, with Adagrad fused."""
-    logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)  # a hint for TorchRec, not for its users
+    """Return a TorchRec collection with one table [size, width], sharded by rows, with fused Adagrad."""
+    logging.getLogger("torch.fx._symbolic_trace").setLevel(logging.ERROR)  # its warnings do not concern users
     import torch.distributed as dist
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
     from torchrec.distributed import comm_ops
@@ -170,7 +173,7 @@ def _embedding_collection(size: int, width: int, group: ProcessGroup, lr: float,
     from torchrec.modules.embedding_configs import EmbeddingConfig
     from torchrec.modules.embedding_modules import EmbeddingCollection
 
-    comm_ops.set_gradient_division(False)  # losses are summed over processes, as over the rows of a batch
+    comm_ops.set_gradient_division(False)  # losses are summed over processes, not averaged
     table = EmbeddingConfig(num_embeddings=size, embedding_dim=width, name="entity", feature_names=["entity"])
     whole = EmbeddingCollection(tables=[table], device=torch.device("meta"))
     fused = {"optimizer": EmbOptimType.EXACT_ADAGRAD, "learning_rate": lr, "eps": eps}
@@ -184,12 +187,12 @@ def _embedding_collection(size: int, width: int, group: ProcessGroup, lr: float,
         device_type=group.device.type,
     )
     if dist.group.WORLD is None:
-        raise ValueError("TorchRec needs processes that are connected")
+        raise ValueError("TorchRec needs an initialized process group")
     return sharder.shard(whole, plan, ShardingEnv.from_process_group(dist.group.WORLD), group.device)
 
 
 def _local_tensors(collection: Any) -> tuple[Tensor, Tensor]:
-    """This process's rows and its sums of squared gradients, both [n, d], as the collection holds them."""
+    """Return this process's rows and its sums of squared gradients, both [n, d], as views of the collection."""
     modules = [module for lookup in collection._lookups for module in lookup.modules()]
     fused = next(module for module in modules if hasattr(module, "split_optimizer_states"))
     table = fused.split_embedding_weights()[0].detach()

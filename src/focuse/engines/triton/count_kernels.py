@@ -1,6 +1,6 @@
-"""Ranking on a GPU: distances between all queries and all rows, and how many competitors score above a target.
+"""Ranking on a GPU: distances between all queries and all rows, and the number of competitors of each target.
 
-Matrix products are left to torch. Nothing here waits for the GPU.
+Matrix products are computed by torch. No function synchronizes with the GPU.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
@@ -14,8 +14,8 @@ from torch import Tensor
 from focuse.engines.base import SIMILARITY_CODES
 
 L1 = tl.constexpr(SIMILARITY_CODES["l1"])
-QUERIES, ROWS = 16, 512  # of a tile: 64 sums per thread, which reads 20 numbers per 64 terms
-UNROLLED = 4  # columns whose numbers are loaded together, so that the sums wait only once for memory
+QUERIES, ROWS = 16, 512  # size of a tile; each thread has 64 sums and reads 20 values for 64 terms
+UNROLLED = 4  # columns that are loaded together, so that the sums wait for memory only once
 SCORES = 1024  # scores of a query that a program reads at once
 
 
@@ -25,9 +25,10 @@ def _distance_kernel(
     width: tl.constexpr, similarity: tl.constexpr,
     tile_queries: tl.constexpr, tile_rows: tl.constexpr, unrolled: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One tile. A pair's terms are added in the order of the columns, so equal rows are equally far to the last bit.
+    """Compute one tile of distances.
 
-    Both tables come transposed, [width, …]: what neighboring threads read lies together.
+    The terms of a pair are added in the order of the columns, so that equal rows have bitwise equal distances. Both
+    inputs are transposed, [width, …], so that neighboring threads read adjacent values.
     """
     q = tl.program_id(0) * tile_queries + tl.arange(0, tile_queries)
     r = tl.program_id(1) * tile_rows + tl.arange(0, tile_rows)
@@ -35,7 +36,7 @@ def _distance_kernel(
     total = tl.zeros([tile_queries, tile_rows], dtype=tl.float32)
     for start in range(0, width, unrolled):
         for step in tl.static_range(unrolled):
-            within = start + step < width  # beyond the width both are 0, and so is their distance
+            within = start + step < width  # beyond the width both values are 0 and add nothing
             query = tl.load(query_pointer, mask=(q < query_count) & within, other=0.0)
             row = tl.load(row_pointer, mask=(r < row_count) & within, other=0.0)
             query_pointer += query_count
@@ -55,7 +56,7 @@ def _distance_kernel(
 def _count_kernel(
     scores, query_of, targets, starts, stops, facts, counts, entities: tl.constexpr, block: tl.constexpr
 ) -> None:  # fmt: skip
-    """One target against all scores of its query, then against those of the known answers."""
+    """Compare one target with all scores of its query, then with the scores of the known answers."""
     i = tl.program_id(0).to(tl.int64)
     query = tl.load(query_of + i)
     target = tl.load(targets + i)
@@ -93,7 +94,7 @@ def _count_kernel(
 
 
 def distances(queries: Tensor, rows: Tensor, similarity: str, sign: float = 1.0) -> Tensor:
-    """As `focuse.engines.scorer.distances`: [B, d], [E, d] -> [B, E]."""
+    """Compute `focuse.engines.scorer.distances` on a GPU: [B, d], [E, d] -> [B, E]."""
     out = queries.new_empty(len(queries), len(rows))
     grid = (triton.cdiv(len(queries), QUERIES), triton.cdiv(len(rows), ROWS))
     if out.numel():
@@ -107,7 +108,7 @@ def distances(queries: Tensor, rows: Tensor, similarity: str, sign: float = 1.0)
 def count_competitors(
     scores: Tensor, first: Tensor, target: Tensor, start: Tensor, stop: Tensor, facts: Tensor
 ) -> Tensor:
-    """As `focuse.engines.scorer.count_competitors`: scores [Q, E] -> int64 [n, 4]."""
+    """Compute `focuse.engines.scorer.count_competitors` on a GPU: scores [Q, E] -> int64 [n, 4]."""
     counts = target.new_empty(len(target), 4)
     every = torch.arange(len(scores), device=scores.device)
     query = torch.repeat_interleave(every, first.diff(), output_size=len(target))

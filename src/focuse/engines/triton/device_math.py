@@ -45,24 +45,24 @@ def sign(x):
 
 @triton.jit
 def logistic(x):
-    """1 / (1 + e^−x) without overflow."""
+    """Return 1 / (1 + e^−x) without overflow."""
     small = tl.exp(-tl.abs(x))
     return tl.where(x >= 0, 1.0, small) / (1.0 + small)
 
 
 @triton.jit
 def softplus(x):
-    """ln(1 + eˣ); small values keep their digits."""
+    """Return ln(1 + eˣ), accurately also for small results."""
     small = tl.exp(-tl.abs(x))
     one = 1.0 + small
-    # ln(1 + s) loses the digits that 1 + s has lost; the same loss in (1 + s) − 1 brings them back.
+    # ln(1 + s) has the rounding error of 1 + s; the factor s / ((1 + s) − 1) has the same error and cancels it.
     rest = tl.where(one == 1.0, small, tl.log(one) * (small / tl.where(one == 1.0, 1.0, one - 1.0)))
     return tl.maximum(x, 0.0) + rest
 
 
 @triton.jit
 def apply_nonlinearity(score, shift, nonlinearity: tl.constexpr):
-    """g(f + shift) and its derivative."""
+    """Return g(f + shift) and its derivative."""
     x = score + shift
     if nonlinearity == SOFTPLUS:
         value, slope = softplus(x), logistic(x)
@@ -80,14 +80,14 @@ def apply_nonlinearity(score, shift, nonlinearity: tl.constexpr):
 
 @triton.jit
 def focused_score(raw, gain, offset, alpha, shift, nonlinearity: tl.constexpr):
-    """h = α·g(gain·raw + offset) and its derivative by the score."""
+    """Return h = α·g(gain·raw + offset) and its derivative with respect to the score."""
     value, slope = apply_nonlinearity(gain * raw + offset, shift, nonlinearity)
     return alpha * value, alpha * slope
 
 
 @triton.jit
 def focus_parameters(weights, beta, scale, b, focused: tl.constexpr, scaled: tl.constexpr):
-    """α⁺ and α⁻ of positive b, and gain and offset of all scores."""
+    """Return α⁺ and α⁻ of positive b, and the gain and offset of all scores."""
     alpha, negative_alpha, gain, offset = 1.0, 1.0, 1.0, 0.0
     if focused:
         share = tl.load(beta)
@@ -101,8 +101,8 @@ def focus_parameters(weights, beta, scale, b, focused: tl.constexpr, scaled: tl.
 
 @triton.jit
 def accumulate_softmax(focused, valid, max_logit, exp_sum, temperature, loss: tl.constexpr):
-    """Maximum and Σ e^(t·h − maximum) of the negatives so far, with those of `focused` [N] that are valid added."""
-    if loss == MULTICLASS or loss == ADVERSARIAL or loss == LABEL:  # noqa: SIM109 (kernels know no `in`)
+    """Add the valid ones of `focused` [N] to the running maximum and Σ e^(t·h − maximum) of the negatives."""
+    if loss == MULTICLASS or loss == ADVERSARIAL or loss == LABEL:  # noqa: SIM109 (kernels do not support `in`)
         logit = focused * temperature if loss == ADVERSARIAL else focused
         higher = tl.maximum(max_logit, tl.max(tl.where(valid, logit, -float("inf")), axis=0))
         base = tl.where(higher == -float("inf"), 0.0, higher)
@@ -114,14 +114,14 @@ def accumulate_softmax(focused, valid, max_logit, exp_sum, temperature, loss: tl
 
 @triton.jit
 def softmax_excess(positive, max_logit, exp_sum):
-    """ln Σ e^h⁻ − h⁺; −∞ without any valid negative."""
+    """Return ln Σ e^h⁻ − h⁺, or −∞ without any valid negative."""
     found = tl.log(tl.where(exp_sum > 0, exp_sum, 1.0)) + tl.where(exp_sum > 0, max_logit, 0.0) - positive
     return tl.where(exp_sum > 0, found, -float("inf"))
 
 
 @triton.jit
 def softmax_loss(positive, label, count, max_logit, exp_sum, margin, loss: tl.constexpr):
-    """The loss of a softmax over `count` valid negatives, and its derivative by the excess."""
+    """Return the loss of a softmax over `count` valid negatives, and its derivative with respect to the excess."""
     excess = softmax_excess(positive, max_logit, exp_sum)
     if loss == LABEL:
         some = exp_sum > 0
@@ -139,9 +139,10 @@ def softmax_loss(positive, label, count, max_logit, exp_sum, margin, loss: tl.co
 def negative_losses(
     focused, valid, positive, label, count, max_logit, exp_sum, margin, temperature, loss: tl.constexpr
 ):  # fmt: skip
-    """The loss of each negative and its derivative by h⁻, [N] from h⁻ [N]; of a softmax the derivative alone.
+    """Return the loss of each negative and its derivative with respect to h⁻: [N] -> [N], [N].
 
-    `count` negatives are valid; `max_logit` and `exp_sum` come from `accumulate_softmax`.
+    For a softmax loss, the returned losses are 0. `count` negatives are valid; `max_logit` and `exp_sum` come from
+    `accumulate_softmax`.
     """
     value, slope = focused * 0.0, focused * 0.0
     if loss == MULTICLASS or loss == ADVERSARIAL or loss == LABEL:  # noqa: SIM109 (kernels know no `in`)
@@ -170,7 +171,10 @@ def negative_losses(
 
 @triton.jit
 def positive_loss(positive, weight, count, max_logit, exp_sum, value, slope, margin, loss: tl.constexpr):
-    """The whole loss and its derivative by h⁺; `value` and `slope` are the sums of what `negative_losses` returns."""
+    """Return the total loss and its derivative with respect to h⁺.
+
+    `value` and `slope` are the sums of the results of `negative_losses`.
+    """
     if loss == MULTICLASS or loss == LABEL:  # noqa: SIM109
         value, by_excess = softmax_loss(positive, weight, count, max_logit, exp_sum, margin, loss)
         slope = -by_excess
@@ -193,7 +197,7 @@ def finish_positive(
     gain, offset, alpha, factor, shift, margin,
     similarity: tl.constexpr, loss: tl.constexpr, nonlinearity: tl.constexpr, scaled: tl.constexpr,
 ):  # fmt: skip
-    """Store the loss of positive b and its gradient of `scale`; return the coefficient of its raw score."""
+    """Store the loss of positive b and its gradient of `scale`; return the coefficient of its raw score's gradient."""
     positive, by_raw = focused_score(raw, gain, offset, alpha, shift, nonlinearity)
     value, slope = positive_loss(
         positive, tl.load(weights + b), count, max_logit, exp_sum, value, slope, margin, loss
@@ -211,7 +215,7 @@ def finish_positive(
 
 @triton.jit
 def penalty_gradient(x, strength, power: tl.constexpr):
-    """The derivative of strength · |x|ᵖ."""
+    """Return the derivative of strength · |x|ᵖ."""
     if power == 1:
         gradient = strength * sign(x)
     elif power == 2:
@@ -226,7 +230,7 @@ def optimizer_step(
     x, gradient, moment1, moment2, lr, eps, bias1, bias2,
     method: tl.constexpr, beta1: tl.constexpr, beta2: tl.constexpr,
 ):  # fmt: skip
-    """x and both moments after one step; `bias1` and `bias2` are 1 − βᵗ. Adagrad uses `moment2` alone."""
+    """Return x and both moments after one step; `bias1` and `bias2` are 1 − βᵗ. Adagrad uses only `moment2`."""
     if method == ADAGRAD:
         moment2 += gradient * gradient
         x -= lr * gradient / (tl.sqrt(moment2) + eps)
@@ -242,7 +246,7 @@ def optimizer_step(
 
 @triton.jit
 def make_query(known, known_i, relation, relation_i, operation: tl.constexpr, predicts_head: tl.constexpr):
-    """A piece of a query, real and imaginary part."""
+    """Return the real and imaginary parts of a piece of a query."""
     if operation == COMPLEX:
         if predicts_head:
             real, imaginary = known * relation + known_i * relation_i, known_i * relation - known * relation_i
@@ -261,7 +265,7 @@ def make_query(known, known_i, relation, relation_i, operation: tl.constexpr, pr
 def backpropagate_query(
     grad, grad_i, known, known_i, relation, relation_i, operation: tl.constexpr, predicts_head: tl.constexpr
 ):  # fmt: skip
-    """From the gradient of a query to those of the known entity and of the relation: four pieces."""
+    """Backpropagate the gradient of a query to the known entity and the relation, real and imaginary parts each."""
     if operation == COMPLEX:
         if predicts_head:
             known_grad, known_grad_i = grad * relation - grad_i * relation_i, grad * relation_i + grad_i * relation
@@ -281,7 +285,7 @@ def backpropagate_query(
 
 @triton.jit
 def load_row(row, d, half: tl.constexpr, operation: tl.constexpr):
-    """Columns `d` of the row at `row`, real and imaginary."""
+    """Return the real and imaginary parts of the row at `row` in columns `d`."""
     real = tl.load(row + d, mask=d < half, other=0.0)
     imaginary = real
     if operation == COMPLEX:
@@ -291,7 +295,7 @@ def load_row(row, d, half: tl.constexpr, operation: tl.constexpr):
 
 @triton.jit
 def load_rows(table, ids, inside, d, width: tl.constexpr, half: tl.constexpr, operation: tl.constexpr):
-    """Columns `d` of the rows `ids` of a table, real and imaginary, [N, columns]; 0 where not `inside`."""
+    """Return the real and imaginary parts of the rows `ids` in columns `d`, [N, columns]; 0 where not `inside`."""
     there = inside[:, None] & (d < half)[None, :]
     pointers = table + ids[:, None] * width + d[None, :]
     real = tl.load(pointers, mask=there, other=0.0)
@@ -310,7 +314,7 @@ def store_row(row, d, real, imaginary, half: tl.constexpr, operation: tl.constex
 
 @triton.jit
 def triple_rows(entity_table, relation_table, heads, relations, tails, b, width: tl.constexpr):
-    """Pointers to the three rows of triple b."""
+    """Return pointers to the three rows of triple b."""
     head = entity_table + tl.load(heads + b).to(tl.int64) * width
     relation = relation_table + tl.load(relations + b).to(tl.int64) * width
     tail = entity_table + tl.load(tails + b).to(tl.int64) * width
@@ -319,7 +323,7 @@ def triple_rows(entity_table, relation_table, heads, relations, tails, b, width:
 
 @triton.jit
 def similarity_terms(query, query_i, x, x_i, similarity: tl.constexpr, operation: tl.constexpr):
-    """What each column adds to the sum from which `similarity_of_sum` computes the similarity."""
+    """Return the term of each column in the sum from which `similarity_of_sum` computes the similarity."""
     if similarity == DOT:
         term = query * x
         if operation == COMPLEX:
@@ -342,7 +346,7 @@ def similarity_of_sum(total, similarity: tl.constexpr):
 
 @triton.jit
 def divide_by_distance(slope, raw, similarity: tl.constexpr):
-    """The coefficient of query − x in the gradient. As in torch, the gradient of a distance of 0 is 0."""
+    """Return the coefficient of query − x in the gradient. As in torch, the gradient is 0 at distance 0."""
     if similarity == L2:
         slope = tl.where(raw < 0, slope / tl.where(raw < 0, -raw, 1.0), 0.0)
     return slope
@@ -350,7 +354,7 @@ def divide_by_distance(slope, raw, similarity: tl.constexpr):
 
 @triton.jit
 def row_gradient(query, x, coefficient, similarity: tl.constexpr):
-    """The gradient of x from its similarity to a query. That of the query is its negative, except for DOT."""
+    """Return the gradient of x from its similarity to a query; except for DOT, that of the query is its negative."""
     if similarity == DOT:
         gradient = coefficient * query
     elif similarity == L1:
@@ -368,7 +372,7 @@ def backpropagate_triple(
 ):  # fmt: skip
     """Store the gradients of the three rows of triple b, columns d.
 
-    They come from the gradients of both queries and from `coefficient`, that of the triple's own raw score.
+    The inputs are the gradients of both queries and `coefficient`, the coefficient of the triple's own raw score.
     """
     h, h_i = load_row(head, d, half, operation)
     r, r_i = load_row(relation, d, half, operation)

@@ -1,9 +1,9 @@
-"""The step of positives that have negatives of their own: one program per positive.
+"""The training step of positives with per-triple negatives: one program per positive.
 
-A program computes scores, FocusE layer, loss and the gradients of the positive's three rows. The gradients of the
-negatives' rows are left to update_kernels.py, which needs queries and coefficients for them. A program reads each row
-twice, in pieces of `columns`: once for the scores, once for the gradients. The second time finds most of it in the
-first-level cache (32 rows of 800 floats are 100 kB).
+A program computes the scores, the FocusE layer, the loss and the gradients of the three rows of the positive. The
+gradients of the rows of the negatives are computed in update_kernels.py from the stored queries and coefficients. A
+program reads each row twice, in pieces of `columns`: once for the scores and once for the gradients. The second read
+mostly hits the L1 cache (32 rows of 800 floats are 100 kB).
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
@@ -48,7 +48,7 @@ from focuse.objective.negatives import Negatives
 
 @triton.jit
 def load_negatives(ids, sides, b, n, count: tl.constexpr):
-    """The entities of negatives n of positive b [block], and whether they replace the tail [block, 1]."""
+    """Return the entities of negatives n of positive b [block], and whether they replace the tail [block, 1]."""
     entities = tl.load(ids + b * count + n, mask=n < count, other=0).to(tl.int64)
     replaces_tail = tl.load(sides + b * count + n, mask=n < count, other=0) != 0
     return entities, replaces_tail[:, None]
@@ -60,7 +60,7 @@ def compute_scores(
     count: tl.constexpr, half: tl.constexpr, width: tl.constexpr, operation: tl.constexpr, similarity: tl.constexpr,
     block: tl.constexpr, columns: tl.constexpr,
 ):  # fmt: skip
-    """Raw scores of the positive [] and of its negatives n [block]; stores both queries on the way."""
+    """Return the raw scores of the positive [] and of its negatives n [block], and store both queries."""
     inside = n < count
     entities, replaces_tail = load_negatives(ids, sides, b, n, count)
     positive = tl.zeros([columns], dtype=tl.float32)
@@ -80,7 +80,7 @@ def compute_scores(
         query_i = query
         if operation == COMPLEX:
             query_i = tl.where(replaces_tail, tail_query_i[None, :], head_query_i[None, :])
-        # Beyond the width all are 0; beyond the count nothing is used.
+        # Values beyond the width are 0, and scores beyond the count are not used.
         total += similarity_terms(query, query_i, x, x_i, similarity, operation)
     return similarity_of_sum(tl.sum(positive, axis=0), similarity), similarity_of_sum(tl.sum(total, axis=1), similarity)
 
@@ -90,7 +90,7 @@ def query_gradients(
     entity_table, tail_query, tail_query_i, head_query, head_query_i, entities, replaces_tail, coefficient, inside, d,
     half: tl.constexpr, width: tl.constexpr, operation: tl.constexpr, similarity: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of both queries from some negatives, columns d: four pieces."""
+    """Return the gradients of both queries from some negatives in columns d, real and imaginary parts each."""
     x, x_i = load_rows(entity_table, entities, inside, d, width, half, operation)
     if similarity == DOT:
         term = coefficient[:, None] * x
@@ -109,7 +109,7 @@ def query_gradients(
 
 @triton.jit
 def valid_negatives(mask, b, n, count: tl.constexpr, masked: tl.constexpr):
-    """Which of the negatives n count."""
+    """Return which of the negatives n count."""
     valid = n < count
     if masked:
         valid = valid & (tl.load(mask + b * count + n, mask=valid, other=0) != 0)
@@ -121,7 +121,10 @@ def score_gradients(
     raw, valid, positive, label, number, max_logit, exp_sum, gain, offset, alpha, factor, shift, margin, temperature,
     similarity: tl.constexpr, loss: tl.constexpr, nonlinearity: tl.constexpr,
 ):  # fmt: skip
-    """Coefficients of the negatives' gradients, and sums: losses, derivatives by h, gradients of gain and offset."""
+    """Return the coefficients of the gradients of the negatives, and four sums over them.
+
+    The sums are: losses, derivatives with respect to h, gradients of the gain and gradients of the offset.
+    """
     focused, by_raw = focused_score(raw, gain, offset, alpha, shift, nonlinearity)
     value, slope = negative_losses(
         focused, valid, positive, label, number, max_logit, exp_sum, margin, temperature, loss
@@ -138,7 +141,7 @@ def score_gradients_in_blocks(
     count: tl.constexpr, similarity: tl.constexpr, loss: tl.constexpr, nonlinearity: tl.constexpr,
     masked: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    """`score_gradients` of more negatives than a program holds: their raw scores lie where the coefficients will."""
+    """Compute `score_gradients` in blocks; the coefficients overwrite the raw scores in `coefficients`."""
     max_logit, exp_sum, number, value, slope = -float("inf"), 0.0, 0.0, 0.0, 0.0
     gain_gradient, offset_gradient = 0.0, 0.0
     positive, _by_raw = focused_score(positive_raw, gain, offset, alpha, shift, nonlinearity)
@@ -157,7 +160,7 @@ def score_gradients_in_blocks(
             raw, valid, positive, label, number, max_logit, exp_sum, gain, offset, negative_alpha, factor, shift,
             margin, temperature, similarity, loss, nonlinearity,
         )  # fmt: skip
-        tl.debug_barrier()  # several threads may hold one number: all have read it before it is written over
+        tl.debug_barrier()  # several threads may hold the same value; all must read it before it is overwritten
         tl.store(coefficients + b * count + n, coefficient, mask=n < count)
         value, slope = value + values, slope + slopes
         gain_gradient, offset_gradient = gain_gradient + gain_gradients, offset_gradient + offset_gradients
@@ -171,7 +174,10 @@ def backpropagate(
     count: tl.constexpr, half: tl.constexpr, width: tl.constexpr, operation: tl.constexpr, similarity: tl.constexpr,
     power: tl.constexpr, block: tl.constexpr, columns: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the queries, and from them those of the positive's rows: reads all rows a second time."""
+    """Compute the gradients of the queries and backpropagate them to the rows of the positive.
+
+    This reads all rows a second time.
+    """
     m = tl.arange(0, block)
     entities, replaces_tail = load_negatives(ids, sides, b, m, count)
     for start in range(0, half, columns):
@@ -214,7 +220,7 @@ def per_triple_kernel(
     loss: tl.constexpr, nonlinearity: tl.constexpr, focused: tl.constexpr, scaled: tl.constexpr, masked: tl.constexpr,
     power: tl.constexpr, block: tl.constexpr, columns: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: one positive and all its negatives."""
+    """Compute the loss and gradients of one positive with all its negatives; one program per positive."""
     b = tl.program_id(0).to(tl.int64)
     head, relation, tail = triple_rows(entity_table, relation_table, heads, relations, tails, b, width)
     alpha, negative_alpha, gain, offset = focus_parameters(weights, beta, scale, b, focused, scaled)
@@ -262,9 +268,9 @@ def per_triple_kernel(
 
 
 def differentiate(buffers: StepBuffers, group: Negatives) -> None:
-    """Compute losses and gradients of positives with negatives of their own; `update_rows` sums the gradients up."""
+    """Compute the losses and gradients of positives with per-triple negatives; `update_rows` sums the gradients."""
     if group.entities is None or group.replaces_tail is None:
-        raise ValueError("negatives of both sides need their entities and sides")
+        raise ValueError("negatives with side 'both' need entities and replaces_tail")
     task, objective, batch = buffers.task, buffers.task.objective, buffers.task.batch
     tuning = task.tuning
     ids, sides = group.entities.contiguous(), group.replaces_tail.contiguous().view(torch.uint8)
@@ -282,9 +288,9 @@ def differentiate(buffers: StepBuffers, group: Negatives) -> None:
 
 
 def per_triple_step(task: StepTask, group: Negatives) -> Tensor:
-    """Take the step; return the loss, float64 []."""
+    """Take the training step and return the loss, float64 []."""
     if group.entities is None or group.replaces_tail is None:
-        raise ValueError("negatives of both sides need their entities and sides")
+        raise ValueError("negatives with side 'both' need entities and replaces_tail")
     device = group.entities.device
     buffers = StepBuffers(task, count=group.entities.shape[1])
     sides = group.replaces_tail.contiguous().view(torch.uint8)

@@ -15,7 +15,7 @@ BLOCK = 1024
 
 @triton.jit
 def splitmix(key, i):
-    """The upper 31 bits of output i of SplitMix64 started at `key`."""
+    """Return the upper 31 bits of output i of SplitMix64 with the seed `key`."""
     bits = (i + 1).to(tl.uint64) * 0x9E3779B97F4A7C15 + key.to(tl.uint64)
     bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9
     bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB
@@ -31,7 +31,7 @@ def draw_kernel(key, out, size, below, block: tl.constexpr) -> None:
 
 @triton.jit
 def negative_kernel(key, entities, replaces_tail, size, below, block: tl.constexpr) -> None:
-    """An entity and the side it replaces out of each random number."""
+    """Draw an entity and the side that it replaces from each random number."""
     i = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     both = splitmix(tl.load(key), i) * (2 * below) >> 31
     tl.store(entities + i, both >> 1, mask=i < size)
@@ -51,7 +51,7 @@ def take_kernel(
 
 
 def draw(key: int | Tensor, size: int, below: int, device: torch.device) -> Tensor:
-    """Draw whole numbers in [0, below): int64 [size]."""
+    """Draw integers in [0, below): int64 [size]."""
     out = torch.empty(size, dtype=torch.int64, device=device)
     if size:
         draw_kernel[(triton.cdiv(size, BLOCK),)](_on_device(key, device), out, size, below, BLOCK)
@@ -73,7 +73,7 @@ def draw_negatives(
 
 
 def take(columns: tuple[Tensor, Tensor, Tensor, Tensor], rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Select rows of a batch's four columns: [n] each, int64 [B] -> [B] each."""
+    """Return the given rows of four columns: [n] each, int64 [B] -> [B] each."""
     head, relation, tail, weight = (torch.empty(len(rows), dtype=c.dtype, device=c.device) for c in columns)
     if len(rows):
         block = 256
@@ -82,5 +82,5 @@ def take(columns: tuple[Tensor, Tensor, Tensor, Tensor], rows: Tensor) -> tuple[
 
 
 def _on_device(key: int | Tensor, device: torch.device) -> Tensor:
-    """The key as a tensor, which it already is while a CUDA graph is captured."""
+    """Return the key as a tensor; while a CUDA graph is captured, it already is one."""
     return key if isinstance(key, Tensor) else torch.tensor(key, dtype=torch.int64, device=device)

@@ -1,10 +1,10 @@
-"""The step of positives that share their negatives: one pool for all of them, or every entity.
+"""The training step of positives with shared negatives: one pool for all of them, or every entity.
 
-The matrix of raw scores, positives × pool, is made in blocks of columns. If it takes more than one block, it is made
-twice, since the softmax of a positive needs all of its scores before any gradient is known. A block [B, C] holds raw
-scores, then in their place the coefficients of the gradients. Matrix products make and use it if the similarity is a
-dot product, `distance_kernel` and `distance_gradient_kernel` if it is a distance. Its rows are `stride` floats long, a
-multiple of a tile; beyond C they end in zeros, so that tiles are read without masks.
+The matrix of raw scores, positives × pool, is computed in blocks of columns. If there is more than one block, every
+block is computed twice, because the softmax of a positive needs all of its scores before any gradient. A block [B, C]
+first holds raw scores, which are then overwritten by the coefficients of the gradients. For a dot product, matrix
+products compute and use the block; for a distance, `distance_kernel` and `distance_gradient_kernel` do. Its rows are
+`stride` floats long, a multiple of the tile size, and padded with zeros beyond C, so that tiles are read without masks.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
@@ -48,8 +48,8 @@ from focuse.engines.triton.step import (
 )
 from focuse.objective.negatives import Negatives
 
-BLOCK_SCORES = 1 << 24  # scores held at once: 64 MB
-PRODUCT_PRECISION = "tf32"  # of the inputs of matrix products in a training step; ranking always uses float32
+BLOCK_SCORES = 1 << 24  # maximum number of scores per block, 64 MB
+PRODUCT_PRECISION = "tf32"  # precision of the inputs of matrix products in training; ranking always uses float32
 TILE = 64  # rows and columns of a tile of distances
 
 
@@ -58,7 +58,7 @@ def query_kernel(
     entity_table, relation_table, heads, relations, tails, queries, positives,
     half: tl.constexpr, width: tl.constexpr, operation: tl.constexpr, similarity: tl.constexpr, columns: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: the two queries of a positive and its own raw score."""
+    """Compute the two queries and the raw score of a positive; one program per positive."""
     b = tl.program_id(0).to(tl.int64)
     head, relation, tail = triple_rows(entity_table, relation_table, heads, relations, tails, b, width)
     total = tl.zeros([columns], dtype=tl.float32)
@@ -81,7 +81,7 @@ def triple_gradient_kernel(
     half: tl.constexpr, width: tl.constexpr, operation: tl.constexpr, similarity: tl.constexpr, power: tl.constexpr,
     columns: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: from the gradients of a positive's queries to those of its rows."""
+    """Backpropagate the gradients of the queries of a positive to its rows; one program per positive."""
     b = tl.program_id(0).to(tl.int64)
     head, relation, tail = triple_rows(entity_table, relation_table, heads, relations, tails, b, width)
     coefficient = tl.load(coefficients + b)
@@ -97,7 +97,7 @@ def triple_gradient_kernel(
 
 @triton.jit
 def mask_known_kernel(scores, rows, entities, count, first, wide, stride, block: tl.constexpr) -> None:
-    """Known triples do not count: their raw scores in the block of entities [first, first + wide) become NaN."""
+    """Set the raw scores of known triples to NaN, in the block of entities [first, first + wide)."""
     i = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     row = tl.load(rows + i, mask=i < count, other=0)
     column = tl.load(entities + i, mask=i < count, other=-1) - first
@@ -109,7 +109,10 @@ def valid_columns(
     raw, c, b, first, wide, pool, target, mask, size,
     listed: tl.constexpr, targeted: tl.constexpr, masked: tl.constexpr, filtered: tl.constexpr,
 ):  # fmt: skip
-    """Which columns c of the block count for positive b. `listed`: the pool has ids; `filtered`: NaN does not count."""
+    """Return which columns c of the block count for positive b.
+
+    If `listed` is True, `pool` holds entity ids; if `filtered` is True, scores that are NaN do not count.
+    """
     valid = c < wide
     if targeted:
         entity = first + c
@@ -130,9 +133,9 @@ def softmax_kernel(
     listed: tl.constexpr, targeted: tl.constexpr, masked: tl.constexpr, filtered: tl.constexpr,
     fresh: tl.constexpr, block: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: this block added to a positive's softmax [B, 3]: maximum, sum, and how many negatives count.
+    """Add a block to the softmax statistics [B, 3] of a positive: maximum, sum, and number of valid negatives.
 
-    `fresh`: this is the first block.
+    `fresh` is True for the first block. One program handles one positive.
     """
     b = tl.program_id(0).to(tl.int64)
     _alpha, negative_alpha, gain, offset = focus_parameters(weights, beta, scale, b, focused, scaled)
@@ -160,9 +163,10 @@ def score_gradient_kernel(
     scaled: tl.constexpr, listed: tl.constexpr, targeted: tl.constexpr, masked: tl.constexpr, filtered: tl.constexpr,
     fresh: tl.constexpr, block: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: replaces a positive's raw scores by coefficients.
+    """Replace the raw scores of a positive by the coefficients of their gradients; one program per positive.
 
-    Sums over the negatives go to `sums` [B, 4]: losses, derivatives by h, gradients of gain and offset.
+    Four sums over the negatives are added to `sums` [B, 4]: losses, derivatives with respect to h, gradients of the
+    gain and gradients of the offset.
     """
     b = tl.program_id(0).to(tl.int64)
     alpha, negative_alpha, gain, offset = focus_parameters(weights, beta, scale, b, focused, scaled)
@@ -183,7 +187,7 @@ def score_gradient_kernel(
             negative, valid, positive, label, number, max_logit, exp_sum, margin, temperature, loss
         )  # fmt: skip
         by_score = tl.where(valid, slopes * by_raw * factor, 0.0)
-        tl.debug_barrier()  # several threads may hold one number: all have read it before it is written over
+        tl.debug_barrier()  # several threads may hold the same value; all must read it before it is overwritten
         tl.store(scores + b * stride + c, divide_by_distance(by_score * gain, raw, similarity), mask=c < stride)
         value += tl.sum(values, axis=0)
         slope += tl.sum(slopes, axis=0)
@@ -201,7 +205,10 @@ def positive_kernel(
     similarity: tl.constexpr, loss: tl.constexpr, nonlinearity: tl.constexpr, focused: tl.constexpr,
     scaled: tl.constexpr, fresh: tl.constexpr, block: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Losses, coefficients and gradients of `scale` of some positives; those of groups that are not first are added."""
+    """Compute the losses, coefficients and gradients of `scale` of some positives.
+
+    If `fresh` is False, they are added to the results of earlier groups of negatives.
+    """
     b = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     there = b < count
     b = tl.where(there, b, 0)
@@ -236,9 +243,9 @@ def distance_kernel(
     queries, rows, scores, count, query_stride, stride,
     width: tl.constexpr, similarity: tl.constexpr, tile_rows: tl.constexpr, tile_columns: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: a tile of −‖q − x‖ [count, stride].
+    """Compute one tile of the scores −‖q − x‖ [count, stride].
 
-    Both sides are stored transposed: `queries` [width, query_stride], `rows` [width, stride].
+    Both inputs are stored transposed: `queries` [width, query_stride], `rows` [width, stride].
     """
     b = tl.program_id(0).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
     c = tl.program_id(1).to(tl.int64) * tile_columns + tl.arange(0, tile_columns)
@@ -261,9 +268,9 @@ def distance_gradient_kernel(
     width: tl.constexpr, similarity: tl.constexpr, added: tl.constexpr, tile_rows: tl.constexpr,
     tile_columns: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: a tile of the gradients of `own` rows [own_count, width], summed over all others.
+    """Compute one tile of the gradients of the rows `own` [own_count, width], summed over all rows `others`.
 
-    Coefficients are [other_count, coefficient_stride]; `added`: the sum is added to `out`.
+    `coefficients` is [other_count, coefficient_stride]. If `added` is True, the sum is added to `out`.
     """
     b = tl.program_id(0).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
     d = tl.program_id(1).to(tl.int64) * tile_columns + tl.arange(0, tile_columns)
@@ -283,7 +290,7 @@ def distance_gradient_kernel(
 
 
 def shared_pool_step(task: StepTask, groups: list[Negatives]) -> Tensor:
-    """Take the step; return the loss, float64 []."""
+    """Take the training step and return the loss, float64 []."""
     batch, entity_table = task.batch, task.tables["entity"]
     pools = [group.entities for group in groups if group.entities is not None]
     ids = torch.cat(pools) if pools else batch.head
@@ -315,7 +322,7 @@ def shared_pool_step(task: StepTask, groups: list[Negatives]) -> Tensor:
 
 
 class _PoolTask:
-    """What the groups of negatives of one step have in common."""
+    """Computes the groups of negatives of one step, which share queries, gradients and sums."""
 
     def __init__(self, task: StepTask, buffers: StepBuffers) -> None:
         self.task, self.buffers = task, buffers
@@ -326,9 +333,10 @@ class _PoolTask:
         self.softmax, self.sums = torch.empty(count, 3, device=device), torch.empty(count, 4, device=device)
 
     def compute(self, group: Negatives, into: Tensor, added: bool, fresh: bool) -> None:
-        """One group: losses, and gradients of its queries, of the positives, and of its rows.
+        """Compute the losses of one group and the gradients of its queries, of the positives and of its rows.
 
-        Those of the rows [P, d] are stored in `into`, or `added` to it; `fresh`: this is the first group.
+        The gradients of the rows [P, d] are stored in `into`, or added to it if `added` is True. `fresh` is True for
+        the first group.
         """
         task, objective = self.task, self.task.objective
         side = 0 if group.side == "tail" else 1
@@ -363,7 +371,7 @@ class _PoolTask:
         self, kernel: Any, group: Negatives, scores: Tensor, first: int, wide: int, size: int, fresh: bool,
         more: dict[str, Any],
     ) -> None:  # fmt: skip
-        """One of the two kernels that read a block of scores, one program per positive."""
+        """Launch `softmax_kernel` or `score_gradient_kernel` on a block of scores, with one program per positive."""
         task, objective, weight = self.task, self.task.objective, self.task.batch.weight
         mask = weight if group.mask is None else group.mask.contiguous().view(torch.uint8)
         kernel[(len(scores),)](
@@ -379,7 +387,7 @@ class _PoolTask:
         )  # fmt: skip
 
     def _score(self, group: Negatives, queries: Tensor, rows: Tensor, scores: Tensor, first: int) -> None:
-        """Raw scores of all queries with some rows; those of known triples become NaN."""
+        """Compute the raw scores of all queries with some rows; the scores of known triples are set to NaN."""
         task, wide = self.task, len(rows)
         if task.model.similarity == "dot":
             torch.mm(queries, rows.t(), out=scores[:, :wide])
@@ -399,7 +407,7 @@ class _PoolTask:
     def _backpropagate(
         self, queries: Tensor, query_gradients: Tensor, rows: Tensor, scores: Tensor, into: Tensor, added: bool
     ) -> None:
-        """Gradients of the queries, which add up over the blocks, and of some rows, from a block of coefficients."""
+        """Compute the gradients of some rows from a block of coefficients, and add to the gradients of the queries."""
         coefficients = scores[:, : len(rows)]
         if self.task.model.similarity == "dot":
             query_gradients.addmm_(coefficients, rows)
@@ -424,7 +432,7 @@ def _round_up(size: int) -> int:
 
 
 def _transposed(x: Tensor, wide: int = 0) -> Tensor:
-    """[n, m] -> [m, n and zeros up to a whole number of tiles, or up to `wide`]."""
+    """Transpose [n, m] -> [m, n'], padded with zeros to a multiple of the tile size, or to `wide` columns."""
     out = torch.zeros(x.shape[1], wide or _round_up(len(x)), device=x.device)
     out[:, : len(x)] = x.t()
     return out
@@ -432,7 +440,7 @@ def _transposed(x: Tensor, wide: int = 0) -> Tensor:
 
 @contextmanager
 def product_precision() -> Iterator[None]:
-    """Let matrix products round their inputs to PRODUCT_PRECISION, as tensor cores take them, and sum in float32."""
+    """Set the input precision of matrix products to PRODUCT_PRECISION for tensor cores; sums are in float32."""
     before = torch.backends.cuda.matmul.fp32_precision
     torch.backends.cuda.matmul.fp32_precision = PRODUCT_PRECISION
     try:

@@ -1,8 +1,8 @@
-"""What all training steps on a GPU share: task, buffers, sorted entries, auxiliary triples, update of rows.
+"""The common parts of a training step on a GPU: task, buffers, sorted entries, auxiliary triples and row updates.
 
-A step is a handful of launches. The gradients of the positives' rows are computed (per_triple.py, shared_pool.py) while
-the entries are sorted by the row they move. Then every row's gradient is summed and the row is updated
-(update_kernels.py), the losses are summed and the step is counted.
+A step consists of a few kernel launches. The gradients of the rows of the positives are computed (per_triple.py,
+shared_pool.py) while the entries are sorted by the row that they update. Then the gradient of every row is summed and
+the row is updated (update_kernels.py), the losses are summed and the step counters are increased.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
@@ -36,28 +36,28 @@ from focuse.objective.negatives import Batch
 
 @dataclass(frozen=True)
 class Tuning:
-    """Sizes of the programs, which `benchmarks/engines.py --sweep` tries; they change results by rounding only."""
+    """Tile sizes of the kernels, compared by `benchmarks/engines.py --sweep`; they change results by rounding only."""
 
     block: int = 32  # negatives of a positive at a time
     columns: int = 64  # columns of a row at a time, in a positive's program
-    warps: int = 1  # one: sums within a warp need no barrier, which cost more than the work
+    warps: int = 1  # with one warp, sums need no barrier, which would cost more than the work itself
     entries: int = 4  # entries of a row at a time
     row_columns: int = 256  # columns of a row, in a row's program
     row_warps: int = 1
-    chunk: int = 64  # entries of a long segment that are summed beforehand
+    chunk: int = 64  # entries of a long segment that a separate program sums first
     overlap_sort: bool = True  # whether entries are sorted while the positives' programs run
 
     @classmethod
     def of(cls, similarity: str) -> Tuning:
-        """What was fastest on an H200 for rows of 400 and 800 numbers."""
+        """Return the sizes that were fastest on an H200 for rows of 400 and 800 floats."""
         return cls() if similarity == "dot" else cls(columns=32, row_columns=64)
 
 
 @dataclass(frozen=True)
 class StepTask:
-    """What one step is to compute, and on which tables.
+    """The inputs of one step and the tables that it updates.
 
-    `beta` is float64 []; `auxiliary` triples have no negatives; `groups` is the number of groups of negatives.
+    `beta` is a float64 tensor []; `auxiliary` triples have no negatives; `groups` is the number of groups of negatives.
     """
 
     model: Model
@@ -74,32 +74,35 @@ class StepTask:
 
     @property
     def width(self) -> int:
-        """Columns of a row."""
+        """Number of columns of a row."""
         return self.tables["entity"].shape[1]
 
     @property
     def triples(self) -> int:
-        """Positives and auxiliary triples."""
+        """Number of positives and auxiliary triples."""
         return len(self.batch) + (len(self.auxiliary) if self.auxiliary else 0)
 
     @property
     def scaled(self) -> bool:
-        """Whether the model has a gain and an offset of all scores."""
+        """Whether the model has a trained gain and offset for all scores."""
         return "scale" in self.model.parameters
 
     @property
     def scale_table(self) -> Tensor:
-        """Gain and offset [2], or any other tensor for kernels that do not read it."""
+        """Gain and offset [2]; without them, a placeholder that the kernels do not read."""
         return self.tables["scale" if self.scaled else "entity"]
 
     def penalty(self, per_triple: bool) -> tuple[int, float]:
-        """Power and strength of the regularizer if it is one of the triples' rows (or of tables), else (0, 0)."""
+        """Return the power and strength of the regularizer, or (0, 0) if it has another scope.
+
+        The scope is 'rows' if `per_triple` is True, otherwise 'tables' or 'touched'.
+        """
         if self.regularizer is None or (self.regularizer.scope == "rows") != per_triple:
             return 0, 0.0
         return self.regularizer.power, self.regularizer.strength
 
     def layout(self) -> dict[str, int]:
-        """Widths of rows, and codes of query operation and similarity: what all kernels that read rows need."""
+        """Return the widths of rows and the codes of query operation and similarity, for kernels that read rows."""
         query = self.model.fused.query if self.model.fused is not None else None
         operation = QUERY_CODES[query or "hadamard"]
         half = self.width // 2 if query == "complex" else self.width
@@ -107,18 +110,19 @@ class StepTask:
         return {"half": half, "width": self.width, "operation": operation, "similarity": similarity}
 
     def columns(self, most: int) -> int:
-        """Columns of a piece of a row: a power of two."""
+        """Return the number of columns that a program reads at a time: a power of two, at most `most`."""
         return min(most, int(triton.next_power_of_2(self.layout()["half"])))
 
 
 class StepBuffers:
-    """Buffers that kernels fill and `update_rows` sums up.
+    """The buffers that kernels fill and that `update_rows` sums.
 
-    `sources` holds the two queries of each positive, then `gradients`: of heads, tails, relations and the pool's rows.
+    `sources` holds the two queries of each positive, followed by `gradients`, the gradients of heads, tails, relations
+    and rows of the pool.
     """
 
     def __init__(self, task: StepTask, count: int = 0, pool_size: int = 0) -> None:
-        """Allocate them for `count` negatives per positive, and a pool of `pool_size` rows."""
+        """Allocate the buffers for `count` negatives per positive and a pool of `pool_size` rows."""
         batch, device = task.batch, task.tables["entity"].device
         self.task, self.count, self.pool_size = task, count, pool_size
         self.negatives = len(batch) * count
@@ -140,10 +144,10 @@ class StepBuffers:
 
 @dataclass(frozen=True)
 class SortedEntries:
-    """Entries sorted by the row they move.
+    """The entries, sorted by the row that they update.
 
-    `keys`, `entries` and `places` (in the buffers' `sources`) are [n]; `starts` [rows + 1] is where each row's entries
-    begin; `bias` [2] is 1 − βᵗ of Adam.
+    `keys`, `entries` and `places` (rows of the buffers' `sources`) are [n]; `starts` [rows + 1] holds the index of the
+    first entry of each row; `bias` [2] holds 1 − βᵗ for Adam's bias correction.
     """
 
     keys: Tensor
@@ -154,11 +158,11 @@ class SortedEntries:
 
 
 def sort_entries(buffers: StepBuffers, ids: Tensor, sides: Tensor, pool: Tensor) -> SortedEntries:
-    """Sort the entries of a step; `ids` and `sides` are those of the negatives, `pool` the ids of the pool."""
+    """Sort the entries of a step; `ids` and `sides` belong to the negatives, and `pool` holds the ids of the pool."""
     task = buffers.task
     relation_count = len(task.tables["relation"])
     rows = len(task.tables["entity"]) + relation_count
-    # The time of a radix sort grows with the bits of its keys.
+    # The time of a radix sort is proportional to the number of bits of its keys.
     dtype = torch.int16 if rows < 2**15 else torch.int32
     keys = torch.empty(buffers.entries, dtype=dtype, device=ids.device)
     bias = torch.empty(2, device=ids.device)
@@ -178,7 +182,7 @@ def sort_entries(buffers: StepBuffers, ids: Tensor, sides: Tensor, pool: Tensor)
 
 
 def update_rows(buffers: StepBuffers, entries: SortedEntries, addend: Tensor | None = None) -> Tensor:
-    """Sum the entries and move every row; return the loss, float64 []. `addend` [E, d] is a further gradient."""
+    """Sum the entries, update every row and return the loss, float64 []. `addend` [E, d] is an additional gradient."""
     task, rule, tuning = buffers.task, buffers.task.optimizer.rule, buffers.task.tuning
     tables, optimizer = task.tables, task.optimizer
     relation_count = len(tables["relation"])
@@ -219,9 +223,9 @@ def auxiliary_kernel(
     half: tl.constexpr, width: tl.constexpr, operation: tl.constexpr, similarity: tl.constexpr,
     nonlinearity: tl.constexpr, scaled: tl.constexpr, columns: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: an auxiliary triple with a confidence c; its loss is share · max(0, c − φ(f))².
+    """Compute the loss share · max(0, c − φ(f))² and the gradients of one auxiliary triple with confidence c.
 
-    In the buffers the auxiliary triples follow the `positives`.
+    One program computes one triple. In the buffers, the auxiliary triples follow the `positives`.
     """
     s = tl.program_id(0).to(tl.int64)
     b = positives + s
@@ -256,7 +260,7 @@ def auxiliary_kernel(
 
 
 def auxiliary_losses(buffers: StepBuffers) -> None:
-    """Compute losses and gradients of the auxiliary triples, weighted by the objective's `share`."""
+    """Compute the losses and gradients of the auxiliary triples, weighted by the `rule_weight` of the objective."""
     task = buffers.task
     if task.auxiliary is None:
         return
@@ -275,7 +279,7 @@ _streams: dict[torch.device, torch.cuda.Stream] = {}
 
 @contextmanager
 def side_stream(device: torch.device, overlap: bool) -> Iterator[None]:
-    """Launch kernels on a second stream, which runs in parallel with the first until `join_side_stream`."""
+    """Launch the kernels of the block on a side stream, which runs in parallel until `join_side_stream`."""
     if device.type != "cuda" or not overlap:
         yield
         return
@@ -286,6 +290,6 @@ def side_stream(device: torch.device, overlap: bool) -> Iterator[None]:
 
 
 def join_side_stream(device: torch.device, overlap: bool) -> None:
-    """Let the first stream wait for the second one."""
+    """Let the current stream wait for the side stream."""
     if device.type == "cuda" and overlap:
         torch.cuda.current_stream(device).wait_stream(_streams[device])

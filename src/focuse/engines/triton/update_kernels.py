@@ -1,12 +1,13 @@
-"""The gradient of one row and its update in one program: no table of gradients is ever kept.
+"""Kernels that sum the gradient of a row and update the row in one program; no gradient table is stored.
 
-A row is moved by its `entries`, sorted by row. Entries are the negatives, B·N of them, and rows of gradients. Negative
-j is number j % N of positive j // N; it adds its coefficient times that positive's query. A row of gradients is added
-as it is. Both lie in `sources`, the queries first. Relations come before entities, so that their few long segments
-start first. Sums follow the sorted order, which is stable: two runs give the same bits.
+The gradient of a row is the sum of its `entries`, which are sorted by row. The entries are the B·N negatives and the
+rows of gradients. Negative j is negative j % N of positive j // N; it adds its coefficient times the query of that
+positive. A row of gradients is added unchanged. Both are stored in `sources`, the queries first. Relations come before
+entities, so that their few long segments start first. The sums follow the sorted order, and the sort is stable, so the
+results are bitwise reproducible.
 
-A row with very many entries would keep one program busy while all others are done. So each `chunk` of sorted entries
-that belongs to one row of more than 2·chunk entries is summed beforehand, by a program of its own.
+A row with very many entries would keep one program busy after all others have finished. Therefore separate programs
+first sum the chunks of `chunk` sorted entries that belong to one row with more than 2·chunk entries.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
@@ -24,7 +25,7 @@ def key_kernel(
     negatives, triples, pool_size, relation_count,
     beta1: tl.constexpr, beta2: tl.constexpr, block: tl.constexpr,
 ) -> None:  # fmt: skip
-    """The row of each entry, relations first; and 1 − βᵗ of the step that is being made, for Adam."""
+    """Compute the row of each entry, with relations before entities, and 1 − βᵗ of the current step for Adam."""
     i = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     key = tl.load(ids + i, mask=i < negatives, other=0).to(tl.int64) + relation_count
     i -= negatives
@@ -41,7 +42,7 @@ def key_kernel(
     entry = i + negatives + 3 * triples
     tl.store(keys + entry, key.to(keys.dtype.element_ty), mask=i < pool_size)
     if tl.program_id(0) == 0:
-        # In float64: 1 − 0.999 has lost four of float32's seven digits.
+        # In float64, because 1 − 0.999 loses three to four of the seven digits of float32.
         count = tl.load(counter).to(tl.float64) + 1.0
         tl.store(bias, (1.0 - tl.exp(count * tl.log(beta1 + 0.0 * count))).to(tl.float32))
         tl.store(bias + 1, (1.0 - tl.exp(count * tl.log(beta2 + 0.0 * count))).to(tl.float32))
@@ -51,7 +52,7 @@ def key_kernel(
 def source_kernel(
     order, sides, entries, places, positives, negatives, total, count: tl.constexpr, block: tl.constexpr
 ) -> None:  # fmt: skip
-    """The place in `sources` of each sorted entry: the two queries of each positive come first, then the gradients."""
+    """Compute the row in `sources` of each sorted entry; the two queries of each positive precede the gradients."""
     i = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     j = tl.load(order + i, mask=i < total, other=0).to(tl.int32)
     place = j - negatives + 2 * positives
@@ -64,7 +65,7 @@ def source_kernel(
 
 @triton.jit
 def load_entries(entries, places, coefficients, i, there, queries, count: tl.constexpr):
-    """Places and coefficients of the sorted entries i; the coefficient is 0 where not `there`."""
+    """Return the source rows and coefficients of the sorted entries i; the coefficient is 0 where not `there`."""
     place = tl.load(places + i, mask=there, other=0)
     coefficient = tl.where(there, 1.0, 0.0)
     if count > 0:
@@ -80,7 +81,7 @@ def sum_entries(
     sources, entries, places, coefficients, row, start, gap_start, gap_end, end, d, within, queries,
     count: tl.constexpr, width: tl.constexpr, similarity: tl.constexpr, at_once: tl.constexpr, columns: tl.constexpr,
 ):  # fmt: skip
-    """The sum of the sorted entries [start, end) without [gap_start, gap_end), columns d: [columns]."""
+    """Return the sum of the sorted entries [start, end) without [gap_start, gap_end) in columns d: [columns]."""
     total = tl.zeros([columns], dtype=tl.float32)
     gap = gap_end - gap_start
     length = end - start - gap
@@ -90,7 +91,7 @@ def sum_entries(
     for begin in range(0, length, at_once):
         both = (begin + n < length)[:, None] & within[None, :]
         values = tl.load(sources + place.to(tl.int64)[:, None] * width + d[None, :], mask=both, other=0.0)
-        # The places of the next rows are looked up while these are on their way.
+        # The source rows of the next entries are looked up while these values are being loaded.
         after = begin + at_once + n
         i = tl.where(start + after < gap_start, start + after, start + after + gap)
         next_place, next_coefficient = load_entries(entries, places, coefficients, i, after < length, queries, count)
@@ -98,7 +99,7 @@ def sum_entries(
             term = coefficient[:, None] * values
         else:
             term = row_gradient(values, row[None, :], coefficient[:, None], similarity)
-            term = tl.where((place < queries)[:, None], term, values)  # a row of gradients is added as it is
+            term = tl.where((place < queries)[:, None], term, values)  # a row of gradients is added unchanged
         total += tl.sum(term, axis=0)
         place, coefficient = next_place, next_coefficient
     return total
@@ -110,7 +111,7 @@ def chunk_kernel(
     count: tl.constexpr, width: tl.constexpr, similarity: tl.constexpr, chunk: tl.constexpr, at_once: tl.constexpr,
     columns: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: some columns of the sum of a chunk of sorted entries, if it lies within one long segment."""
+    """Sum some columns of a chunk of sorted entries, if the chunk belongs to one long segment."""
     c = tl.program_id(0)
     if (c + 1) * chunk <= total:
         key = tl.load(keys + c * chunk).to(tl.int64)
@@ -135,7 +136,7 @@ def gather_gradient(
     count: tl.constexpr, width: tl.constexpr, similarity: tl.constexpr, chunk: tl.constexpr, at_once: tl.constexpr,
     columns: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of one row from all its entries, columns d."""
+    """Return the gradient of one row from all its entries in columns d."""
     gap_start, gap_end = end, end
     if end - start > 2 * chunk:
         gap_start, gap_end = (start + chunk - 1) // chunk * chunk, end // chunk * chunk
@@ -160,7 +161,7 @@ def update_kernel(
     columns: tl.constexpr, method: tl.constexpr, beta1: tl.constexpr, beta2: tl.constexpr, power: tl.constexpr,
     rows_only: tl.constexpr, added: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: some columns of one row of a table: its gradient, its penalty, its step."""
+    """Update some columns of one row of a table by its gradient and the gradient of the regularizer."""
     key = tl.program_id(0).to(tl.int64)
     start, end = tl.load(starts + key), tl.load(starts + key + 1)
     is_entity = key >= relation_count
@@ -200,7 +201,7 @@ def finish_kernel(
     triples, lr, eps, scaled: tl.constexpr, method: tl.constexpr, beta1: tl.constexpr, beta2: tl.constexpr,
     counters: tl.constexpr, block: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One program: the sum of the losses, the step of `scale`, and 1 added to the optimizer's counters."""
+    """Sum the losses, update `scale` and add 1 to the counters of the optimizer, all in one program."""
     total = tl.zeros([block], dtype=tl.float64)
     gradients = tl.zeros([block, 2], dtype=tl.float32)
     two = tl.arange(0, 2)
