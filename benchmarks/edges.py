@@ -113,7 +113,7 @@ def prepare(edges: int, entities: int) -> None:
     from focuse.data.graph_cache import scratch_folder
     from focuse.data.out_of_core import encode_blocks
     from focuse.training.callbacks import SilentReporter
-    from focuse.training.preparation import ignore_equal_weights, make_splits, normalizer_of
+    from focuse.training.preparation import fit_training_normalizer, ignore_equal_weights, make_splits
 
     random = np.random.default_rng(0)
     names, kinds = (pa.array(list(map(str, range(count)))) for count in (entities, RELATIONS))
@@ -132,7 +132,7 @@ def prepare(edges: int, entities: int) -> None:
         settings = Config.from_kwargs(engine="sharded:plain", label_exponent=1.0, device="cpu")
         splits = make_splits(graph, None, None, 0.1, 0.1, settings, SilentReporter())
         resolved = settings.resolve(splits.train, "cpu")
-        ignore_equal_weights(resolved, splits, normalizer_of(resolved, splits), SilentReporter())
+        ignore_equal_weights(resolved, splits, fit_training_normalizer(resolved, splits), SilentReporter())
     print(
         f"{edges:,} edges: {encoded[-1] / 1e6:,.0f} MB to encode, {prepared[-1] / 1e6:,.0f} MB to split and weigh",
         flush=True,

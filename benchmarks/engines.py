@@ -174,7 +174,7 @@ class Training:
                 Step(batch, self.sampler(batch, key), self.objective, beta, self.penalty, 1.0, self.hints)
             )
 
-        run, times, loss = engine.batch_runner(compute), [], 0.0
+        run, times, loss = engine.make_batch_runner(compute), [], 0.0
         whole = -(-len(self.data) // self.size)
         for epoch in range(number):
             order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(epoch)).to(DEVICE)
@@ -230,7 +230,7 @@ def breakdown(name: str, model: str, kind: str = "per-triple", **more: int) -> N
         batch = training.data.take(rows)
         return engine.step(Step(batch, training.sampler(batch, key), training.objective, beta, training.penalty))
 
-    run, many = engine.batch_runner(compute), engine.steps_per_call
+    run, many = engine.make_batch_runner(compute), engine.steps_per_call
 
     def steps(first: int) -> None:
         run([rows] * many, 0.5, list(range(first, first + many)))

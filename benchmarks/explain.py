@@ -34,7 +34,7 @@ from focuse.inference.predict import predict
 from focuse.objective.randomness import EpochOrder
 from focuse.training.callbacks import SilentReporter
 from focuse.training.problem import TrainingProblem
-from focuse.training.trainer import InMemory, Trainer, build_engine
+from focuse.training.trainer import InMemoryPlacement, Trainer, build_engine
 
 REMOVED = 5
 SINGLE = 8  # facts of a question that are removed one by one
@@ -61,7 +61,7 @@ def small(name: str, entities: int = 150) -> focuse.Graph:
     return focuse.read(graph.select(np.isin(graph.head, chosen) & np.isin(graph.tail, chosen)).to_arrow())
 
 
-class Without(InMemory):
+class Without(InMemoryPlacement):
     """A training in which some rows of train do not take part; first values, shuffles and corruptions stay."""
 
     def __init__(self, problem: TrainingProblem, engine: AutogradEngine, gone: Ids) -> None:

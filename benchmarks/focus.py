@@ -73,7 +73,10 @@ def trained(cell: dict[str, Any]) -> dict[str, Any]:
     return {
         **cell,
         "label_exponent": run.settings.label_exponent,
-        "looks": [[look.label_exponent, round(look.top_mrr, 4), round(look.delta_mrr, 4)] for look in run.choice],
+        "looks": [
+            [look.label_exponent, round(look.top_mrr, 4), round(look.delta_mrr, 4)]
+            for look in run.label_exponent_trials
+        ],
         "top": round(found.top.mrr, 4),
         "bottom": round(found.bottom.mrr, 4),
         "delta": round(found.delta_mrr, 4),

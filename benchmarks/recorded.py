@@ -89,7 +89,7 @@ def timed(name: str, engine_name: str, sampling: str, count: int, edges: Batch, 
         mine = key if isinstance(key, int) else None
         return engine.step(Step(some, sampler(some, key), objective, beta, None, 1.0, None, mine))
 
-    steps, best, loss = engine.batch_runner(compute), float("inf"), 0.0
+    steps, best, loss = engine.make_batch_runner(compute), float("inf"), 0.0
     for epoch in range(WARM + epochs):
         order = torch.randperm(EDGES, generator=torch.Generator().manual_seed(epoch)).cuda()[: STEPS * ROWS]
         parts = torch.split(order, ROWS)

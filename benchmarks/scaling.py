@@ -86,7 +86,7 @@ def worker(size: Size) -> None:
         step(3 + number)
     group.barrier()
     seconds, after = (time.perf_counter() - start) / size.steps, loopback()
-    held = group.sum(torch.tensor([float(peak())], device=group.device)).item() / group.size
+    held = group.all_reduce(torch.tensor([float(peak())], device=group.device)).item() / group.size
     if group.is_main:
         sent = None if "FOCUSE_ALONE" not in os.environ else (after - before) / size.steps
         print(json.dumps({"seconds": seconds, "bytes": sent, "memory": held, "by": engine.exchange.title}))

@@ -242,8 +242,10 @@ def engines_of(settings: Config, model: Model) -> tuple[bool, bool]:
         patch("focuse.engines.fused_cpu.library", lambda: object()),
         patch("focuse.engines.fused_gpu.find_spec", lambda _: object()),
     ):
-        on_cpu = FusedCpuEngine.lacks(model, torch.device("cpu"), optimizer, settings.reciprocal)
-        return not on_cpu, not FusedGpuEngine.lacks(model, torch.device("cuda"), optimizer, settings.reciprocal)
+        on_cpu = FusedCpuEngine.unsupported_reason(model, torch.device("cpu"), optimizer, settings.reciprocal)
+        return not on_cpu, not FusedGpuEngine.unsupported_reason(
+            model, torch.device("cuda"), optimizer, settings.reciprocal
+        )
 
 
 def paper_of(kind: type[Model]) -> tuple[str, list[str]]:

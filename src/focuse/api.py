@@ -16,10 +16,10 @@ from focuse.data.graph import Graph
 from focuse.data.splits import Splits
 from focuse.data.triple_index import filter_index
 from focuse.data.weights import Normalizer
-from focuse.engines.factory import choose_device, enough_memory, make_table_scorer
+from focuse.engines.factory import choose_device, explain_memory_errors, make_group_scorer
 from focuse.engines.process_group import ProcessGroup, current_group, init_group, join_group
 from focuse.engines.scorer import TableScorer
-from focuse.engines.sharded.engine import SHARDED
+from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation, evaluate
 from focuse.exports.exporting import ExportMethods
@@ -43,22 +43,22 @@ from focuse.training.callbacks import (
     make_callbacks,
     make_reporter,
 )
-from focuse.training.extend import BaseRun, Extension, extension, read_extended, write_extended
+from focuse.training.extend import BaseRun, Extension, build_extension, read_extended, write_extended
 from focuse.training.graph_update import RequestedChange
-from focuse.training.label_exponent import LabelExponentTrial, choose_label_exponent, read_choice, write_choice
+from focuse.training.label_exponent import LabelExponentTrial, choose_label_exponent, read_trials, write_trials
 from focuse.training.preparation import (
     check_confidences,
-    check_numbers,
+    check_node_attributes,
     choose_engine,
-    held_out,
+    fit_training_normalizer,
     ignore_equal_weights,
     make_splits,
-    normalizer_of,
-    read_whole,
-    with_numbers,
+    read_test_graph,
+    read_training_graph,
+    with_node_attributes,
 )
 from focuse.training.problem import build_model
-from focuse.training.shared_memory import Prepared, prepared_once
+from focuse.training.shared_memory import PreparedData, prepare_once_per_machine
 from focuse.training.trainer import Trainer, make_trainer
 
 
@@ -78,7 +78,9 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
     history: list[dict[str, Any]]
     last: Checkpoint | None = None
     folder: Path | None = None
-    choice: list[LabelExponentTrial] = field(default_factory=list)  # what short trainings showed of each label exponent
+    label_exponent_trials: list[LabelExponentTrial] = field(
+        default_factory=list
+    )  # what short trainings showed of each label exponent
     extended: list[dict[str, Any]] = field(default_factory=list)  # what it was extended from, oldest first
     tables: str = ""  # fingerprint of the final tables in the folder
     calibration_stored: bool = False
@@ -109,7 +111,7 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
         `candidates`: rank against so many sampled entities a side, not against all; a dear model's usual is 500.
         `run.evaluate().delta_mrr` is how much better the heaviest tenth ranks than the lightest.
         """
-        aligned = self.splits.test if test is None else held_out(test, self.settings, self.splits)
+        aligned = self.splits.test if test is None else read_test_graph(test, self.settings, self.splits)
         if test is None and not len(aligned.graph) and not aligned.unseen.rows:
             raise FocuseError("the run has no test split; give a test graph (focuse evaluate RUN TEST)")
         graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph, aligned.graph]
@@ -167,7 +169,7 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
         if self.last is not None:
             store.truncate_history(self.history)
             store.finish(self.last)
-        write_choice(store, self.choice)
+        write_trials(store, self.label_exponent_trials)
         write_extended(store, self.extended)
 
 
@@ -206,27 +208,27 @@ def train(
     >>> run.settings.model
     'complex'
     """
-    chosen, group = _chosen(settings, out)
-    following = _callbacks(callbacks, track)
-    check_numbers(chosen, node_attributes is not None)
+    chosen, group = _check_arguments(settings, out)
+    all_callbacks = _callbacks(callbacks, track)
+    check_node_attributes(chosen, node_attributes is not None)
     if out is not None and RunFolder.was_created_by(Path(out), group):  # torchrun has restarted its workers
-        return resume(str(out), progress=progress, callbacks=following, deadline=deadline)
+        return resume(str(out), progress=progress, callbacks=all_callbacks, deadline=deadline)
     reporter = make_reporter(progress if current_group().is_main else False)
     given = graph, valid, test, valid_share, test_share, known_negatives, node_attributes, inferred_triples, rules
     prepare = partial(_prepare, chosen, reporter, *given)
-    resolved, splits, normalizer = prepared_once(prepare) if chosen.engine in SHARDED else prepare()
+    resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine in SHARDED_ENGINES else prepare()
     resolved = choose_engine(resolved, splits, reporter, out is not None)
-    with enough_memory():
-        resolved, choice = choose_label_exponent(resolved, splits, normalizer, reporter, deadline)
-        followers = CallbackReporter(
-            reporter, following, splits, None if out is None else RunFolder.ensure_new(Path(out), group)
+    with explain_memory_errors():
+        resolved, label_exponent_trials = choose_label_exponent(resolved, splits, normalizer, reporter, deadline)
+        callback_reporter = CallbackReporter(
+            reporter, all_callbacks, splits, None if out is None else RunFolder.ensure_new(Path(out), group)
         )
-        trainer = make_trainer(resolved, splits, normalizer, followers, deadline=deadline)
+        trainer = make_trainer(resolved, splits, normalizer, callback_reporter, deadline=deadline)
         if out is not None:  # only now: settings too large for this machine must leave nothing behind
-            tables, fill = table_storage(resolved.engine, group), partial(_fill, trainer, choice)
+            tables, fill = table_storage(resolved.engine, group), partial(_fill, trainer, label_exponent_trials)
             trainer.folder = RunFolder.create(Path(out), resolved, splits, normalizer, tables, fill)
-        with _nothing_left(trainer):
-            return finish(trainer, splits, normalizer, followers, choice)
+        with _remove_folder_on_early_failure(trainer):
+            return finish(trainer, splits, normalizer, callback_reporter, label_exponent_trials)
 
 
 def _callbacks(callbacks: Sequence[object], track: Sequence[str] | str | None) -> list[Callback]:
@@ -248,14 +250,14 @@ def _prepare(
     node_attributes: Any,
     inferred_triples: Any,
     rules: Any,
-) -> Prepared:
+) -> PreparedData:
     """Resolved settings, splits and normalizer of what the user gives."""
     splits = make_splits(
-        read_whole(graph, reporter), valid, test, valid_share, test_share, chosen, reporter, known_negatives
+        read_training_graph(graph, reporter), valid, test, valid_share, test_share, chosen, reporter, known_negatives
     )
-    splits = with_numbers(splits, node_attributes, reporter)
+    splits = with_node_attributes(splits, node_attributes, reporter)
     resolved = chosen.resolve(splits.train, choose_device(chosen.device, chosen.engine))
-    normalizer = normalizer_of(resolved, splits)
+    normalizer = fit_training_normalizer(resolved, splits)
     if model_class(resolved.model).confidence_head is not None:
         check_confidences(splits, resolved, reporter)
     if inferred_triples is not None or rules is not None:
@@ -263,14 +265,14 @@ def _prepare(
     return ignore_equal_weights(resolved, splits, normalizer, reporter), splits, normalizer
 
 
-def _fill(trainer: Trainer, choice: list[LabelExponentTrial], store: RunFolder) -> None:
+def _fill(trainer: Trainer, label_exponent_trials: list[LabelExponentTrial], store: RunFolder) -> None:
     """Write what a new run folder has besides its metadata."""
     if trainer.config.init_from is not None:  # that run may be gone when this one is resumed
         store.save(trainer.checkpoint())
-    write_choice(store, choice if current_group().is_main else [])
+    write_trials(store, label_exponent_trials if current_group().is_main else [])
 
 
-def _chosen(given: dict[str, Any], out: str | Path | None) -> tuple[Config, ProcessGroup]:
+def _check_arguments(given: dict[str, Any], out: str | Path | None) -> tuple[Config, ProcessGroup]:
     """The settings and the process group; both folders are checked before a long file is read."""
     init_from = given.get("init_from")
     chosen = Config.from_kwargs(**given | ({"init_from": init_from.place()} if isinstance(init_from, Run) else {}))
@@ -303,16 +305,16 @@ def resume(
     >>> run = resume("runs/skills", epochs=100)  # doctest: +SKIP
     """
     store, reporter = RunFolder.open(Path(folder)), make_reporter(progress if current_group().is_main else False)
-    following = _callbacks(callbacks, track)
+    all_callbacks = _callbacks(callbacks, track)
     settings, splits, normalizer = store.metadata(model)
     settings = replace(settings, device=choose_device(device or settings.device, settings.engine))
     group = join_group(settings.engine, settings.device)
     store = RunFolder(store.path, table_storage(settings.engine, group))
-    with enough_memory(), store.locked():
+    with explain_memory_errors(), store.locked():
         checkpoint, rows = store.load_checkpoint(note=reporter.note), store.tables.rows(len(splits.train.entities))
         if checkpoint is not None and settings.engine != "partitioned":
             check_tables(checkpoint.tables, settings, build_model(settings, splits), splits.train, Path(folder), rows)
-        settings = _going_on(store, settings, checkpoint, epochs)
+        settings = _settings_to_resume(store, settings, checkpoint, epochs)
         if checkpoint is not None and checkpoint.progress.finished:
             reporter.note(f"{folder}: already finished after {counted(checkpoint.progress.epoch, 'epochs')}")
             store.repair(checkpoint)
@@ -321,14 +323,16 @@ def resume(
         place = f"going on after {checkpoint.progress}" if checkpoint else "no checkpoint yet, so it begins again"
         reporter.note(f"{folder}: {place}")
         if track is None and current_group().is_main:
-            following += stored_trackers(store.path, following, reporter.note)
-        followers = CallbackReporter(reporter, following, splits, store.path)
-        trainer = make_trainer(settings, splits, normalizer, followers, store, checkpoint, deadline)
-        made = finish(trainer, splits, normalizer, followers, read_choice(store))
+            all_callbacks += stored_trackers(store.path, all_callbacks, reporter.note)
+        callback_reporter = CallbackReporter(reporter, all_callbacks, splits, store.path)
+        trainer = make_trainer(settings, splits, normalizer, callback_reporter, store, checkpoint, deadline)
+        made = finish(trainer, splits, normalizer, callback_reporter, read_trials(store))
         return replace(made, extended=read_extended(store))
 
 
-def _going_on(store: RunFolder, settings: Config, checkpoint: Checkpoint | None, epochs: int | None) -> Config:
+def _settings_to_resume(
+    store: RunFolder, settings: Config, checkpoint: Checkpoint | None, epochs: int | None
+) -> Config:
     """The settings of a run that goes on, for more `epochs` if so many are given; its checkpoint knows of it, too."""
     at = checkpoint.progress if checkpoint is not None else None
     if epochs is not None:
@@ -365,15 +369,15 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
     entities = len(splits.train.entities)
     check_tables(tables, settings, made, splits.train, Path(folder), store.tables.rows(entities))
     scorer, found = (
-        make_table_scorer(made, tables, entities, store.group, settings.reciprocal),
+        make_group_scorer(made, tables, entities, store.group, settings.reciprocal),
         fingerprint(Path(folder)),
     )
     run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables=found)
-    return replace(run, choice=read_choice(store), extended=read_extended(store))
+    return replace(run, label_exponent_trials=read_trials(store), extended=read_extended(store))
 
 
 @contextmanager
-def _nothing_left(trainer: Trainer) -> Iterator[None]:
+def _remove_folder_on_early_failure(trainer: Trainer) -> Iterator[None]:
     """Whatever fails in a training's first step leaves no run behind, but for a lack of room: that run can go on."""
     try:
         yield
@@ -390,42 +394,47 @@ def finish(
     trainer: Trainer,
     splits: Splits,
     normalizer: Normalizer,
-    followers: CallbackReporter,
-    choice: list[LabelExponentTrial],
+    callback_reporter: CallbackReporter,
+    label_exponent_trials: list[LabelExponentTrial],
 ) -> Run:
     """Train to the end; the run."""
-    with followers.report_failure():
+    with callback_reporter.report_failure():
         try:
             last = trainer.run()
         except CallbackFailed as error:
             if trainer.progress.epoch and trainer.placement.in_memory:
-                error.run = _run_of(trainer, trainer.checkpoint(), splits, normalizer, choice)
+                error.run = _make_run(trainer, trainer.checkpoint(), splits, normalizer, label_exponent_trials)
             raise
         finally:
             if trainer.folder is not None:
                 trainer.folder.unlock()
     at = last.progress
     if last.best is not None:
-        followers.note(
-            f"{at.finished} at epoch {at.epoch}; {_found(trainer.config, at.best_value)} at epoch {at.best_epoch}, "
+        callback_reporter.note(
+            f"{at.finished} at epoch {at.epoch}; {_format_best_value(trainer.config, at.best_value)} at epoch "
+            f"{at.best_epoch}, "
             f"those weights are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
         )
-    run = _run_of(trainer, last, splits, normalizer, choice)
-    followers.finished(run)
+    run = _make_run(trainer, last, splits, normalizer, label_exponent_trials)
+    callback_reporter.finished(run)
     return run
 
 
-def _run_of(
-    trainer: Trainer, last: Checkpoint, splits: Splits, normalizer: Normalizer, choice: list[LabelExponentTrial]
+def _make_run(
+    trainer: Trainer,
+    last: Checkpoint,
+    splits: Splits,
+    normalizer: Normalizer,
+    trials: list[LabelExponentTrial],
 ) -> Run:
     scorer = trainer.engine.make_scorer(build_model(trainer.config, splits), last.final())
     folder = trainer.folder.path if trainer.folder is not None else None
     found = "" if folder is None else fingerprint(folder)
     kept = last if trainer.placement.in_memory else None  # what is in partitions stays in its folder
-    return Run(trainer.config, splits, normalizer, scorer, last.history, kept, folder, choice, tables=found)
+    return Run(trainer.config, splits, normalizer, scorer, last.history, kept, folder, trials, tables=found)
 
 
-def _found(settings: Config, value: float) -> str:
+def _format_best_value(settings: Config, value: float) -> str:
     return f"best validation MSE {-value:.4f}" if settings.stop_metric == "mse" else f"best validation MRR {value:.3f}"
 
 
@@ -465,48 +474,58 @@ def extend(
         raise FocuseError("a run trained by partitions has its optimizer's state on disk; extend it with frozen rows")
     reporter = make_reporter(progress)
     change = RequestedChange(edges, remove, duplicates, valid_share, test_share, node_attributes)
-    with enough_memory():
-        grown = extension(_origin(base), change, frozen, epochs, reporter)
-        return _settled(base, grown, out) if frozen else _warmed(base, grown, out, reporter)
+    with explain_memory_errors():
+        grown = build_extension(_base_run(base), change, frozen, epochs, reporter)
+        return _finish_frozen_extension(base, grown, out) if frozen else _continue_training(base, grown, out, reporter)
 
 
-def _origin(run: Run) -> BaseRun:
+def _base_run(run: Run) -> BaseRun:
     """What an extension begins with."""
     last = run.last if run.last is not None or run.folder is None else RunFolder.open(run.folder).load_checkpoint()
     name = "a run in memory" if run.folder is None else str(run.folder)
     settings = run.settings  # whatever it was trained by, it is extended in memory
-    if settings.engine in ("partitioned", *SHARDED):
+    if settings.engine in ("partitioned", *SHARDED_ENGINES):
         settings = replace(settings, engine="auto", partitions=None)
     parts = settings, run.splits, run.normalizer, dict(run.scorer.tables), last, run.history
     return BaseRun(*parts, run.extended, name)
 
 
-def _settled(base: Run, grown: Extension, out: str | Path | None) -> Run:
+def _finish_frozen_extension(base: Run, grown: Extension, out: str | Path | None) -> Run:
     """The run as it is: its new rows have learnt already."""
     model = build_model(replace(grown.settings, device=str(base.scorer.device)), grown.splits)
     scorer, last = TableScorer(model, grown.checkpoint.tables, grown.settings.reciprocal), grown.checkpoint
-    made = Run(grown.settings, grown.splits, grown.normalizer, scorer, last.history, last, choice=base.choice)
+    made = Run(
+        grown.settings,
+        grown.splits,
+        grown.normalizer,
+        scorer,
+        last.history,
+        last,
+        label_exponent_trials=base.label_exponent_trials,
+    )
     made = replace(made, extended=grown.extended)
     if out is not None:
         made.save(out)
     return made
 
 
-def _warmed(base: Run, grown: Extension, out: str | Path | None, reporter: Reporter) -> Run:
+def _continue_training(base: Run, grown: Extension, out: str | Path | None, reporter: Reporter) -> Run:
     """All rows train on; in a folder, from where a resume could go on."""
-    followers = CallbackReporter(reporter, (), grown.splits, None if out is None else Path(out))
-    trainer = make_trainer(grown.settings, grown.splits, grown.normalizer, followers, checkpoint=grown.checkpoint)
+    callback_reporter = CallbackReporter(reporter, (), grown.splits, None if out is None else Path(out))
+    trainer = make_trainer(
+        grown.settings, grown.splits, grown.normalizer, callback_reporter, checkpoint=grown.checkpoint
+    )
     if out is not None:
 
         def fill(store: RunFolder) -> None:
             """From chance a resume would come to another run: its folder appears with where it begins."""
             store.truncate_history(grown.checkpoint.history)
             store.save(trainer.checkpoint())
-            write_choice(store, base.choice)
+            write_trials(store, base.label_exponent_trials)
             write_extended(store, grown.extended)
 
         trainer.folder = RunFolder.create(Path(out), grown.settings, grown.splits, grown.normalizer, fill=fill)
-    made = finish(trainer, grown.splits, grown.normalizer, followers, base.choice)
+    made = finish(trainer, grown.splits, grown.normalizer, callback_reporter, base.label_exponent_trials)
     *before, record = grown.extended
     record = {**record, "epochs": made.history[-1]["epoch"] - record["before"]}  # validation may have ended it early
     if trainer.folder is not None:

@@ -16,7 +16,7 @@ from focuse.data.graph import DUPLICATE_POLICIES, Graph
 from focuse.data.weights import NORMALIZERS, default_normalizer
 from focuse.engines.factory import ENGINES
 from focuse.engines.optimizers import LEARNING_RATES, OPTIMIZERS
-from focuse.engines.sharded.engine import SHARDED
+from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError, nearest
 from focuse.models import registry
 from focuse.models.base import Model, default_settings
@@ -132,7 +132,7 @@ class Config:
         if implies_focuse(given):
             usual.setdefault("weight_mode", "focuse")
         given = {**usual, **given}
-        settings = cls(**{name: _plain(name, value, kinds[name]) for name, value in given.items()})
+        settings = cls(**{name: _coerce(name, value, kinds[name]) for name, value in given.items()})
         settings.check()
         return settings
 
@@ -189,7 +189,7 @@ class Config:
             raise FocuseError(f"valid_min_weight {self.valid_min_weight:g}: give a weight in [0, 1]")
         if not 0 < self.stop_fraction <= 1:
             raise FocuseError(f"stop_fraction {self.stop_fraction:g}: give a number above 0 and at most 1")
-        self._check_share()
+        self._check_auxiliary_loss()
         self._check_weight_mode()
         FocusELayer(beta_decay_epochs=self.beta_decay_epochs or 0, beta_min=self.beta_min, fixed_beta=self.beta)
         checkpoint_interval(self.checkpoint_every)
@@ -206,9 +206,9 @@ class Config:
 
     def _check_engine(self) -> None:
         """Tables in pieces know no step that touches every row."""
-        if self.engine in SHARDED and not self.rows_only:
+        if self.engine in SHARDED_ENGINES and not self.rows_only:
             raise FocuseError(f"engine {self.engine!r} updates the batch's rows only; use optimizer 'row-adagrad'")
-        if self.engine in SHARDED and self.negative_sampling == "all":
+        if self.engine in SHARDED_ENGINES and self.negative_sampling == "all":
             raise FocuseError(f"engine {self.engine!r} does not support negative_sampling 'all'; use 'shared'")
 
     def _check_weight_mode(self) -> None:
@@ -220,7 +220,7 @@ class Config:
             if self.weight_mode != "soft-labels":
                 raise FocuseError(f"label_exponent requires weight_mode 'soft-labels', not {self.weight_mode!r}")
 
-    def _check_share(self) -> None:
+    def _check_auxiliary_loss(self) -> None:
         """Some models have a loss of their own beside the objective."""
         share = self.attribute_loss_weight
         if share is not None and not 0 <= share < 1:
@@ -372,7 +372,7 @@ def checkpoint_interval(text: str) -> tuple[int, float]:
     return (0, float(value)) if seconds else (int(value), 0.0)
 
 
-KINDS: dict[str, tuple[type, Callable[[Any], Any], str]] = {
+SETTING_TYPES: dict[str, tuple[type, Callable[[Any], Any], str]] = {
     "str": (str, str, "a word"),
     "bool": (bool, bool, "True or False"),
     "int": (Integral, int, "a whole number"),
@@ -380,10 +380,10 @@ KINDS: dict[str, tuple[type, Callable[[Any], Any], str]] = {
 }
 
 
-def _plain(name: str, value: Any, kind: str) -> Any:
+def _coerce(name: str, value: Any, kind: str) -> Any:
     """`value` as Python's own type (NumPy's numbers are taken too), or an error; `kind` is like 'int | None'."""
     kind, _, optional = kind.partition(" | ")
-    accepted, convert, words = KINDS[kind]
+    accepted, convert, words = SETTING_TYPES[kind]
     if value is None and optional:
         return None
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind != "bool"):
@@ -397,7 +397,7 @@ def _at_least(name: str, value: int, least: int) -> None:
 
 
 # What a model has its own defaults of, or what none but some models have.
-OF_THE_MODEL = (
+MODEL_DEPENDENT_SETTINGS = (
     "reciprocal", "negative_sampling", "optimizer", "regularizer", "loss", "weight_scaling", "stop_metric",
     "batch_size", "semi_supervised", "attribute_loss_weight",
 )  # fmt: skip
@@ -429,7 +429,7 @@ def read_config(path: str | Path, model: object = None) -> dict[str, Any]:
         found = upgrade_settings(found)
     if model is not None:
         model_class(model_name(model))  # whoever names it has asked for its module, which may be the file's, too
-    if model is not None and _stranger(found):
+    if model is not None and _untrusted_module(found):
         found = {name: value for name, value in found.items() if name != "model"}
     check_trust(found, Path(path), "import it first")
     try:
@@ -460,14 +460,14 @@ def merged(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
         given = {"weight_mode": new, **given} if found["weight_mode"] == old != new else given
     changed = {name for name, value in given.items() if name in found and found[name] != value}
     kept = dict(found)
-    for name, (leader, value) in _followed(Config.from_kwargs(**found)).items():
+    for name, (leader, value) in _derived_settings(Config.from_kwargs(**found)).items():
         if changed & set(leader.split()) and name not in given and name in kept and kept[name] == value:
             del kept[name]
             changed.add(name)
     return kept | dict(given)
 
 
-def _followed(settings: Config) -> dict[str, tuple[str, Any]]:
+def _derived_settings(settings: Config) -> dict[str, tuple[str, Any]]:
     """What follows from which settings, and the value that it has then; leaders before those who follow them."""
     model = model_class(settings.model)
     usual = {**asdict(Config()), **default_settings(model)}
@@ -480,7 +480,7 @@ def _followed(settings: Config) -> dict[str, tuple[str, Any]]:
     size = usual["num_negatives"] or size if settings.negative_sampling == usual["negative_sampling"] else size
     rate = usual["lr"] if settings.optimizer == usual["optimizer"] else None
     return {
-        **{name: ("model", usual[name]) for name in OF_THE_MODEL},
+        **{name: ("model", usual[name]) for name in MODEL_DEPENDENT_SETTINGS},
         "nonlinearity": ("model", default_nonlinearity(model)),
         "lr": ("optimizer", rate or LEARNING_RATES[settings.optimizer]),
         "regularizer_scope": ("model", usual["regularizer_scope"])
@@ -549,7 +549,7 @@ def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def with_model(config: Mapping[str, Any], model: object, folder: Path) -> dict[str, Any]:
+def resolve_stored_model(config: Mapping[str, Any], model: object, folder: Path) -> dict[str, Any]:
     """A run's file with its model as it is called here: like the class that is given, else as it was called there."""
     stored = config.get("settings")
     name = stored.get("model") if isinstance(stored, dict) else None
@@ -574,7 +574,7 @@ def with_model(config: Mapping[str, Any], model: object, folder: Path) -> dict[s
 
 def check_trust(settings: Mapping[str, Any], path: Path, otherwise: str) -> None:
     """A file is data: the module that it names as its model's is imported, and so run, only if the user says so."""
-    module = _stranger(settings)
+    module = _untrusted_module(settings)
     if module:
         raise FocuseError(
             f"{path}: its model {settings['model']!r} is code that is not focuse's; if you trust it, write "
@@ -582,7 +582,7 @@ def check_trust(settings: Mapping[str, Any], path: Path, otherwise: str) -> None
         )
 
 
-def _stranger(settings: Mapping[str, Any]) -> str:
+def _untrusted_module(settings: Mapping[str, Any]) -> str:
     """The module of the model that a file names, if nobody has said to trust it; else ''."""
     name = settings.get("model")
     if not isinstance(name, str) or name in MODELS or registry.model_family(name):
@@ -607,7 +607,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise FocuseError(f"{path}: not TOML that can be read ({error}); write settings like: lr = 0.001") from None
 
 
-def assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
+def parse_assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
     """'batch-size=64' as {'batch_size': '64'}."""
     found: dict[str, str] = {}
     example = "--search lr=1e-4,1e-3" if option == "--search" else f"{option} dim=200"
@@ -622,7 +622,7 @@ def assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def value_of(name: str, text: str) -> Any:
+def parse_setting_value(name: str, text: str) -> Any:
     """The text as the kind of its setting, or as it is: then Settings says what is wrong with it."""
     kinds = {field.name: str(field.type).partition(" | ")[0] for field in fields(Config)}
     kind = kinds.get(name)

@@ -34,13 +34,13 @@ class RandomStream(IntEnum):
     # Last number of a NumPy seed [seed, number] or [seed, epoch, number].
     VALIDATION_PARTS = 0x9A27
     IMPORTANCE_FOLDS = 0x1A90
-    FALSE_TRIPLES = 0xFA15E  # known false triples that take part in an epoch
-    NEW_EDGES_HELD_OUT = 0x4E1D
+    KNOWN_NEGATIVES = 0xFA15E  # known false triples that take part in an epoch
+    NEW_EDGES_SPLIT = 0x4E1D
     NEW_ENTITY_SIBLINGS = 0x51B  # known entities whose mean row a new entity starts with
-    NEW_RELATION_TRIALS = 0x4E1
+    NEW_RELATION_EDGES = 0x4E1
     PARTITION_SCHEDULE = 0x91A7
-    PARTITION_OF_ENTITY = 0xDEA1
-    EDGES_IN_BUCKET = 0x317
-    PARTITIONED_CANDIDATES = 0x5A3E  # entities that validation ranks against
+    PARTITION_ASSIGNMENT = 0xDEA1
+    BUCKET_SHUFFLE = 0x317
+    PARTITIONED_VALIDATION_CANDIDATES = 0x5A3E  # entities that validation ranks against
     ESTIMATOR_FOLDS = 0xF01D
     DISCOVERY_CALIBRATION = 0xC4A

@@ -10,9 +10,9 @@ from torch import Tensor
 
 import focuse
 from focuse.config import Config
-from focuse.engines.autograd import AutogradEngine, FixedTableView, TableView
+from focuse.engines.autograd import AutogradEngine, FixedSizeTableView, TableView
 from focuse.engines.base import Step
-from focuse.engines.cuda_graphs import WARM_UP, CudaGraphEngine, Replayed
+from focuse.engines.cuda_graphs import WARM_UP_STEPS, CudaGraphEngine, CudaGraphRunner
 from focuse.engines.optimizers import make_optimizer
 from focuse.experiments.demo import careers
 from focuse.models import Context, Model
@@ -115,7 +115,7 @@ def test_every_sampling_optimizer_and_regularizer_takes_the_references_steps(
 def test_a_fixed_view_has_each_row_once_and_repeats_the_first() -> None:
     table = torch.arange(12.0).view(6, 2)
     ids = torch.tensor([4, 1, 4, 4, 2])
-    fixed, plain = FixedTableView(table), TableView(table)
+    fixed, plain = FixedSizeTableView(table), TableView(table)
     for place in (fixed, plain):
         place.gather(ids)
         (place.rows(ids) * torch.arange(5.0)[:, None]).sum().backward()
@@ -127,7 +127,7 @@ def test_a_fixed_view_has_each_row_once_and_repeats_the_first() -> None:
 
 
 def test_a_fixed_view_has_no_more_rows_than_the_table() -> None:
-    place = FixedTableView(torch.zeros(3, 2))
+    place = FixedSizeTableView(torch.zeros(3, 2))
     place.gather(torch.tensor([0, 1, 2, 0, 1, 2, 2]))
     assert place.ids.tolist() == [0, 1, 2]
 
@@ -149,14 +149,14 @@ def test_model_with_random_draws_needs_a_seed(name: str) -> None:
 def train(monkeypatch: pytest.MonkeyPatch, **settings):
     """A training on the GPU, and how many graphs were captured."""
     recorded = count()
-    plainly = Replayed._record
+    plainly = CudaGraphRunner._record
 
     def counted(self, held, keys):
         made = plainly(self, held, keys)
         next(recorded)
         return made
 
-    monkeypatch.setattr(Replayed, "_record", counted)
+    monkeypatch.setattr(CudaGraphRunner, "_record", counted)
     graph = careers()
     numbers = [(name, "letters", len(name)) for name in graph.entities]
     wants = "attributes" in make_model(settings["model"]).requires if isinstance(settings["model"], str) else False
@@ -189,7 +189,7 @@ def test_replayed_steps_are_the_references(name: str, monkeypatch: pytest.Monkey
     found, recorded = train(monkeypatch, model=name, **more)
     expected, never = train(monkeypatch, model=name, engine="reference", **more)
     assert (recorded > 0, never) == (name not in DRAWING, 0)
-    assert len(found.history) == 4 > WARM_UP
+    assert len(found.history) == 4 > WARM_UP_STEPS
     apart = 2e-2 if name in DRAWING else 2e-3  # attention sums along edges in any order
     for row, twin in zip(found.history, expected.history, strict=True):
         assert row["loss"] == pytest.approx(twin["loss"], rel=apart), row["epoch"]

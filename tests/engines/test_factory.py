@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from focuse.engines.factory import choose_device, enough_memory
+from focuse.engines.factory import choose_device, explain_memory_errors
 from focuse.errors import FocuseError
 
 
@@ -23,7 +23,7 @@ def test_missing_device_is_an_error() -> None:
 
 
 def test_out_of_memory_is_one_line_and_other_errors_are_not_changed() -> None:
-    with pytest.raises(FocuseError, match="not enough memory"), enough_memory():
+    with pytest.raises(FocuseError, match="not enough memory"), explain_memory_errors():
         raise MemoryError
-    with pytest.raises(RuntimeError, match="shapes"), enough_memory():
+    with pytest.raises(RuntimeError, match="shapes"), explain_memory_errors():
         raise RuntimeError("shapes do not fit")

@@ -291,7 +291,7 @@ def test_every_supported_model_of_the_registry_takes_the_references_steps(
     """Whichever the loops serve, with its own way of asking for heads."""
     model: Model | Inverse = make_model(name)
     case = Case(model, "row-adam", width=12)
-    if FusedCpuEngine.lacks(make_model(name), torch.device("cpu"), case.optimizer):
+    if FusedCpuEngine.unsupported_reason(make_model(name), torch.device("cpu"), case.optimizer):
         pytest.skip("left to autograd")
     model = Inverse(make_model(name)) if REGISTERED[name].defaults.get("reciprocal") else model
     steps = fused_steps(monkeypatch)

@@ -117,14 +117,14 @@ def trained(case: Case, kind, recorded: bool = False):
         some = batch.take(rows)
         return engine.step(Step(some, sampler(some, key), objective, beta, case.penalty, 0.5, auxiliary))
 
-    steps = engine.batch_runner(compute)
+    steps = engine.make_batch_runner(compute)
     losses = []
     for number in range(case.steps):
         rows = draw_integers((1, 2, number), (case.rows,), 64, torch.device(DEVICE))
         beta, key = 1 - 0.3 * (number % 4), stream_seed(0, 0, number)
         losses.append(steps([rows], beta, [key]) if recorded else compute(rows, beta, key))
     if kind is FusedGpuEngine:  # computed by kernels, not by autograd; only lists of known triples cannot be captured
-        assert engine.recordable or (case.filtered and case.kind == "all")
+        assert engine.capturable or (case.filtered and case.kind == "all")
     return [float(loss) for loss in losses], tables, engine.optimizer.state()
 
 
@@ -335,10 +335,10 @@ def test_negative_distributions_draw_the_same_on_every_device(negative_distribut
 def test_unsupported_trainings_are_given_a_reason() -> None:
     tables = Case().tables()
     cpu, adam = torch.device("cpu"), make_optimizer("adam", tables, 0.1)
-    assert "NVIDIA GPU" in FusedGpuEngine.lacks(make_model("complex"), cpu, adam)
+    assert "NVIDIA GPU" in FusedGpuEngine.unsupported_reason(make_model("complex"), cpu, adam)
     cuda, sgd = torch.device("cuda"), make_optimizer("sgd", tables, 0.1)
-    assert FusedGpuEngine.lacks(make_model("complex"), cuda, adam) == ""
-    assert "optimizer" in FusedGpuEngine.lacks(make_model("complex"), cuda, sgd)
+    assert FusedGpuEngine.unsupported_reason(make_model("complex"), cuda, adam) == ""
+    assert "optimizer" in FusedGpuEngine.unsupported_reason(make_model("complex"), cuda, sgd)
 
 
 @needs_gpu
@@ -356,7 +356,7 @@ def test_replayed_steps_are_the_references(model: str, kind: str) -> None:
 def test_garbage_collection_does_not_disturb_the_capture_of_a_graph() -> None:
     """Graphs of an older training are not freed while a graph is captured."""
     engine = Case().engine(FusedGpuEngine, Case().tables())
-    replayed = engine.batch_runner(lambda rows, beta, key: rows.sum().double())
+    replayed = engine.make_batch_runner(lambda rows, beta, key: rows.sum().double())
     rows, others = [torch.arange(5, device=DEVICE)] * 4, []
     for _ in range(3):
         assert float(replayed(rows, 1.0, [1, 2, 3, 4])) == 40.0

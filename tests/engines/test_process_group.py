@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from focuse.engines.process_group import ProcessGroup, current_group, first_to_report
+from focuse.engines.process_group import ProcessGroup, current_group, is_first_to_report
 
 
 def test_the_same_error_is_reported_once_per_start() -> None:
@@ -16,12 +16,12 @@ def test_the_same_error_is_reported_once_per_start() -> None:
         "MASTER_PORT": str(store.port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
-    assert [first_to_report("no such file", started) for _ in range(3)] == [True, False, False]
-    assert first_to_report("another one", started)
-    assert first_to_report("no such file", {**started, "TORCHELASTIC_RESTART_COUNT": "1"})
+    assert [is_first_to_report("no such file", started) for _ in range(3)] == [True, False, False]
+    assert is_first_to_report("another one", started)
+    assert is_first_to_report("no such file", {**started, "TORCHELASTIC_RESTART_COUNT": "1"})
     # Without a store every process reports.
-    assert all(first_to_report("no such file", {**started, "WORLD_SIZE": "1"}) for _ in range(2))
-    assert all(first_to_report("no such file", {**started, "MASTER_PORT": "none"}) for _ in range(2))
+    assert all(is_first_to_report("no such file", {**started, "WORLD_SIZE": "1"}) for _ in range(2))
+    assert all(is_first_to_report("no such file", {**started, "MASTER_PORT": "none"}) for _ in range(2))
 
 
 @pytest.mark.parametrize("local_rank", [0, 1])
@@ -32,7 +32,7 @@ def test_a_single_process_gets_back_what_it_sends(local_rank: int) -> None:
     assert [group.any_rank(flag) for flag in (False, True)] == [False, True]
     assert torch.equal(group.all_gather(values, 3), values)
     assert torch.equal(group.all_to_all(values, [3], [3]), values)
-    assert torch.equal(group.sum(values.clone()), values)
+    assert torch.equal(group.all_reduce(values.clone()), values)
     assert group.shard(3) == slice(0, 3)
     group.barrier()
 

@@ -31,7 +31,7 @@ SMALL = {"dim": 4, "batch_size": 100, "weight_mode": "focuse", "eval_every": 2, 
 
 
 class StopAt(Callback):
-    """Ends a training, or breaks it off as a crash would."""
+    """EdgeEndpoints a training, or breaks it off as a crash would."""
 
     def __init__(self, at, crash=False):
         self.at, self.crash = at, crash

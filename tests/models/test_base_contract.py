@@ -65,12 +65,12 @@ def _of_pykeen() -> list[str]:
 def model(request: pytest.FixtureRequest) -> Model:
     """A model whose parameters are not at their initial values, so that none is without effect."""
     made: Model = request.param()
-    made = made.bind(context=context_of(made))
+    made = made.bind(context=make_context(made))
     start = made.init_parameters(DIM, torch.Generator().manual_seed(3))
     return made.bind({name: 0.7 * value.double() + 0.3 for name, value in start.items()})
 
 
-def context_of(model: Model) -> Context:
+def make_context(model: Model) -> Context:
     """A graph of ENTITIES with two numbers each, some of them missing, for a model that looks at such things."""
     random = torch.Generator().manual_seed(5)
     edges = torch.tensor([[0, 1, 2, 3, 5, 0, 4], [0, 1, 1, 0, 0, 1, 1], [1, 2, 0, 4, 3, 5, 1]]).unbind()

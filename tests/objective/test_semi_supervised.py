@@ -52,10 +52,10 @@ def batch_of(size: int, seed: int = 0) -> Batch:
 class TestSchedule:
     def test_share_grows_after_the_wait_to_its_maximum(self) -> None:
         schedule = PoolSchedule(start=20, wait=10, growth=0.02, share=0.8)
-        assert [schedule.share_at(epoch) for epoch in (1, 20, 30)] == [0.0] * 3
-        assert schedule.share_at(31) == pytest.approx(0.02)
-        assert schedule.share_at(45) == pytest.approx(0.3)
-        assert schedule.share_at(70) == schedule.share_at(1000) == 0.8
+        assert [schedule.fraction_at(epoch) for epoch in (1, 20, 30)] == [0.0] * 3
+        assert schedule.fraction_at(31) == pytest.approx(0.02)
+        assert schedule.fraction_at(45) == pytest.approx(0.3)
+        assert schedule.fraction_at(70) == schedule.fraction_at(1000) == 0.8
 
     @pytest.mark.parametrize(
         ("text", "says"),
@@ -160,7 +160,7 @@ def test_pool_samples_replace_some_negatives_of_a_batch(sampling: str, known: bo
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_the_fused_engine_takes_the_same_step(sampling: str) -> None:
     engines = [engine_of(kind) for kind in (AutogradEngine, FusedCpuEngine)]
-    if FusedCpuEngine.lacks(engines[1].model, torch.device("cpu"), engines[1].optimizer):  # type: ignore[arg-type]
+    if FusedCpuEngine.unsupported_reason(engines[1].model, torch.device("cpu"), engines[1].optimizer):  # type: ignore[arg-type]
         pytest.skip("the loops were not built")
     losses = []
     for engine in engines:

@@ -41,7 +41,7 @@ def test_non_finite_loss_is_left_out() -> None:
 def test_columns_and_label_exponents_have_tables() -> None:
     rows = [(f"e{i % 12}", "r", f"e{(i * 5 + 1) % 12}", (i % 12) / 12, None if i % 4 else 0.5) for i in range(60)]
     run = focuse.train(rows, model="distmult", dim=4, epochs=2, label_exponent=1.0, progress=False)
-    run.choice = [LabelExponentTrial(0.0, 0.5, 0.1), LabelExponentTrial(1.0, 0.51, 0.4)]
+    run.label_exponent_trials = [LabelExponentTrial(0.0, 0.5, 0.1), LabelExponentTrial(1.0, 0.51, 0.4)]
     figures = gather(run)
     text = columns(run, figures) + label_exponent(run, figures)
     assert "75.0%" in text  # of the second column is missing

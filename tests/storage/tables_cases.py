@@ -61,9 +61,9 @@ def work(group: ProcessGroup) -> None:
         assert not list(FOLDER.glob(".*"))
     with pytest.raises(FocuseError, match="No such file or directory"):
         RunFolder(FOLDER / "nowhere", ShardedTables(group)).save(Checkpoint(progress, cut(whole(), group), {}))
-    assert group.on_main(lambda: group.rank) == 0
+    assert group.run_on_main(lambda: group.rank) == 0
     with pytest.raises(ReadOnlyError, match="this is why"):
-        group.on_main(fail)
+        group.run_on_main(fail)
 
 
 def fail() -> None:

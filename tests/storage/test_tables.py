@@ -44,7 +44,7 @@ def test_a_single_process_is_never_restarted_by_torchrun(tmp_path: Path) -> None
 
 def test_a_group_of_one_runs_an_action_itself() -> None:
     group = ProcessGroup(0, 1, ONE_PROCESS.device)
-    assert group.on_main(lambda: 3) == 3
+    assert group.run_on_main(lambda: 3) == 3
 
 
 def test_several_processes_need_the_sharded_engine_and_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:

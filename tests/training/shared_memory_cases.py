@@ -21,13 +21,13 @@ from focuse.objective import randomness as shuffling
 from focuse.training import problem as columns
 from focuse.training import shared_memory as sharing
 from focuse.training.callbacks import SilentReporter
-from focuse.training.preparation import make_splits, normalizer_of
+from focuse.training.preparation import fit_training_normalizer, make_splits
 from focuse.training.problem import TrainingTriples, TriplesInMemory, make_soft_labels
 from focuse.training.shared_memory import (
     SharedEdges,
     SharedTripleIndex,
     TriplesInSharedMemory,
-    prepared_once,
+    prepare_once_per_machine,
     shared_array,
 )
 from focuse.training.trainer import make_trainer
@@ -39,7 +39,7 @@ def prepared(rows: list[Any], false: Any = None, **given: Any) -> tuple[Config, 
     chosen = Config.from_kwargs(dim=4, epochs=2, batch_size=40, engine="sharded:plain", **given)
     splits = make_splits(read(rows), None, None, 0.1, 0.1, chosen, SilentReporter(), false)
     settings = chosen.resolve(splits.train, "cpu")
-    return settings, splits, TrainingTriples.of(settings, splits, normalizer_of(settings, splits))
+    return settings, splits, TrainingTriples.from_splits(settings, splits, fit_training_normalizer(settings, splits))
 
 
 def edges() -> list[tuple[str, str, str, float]]:
@@ -106,7 +106,7 @@ def same_training(group: ProcessGroup) -> None:
         losses = []
         for engine in ("sharded:plain", "reference"):
             trainer = make_trainer(
-                replace(settings, engine=engine), splits, normalizer_of(settings, splits), SilentReporter()
+                replace(settings, engine=engine), splits, fit_training_normalizer(settings, splits), SilentReporter()
             )
             trainer.run()
             losses.append([row["loss"] for row in trainer.history])
@@ -116,14 +116,14 @@ def same_training(group: ProcessGroup) -> None:
 def prepared_by_one(group: ProcessGroup) -> None:
     """Only the first process of a machine prepares; all have what it made, and its error if it fails."""
     settings, splits, _ = prepared(edges(), [("e1", "r0", "e1", 1.0)], weight_mode="none", lower_is_better=True)
-    made = settings, splits, normalizer_of(settings, splits)
+    made = settings, splits, fit_training_normalizer(settings, splits)
     times: list[int] = []
 
     def prepare() -> Any:
         times.append(1)
         return made
 
-    found, parts, normalizer = prepared_once(prepare)
+    found, parts, normalizer = prepare_once_per_machine(prepare)
     assert len(times) == group.is_local_main
     assert found == settings
     pairs = (
@@ -145,7 +145,7 @@ def prepared_by_one(group: ProcessGroup) -> None:
         raise FocuseError("line 3: not a number")
 
     with pytest.raises(FocuseError, match="line 3: not a number"):
-        prepared_once(refuse)
+        prepare_once_per_machine(refuse)
     assert len(times) == group.is_local_main
 
 

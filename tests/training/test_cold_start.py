@@ -11,7 +11,7 @@ import focuse
 from focuse.data.splits import split
 from focuse.data.weights import fit_normalizer
 from focuse.training.callbacks import SilentReporter
-from focuse.training.cold_start import LIGHT, NewRows, siblings_mean
+from focuse.training.cold_start import WEIGHT_OFFSET, NewRowsOptimizer, sibling_means
 from focuse.training.graph_update import RequestedChange, grow
 
 ROWS = [
@@ -29,13 +29,13 @@ def test_new_entity_starts_at_the_mean_of_entities_with_the_same_edges() -> None
         settings, splits, fit_normalizer("relation", splits.train), RequestedChange(NEW), SilentReporter().note
     )
     table = torch.arange(12.0).view(6, 2) ** 1.5
-    mean, found = siblings_mean(grown, table)
+    mean, found = sibling_means(grown, table)
     names, weight = list(grown.splits.train.entities), grown.normalizer
     row = {name: table[place].double().numpy() for place, name in enumerate(names[:6])}
     kinds = list(grown.splits.train.relations)
 
     def share(number: float, kind: str) -> float:
-        return float(weight.transform(np.array([number]), np.array([kinds.index(kind)]))[0]) + LIGHT
+        return float(weight.transform(np.array([number]), np.array([kinds.index(kind)]))[0]) + WEIGHT_OFFSET
 
     sums, total = np.zeros(2), 0.0
     for kind, side, other, number in (("r", 0, "x", 0.5), ("r", 0, "y", 1.0), ("s", 2, "y", 0.6)):
@@ -52,7 +52,7 @@ def test_new_entity_starts_at_the_mean_of_entities_with_the_same_edges() -> None
 
 def test_new_rows_optimizer_changes_only_new_rows() -> None:
     tables = {"entity": torch.ones(5, 3), "relation": torch.ones(2, 3)}
-    optimizer = NewRows(tables, {"entity": 3, "relation": 2}, steps=2)
+    optimizer = NewRowsOptimizer(tables, {"entity": 3, "relation": 2}, steps=2)
     ids, gradient = torch.tensor([0, 3, 4]), torch.tensor([[1.0] * 3, [1.0] * 3, [-1.0] * 3])
     optimizer.update({"entity": (ids, gradient), "relation": (torch.tensor([0]), torch.ones(1, 3))})
     assert torch.equal(tables["entity"][:3], torch.ones(3, 3))

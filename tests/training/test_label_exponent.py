@@ -14,7 +14,7 @@ from focuse.errors import FocuseError, Stopped
 from focuse.storage.run_folder import RunFolder
 from focuse.training import label_exponent as module
 from focuse.training.callbacks import SilentReporter
-from focuse.training.label_exponent import FILE, LabelExponentTrial, best_of, read_choice, write_choice
+from focuse.training.label_exponent import FILE, LabelExponentTrial, read_trials, select_label_exponent, write_trials
 
 QUICK = {"model": "distmult", "dim": 8, "epochs": 10, "progress": False}
 
@@ -47,14 +47,14 @@ class TestBest:
             LabelExponentTrial(2, 0.891, 0.5),
             LabelExponentTrial(4, 0.889, 0.8),
         ]
-        assert best_of(looks) == 2
+        assert select_label_exponent(looks) == 2
 
     def test_best_exponent_is_zero_if_every_other_lowers_top_mrr(self):
-        assert best_of([LabelExponentTrial(0, 0.9, 0.1), LabelExponentTrial(1, 0.8, 0.5)]) == 0
+        assert select_label_exponent([LabelExponentTrial(0, 0.9, 0.1), LabelExponentTrial(1, 0.8, 0.5)]) == 0
 
     def test_exponents_with_similar_delta_mrr_are_decided_by_top_mrr(self):
         assert (
-            best_of(
+            select_label_exponent(
                 [
                     LabelExponentTrial(0, 0.27, 0.1),
                     LabelExponentTrial(2, 0.31, 0.256),
@@ -66,7 +66,9 @@ class TestBest:
 
     def test_smaller_exponent_wins_with_a_larger_delta_mrr(self):
         assert (
-            best_of([LabelExponentTrial(0, 0.5, 0.1), LabelExponentTrial(1, 0.6, 0.4), LabelExponentTrial(2, 0.6, 0.3)])
+            select_label_exponent(
+                [LabelExponentTrial(0, 0.5, 0.1), LabelExponentTrial(1, 0.6, 0.4), LabelExponentTrial(2, 0.6, 0.3)]
+            )
             == 1
         )
 
@@ -76,18 +78,23 @@ class TestChoosing:
         notes = Notes()
         run = focuse.train(planted, out=tmp_path / "run", **{**QUICK, "progress": notes})
         assert run.settings.weight_mode == "soft-labels"
-        assert [look.label_exponent for look in run.choice[:2]] == [0.0, 1.0]
-        assert run.settings.label_exponent == best_of(run.choice)
+        assert [look.label_exponent for look in run.label_exponent_trials[:2]] == [0.0, 1.0]
+        assert run.settings.label_exponent == select_label_exponent(run.label_exponent_trials)
         assert (
-            len([text for text in notes.texts if text.startswith(("plain:", "label exponent "))]) == len(run.choice) + 1
+            len([text for text in notes.texts if text.startswith(("plain:", "label exponent "))])
+            == len(run.label_exponent_trials) + 1
         )
         again = focuse.load(tmp_path / "run")
-        assert again.choice == run.choice == focuse.resume(tmp_path / "run", epochs=11, progress=False).choice
+        assert (
+            again.label_exponent_trials
+            == run.label_exponent_trials
+            == focuse.resume(tmp_path / "run", epochs=11, progress=False).label_exponent_trials
+        )
         assert again.settings.label_exponent == run.settings.label_exponent
 
     def test_given_exponent_runs_no_trials(self, planted):
         run = focuse.train(planted, label_exponent=3.0, **QUICK)
-        assert (run.settings.label_exponent, run.choice) == (3.0, [])
+        assert (run.settings.label_exponent, run.label_exponent_trials) == (3.0, [])
 
     def test_trials_stop_once_an_exponent_lowers_top_mrr_too_much(self, planted, monkeypatch):
         found = iter([0.9, 0.91, 0.85, 0.99])
@@ -97,24 +104,24 @@ class TestChoosing:
             lambda *_: (LabelExponentTrial(sharp, next(found), sharp / 100) for sharp in (0.0, 1.0, 2.0, 4.0)),
         )
         run = focuse.train(planted, **QUICK)
-        assert [look.label_exponent for look in run.choice] == [0.0, 1.0, 2.0]
+        assert [look.label_exponent for look in run.label_exponent_trials] == [0.0, 1.0, 2.0]
         assert run.settings.label_exponent == 1.0
 
     def test_deadline_during_trials_falls_back_to_the_default_exponent(self, planted, tmp_path):
         with pytest.raises(Stopped):
             focuse.train(planted, deadline=time.monotonic(), out=tmp_path / "run", **QUICK)
         again = focuse.resume(tmp_path / "run", progress=False)
-        assert (again.settings.label_exponent, again.choice) == (module.USUAL, [])
+        assert (again.settings.label_exponent, again.label_exponent_trials) == (module.DEFAULT_EXPONENT, [])
 
     def test_single_trial_of_exponent_zero_falls_back_to_the_default(self, planted, monkeypatch):
         monkeypatch.setattr(module, "_trials", lambda *_: iter([LabelExponentTrial(0.0, 0.9, 0.0)]))
         run = focuse.train(planted, **QUICK)
-        assert (run.settings.label_exponent, run.choice) == (module.USUAL, [])
+        assert (run.settings.label_exponent, run.label_exponent_trials) == (module.DEFAULT_EXPONENT, [])
 
     def test_small_validation_set_gives_the_default_exponent(self, small):
         notes = Notes()
         run = focuse.train(small, **{**QUICK, "progress": notes})
-        assert run.settings.label_exponent == module.USUAL
+        assert run.settings.label_exponent == module.DEFAULT_EXPONENT
         assert any("too few to choose a label exponent" in text for text in notes.texts)
 
     @pytest.mark.slow
@@ -136,25 +143,25 @@ class TestChoosing:
     @pytest.mark.slow
     def test_same_seed_gives_the_same_choice_and_identical_tables(self, planted):
         one, other = (focuse.train(planted, seed=4, **QUICK) for _ in range(2))
-        assert one.choice == other.choice
+        assert one.label_exponent_trials == other.label_exponent_trials
         assert (one.scorer.tables["entity"] == other.scorer.tables["entity"]).all()
 
 
 class TestFile:
     def test_written_trials_are_read_back(self, tmp_path):
         looks = [LabelExponentTrial(0.0, 0.5, 0.1), LabelExponentTrial(2.0, 0.6, 0.4)]
-        write_choice(RunFolder(tmp_path), looks)
-        assert read_choice(RunFolder(tmp_path)) == looks
+        write_trials(RunFolder(tmp_path), looks)
+        assert read_trials(RunFolder(tmp_path)) == looks
 
     def test_no_trials_write_no_file(self, tmp_path):
-        write_choice(RunFolder(tmp_path), [])
+        write_trials(RunFolder(tmp_path), [])
         assert not (tmp_path / FILE).exists()
-        assert read_choice(RunFolder(tmp_path)) == []
+        assert read_trials(RunFolder(tmp_path)) == []
 
     def test_folder_in_place_of_the_file_is_reported(self, tmp_path):
         (tmp_path / FILE).mkdir()
         with pytest.raises(FocuseError, match="damaged file"):
-            read_choice(RunFolder(tmp_path))
+            read_trials(RunFolder(tmp_path))
 
     @pytest.mark.parametrize(
         "text",
@@ -169,4 +176,4 @@ class TestFile:
     def test_damaged_file_of_trials_is_reported(self, tmp_path, text):
         (tmp_path / FILE).write_text(text)
         with pytest.raises(FocuseError, match="damaged file"):
-            read_choice(RunFolder(tmp_path))
+            read_trials(RunFolder(tmp_path))

@@ -17,13 +17,13 @@ import torch
 import focuse
 from focuse.data.graph import Graph
 from focuse.engines.partitioned.buffer import PartitionBuffer
-from focuse.engines.partitioned.edge_buckets import StageEdges
+from focuse.engines.partitioned.edge_buckets import PackedEdges
 from focuse.engines.partitioned.stages import PartitionedNegativeSampler
 from focuse.errors import FocuseError
 from focuse.objective import randomness as shuffling
 from focuse.storage.partition_files import PartitionFiles
 from focuse.storage.tensors import TensorFile, check_tensors
-from focuse.training.partitioned import Partitioned
+from focuse.training.partitioned import PartitionedPlacement
 
 SETTINGS: dict[str, Any] = {"dim": 6, "epochs": 3, "label_exponent": 2.0, "seed": 3, "eval_every": 2}
 SETTINGS |= {"batch_size": 64, "device": "cpu"}
@@ -62,14 +62,14 @@ def test_one_partition_equals_training_in_memory_bit_by_bit(tmp_path: Path, more
 @pytest.mark.parametrize("partitions", ["5:2", "6:3:4"])
 def test_every_edge_is_trained_once_per_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: str) -> None:
     met: list[tuple[int, int, int, float]] = []
-    placements: list[Partitioned] = []
-    enter, take = Partitioned._enter, StageEdges.take
+    placements: list[PartitionedPlacement] = []
+    enter, take = PartitionedPlacement._enter, PackedEdges.take
 
-    def entered(self: Partitioned, *given: Any) -> torch.Tensor:
+    def entered(self: PartitionedPlacement, *given: Any) -> torch.Tensor:
         placements.append(self)
         return enter(self, *given)
 
-    def taken(self: StageEdges, rows: torch.Tensor) -> Any:
+    def taken(self: PackedEdges, rows: torch.Tensor) -> Any:
         batch, placement = take(self, rows), placements[-1]
         assignment, held = placement.edges.assignment, placement.buffer.held
         ids = {
@@ -81,8 +81,8 @@ def test_every_edge_is_trained_once_per_epoch(tmp_path: Path, monkeypatch: pytes
         met.extend(zip(heads, batch.relation.tolist(), tails, batch.weight.tolist(), strict=True))
         return batch
 
-    monkeypatch.setattr(Partitioned, "_enter", entered)
-    monkeypatch.setattr(StageEdges, "take", taken)
+    monkeypatch.setattr(PartitionedPlacement, "_enter", entered)
+    monkeypatch.setattr(PackedEdges, "take", taken)
     run = trained(tmp_path / "run", partitions, epochs=1, weight_mode="none", label_exponent=None)
     graph = run.splits.train
     weight = run.normalizer.transform(graph.weight, graph.relation).astype(np.float32)

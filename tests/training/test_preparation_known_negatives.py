@@ -25,26 +25,26 @@ def test_negative_and_zero_weights_are_split_from_positives_as_asked(
     negative: bool, zero: bool, facts: list[float], false: list[float] | None
 ) -> None:
     graph = read(ROWS)
-    kept, contrary = split_known_negatives(graph, negative, zero)
+    kept, known_negatives = split_known_negatives(graph, negative, zero)
     assert kept.weight.tolist() == facts
-    assert (contrary.weight.tolist() if contrary else None) == false
+    assert (known_negatives.weight.tolist() if known_negatives else None) == false
     assert kept.entities is graph.entities  # d is named by a false triple alone and keeps its place
-    if contrary:
-        assert contrary.entities is graph.entities
-        assert not set(kept.keys) & set(contrary.keys)
+    if known_negatives:
+        assert known_negatives.entities is graph.entities
+        assert not set(kept.keys) & set(known_negatives.keys)
 
 
 def test_triple_is_a_known_negative_only_if_all_its_columns_are() -> None:
     rows = [("a", "r", "b", -1, None), ("a", "r", "c", -2, 5), ("b", "r", "c", -2, 0), ("c", "r", "d", 1, 1)]
-    kept, contrary = split_known_negatives(read(rows), negative=True, zero=True)
-    assert contrary is not None
-    assert contrary.weight.tolist() == [0.5, 1.0]
-    assert contrary.columns is None
+    kept, known_negatives = split_known_negatives(read(rows), negative=True, zero=True)
+    assert known_negatives is not None
+    assert known_negatives.weight.tolist() == [0.5, 1.0]
+    assert known_negatives.columns is None
     np.testing.assert_array_equal(kept.columns.values, [[-2, 5], [1, 1]])
     # Where lower is better, a number never does.
-    kept, contrary = split_known_negatives(read(rows).with_lower_is_better(["w2"]), negative=True, zero=True)
-    assert contrary is not None
-    assert contrary.weight.tolist() == [0.5]
+    kept, known_negatives = split_known_negatives(read(rows).with_lower_is_better(["w2"]), negative=True, zero=True)
+    assert known_negatives is not None
+    assert known_negatives.weight.tolist() == [0.5]
 
 
 def test_known_negatives_need_positives_and_higher_is_better() -> None:

@@ -20,8 +20,8 @@ from focuse.objective.focuse import FocusELayer
 from focuse.objective.randomness import generator
 from focuse.random_streams import RandomStream
 from focuse.training.callbacks import SilentReporter
-from focuse.training.preparation import make_splits, normalizer_of
-from focuse.training.problem import FALSE, ColumnDecays, TrainingTriples
+from focuse.training.preparation import fit_training_normalizer, make_splits
+from focuse.training.problem import KNOWN_NEGATIVE_WEIGHT, ColumnDecays, TrainingTriples
 from focuse.training.trainer import make_trainer
 
 
@@ -29,7 +29,7 @@ def prepared(graph: Any, false: Any = None, **given: Any) -> tuple[Config, Split
     chosen = Config.from_kwargs(**given)
     splits = make_splits(read(graph), None, None, 0.1, 0.1, chosen, SilentReporter(), false)
     settings = chosen.resolve(splits.train, "cpu")
-    return settings, splits, TrainingTriples.of(settings, splits, normalizer_of(settings, splits))
+    return settings, splits, TrainingTriples.from_splits(settings, splits, fit_training_normalizer(settings, splits))
 
 
 def test_one_weight_column_without_known_negatives_gives_normalized_weights(small: Graph) -> None:
@@ -39,10 +39,10 @@ def test_one_weight_column_without_known_negatives_gives_normalized_weights(smal
         assert rows.graph is train
         expected = fit_normalizer(normalize, train).transform(train.weight, train.relation).astype(np.float32)
         assert rows.weight.tobytes() == expected.tobytes()
-        assert rows.rows_at(3) is None
-        assert not rows.moving
+        assert rows.rows_in_epoch(3) is None
+        assert not rows.weights_change
         assert (splits.known_negatives, splits.merger) == (None, None)
-        trainer = make_trainer(settings, splits, normalizer_of(settings, splits), SilentReporter())
+        trainer = make_trainer(settings, splits, fit_training_normalizer(settings, splits), SilentReporter())
         shuffled = torch.randperm(len(train), generator=generator(0, 3, RandomStream.SHUFFLE))
         assert torch.equal(torch.cat(list(trainer.placement._order(3).batches)), shuffled)
 
@@ -89,8 +89,8 @@ def test_same_decay_for_every_column_equals_the_plain_layer(small: Graph, with_c
         column_beta_decay_epochs={"fit": 6, "noise": 6, "distance": 6},
         beta_decay_epochs=6,
     )[2]
-    assert not plain.moving
-    assert each.moving
+    assert not plain.weights_change
+    assert each.weights_change
     for epoch in (0, 2, 5, 9):
         weight, beta = each.weights_at(epoch)
         np.testing.assert_allclose(weight, plain.weights_at(epoch)[0], rtol=1e-6)
@@ -106,12 +106,12 @@ def test_weights_of_each_epoch_are_written_into_the_same_memory(small: Graph, wi
         dim=4,
         lower_is_better=["distance"],
     )
-    trainer = make_trainer(settings, splits, normalizer_of(settings, splits), SilentReporter())
-    place = trainer.problem.batch.weight.data_ptr()
+    trainer = make_trainer(settings, splits, fit_training_normalizer(settings, splits), SilentReporter())
+    place = trainer.problem.train_triples.weight.data_ptr()
     trainer.run()
     weight, beta = trainer.problem.triples.weights_at(3)
-    assert trainer.problem.batch.weight.data_ptr() == place
-    assert torch.equal(trainer.problem.batch.weight, torch.from_numpy(weight))
+    assert trainer.problem.train_triples.weight.data_ptr() == place
+    assert torch.equal(trainer.problem.train_triples.weight, torch.from_numpy(weight))
     assert trainer.history[-1]["beta"] == beta
     assert beta != FocusELayer(beta_decay_epochs=settings.beta_decay_epochs or 0).beta(3)
 
@@ -150,10 +150,12 @@ def test_known_negatives_follow_the_positives_with_negative_weights(signed: Any)
     facts = len(splits.train)
     assert len(rows.graph) == len(rows.weight) == facts + 82
     assert (rows.weight[:facts] >= 0).all()
-    assert (rows.weight[facts:] == FALSE).all()
-    trainer = make_trainer(settings, splits, normalizer_of(settings, splits), SilentReporter())
-    assert trainer.problem.batch.weight.tolist() == [1.0] * facts + [FALSE] * 82  # a plain model's labels
-    assert trainer.problem.batch.tail[-82:].tolist() == splits.known_negatives.tail.tolist()
+    assert (rows.weight[facts:] == KNOWN_NEGATIVE_WEIGHT).all()
+    trainer = make_trainer(settings, splits, fit_training_normalizer(settings, splits), SilentReporter())
+    assert (
+        trainer.problem.train_triples.weight.tolist() == [1.0] * facts + [KNOWN_NEGATIVE_WEIGHT] * 82
+    )  # a plain model's labels
+    assert trainer.problem.train_triples.tail[-82:].tolist() == splits.known_negatives.tail.tolist()
     assert not np.isin(splits.known_negatives.keys, splits.train.keys).any()
 
 
@@ -164,16 +166,16 @@ def test_known_negatives_are_sampled_in_proportion_to_their_evidence() -> None:
     facts, weak = len(splits.train), splits.known_negatives.weight < 1
     taken = np.zeros(len(rows.graph))
     for epoch in range(400):
-        found = rows.rows_at(epoch)
+        found = rows.rows_in_epoch(epoch)
         assert found is not None
         assert found.dtype == np.int64
-        np.testing.assert_array_equal(found, rows.rows_at(epoch))  # a pure function
+        np.testing.assert_array_equal(found, rows.rows_in_epoch(epoch))  # a pure function
         assert len(np.unique(found)) == len(found)
         taken[found] += 1
     assert (taken[:facts] == 400).all()
     assert (taken[facts:][~weak] == 400).all()
     assert taken[facts:][weak].mean() / 400 == pytest.approx(0.25, abs=0.02)
-    assert not np.array_equal(rows.rows_at(0), rows.rows_at(1))  # type: ignore[arg-type]
+    assert not np.array_equal(rows.rows_in_epoch(0), rows.rows_in_epoch(1))  # type: ignore[arg-type]
 
 
 def test_epoch_order_contains_exactly_the_sampled_rows(signed: Any) -> None:
@@ -181,11 +183,11 @@ def test_epoch_order_contains_exactly_the_sampled_rows(signed: Any) -> None:
         signed, weight_mode="none", negative_weights="known-negative", zero_weights="known-negative"
     )
     strong = replace(rows, false=replace(splits.known_negatives, weight=np.ones(len(rows.evidence))))  # type: ignore[type-var]
-    assert strong.rows_at(0) is None
+    assert strong.rows_in_epoch(0) is None
     weak = replace(splits, known_negatives=replace(splits.known_negatives, weight=np.full(len(rows.evidence), 0.4)))  # type: ignore[type-var]
-    trainer = make_trainer(settings, weak, normalizer_of(settings, splits), SilentReporter())
+    trainer = make_trainer(settings, weak, fit_training_normalizer(settings, splits), SilentReporter())
     for epoch in range(3):
-        expected = trainer.problem.triples.rows_at(epoch)
+        expected = trainer.problem.triples.rows_in_epoch(epoch)
         assert expected is not None
         assert sorted(torch.cat(list(trainer.placement._order(epoch).batches)).tolist()) == expected.tolist()
 

@@ -5,7 +5,7 @@ import torch
 
 from focuse.config import Config
 from focuse.training import problem as shards
-from focuse.training.problem import home_of, init_tables, normal_rows, own_rows
+from focuse.training.problem import init_tables, local_entity_rows, normal_rows, table_device
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (16, 1), (17, 3), (815, 5), (801, 7), (1000, 8)])
@@ -30,11 +30,11 @@ def test_initial_rows_of_each_process_equal_those_of_a_single_process(name: str)
 
 
 def test_single_process_holds_every_row() -> None:
-    assert own_rows(Config(), 9) == slice(None)
-    assert own_rows(Config(engine="sharded"), 9) == slice(0, 9)
+    assert local_entity_rows(Config(), 9) == slice(None)
+    assert local_entity_rows(Config(engine="sharded"), 9) == slice(0, 9)
 
 
 def test_entity_rows_can_be_kept_in_main_memory() -> None:
     asked = Config(engine="sharded:host", device="cuda")
-    assert [home_of(asked, table) for table in ("entity", "relation")] == ["cpu", "cuda"]
-    assert home_of(Config(engine="sharded", device="cuda"), "entity") == "cuda"
+    assert [table_device(asked, table) for table in ("entity", "relation")] == ["cpu", "cuda"]
+    assert table_device(Config(engine="sharded", device="cuda"), "entity") == "cuda"

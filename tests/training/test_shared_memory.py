@@ -10,7 +10,7 @@ from several import several
 from focuse.engines.process_group import ProcessGroup
 from focuse.errors import FocuseError
 from focuse.training import shared_memory as sharing
-from focuse.training.shared_memory import prepared_once
+from focuse.training.shared_memory import prepare_once_per_machine
 
 CASES = Path(__file__).with_name("shared_memory_cases.py")
 
@@ -26,12 +26,12 @@ def test_shared_folder_is_created_after_preparation(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("FOCUSE_CACHE", str(tmp_path))
     monkeypatch.setattr(sharing, "current_group", lambda: ProcessGroup(0, 1, torch.device("cpu")))
 
-    def prepare() -> sharing.Prepared:
+    def prepare() -> sharing.PreparedData:
         assert not list(tmp_path.rglob("*.part"))
         raise FocuseError("seen")
 
     with pytest.raises(FocuseError, match="seen"):
-        prepared_once(prepare)
+        prepare_once_per_machine(prepare)
 
 
 def test_lost_main_process_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,4 +41,4 @@ def test_lost_main_process_is_reported_in_one_line(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(sharing, "current_group", lambda: Left(1, 2, torch.device("cpu"), local_rank=1))
     with pytest.raises(FocuseError, match="another process of this training is gone"):
-        prepared_once(lambda: pytest.fail("the first one prepares"))
+        prepare_once_per_machine(lambda: pytest.fail("the first one prepares"))

@@ -16,7 +16,7 @@ from focuse.cli.main import app
 from focuse.data.splits import split
 from focuse.errors import FocuseError
 from focuse.training.callbacks import SilentReporter
-from focuse.training.preparation import normalizer_of
+from focuse.training.preparation import fit_training_normalizer
 from focuse.training.trainer import make_trainer
 
 ASKED = {"dim": 8, "label_exponent": 1.0, "progress": False}
@@ -31,7 +31,7 @@ def teacher(small: focuse.Graph, tmp_path_factory: pytest.TempPathFactory) -> fo
 
 def first_tables(run: focuse.Run) -> dict[str, torch.Tensor]:
     """What a training of the run's settings begins with."""
-    normalizer = normalizer_of(run.settings, run.splits)
+    normalizer = fit_training_normalizer(run.settings, run.splits)
     return make_trainer(run.settings, run.splits, normalizer, SilentReporter()).engine.tables
 
 

@@ -53,9 +53,9 @@ def alone_to_say(text: str) -> bool:
     """Whether this process is to say what several that torchrun has started may all come to."""
     if "WORLD_SIZE" not in os.environ:
         return True
-    from focuse.engines.process_group import first_to_report
+    from focuse.engines.process_group import is_first_to_report
 
-    return first_to_report(text)
+    return is_first_to_report(text)
 
 
 def warn(text: str) -> None:

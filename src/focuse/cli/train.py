@@ -331,7 +331,7 @@ def _train(graph: str | None, out: Path | None, options: dict[str, Any], given: 
         raise FocuseError("train needs a GRAPH and a folder: focuse train GRAPH --out RUN (or --resume RUN)")
     from focuse.api import train
     from focuse.config import Config, merged, read_config, read_toml
-    from focuse.training.preparation import check_numbers
+    from focuse.training.preparation import check_node_attributes
 
     if options["config"] is not None:
         given = merged(read_config(options["config"], given.get("model")), given)
@@ -346,7 +346,9 @@ def _train(graph: str | None, out: Path | None, options: dict[str, Any], given: 
             raise FocuseError(
                 f"{options['config']}: that run learnt from known negatives; give --known-negatives again"
             )
-    check_numbers(Config.from_kwargs(**given), options["node_attributes"] is not None)  # before a long file is read
+    check_node_attributes(
+        Config.from_kwargs(**given), options["node_attributes"] is not None
+    )  # before a long file is read
     layout = Layout(*(options[name] for name in ("columns", "delimiter", "header", "weight_columns", "query")))
     weights = options["relation_weights"]
     # Read when it is time: of several processes on a machine the first does it.

@@ -52,7 +52,7 @@ class TableView:
         return self.leaf.grad if self.leaf.grad is not None else torch.zeros_like(self.leaf)
 
 
-class FixedTableView(TableView):
+class FixedSizeTableView(TableView):
     """A view with as many rows as there are ids (at most the whole table), whatever the number of distinct ids.
 
     So no size has to be read from the GPU. Unused rows repeat the first row and its gradient, so that writing them back
@@ -198,7 +198,7 @@ class AutogradEngine:
         self.optimizer.update({name: (view.ids, view.gradient()) for name, view in views.items()})
         self.scorer.invalidate()
 
-    def batch_runner(self, train_batch: TrainBatch, capture: bool = True) -> TrainBatches:
+    def make_batch_runner(self, train_batch: TrainBatch, capture: bool = True) -> TrainBatches:
         """Return a function that calls `train_batch` for several batches, one after the other."""
 
         def train_batches(rows: Sequence[Tensor], beta: float, seeds: Sequence[int]) -> float | Tensor:

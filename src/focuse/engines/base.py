@@ -68,7 +68,7 @@ class TableOptimizer(Protocol):
     """
 
     rows_only: bool
-    repeated: bool
+    allow_duplicate_ids: bool
 
     def update(self, gradients: Gradients) -> None:
         """Take one step. A table has (ids [U], gradient [U, d]), or (None, gradient [rows, d]) for all of its rows."""
@@ -100,7 +100,7 @@ class FusableOptimizer(TableOptimizer, Protocol):
     """
 
     @property
-    def rule(self) -> OptimizerSpec: ...
+    def spec(self) -> OptimizerSpec: ...
 
     def counters(self) -> list[Tensor]:
         """Return the step counters, one float tensor [] each."""
@@ -215,7 +215,7 @@ class Engine(Protocol):
     def step(self, step: Step) -> float | Tensor:
         """Compute the loss and its gradient and update the tables; return the loss without the regularizer."""
 
-    def batch_runner(self, train_batch: TrainBatch, capture: bool = True) -> TrainBatches:
+    def make_batch_runner(self, train_batch: TrainBatch, capture: bool = True) -> TrainBatches:
         """Return a function that calls `train_batch` for several batches, in the way that is fastest for this engine.
 
         Steps that differ from one another by more than their data must not be captured and replayed.
@@ -252,7 +252,7 @@ def _has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-def _by_triton(name: str) -> Callable[..., Any]:
+def _triton_kernel(name: str) -> Callable[..., Any]:
     """Return a function of `triton.random_kernels` that is imported when it is first called."""
 
     def kernel(*arguments: Any) -> Any:
@@ -264,6 +264,6 @@ def _by_triton(name: str) -> Callable[..., Any]:
 
 
 register_kernel("draw_negatives", "cpu", _draw_negatives_on_cpu)
-register_kernel("draw_negatives", "cuda", _by_triton("draw_negatives"))
-register_kernel("draw_integers", "cuda", _by_triton("draw"))
-register_kernel("take", "cuda", _by_triton("take"))
+register_kernel("draw_negatives", "cuda", _triton_kernel("draw_negatives"))
+register_kernel("draw_integers", "cuda", _triton_kernel("draw"))
+register_kernel("take", "cuda", _triton_kernel("take"))

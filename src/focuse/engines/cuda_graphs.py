@@ -16,19 +16,19 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from focuse.engines.autograd import AutogradEngine, FixedTableView
+from focuse.engines.autograd import AutogradEngine, FixedSizeTableView
 from focuse.engines.base import FusableOptimizer, Step, TrainBatch, TrainBatches
 from focuse.models.base import Model, RandomnessUnavailableError
 
 STEPS_PER_GRAPH = 16  # steps captured in one graph
-WARM_UP = 3  # steps before a graph is captured, in which kernels are compiled and memory is allocated
+WARM_UP_STEPS = 3  # steps before a graph is captured, in which kernels are compiled and memory is allocated
 
 
 class CudaGraphEngine(AutogradEngine):
     """An autograd engine on a GPU whose steps are captured as CUDA graphs; the host does not wait for the loss."""
 
     steps_per_call = STEPS_PER_GRAPH
-    view = FixedTableView
+    view = FixedSizeTableView
 
     def __init__(
         self,
@@ -40,20 +40,20 @@ class CudaGraphEngine(AutogradEngine):
         inverse_relations: bool = False,
     ) -> None:
         super().__init__(model, entity, relation, optimizer, parameters, inverse_relations)
-        optimizer.repeated = True
-        self.recordable = True
+        optimizer.allow_duplicate_ids = True
+        self.capturable = True
 
     def step(self, step: Step) -> Tensor:
         """Take one step of the autograd engine; the returned loss is a tensor [] that stays on the GPU."""
         # The number of known triples among the negatives varies and is known on the GPU only, so it cannot be captured.
-        self.recordable = all(group.known is None for group in step.negatives)
+        self.capturable = all(group.known is None for group in step.negatives)
         loss, total, views = self.compute_loss(step)
         self.backward_and_update(total, views)
         return loss.detach().double()
 
-    def batch_runner(self, train_batch: TrainBatch, capture: bool = True) -> TrainBatches:
+    def make_batch_runner(self, train_batch: TrainBatch, capture: bool = True) -> TrainBatches:
         """Return a function that replays `train_batch` as a CUDA graph of several steps, after some ordinary ones."""
-        return Replayed(train_batch, self) if capture else super().batch_runner(train_batch)
+        return CudaGraphRunner(train_batch, self) if capture else super().make_batch_runner(train_batch)
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-class Replayed:
+class CudaGraphRunner:
     """Runs steps as CUDA graphs, one graph per number of batches and batch size; the first steps run eagerly.
 
     A graph contains several steps, because the GPU would otherwise wait for the host longer than a step takes.
@@ -76,67 +76,67 @@ class Replayed:
 
     def __init__(self, train_batch: TrainBatch, engine: CudaGraphEngine) -> None:
         self.train_batch, self.engine = train_batch, engine
-        self.refused = False  # whether the steps of this model cannot be captured
-        self.warm: dict[int, int] = {}
+        self.capture_failed = False  # whether the steps of this model cannot be captured
+        self.warm_up_steps: dict[int, int] = {}
         self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]] = {}
         self.beta = torch.zeros((), dtype=torch.float64, device=engine.device)
-        self.keys = torch.zeros(engine.steps_per_call, dtype=torch.int64, device=engine.device)
+        self.seeds = torch.zeros(engine.steps_per_call, dtype=torch.int64, device=engine.device)
         self.last_beta: float | None = None
 
-    def __call__(self, rows: Sequence[Tensor], beta: float, keys: Sequence[int]) -> float | Tensor:
-        if not self.refused:
+    def __call__(self, rows: Sequence[Tensor], beta: float, seeds: Sequence[int]) -> float | Tensor:
+        if not self.capture_failed:
             try:
-                return self._recorded(rows, beta, keys)
+                return self._run_captured(rows, beta, seeds)
             except RandomnessUnavailableError:  # raised in the first step, before any table has changed
-                self.refused = True
-        return sum(self.train_batch(batch, beta, key) for batch, key in zip(rows, keys, strict=True))
+                self.capture_failed = True
+        return sum(self.train_batch(batch, beta, seed) for batch, seed in zip(rows, seeds, strict=True))
 
-    def _recorded(self, rows: Sequence[Tensor], beta: float, keys: Sequence[int]) -> Tensor:
+    def _run_captured(self, rows: Sequence[Tensor], beta: float, seeds: Sequence[int]) -> Tensor:
         if beta != self.last_beta:
             self.beta.fill_(beta)
             self.last_beta = beta
-        self.keys[: len(keys)] = torch.tensor(keys, dtype=torch.int64)
+        self.seeds[: len(seeds)] = torch.tensor(seeds, dtype=torch.int64)
         self.engine.scorer.invalidate()
         loss = torch.zeros((), dtype=torch.float64, device=self.beta.device)
         start = 0
         for size, some in itertools.groupby(rows, len):  # the last batch of an epoch is smaller
             batches = list(some)
-            loss += self._run(size, batches, self.keys[start : start + len(batches)])
+            loss += self._run(size, batches, self.seeds[start : start + len(batches)])
             start += len(batches)
         return loss
 
-    def _run(self, size: int, rows: list[Tensor], keys: Tensor) -> Tensor:
-        if self.warm.get(size, 0) < WARM_UP or not self.engine.recordable or self.refused:
-            return self._one_by_one(rows, keys)
+    def _run(self, size: int, rows: list[Tensor], seeds: Tensor) -> Tensor:
+        if self.warm_up_steps.get(size, 0) < WARM_UP_STEPS or not self.engine.capturable or self.capture_failed:
+            return self._run_eagerly(rows, seeds)
         shape = len(rows), size
         if shape not in self.graphs:
             try:
-                self.graphs[shape] = self._record(torch.stack(rows), keys.clone())
+                self.graphs[shape] = self._capture(torch.stack(rows), seeds.clone())
             except RuntimeError:  # the model synchronizes with the GPU; nothing was run, and no table has changed
-                self.refused = True
-                return self._one_by_one(rows, keys)
-        graph, held, held_keys, loss = self.graphs[shape]
+                self.capture_failed = True
+                return self._run_eagerly(rows, seeds)
+        graph, held, held_seeds, loss = self.graphs[shape]
         torch.stack(rows, out=held)
-        held_keys.copy_(keys)
+        held_seeds.copy_(seeds)
         graph.replay()
         return loss
 
-    def _record(self, held: Tensor, keys: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]:
+    def _capture(self, held: Tensor, seeds: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]:
         graph = torch.cuda.CUDAGraph()
         with _no_garbage_collection(), torch.cuda.graph(graph):
             loss = torch.zeros((), dtype=torch.float64, device=held.device)
             for place, batch in enumerate(held):
-                loss += self.train_batch(batch, self.beta, keys[place])
-        return graph, held, keys, loss
+                loss += self.train_batch(batch, self.beta, seeds[place])
+        return graph, held, seeds, loss
 
-    def _one_by_one(self, rows: list[Tensor], keys: Tensor) -> Tensor:
+    def _run_eagerly(self, rows: list[Tensor], seeds: Tensor) -> Tensor:
         """Run the batches eagerly on a side stream, as the warm-up before a capture requires."""
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             loss = torch.zeros((), dtype=torch.float64, device=self.beta.device)
             for place, batch in enumerate(rows):
-                loss += self.train_batch(batch, self.beta, keys[place])
-                self.warm[len(batch)] = self.warm.get(len(batch), 0) + 1
+                loss += self.train_batch(batch, self.beta, seeds[place])
+                self.warm_up_steps[len(batch)] = self.warm_up_steps.get(len(batch), 0) + 1
         torch.cuda.current_stream().wait_stream(stream)
         return loss

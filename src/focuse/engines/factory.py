@@ -15,14 +15,14 @@ from focuse.engines.fused_cpu import FusedCpuEngine
 from focuse.engines.fused_gpu import FusedGpuEngine
 from focuse.engines.process_group import PEER_LOST, ProcessGroup, current_group, is_peer_lost
 from focuse.engines.scorer import TableScorer
-from focuse.engines.sharded.engine import SHARDED, ShardedEngine, ShardedScorer
+from focuse.engines.sharded.engine import SHARDED_ENGINES, ShardedEngine, ShardedScorer
 from focuse.engines.sharded.exchange import EmbeddingExchange
 from focuse.errors import FocuseError
 from focuse.models.base import Model
 from focuse.option_strings import choose
 
 # 'partitioned' runs the engine that 'auto' selects on the partitions that are in memory.
-ENGINES = ("auto", "reference", "fused", "partitioned", *SHARDED)
+ENGINES = ("auto", "reference", "fused", "partitioned", *SHARDED_ENGINES)
 
 
 def make_engine(
@@ -40,8 +40,8 @@ def make_engine(
     """
     name = "auto" if choose("engine", name, ENGINES) == "partitioned" else name
     parameters = {name: table for name, table in tables.items() if name not in ("entity", "relation")}
-    if name in SHARDED:
-        lacking = ShardedEngine.lacks(model)
+    if name in SHARDED_ENGINES:
+        lacking = ShardedEngine.unsupported_reason(model)
         if lacking:
             raise FocuseError(f"engine {name!r}: {lacking}; use the engine 'auto'")
         own = tables["entity"], tables["relation"], optimizer, parameters
@@ -49,7 +49,7 @@ def make_engine(
         return ShardedEngine(model, *own, current_group(), count, name, inverse_relations)
     device = tables["entity"].device
     fused = FusedCpuEngine if device.type == "cpu" else FusedGpuEngine
-    lacking = fused.lacks(model, device, optimizer, inverse_relations)
+    lacking = fused.unsupported_reason(model, device, optimizer, inverse_relations)
     if name == "fused" and lacking:
         raise FocuseError(f"engine 'fused': {lacking}; use the engine 'auto'")
     engine_class: type[AutogradEngine] = fused
@@ -61,7 +61,7 @@ def make_engine(
     return engine
 
 
-def make_table_scorer(
+def make_group_scorer(
     model: Model, tables: Mapping[str, Tensor], entities: int, group: ProcessGroup, inverse_relations: bool = False
 ) -> TableScorer:
     """Return a scorer over trained tables; with several processes, each process holds its shard of all `entities`."""
@@ -83,7 +83,7 @@ def choose_device(name: str, engine: str = "auto") -> str:
 
 
 @contextmanager
-def enough_memory() -> Iterator[None]:
+def explain_memory_errors() -> Iterator[None]:
     """Convert out-of-memory errors and the loss of another process to a FocuseError that says what to do."""
     try:
         yield

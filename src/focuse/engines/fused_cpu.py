@@ -147,7 +147,9 @@ class FusedCpuEngine(AutogradEngine):
         self._buffers: dict[str, Tensor] = {}
 
     @staticmethod
-    def lacks(model: Model, device: torch.device, optimizer: TableOptimizer, inverse_relations: bool = False) -> str:
+    def unsupported_reason(
+        model: Model, device: torch.device, optimizer: TableOptimizer, inverse_relations: bool = False
+    ) -> str:
         """Return why this engine does not support the training, or '' if it does."""
         if device.type != "cpu":
             return "its C++ kernels need a CPU"
@@ -384,14 +386,14 @@ def _objective(fused: FusedObjective, beta: float, scale: float, affine: Tensor 
 
 
 def _optimizer(optimizer: FusableOptimizer) -> OptimizerStruct:
-    rule, steps = optimizer.rule, float(optimizer.counters()[0])
+    spec, steps = optimizer.spec, float(optimizer.counters()[0])
     return OptimizerStruct(
-        method=METHOD_CODES[rule.method],
-        whole=rule.whole,
-        lr=rule.lr,
-        beta1=rule.betas[0],
-        beta2=rule.betas[1],
-        eps=rule.eps,
-        bias1=1.0 - rule.betas[0] ** steps,
-        bias2=1.0 - rule.betas[1] ** steps,
+        method=METHOD_CODES[spec.method],
+        whole=spec.whole,
+        lr=spec.lr,
+        beta1=spec.betas[0],
+        beta2=spec.betas[1],
+        eps=spec.eps,
+        bias1=1.0 - spec.betas[0] ** steps,
+        bias2=1.0 - spec.betas[1] ** steps,
     )

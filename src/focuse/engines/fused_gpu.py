@@ -45,7 +45,9 @@ class FusedGpuEngine(CudaGraphEngine):
         self.tuning = tuning
 
     @staticmethod
-    def lacks(model: Model, device: torch.device, optimizer: TableOptimizer, inverse_relations: bool = False) -> str:
+    def unsupported_reason(
+        model: Model, device: torch.device, optimizer: TableOptimizer, inverse_relations: bool = False
+    ) -> str:
         """Return why this engine does not support the training, or '' if it does."""
         if device.type != "cuda":
             return "it needs an NVIDIA GPU (--device cuda)"
@@ -61,7 +63,7 @@ class FusedGpuEngine(CudaGraphEngine):
         complex_sizes = step.regularizer is not None and step.regularizer.moduli and self.model.components != 1
         if fused is None or complex_sizes or not _supported(fused, step):
             return super().step(step)
-        self.recordable = all(group.known is None for group in step.negatives)
+        self.capturable = all(group.known is None for group in step.negatives)
         self.scorer.invalidate()
         from focuse.engines.triton.per_triple import per_triple_step
         from focuse.engines.triton.shared_pool import shared_pool_step

@@ -23,7 +23,7 @@ class WholeTableOptimizer:
     """An optimizer of torch over whole tables; momentum and the regularizer update every row in every step."""
 
     rows_only = False
-    repeated = False
+    allow_duplicate_ids = False
 
     def __init__(self, tables: Tables, make: Callable[[list[Tensor]], torch.optim.Optimizer]) -> None:
         self.tables = dict(tables)
@@ -57,7 +57,7 @@ class Adam(WholeTableOptimizer):
     def __init__(self, tables: Tables, lr: float) -> None:
         on_gpu = next(iter(tables.values())).is_cuda  # on a GPU, a step may be captured as a CUDA graph
         super().__init__(tables, lambda p: torch.optim.Adam(p, lr=lr, fused=True, capturable=on_gpu))
-        self.rule = OptimizerSpec("adam", True, lr)
+        self.spec = OptimizerSpec("adam", True, lr)
 
     def counters(self) -> list[Tensor]:
         return [self.moments(name)[2] for name in self.tables]
@@ -75,7 +75,7 @@ class RowAdagrad:
     """Adagrad on the rows of the batch: x ← x − lr · g / (√Σg² + ε)."""
 
     rows_only = True
-    repeated = False
+    allow_duplicate_ids = False
     moment_names: tuple[str, ...] = ("sum",)
 
     def __init__(self, tables: Tables, lr: float, eps: float = 1e-10) -> None:
@@ -86,7 +86,7 @@ class RowAdagrad:
             for moment in self.moment_names
         }
         self.steps = torch.zeros((), dtype=torch.float64, device=next(iter(tables.values())).device)
-        self.rule = OptimizerSpec("adagrad", False, lr, eps=eps)
+        self.spec = OptimizerSpec("adagrad", False, lr, eps=eps)
 
     def counters(self) -> list[Tensor]:
         return [self.steps]
@@ -98,16 +98,16 @@ class RowAdagrad:
     def update(self, gradients: Gradients) -> None:
         self.steps += 1
         for name, (ids, gradient) in gradients.items():
-            change = self.change(name, slice(None) if ids is None else ids, gradient)
+            change = self.row_update(name, slice(None) if ids is None else ids, gradient)
             table = self.tables[name]
             if ids is None:
                 table.sub_(change)
-            elif self.repeated:
+            elif self.allow_duplicate_ids:
                 table.index_copy_(0, ids, table[ids] - change)
             else:
                 table.index_add_(0, ids, change, alpha=-1)
 
-    def change(self, name: str, rows: Tensor | slice, gradient: Tensor) -> Tensor:
+    def row_update(self, name: str, rows: Tensor | slice, gradient: Tensor) -> Tensor:
         """Update the moments of the rows, and return the values to subtract from the rows."""
         total = self.moment_tables[f"{name}.sum"]
         total[rows] += gradient * gradient
@@ -129,10 +129,10 @@ class RowAdam(RowAdagrad):
 
     def __init__(self, tables: Tables, lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> None:
         super().__init__(tables, lr, eps)
-        self.rule = OptimizerSpec("adam", False, lr, betas, eps)
+        self.spec = OptimizerSpec("adam", False, lr, betas, eps)
 
-    def change(self, name: str, rows: Tensor | slice, gradient: Tensor) -> Tensor:
-        first, second = self.rule.betas
+    def row_update(self, name: str, rows: Tensor | slice, gradient: Tensor) -> Tensor:
+        first, second = self.spec.betas
         steps = self.steps if self.steps.is_cuda else float(self.steps)  # no synchronization with a GPU
         mean = self.moment_tables[f"{name}.mean"][rows].lerp(gradient, 1 - first)
         square = self.moment_tables[f"{name}.square"][rows].lerp(gradient * gradient, 1 - second)

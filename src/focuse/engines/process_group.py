@@ -23,7 +23,7 @@ from torch import Tensor
 
 from focuse.errors import FocuseError
 
-START = "torchrun --nproc-per-node 2 -m focuse train … (GRAPH --out RUN --engine sharded, or --resume RUN)"
+TORCHRUN_COMMAND = "torchrun --nproc-per-node 2 -m focuse train … (GRAPH --out RUN --engine sharded, or --resume RUN)"
 
 CONNECT_TIMEOUT, ANSWER_TIMEOUT = timedelta(minutes=5), timedelta(seconds=3)
 POLL_INTERVAL = 0.05  # seconds
@@ -84,7 +84,7 @@ class ProcessGroup:
         """
         return shard_slice(count, self.rank, self.size)
 
-    def sum(self, values: Tensor) -> Tensor:
+    def all_reduce(self, values: Tensor) -> Tensor:
         """Sum `values` over all processes, in place; the result is bitwise equal in all processes."""
         if self.size > 1:
             dist.all_reduce(values)
@@ -145,7 +145,7 @@ class ProcessGroup:
         """Wait until all processes have reached this call."""
         self.any_rank(False)
 
-    def on_main(self, action: Callable[[], Value]) -> Value:
+    def run_on_main(self, action: Callable[[], Value]) -> Value:
         """Run `action` in the main process and return its result in all; a FocuseError is raised in all of them."""
         if self.size == 1:
             return action()
@@ -189,7 +189,7 @@ def current_group(environment: Mapping[str, str] = os.environ) -> ProcessGroup:
 def init_group(device: str) -> ProcessGroup:
     """Connect the processes that torchrun has started; afterwards 'cuda' is the GPU of this process's local rank."""
     if not _launched_by_torchrun(os.environ):
-        raise FocuseError(f"engine 'sharded' needs processes that torchrun starts: {START}")
+        raise FocuseError(f"engine 'sharded' needs processes that torchrun starts: {TORCHRUN_COMMAND}")
     if not _initialized:
         cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
         local_rank = int(os.environ.get("LOCAL_RANK", "0"))
@@ -295,7 +295,7 @@ def is_peer_lost(error: BaseException) -> bool:
     return closed or type(error).__name__ in ("DistBackendError", "DistNetworkError")
 
 
-def first_to_report(text: str, environment: Mapping[str, str] = os.environ) -> bool:
+def is_first_to_report(text: str, environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether this process is the first to report `text`, so that an error of all processes is printed once.
 
     The processes use the store of torchrun, which exists before they connect. Without it, every process reports.

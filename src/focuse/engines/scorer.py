@@ -21,7 +21,7 @@ from focuse.engines.base import SIMILARITY_CODES, address
 from focuse.engines.native import library
 from focuse.models.base import Model, Side, Table, join_inverse_relations, scaled, score_triples
 
-MANY_ENTITIES = 1 << 22  # with more entities, ranking a few thousand triples takes many minutes
+MAX_FULLY_RANKED_ENTITIES = 1 << 22  # with more entities, ranking a few thousand triples takes many minutes
 
 
 class TableScorer:
@@ -52,7 +52,10 @@ class TableScorer:
     @property
     def expensive_to_rank(self) -> bool:
         """Whether ranking against every entity takes too long, so that a sample is used by default."""
-        return self.model.defaults.get("expensive_to_rank", False) or len(self.tables["entity"]) > MANY_ENTITIES
+        return (
+            self.model.defaults.get("expensive_to_rank", False)
+            or len(self.tables["entity"]) > MAX_FULLY_RANKED_ENTITIES
+        )
 
     @property
     def side_dependent(self) -> bool:
@@ -216,9 +219,9 @@ def distances(queries: Tensor, rows: Tensor, form: str, sign: float = 1.0) -> Te
     `form` is "l1" or "l2". Distances to equal rows are bitwise equal, and nothing larger than the result is allocated.
     """
     if _on_gpu(queries):
-        from focuse.engines.triton.count_kernels import distances as by_triton
+        from focuse.engines.triton.count_kernels import distances as triton_kernel
 
-        return by_triton(queries, rows, form, sign)
+        return triton_kernel(queries, rows, form, sign)
     return native_distances(queries, rows, form, sign=sign)
 
 
@@ -255,9 +258,9 @@ def count_competitors(
     """
     arguments = (scores, first, target, start, stop, answers)
     if _on_gpu(scores):
-        from focuse.engines.triton.count_kernels import count_competitors as by_triton
+        from focuse.engines.triton.count_kernels import count_competitors as triton_kernel
 
-        return by_triton(*arguments)
+        return triton_kernel(*arguments)
     counts = native_count_competitors(*arguments)
     return torch_count_competitors(*arguments) if counts is None else counts
 
@@ -345,7 +348,7 @@ def _has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-SMALL = 1 << 16  # for fewer operations, starting a thread takes longer than the work
+MIN_PARALLEL_WORK = 1 << 16  # for fewer operations, starting a thread takes longer than the work
 
 
 def native_distances(
@@ -393,4 +396,4 @@ def _is_float32_on_cpu(*tensors: Tensor) -> bool:
 
 
 def _num_threads(work: int) -> int:
-    return torch.get_num_threads() if work > SMALL else 1
+    return torch.get_num_threads() if work > MIN_PARALLEL_WORK else 1

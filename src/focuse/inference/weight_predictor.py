@@ -70,7 +70,7 @@ from focuse.models.base import confidence as model_confidence
 from focuse.objective.negatives import corrupt_graph
 from focuse.option_strings import choose
 from focuse.system import free_memory
-from focuse.training.preparation import held_out
+from focuse.training.preparation import read_test_graph
 
 STRONG = 0.85  # UKGE's threshold for CN15K and NL27K
 AT_ONCE = 1 << 18  # triples scored at once
@@ -503,7 +503,7 @@ class WeightMethods:
         check_coverage(coverage)
         aligned = self._test(test)
         false = None if negatives is None else self._negatives(negatives)
-        asked = None if queries is None else held_out(queries, self.settings, self.splits)
+        asked = None if queries is None else read_test_graph(queries, self.settings, self.splits)
         if asked is not None and not len(asked.graph):
             raise FocuseError(f"{asked.graph.source}: no query with names that train has")
         return self.weigher(full=forests).judge(aligned, false, asked, threshold, coverage=coverage)
@@ -682,7 +682,7 @@ class WeightMethods:
         return fit_probability(facts, rows, known.score, known.estimator, method, rate, source)
 
     def _test(self, test: Any) -> AlignedGraph:
-        aligned = self.splits.test if test is None else held_out(test, self.settings, self.splits)
+        aligned = self.splits.test if test is None else read_test_graph(test, self.settings, self.splits)
         if not len(aligned.graph):
             raise FocuseError(str(aligned) or "the run has no test split; give a test graph")
         return aligned

@@ -194,16 +194,16 @@ def _uses(trial: Trial) -> None:
         known, relation = trial.entities(BATCH), trial.relations(BATCH)
         others = trial.entities(BATCH, NEGATIVES, seed=1)
         found = model.score_negatives(model.query(known, relation, side), relation, others, side)
-        alone = _one_by_one(model, known, relation, others, side)
+        alone = _run_eagerly(model, known, relation, others, side)
         trial.same(found, alone, f"`score_negatives` on side {side!r} differs from `score`")
         for batch in (1, BATCH, POOL):  # as long as the pool too: lengths must not decide what is meant
             known, relation, pool = trial.entities(batch), trial.relations(batch), trial.entities(POOL, seed=2)
             found = model.score_pool(model.query(known, relation, side), relation, pool, side)
-            alone = _one_by_one(model, known, relation, pool.expand(batch, *pool.shape), side)
+            alone = _run_eagerly(model, known, relation, pool.expand(batch, *pool.shape), side)
             trial.same(found, alone, f"`score_pool` on side {side!r} differs from `score`")
 
 
-def _one_by_one(model: Model, known: Tensor, relation: Tensor, others: Tensor, side: Side) -> Tensor:
+def _run_eagerly(model: Model, known: Tensor, relation: Tensor, others: Tensor, side: Side) -> Tensor:
     """Each triple scored alone: [B, d], [B, r], [B, N, d] -> [B, N]."""
     scores = torch.empty(others.shape[:2], dtype=torch.float64)
     for row in range(len(others)):

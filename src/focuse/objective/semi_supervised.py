@@ -43,10 +43,10 @@ class PoolSchedule:
     share: float = 0.8
     size: int = 1_000_000
 
-    def share_at(self, epoch: int) -> float:
+    def fraction_at(self, epoch: int) -> float:
         """Return the fraction of an epoch's negatives that the pool replaces.
 
-        >>> [PoolSchedule().share_at(epoch) for epoch in (20, 30, 31, 100)]
+        >>> [PoolSchedule().fraction_at(epoch) for epoch in (20, 30, 31, 100)]
         [0.0, 0.0, 0.02, 0.8]
         """
         return min(self.share, self.growth * max(0, epoch - self.start - self.wait))
@@ -112,7 +112,7 @@ class SamplePool:
         """
         if epoch >= self.schedule.start:
             self._add(batch, seed ^ RandomStream.POOL_NEGATIVES, scorer)
-        count = int(self.schedule.share_at(epoch) * len(batch))
+        count = int(self.schedule.fraction_at(epoch) * len(batch))
         if not count or not len(self):
             return batch, negatives
         rows = draw_integers(seed ^ RandomStream.POOL_SAMPLES, (count,), len(self), batch.head.device)

@@ -20,7 +20,7 @@ from focuse.evaluation.weight_metrics import ProbabilityTable
 from focuse.inference.discovery.discoveries import Discoveries, Discovery
 from focuse.inference.weight_predictor import Weigher, WeightEvaluation
 from focuse.training.label_exponent import LabelExponentTrial
-from focuse.training.preparation import held_out
+from focuse.training.preparation import read_test_graph
 
 LINKS, PER_HEAD = 20, 3  # new links, and how many of them may have the same head
 LINK = ("head", "relation", "tail", "score", "probability", "expected_weight", "low", "high")
@@ -48,7 +48,7 @@ class Reported(Protocol):
     def graph(self) -> Graph: ...
 
     @property
-    def choice(self) -> list[LabelExponentTrial]: ...
+    def label_exponent_trials(self) -> list[LabelExponentTrial]: ...
 
     @property
     def scorer(self) -> TableScorer: ...
@@ -96,7 +96,7 @@ class Gathered:
 def gather(run: Reported, test: Any = None, say: Say = silent, drawn_by: str = "tsne") -> Gathered:
     """Evaluate a run by its own test split, or by `test`, and ask it for a few new links; `say` hears how far it is."""
     graph = None if test is None else read(test)
-    aligned = run.splits.test if graph is None else held_out(graph, run.settings, run.splits)
+    aligned = run.splits.test if graph is None else read_test_graph(graph, run.settings, run.splits)
     notes: list[str] = []
     say(f"ranking {len(aligned.graph):,} test triples")
     # A page may do without test, but not by mistake: triples that were given and name nothing of train are refused.

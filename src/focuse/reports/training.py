@@ -61,10 +61,13 @@ def columns(run: Reported, figures: Gathered) -> str:
 
 def label_exponent(run: Reported, figures: Gathered) -> str:
     """The short trainings that the exponent of soft labels was chosen by."""
-    if not run.choice:
+    if not run.label_exponent_trials:
         return ""
-    figures.data["label_exponent"] = [asdict(look) for look in run.choice]
-    rows = [[f"{look.label_exponent:g}", f"{look.top_mrr:.3f}", f"{look.delta_mrr:.3f}"] for look in run.choice]
+    figures.data["label_exponent"] = [asdict(look) for look in run.label_exponent_trials]
+    rows = [
+        [f"{look.label_exponent:g}", f"{look.top_mrr:.3f}", f"{look.delta_mrr:.3f}"]
+        for look in run.label_exponent_trials
+    ]
     text = (
         f"Label exponent {run.settings.label_exponent:g} was chosen by short trainings, compared on validation; 0 is "
         "the model without weights. Taken is the widest ΔMRR whose top-10 % MRR is within 0.01 of the plain one's."

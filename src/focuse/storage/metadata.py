@@ -16,7 +16,7 @@ from pyarrow import parquet
 from safetensors.numpy import load_file
 
 from focuse import __version__
-from focuse.config import Config, upgrade_settings, with_model
+from focuse.config import Config, resolve_stored_model, upgrade_settings
 from focuse.data.attributes import NodeAttributes
 from focuse.data.graph import AlignedGraph, Graph, UnseenNames, Vocabulary, WeightColumns
 from focuse.data.splits import Splits
@@ -203,7 +203,7 @@ def read_metadata(folder: Path, model: object = None, trusted: bool = False) -> 
     very command has written, is not checked.
     """
     config = _read_config(folder)
-    config = config if trusted else with_model(config, model, folder)
+    config = config if trusted else resolve_stored_model(config, model, folder)
     with reading(folder / CONFIG):
         settings = Config.from_kwargs(**config["settings"])
         splits = _read_splits(folder, config)

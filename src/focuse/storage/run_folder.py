@@ -88,7 +88,7 @@ class RunFolder:
                 raise FocuseError(f"{target}: choose a folder with a name of its own")
             return target
 
-        return Path(group.on_main(check))
+        return Path(group.run_on_main(check))
 
     @classmethod
     def create(
@@ -108,7 +108,7 @@ class RunFolder:
         CREATED.add(path.resolve())
         several = not folder.group.is_single
         metadata = settings, splits, normalizer
-        folder.tables.path = folder.group.on_main(lambda: folder._create(metadata, _sign if several else fill))
+        folder.tables.path = folder.group.run_on_main(lambda: folder._create(metadata, _sign if several else fill))
         if several:
             fill(folder)
         return folder
@@ -173,11 +173,11 @@ class RunFolder:
             job = path / JOB
             return job.is_file() and (path / CONFIG).is_file() and job.read_text(encoding="utf-8") == group.job
 
-        return bool(group.on_main(is_ours))
+        return bool(group.run_on_main(is_ours))
 
     def lock(self) -> None:
         """Lock the folder for this training until `unlock`; FocuseError if another one has locked it."""
-        self.group.on_main(self._acquire)
+        self.group.run_on_main(self._acquire)
 
     def _acquire(self) -> None:
         if self._lock is not None:
@@ -218,10 +218,12 @@ class RunFolder:
 
     def reopen(self, settings: Config, checkpoint: Checkpoint | None) -> None:
         """Prepare a run to go on with other settings; until it is finished again, it predicts with its checkpoint."""
-        self.group.on_main(lambda: write_settings(self.path, settings))
+        self.group.run_on_main(lambda: write_settings(self.path, settings))
         if checkpoint is not None:
             self.save(checkpoint)
-            self.group.on_main(lambda: self._remove("calibration.safetensors", MODEL))  # the tables change from here on
+            self.group.run_on_main(
+                lambda: self._remove("calibration.safetensors", MODEL)
+            )  # the tables change from here on
 
     def _remove(self, *names: str) -> None:
         for name in names:
@@ -231,7 +233,7 @@ class RunFolder:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint."""
-        self.group.on_main(self._sync_history)
+        self.group.run_on_main(self._sync_history)
         self.tables.save(checkpoint)
         self.last_saved = time.monotonic()
 
@@ -248,19 +250,19 @@ class RunFolder:
 
     def finish(self, checkpoint: Checkpoint) -> None:
         """Write the tables to predict with, then the last checkpoint: a run that says it is finished has both."""
-        self.group.on_main(lambda: self._remove("calibration.safetensors"))  # it was fitted to other tables
+        self.group.run_on_main(lambda: self._remove("calibration.safetensors"))  # it was fitted to other tables
         self.tables.write_model(checkpoint)
         self.save(checkpoint)
-        self.group.on_main(self.tables.clean_up)
+        self.group.run_on_main(self.tables.clean_up)
 
     def repair(self, checkpoint: Checkpoint) -> None:
         """Write the tables of a finished run again if they were removed, and remove what a killed process left."""
-        writable, missing = self.group.on_main(lambda: (self._lock is not None, not (self.path / MODEL).exists()))
+        writable, missing = self.group.run_on_main(lambda: (self._lock is not None, not (self.path / MODEL).exists()))
         if writable and missing:
             self.tables.write_model(checkpoint)
         if writable:
-            self.group.on_main(self._clean_temporary)
-            self.group.on_main(self.tables.clean_up)
+            self.group.run_on_main(self._clean_temporary)
+            self.group.run_on_main(self.tables.clean_up)
 
     def _clean_temporary(self) -> None:
         """Remove files that a killed process left half-written."""
@@ -298,7 +300,7 @@ class RunFolder:
 
     def truncate_history(self, history: list[dict[str, Any]]) -> None:
         """Replace the history by that of a checkpoint, and remove files that a killed process left half-written."""
-        self.group.on_main(lambda: self._write_history(history))
+        self.group.run_on_main(lambda: self._write_history(history))
 
     def _write_history(self, history: list[dict[str, Any]]) -> None:
         self._clean_temporary()

@@ -184,7 +184,7 @@ class WholeTables(TableStorage):
                 raise DamagedError(f"{error}; go on from the one before it: {again}") from None
             found = self.load_file(previous, device, self._advice())
             note(f"{error}; going on from the one before it, of epoch {found.progress.epoch}")
-            self.group.on_main(self._use_previous)
+            self.group.run_on_main(self._use_previous)
             return found
 
     def _use_previous(self) -> None:
@@ -256,7 +256,7 @@ class ShardedTables(WholeTables):
             with reading(path, advice):
                 check_tensors(path, has_checksums(path.parent))
 
-        self.group.on_main(check)
+        self.group.run_on_main(check)
         with reading(path, advice), safe_open(path, framework="pt", device="cpu") as file:
             return {key: self._read_tensor(file, key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
@@ -271,7 +271,7 @@ class ShardedTables(WholeTables):
         order = sorted(tensors, key=lambda key: (not _is_sharded(key), -tensors[key].element_size(), key))
         arrays = {key: tensors[key].detach().cpu().numpy() for key in order}
         counts = torch.tensor([len(arrays[key]) for key in order if _is_sharded(key)], device=group.device)
-        lengths = iter(group.sum(counts).tolist())
+        lengths = iter(group.all_reduce(counts).tolist())
         specs = {
             key: ArraySpec(array.dtype, (next(lengths), *array.shape[1:]) if _is_sharded(key) else array.shape)
             for key, array in arrays.items()
@@ -289,9 +289,9 @@ class ShardedTables(WholeTables):
                     file.seal(sync=False)
                     replacement.close()
 
-            file = TensorFile(group.on_main(create), specs, metadata)
+            file = TensorFile(group.run_on_main(create), specs, metadata)
             self._write_own(path, file, arrays)
-            group.on_main(complete)
+            group.run_on_main(complete)
 
     def _write_own(self, path: Path, file: TensorFile, arrays: Mapping[str, Array]) -> None:
         """Write this process's part; if one process fails, all do."""

@@ -209,7 +209,7 @@ class CallbackReporter:
         sizes = len(splits.train.entities), len(splits.train.relations)
         info = TrainingInfo(settings.to_dict(), rows, *sizes, epochs_done, self.folder, self.note)
         for callback in self.callbacks:  # before the progress bar is drawn, because some print
-            with self._errors_of(callback, "started"):
+            with self._wrap_errors(callback, "started"):
                 callback.started(info)
         self.reporter.start(settings, epochs_done)
 
@@ -220,7 +220,7 @@ class CallbackReporter:
         """Return the reason to end the training here, or None to continue."""
         reason = self.reporter.epoch(row)
         for callback in self.callbacks:
-            with self._errors_of(callback, "epoch"):
+            with self._wrap_errors(callback, "epoch"):
                 if callback.epoch(dict(row)) is True:
                     reason = reason or f"stopped by {callback_name(callback)}"
         return reason
@@ -233,7 +233,7 @@ class CallbackReporter:
         first: CallbackFailed | None = None
         for callback in self.callbacks:
             try:
-                with self._errors_of(callback, "finished", "; the training itself is complete"):
+                with self._wrap_errors(callback, "finished", "; the training itself is complete"):
                     callback.finished(run)
             except CallbackFailed as error:
                 error.run, first = run, first or error
@@ -253,8 +253,8 @@ class CallbackReporter:
                     self.note(f"callback {callback_name(callback)} failed in failed(): {describe_error(another)}")
             raise
 
-    def _errors_of(self, callback: Callback, hook: str, more: str = "") -> Any:
-        return _errors_of(callback, hook, self._advice() if hook == "epoch" else more)
+    def _wrap_errors(self, callback: Callback, hook: str, more: str = "") -> Any:
+        return _wrap_errors(callback, hook, self._advice() if hook == "epoch" else more)
 
     def _advice(self) -> str:
         if self.folder is None:
@@ -263,7 +263,7 @@ class CallbackReporter:
 
 
 @contextmanager
-def _errors_of(callback: Callback, hook: str, more: str) -> Iterator[None]:
+def _wrap_errors(callback: Callback, hook: str, more: str) -> Iterator[None]:
     """Turn an error of a callback into one line that names it; the original error stays attached as the cause."""
     try:
         yield

@@ -20,12 +20,12 @@ from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, Progress
 from focuse.storage.tensors import Tables, read_records, write_records
 from focuse.training.callbacks import Reporter
-from focuse.training.cold_start import EPOCHS, train_new_rows
+from focuse.training.cold_start import DEFAULT_EPOCHS, train_new_rows
 from focuse.training.graph_update import GraphUpdate, RequestedChange, grow
 
 FILE = "extended.json"
-FEW = 3  # a new relation with fewer edges has an unreliable embedding
-FRACTION = 5  # by default, all rows are trained for the epochs of the run divided by this number
+MIN_EDGES_PER_RELATION = 3  # a new relation with fewer edges has an unreliable embedding
+EPOCHS_DIVISOR = 5  # by default, all rows are trained for the epochs of the run divided by this number
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Extension:
     extended: list[dict[str, Any]]
 
 
-def extension(
+def build_extension(
     origin: BaseRun, change: RequestedChange, frozen: bool, epochs: int | None, reporter: Reporter
 ) -> Extension:
     """Update the graph, train rows for the new names, and return the extended run.
@@ -75,7 +75,7 @@ def extension(
     if epochs is not None and (not isinstance(epochs, int) or epochs < (0 if frozen else 1)):
         raise FocuseError(f"epochs {epochs}: give a whole number of at least {0 if frozen else 1}")
     grown = grow(origin.settings, origin.splits, origin.normalizer, change, reporter.note)
-    _notes(grown, frozen, reporter)
+    _report_limits(grown, frozen, reporter)
     tables = train_new_rows(origin.settings, grown, origin.tables, epochs if frozen else None, origin.reached, reporter)
     if frozen:
         more = 0
@@ -85,14 +85,19 @@ def extension(
         original = (
             warmed[0].get("before", origin.epochs - sum(row["epochs"] for row in warmed)) if warmed else origin.epochs
         )
-        more = math.ceil(max(original, 1) / FRACTION) if epochs is None else epochs
+        more = math.ceil(max(original, 1) / EPOCHS_DIVISOR) if epochs is None else epochs
     record = {
-        "from": origin.name, "frozen": frozen, "epochs": (EPOCHS if epochs is None else epochs) if frozen else more,
+        "from": origin.name, "frozen": frozen,
+        "epochs": (DEFAULT_EPOCHS if epochs is None else epochs) if frozen else more,
         "before": origin.epochs, **grown.counts, "focuse": __version__,
     }  # fmt: skip
     settings = _settings(origin, origin.epochs + more, frozen)
     at = Progress(epoch=origin.epochs, finished="all epochs" if frozen else "")
-    state = {} if origin.checkpoint is None else _with_state(origin.checkpoint.optimizer, tables, settings.reciprocal)
+    state = (
+        {}
+        if origin.checkpoint is None
+        else _extend_optimizer_state(origin.checkpoint.optimizer, tables, settings.reciprocal)
+    )
     checkpoint = Checkpoint(at, tables, state, None, list(origin.history))
     return Extension(settings, grown.splits, grown.normalizer, checkpoint, [*origin.extended, record])
 
@@ -106,7 +111,7 @@ def _settings(origin: BaseRun, epochs: int, frozen: bool) -> Config:
     return replace(settings, beta=layer.beta(max(origin.reached - 1, 0)))
 
 
-def _with_state(state: Mapping[str, Tensor], tables: Tables, inverse_relations: bool) -> Tables:
+def _extend_optimizer_state(state: Mapping[str, Tensor], tables: Tables, inverse_relations: bool) -> Tables:
     """Return the optimizer state with rows for the new names: mean values for squared gradients, 0 for other moments.
 
     With squared gradients of 0, the first steps would move the new rows far away from their trained values.
@@ -125,12 +130,12 @@ def _with_state(state: Mapping[str, Tensor], tables: Tables, inverse_relations: 
     return made
 
 
-def _notes(grown: GraphUpdate, frozen: bool, reporter: Reporter) -> None:
+def _report_limits(grown: GraphUpdate, frozen: bool, reporter: Reporter) -> None:
     """Report the limits of the extension to the user."""
     counts, train = grown.counts, grown.splits.train
     gone = counted(counts["removed"], "facts", "are")
     if frozen:
-        still = counts["added"] + counts["updated"] - int(grown.touching(train).sum())
+        still = counts["added"] + counts["updated"] - int(grown.involves_new(train).sum())
         if still > 0:
             reporter.note(
                 f"{counted(still, 'edges', 'are')} between known names: stored as known facts, but not trained on "
@@ -142,7 +147,7 @@ def _notes(grown: GraphUpdate, frozen: bool, reporter: Reporter) -> None:
         reporter.note(f"{gone} removed; their influence on the embeddings fades as training continues")
     for relation in range(grown.relations, len(train.relations)):
         edges = int((train.relation == relation).sum())
-        if edges < FEW:
+        if edges < MIN_EDGES_PER_RELATION:
             name = train.relations[relation]
             reporter.note(f"relation {name!r} has only {counted(edges, 'edges')}: its embedding is unreliable")
     if grown.splits.inferred is not None and counts["added"]:

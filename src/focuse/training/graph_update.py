@@ -23,12 +23,14 @@ from focuse.data.weights import Normalizer, with_more_relations
 from focuse.errors import FocuseError, counted
 from focuse.option_strings import choose
 from focuse.random_streams import RandomStream
-from focuse.training.preparation import check_numbers, positives_of
+from focuse.training.preparation import check_node_attributes, positives_of
 
 Note = Callable[[str], None]
 Mask = npt.NDArray[np.bool_]
-OTHER_UNIT = 5.0  # weights that are larger or smaller by this factor than those of the run seem to have another unit
-LOOKED_AT = 100_000  # training weights that are sampled to detect another unit
+UNIT_MISMATCH_FACTOR = (
+    5.0  # weights that are larger or smaller by this factor than those of the run seem to have another unit
+)
+MAX_SAMPLED_WEIGHTS = 100_000  # training weights that are sampled to detect another unit
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class GraphUpdate:
     relations: int
     counts: dict[str, int]
 
-    def touching(self, graph: Graph) -> Mask:
+    def involves_new(self, graph: Graph) -> Mask:
         """Return which edges contain a new entity or a new relation; bool [n]."""
         return (graph.head >= self.entities) | (graph.tail >= self.entities) | (graph.relation >= self.relations)
 
@@ -70,19 +72,21 @@ def grow(settings: Config, splits: Splits, normalizer: Normalizer, change: Reque
     """Apply a change to the splits of a run."""
     choose("policy for repeated triples", change.duplicates, DUPLICATE_POLICIES)
     if change.numbers is not None:
-        check_numbers(settings, given=True)
+        check_node_attributes(settings, given=True)
     old, before = splits.train, len(splits.train)
-    facts, contrary = _facts(settings, change, splits, note)
-    splits = _seated(splits, _with_names(old.entities, facts, "entity"), _with_names(old.relations, facts, "relation"))
+    facts, known_negatives = _read_new_edges(settings, change, splits, note)
+    splits = _reindex(
+        splits, _extend_vocabulary(old.entities, facts, "entity"), _extend_vocabulary(old.relations, facts, "relation")
+    )
     counts = {"removed": 0}
     if change.remove is not None:
-        splits, counts["removed"] = _without(splits, change.remove, note)
+        splits, counts["removed"] = _remove_triples(splits, change.remove, note)
     facts = facts.align(splits.train).graph
-    splits, normalizer = _more_relations(splits, normalizer, facts, len(old.relations))
+    splits, normalizer = _extend_normalizer(splits, normalizer, facts, len(old.relations))
     if splits.merger is not None:
         facts = splits.merger(facts)
-    facts = _not_held_out(facts, splits, note)
-    train, fresh, counts["updated"] = _merged(splits.train, facts, change.duplicates, note)
+    facts = _without_held_out(facts, splits, note)
+    train, fresh, counts["updated"] = _merge_into_train(splits.train, facts, change.duplicates, note)
     held = hold_out(fresh, change, len(old.entities), len(old.relations), settings.seed)
     valid, test = (
         replace(part, graph=concatenate([part.graph, more.graph]))
@@ -96,14 +100,16 @@ def grow(settings: Config, splits: Splits, normalizer: Normalizer, change: Reque
         if change.edges is None:
             raise FocuseError("none of the triples to remove is in the run; there is nothing to change")
         raise FocuseError(f"{facts.source}: all edges are known already; there is nothing to add to the run")
-    _note_weights(facts, old, normalizer, splits, note)
+    _warn_about_weights(facts, old, normalizer, splits, note)
     made = replace(splits, train=train, valid=valid, test=test)
-    made = _with_false(made, contrary, note)
-    made = replace(made, attributes=_more_numbers(made, change.numbers, len(old.entities), note))
+    made = _with_known_negatives(made, known_negatives, note)
+    made = replace(made, attributes=_extend_attributes(made, change.numbers, len(old.entities), note))
     return GraphUpdate(made, normalizer, len(old.entities), len(old.relations), counts)
 
 
-def _facts(settings: Config, change: RequestedChange, splits: Splits, note: Note) -> tuple[Graph, Graph | None]:
+def _read_new_edges(
+    settings: Config, change: RequestedChange, splits: Splits, note: Note
+) -> tuple[Graph, Graph | None]:
     """Return the edges to add, over their own vocabularies and without duplicates, and the known negatives of them."""
     if change.edges is None and change.remove is None:
         raise FocuseError("nothing to change in the run: give edges to add, or triples to remove")
@@ -115,28 +121,28 @@ def _facts(settings: Config, change: RequestedChange, splits: Splits, note: Note
         raise FocuseError(
             f"{given.source}: several weights per edge ({names}); the run has one: choose one (--columns)"
         )
-    facts, contrary = positives_of(given, settings, held=True)
+    facts, known_negatives = positives_of(given, settings, held=True)
     repeated = facts.num_repeated
     if repeated and change.duplicates != "keep":
         note(f"{facts.source}: {repeated:,} rows repeat a (head, relation, tail); merged by {change.duplicates!r}")
-    return _weighed(facts.merge_repeated(change.duplicates), splits.train, note), contrary
+    return _with_default_weights(facts.merge_repeated(change.duplicates), splits.train, note), known_negatives
 
 
-def _weighed(facts: Graph, train: Graph, note: Note) -> Graph:
+def _with_default_weights(facts: Graph, train: Graph, note: Note) -> Graph:
     """Give edges without weights the median weights of the run's graph, or drop their weights if it has none."""
     if facts.weighted == train.weighted or not len(facts):
         return facts
     if not train.weighted:
         note(f"{facts.source}: the run's graph has no weights, so the weights of the new edges are ignored")
         return replace(facts, weight=np.ones(len(facts)), weighted=False)
-    usual = _usual_weights(train)
+    usual = _median_weights(train)
     place = train.relations.ids(facts.relations.column)
     weight = np.where(place >= 0, usual[place], np.median(train.weight))[facts.relation]
     note(f"{facts.source}: no weights; each new edge gets the median weight of its relation in the run's graph")
     return replace(facts, weight=weight, weighted=True)
 
 
-def _usual_weights(train: Graph) -> npt.NDArray[np.float64]:
+def _median_weights(train: Graph) -> npt.NDArray[np.float64]:
     """Return the median weight per relation, or of all edges for a relation without edges; float64 [R]."""
     order = np.lexsort((train.weight, train.relation))
     count = np.bincount(train.relation, minlength=len(train.relations))
@@ -145,7 +151,7 @@ def _usual_weights(train: Graph) -> npt.NDArray[np.float64]:
     return np.where(count > 0, usual, np.median(train.weight))
 
 
-def _with_names(known: Vocabulary, facts: Graph, kind: str) -> Vocabulary:
+def _extend_vocabulary(known: Vocabulary, facts: Graph, kind: str) -> Vocabulary:
     """Return the vocabulary with the new names of the edges appended, in the order of their ids."""
     used = np.unique(np.concatenate([facts.head, facts.tail]) if kind == "entity" else facts.relation)
     names = (facts.entities if kind == "entity" else facts.relations).take(used)
@@ -153,18 +159,20 @@ def _with_names(known: Vocabulary, facts: Graph, kind: str) -> Vocabulary:
     return Vocabulary(pa.concat_arrays([known.column, lacking.cast(known.column.type)])) if len(lacking) else known
 
 
-def _seated(splits: Splits, entities: Vocabulary, relations: Vocabulary) -> Splits:
+def _reindex(splits: Splits, entities: Vocabulary, relations: Vocabulary) -> Splits:
     """Return the splits over extended vocabularies, in which every known name keeps its id."""
 
-    def seat(graph: Graph) -> Graph:
+    def reindex(graph: Graph) -> Graph:
         return replace(graph, entities=entities, relations=relations)
 
-    valid, test = (replace(part, graph=seat(part.graph)) for part in (splits.valid, splits.test))
-    inferred, false = (None if graph is None else seat(graph) for graph in (splits.inferred, splits.known_negatives))
-    return replace(splits, train=seat(splits.train), valid=valid, test=test, inferred=inferred, known_negatives=false)
+    valid, test = (replace(part, graph=reindex(part.graph)) for part in (splits.valid, splits.test))
+    inferred, false = (None if graph is None else reindex(graph) for graph in (splits.inferred, splits.known_negatives))
+    return replace(
+        splits, train=reindex(splits.train), valid=valid, test=test, inferred=inferred, known_negatives=false
+    )
 
 
-def _without(splits: Splits, remove: Any, note: Note) -> tuple[Splits, int]:
+def _remove_triples(splits: Splits, remove: Any, note: Note) -> tuple[Splits, int]:
     """Return the splits without the given triples, and the number of removed rows."""
     given = read(remove)
     keys = np.unique(given.align(splits.train).graph.keys)
@@ -189,7 +197,7 @@ def among(graph: Graph, keys: npt.NDArray[np.int64]) -> Mask:
     return isin_sorted(graph.keys, keys)
 
 
-def _more_relations(splits: Splits, normalizer: Normalizer, facts: Graph, known: int) -> tuple[Splits, Normalizer]:
+def _extend_normalizer(splits: Splits, normalizer: Normalizer, facts: Graph, known: int) -> tuple[Splits, Normalizer]:
     """Return the splits and the normalizer, with normalizers that cover the new relations."""
     merger = splits.merger
     if merger is None:
@@ -208,7 +216,7 @@ def _more_relations(splits: Splits, normalizer: Normalizer, facts: Graph, known:
     return replace(splits, merger=replace(merger, normalizers=more)), normalizer
 
 
-def _not_held_out(facts: Graph, splits: Splits, note: Note) -> Graph:
+def _without_held_out(facts: Graph, splits: Splits, note: Note) -> Graph:
     """Return the new edges without those of the run's validation and test splits, which are not changed."""
     for name, part in (("validation", splits.valid.graph), ("test", splits.test.graph)):
         held = among(facts, np.unique(part.keys))
@@ -221,7 +229,7 @@ def _not_held_out(facts: Graph, splits: Splits, note: Note) -> Graph:
     return facts
 
 
-def _merged(train: Graph, new: Graph, policy: str, note: Note) -> tuple[Graph, Graph, int]:
+def _merge_into_train(train: Graph, new: Graph, policy: str, note: Note) -> tuple[Graph, Graph, int]:
     """Merge new edges that repeat triples of train; return train, the other edges, and the number of new weights."""
     met = among(train, np.unique(new.keys))
     olds = train.select(met)
@@ -252,7 +260,7 @@ def hold_out(new: Graph, change: RequestedChange, entities: int, relations: int,
             raise FocuseError(f"{name} share {share:g} of the new edges is out of range; valid + test must be below 1")
     distinct, group = np.unique(new.keys, return_inverse=True)  # repeats of a triple stay together
     first = np.unique(group, return_index=True)[1]
-    order = np.random.default_rng([seed, RandomStream.NEW_EDGES_HELD_OUT]).permutation(len(distinct))
+    order = np.random.default_rng([seed, RandomStream.NEW_EDGES_SPLIT]).permutation(len(distinct))
     needed = np.zeros(len(order), bool)
     head, kind, tail = (column[first][order] for column in (new.head, new.relation, new.tail))
     for column, known in ((head, entities), (tail, entities), (kind, relations)):
@@ -265,7 +273,7 @@ def hold_out(new: Graph, change: RequestedChange, entities: int, relations: int,
     return Splits(train, AlignedGraph(held_valid), AlignedGraph(held_test))
 
 
-def _note_weights(facts: Graph, train: Graph, normalizer: Normalizer, splits: Splits, note: Note) -> None:
+def _warn_about_weights(facts: Graph, train: Graph, normalizer: Normalizer, splits: Splits, note: Note) -> None:
     """Report weights outside of the range of the run, and weights that seem to have another unit."""
     old = facts.select(facts.relation < len(train.relations))
     if not len(old) or not old.weighted or splits.merger is not None:
@@ -278,21 +286,21 @@ def _note_weights(facts: Graph, train: Graph, normalizer: Normalizer, splits: Sp
             f"{facts.source}: {beyond:,} of {len(old):,} weights are outside of the range of their relation in train; "
             "training clips them to that range"
         )
-    sample = np.abs(train.weight[:: max(1, len(train) // LOOKED_AT)])
+    sample = np.abs(train.weight[:: max(1, len(train) // MAX_SAMPLED_WEIGHTS)])
     largest = float(np.abs(old.weight).max())
-    small = largest * OTHER_UNIT < size and largest <= float(np.quantile(sample, 0.05))
-    if largest > size * OTHER_UNIT or small:
+    small = largest * UNIT_MISMATCH_FACTOR < size and largest <= float(np.quantile(sample, 0.05))
+    if largest > size * UNIT_MISMATCH_FACTOR or small:
         note(
             f"{facts.source}: weights from {old.weight.min():g} to {old.weight.max():g}, but in the run's graph from "
             f"{train.weight.min():g} to {train.weight.max():g}; if the units differ, convert the weights first"
         )
 
 
-def _with_false(splits: Splits, contrary: Graph | None, note: Note) -> Splits:
+def _with_known_negatives(splits: Splits, known_negatives: Graph | None, note: Note) -> Splits:
     """Return the splits with the known negatives of the new edges added, and without those that are now positives."""
     parts = [] if splits.known_negatives is None else [splits.known_negatives]
-    if contrary is not None:
-        aligned = contrary.align(splits.train)
+    if known_negatives is not None:
+        aligned = known_negatives.align(splits.train)
         if aligned.unseen.rows:
             note(str(aligned))
         parts.append(replace(aligned.graph, lower_is_better=False, columns=None))
@@ -310,7 +318,7 @@ def _with_false(splits: Splits, contrary: Graph | None, note: Note) -> Splits:
     return replace(splits, known_negatives=every if len(every) else None, valid=valid, test=test)
 
 
-def _more_numbers(splits: Splits, given: Any, known: int, note: Note) -> NodeAttributes | None:
+def _extend_attributes(splits: Splits, given: Any, known: int, note: Note) -> NodeAttributes | None:
     """Return the attributes of all entities; those of new entities are standardized like those of the known ones."""
     numbers = splits.attributes
     if numbers is None:

@@ -28,12 +28,15 @@ from focuse.training.callbacks import Reporter
 from focuse.training.trainer import make_trainer
 from focuse.training.validation import MAX_TRIPLES
 
-PLAIN = 0.0
-LADDER = (1.0, 2.0, 4.0, 8.0, 16.0)
+UNWEIGHTED = 0.0
+CANDIDATE_EXPONENTS = (1.0, 2.0, 4.0, 8.0, 16.0)
 TOLERANCE = 0.01  # two models with a smaller difference of top-decile MRR or ΔMRR count as equally good
-USUAL = 2.0  # the exponent that is used if there are too few validation triples to choose one
+DEFAULT_EXPONENT = 2.0  # the exponent that is used if there are too few validation triples to choose one
 MIN_VALIDATION_TRIPLES = 200  # with fewer, the MRR of a tenth of them is too noisy for a difference of 0.01
-SHORT, LEAST = 4, 10  # a short training has the epochs divided by SHORT, but at least LEAST epochs
+TRIAL_EPOCHS_DIVISOR, MIN_TRIAL_EPOCHS = (
+    4,
+    10,
+)  # a short training has the epochs divided by TRIAL_EPOCHS_DIVISOR, but at least MIN_TRIAL_EPOCHS epochs
 FILE = "label_exponent.json"
 
 
@@ -46,7 +49,7 @@ class LabelExponentTrial:
     delta_mrr: float
 
     def __str__(self) -> str:
-        name = "plain" if self.label_exponent == PLAIN else f"label exponent {self.label_exponent:g}"
+        name = "plain" if self.label_exponent == UNWEIGHTED else f"label exponent {self.label_exponent:g}"
         return f"{name}: top 10 % MRR {self.top_mrr:.3f}, ΔMRR {self.delta_mrr:.3f}"
 
 
@@ -63,9 +66,9 @@ def choose_label_exponent(
     if len(stopping) < MIN_VALIDATION_TRIPLES:
         reporter.note(
             f"{len(stopping):,} validation triples are too few to choose a label exponent "
-            f"({MIN_VALIDATION_TRIPLES} are needed); {USUAL:g} is used, give another one with --label-exponent"
+            f"({MIN_VALIDATION_TRIPLES} are needed); {DEFAULT_EXPONENT:g} is used, choose another by --label-exponent"
         )
-        return replace(settings, label_exponent=USUAL), []
+        return replace(settings, label_exponent=DEFAULT_EXPONENT), []
     trials = []
     for trial in _trials(settings, splits, normalizer, stopping, reporter, deadline):
         reporter.note(str(trial))
@@ -73,20 +76,20 @@ def choose_label_exponent(
         if trial.top_mrr < trials[0].top_mrr - TOLERANCE:  # a higher exponent would lower the top-decile MRR further
             break
     if len(trials) < 2:  # the deadline came before there was a second trial to compare with
-        return replace(settings, label_exponent=USUAL), []
-    chosen = best_of(trials)
+        return replace(settings, label_exponent=DEFAULT_EXPONENT), []
+    chosen = select_label_exponent(trials)
     reporter.note(f"label exponent {chosen:g} chosen on {len(stopping):,} validation triples")
     return replace(settings, label_exponent=chosen), trials
 
 
-def best_of(trials: list[LabelExponentTrial]) -> float:
+def select_label_exponent(trials: list[LabelExponentTrial]) -> float:
     """Return the label exponent with the largest ΔMRR among trials that keep the top-decile MRR of the first trial.
 
     The first trial is the one without weights; the top-decile MRR may be lower by the tolerance. If several trials have
     the largest ΔMRR within the tolerance, the one with the highest top-decile MRR is chosen.
 
     >>> rows = [(0, 0.97, 0.01), (1, 0.98, 0.4), (2, 0.965, 0.9), (4, 0.95, 0.95)]
-    >>> best_of([LabelExponentTrial(*row) for row in rows])
+    >>> select_label_exponent([LabelExponentTrial(*row) for row in rows])
     2
     """
     plain = trials[0]
@@ -105,8 +108,8 @@ def _trials(
     judged = AlignedGraph(stopping.select(np.sort(some)))
     known = relevant_triple_index([splits.train, splits.valid.graph, splits.test.graph], judged.graph, settings.device)
     unjudged = replace(splits, valid=AlignedGraph(stopping.select(np.empty(0, np.int64))))
-    epochs = min(settings.epochs, max(settings.epochs // SHORT, LEAST))
-    for label_exponent in (PLAIN, *LADDER):
+    epochs = min(settings.epochs, max(settings.epochs // TRIAL_EPOCHS_DIVISOR, MIN_TRIAL_EPOCHS))
+    for label_exponent in (UNWEIGHTED, *CANDIDATE_EXPONENTS):
         short = replace(settings, label_exponent=label_exponent, epochs=epochs)
         trainer = make_trainer(short, unjudged, normalizer, reporter, deadline=deadline)
         try:
@@ -119,12 +122,12 @@ def _trials(
         yield LabelExponentTrial(label_exponent, found.top.mrr, found.delta_mrr)
 
 
-def write_choice(folder: RunFolder, trials: list[LabelExponentTrial]) -> None:
+def write_trials(folder: RunFolder, trials: list[LabelExponentTrial]) -> None:
     """Write the trials to the folder of a run."""
     write_records(folder.sidecar(FILE), [asdict(trial) for trial in trials])
 
 
-def read_choice(folder: RunFolder) -> list[LabelExponentTrial]:
+def read_trials(folder: RunFolder) -> list[LabelExponentTrial]:
     """Return the trials in the folder of a run, an empty list if there were none."""
     return read_records(folder.sidecar(FILE), _parse_trial)
 

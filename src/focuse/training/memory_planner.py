@@ -12,20 +12,26 @@ from focuse.errors import FocuseError
 from focuse.models.registry import model_class
 from focuse.option_strings import parse_partitions
 from focuse.training.callbacks import Reporter
-from focuse.training.preparation import MOMENTS, PARTITIONED, available_memory, fits_in_memory, needed_memory
+from focuse.training.preparation import (
+    MOMENTS_PER_PARAMETER,
+    PARTITIONED,
+    available_memory,
+    fits_in_memory,
+    needed_memory,
+)
 
-USUAL_PARTITIONS = 32  # with fewer partitions an epoch does not read less, and shuffles edges less well
+DEFAULT_PARTITIONS = 32  # with fewer partitions an epoch does not read less, and shuffles edges less well
 MOST_PARTITIONS = 1024
 BUFFER_SHARE = 0.6  # fraction of the free memory; the rest is for the edges of a stage and for the page cache
 
 
-def plan_partitions(config: Config, splits: Splits, reporter: Reporter, in_folder: bool) -> Config:
+def plan_partitions(config: Config, splits: Splits, reporter: Reporter, has_run_folder: bool) -> Config:
     """Return the config for the engine 'partitioned' if it is requested, or if the training does not fit into memory.
 
-    `in_folder` is True if the run is written to a folder during training, which partitions need.
+    `has_run_folder` is True if the run is written to a folder during training, which partitions need.
     """
     memory, need = available_memory(config), needed_memory(config, splits)
-    reason = unsupported(config, splits, in_folder)
+    reason = unsupported_reason(config, splits, has_run_folder)
     sizes = f"embeddings, optimizer state and edges take {format_size(need)}, {format_size(memory or 0)} are free"
     if config.engine == "auto":
         if fits_in_memory(config, splits):
@@ -36,7 +42,7 @@ def plan_partitions(config: Config, splits: Splits, reporter: Reporter, in_folde
             return config
     elif reason:
         raise FocuseError(f"engine 'partitioned': {reason}; use the engine 'auto'")
-    resolved = replace(config, engine=PARTITIONED, partitions=_partitions(config, splits, memory))
+    resolved = replace(config, engine=PARTITIONED, partitions=_choose_partitions(config, splits, memory))
     if config.engine == "auto":
         reporter.note(f"{sizes}: they are kept on disk and trained by partitions (engine 'partitioned')")
     partitions, slots, _ = parse_partitions(str(resolved.partitions))
@@ -48,14 +54,14 @@ def plan_partitions(config: Config, splits: Splits, reporter: Reporter, in_folde
     return resolved
 
 
-def _partitions(settings: Config, splits: Splits, memory: int | None) -> str:
+def _choose_partitions(settings: Config, splits: Splits, memory: int | None) -> str:
     """Return the number of partitions, how many are in memory at once, and the rounds per epoch, as 'P:c:k'."""
     entities = len(splits.train.entities)
     if settings.partitions is not None:
         partitions, slots, rounds = parse_partitions(settings.partitions)
     else:
         model = settings.make_model()
-        rows = 4 * entities * model.widths(settings.dim)[0] * (1 + MOMENTS[settings.optimizer])
+        rows = 4 * entities * model.widths(settings.dim)[0] * (1 + MOMENTS_PER_PARAMETER[settings.optimizer])
         available = math.inf if memory is None else BUFFER_SHARE * memory
         partitions, slots, rounds = *partitions_for(rows, available), 1
     partitions = min(partitions, max(entities, 1))
@@ -76,7 +82,7 @@ def partitions_for(rows: int, available: float) -> tuple[int, int]:
         return 1, 1
     partitions = MOST_PARTITIONS + 1
     if available > 0:
-        partitions = max(USUAL_PARTITIONS, math.ceil(4 * rows / available))
+        partitions = max(DEFAULT_PARTITIONS, math.ceil(4 * rows / available))
     if partitions > MOST_PARTITIONS:
         raise FocuseError(
             f"{format_size(max(available, 0))} of free memory is too little for {format_size(rows)} of embeddings and "
@@ -85,13 +91,13 @@ def partitions_for(rows: int, available: float) -> tuple[int, int]:
     return partitions, max(2, min(partitions - 1, int(available * partitions / rows) - 1))
 
 
-def unsupported(settings: Config, splits: Splits, in_folder: bool) -> str:
+def unsupported_reason(settings: Config, splits: Splits, has_run_folder: bool) -> str:
     """Return why the engine 'partitioned' does not support the training, or '' if it does."""
     model = model_class(settings.model)
     reasons = {
         "it supports only a CPU": settings.device != "cpu",
-        "it needs a run folder for the partitions (out, --out)": not in_folder,
-        "it needs the optimizer 'row-adagrad' or 'row-adam'": settings.optimizer not in MOMENTS,
+        "it needs a run folder for the partitions (out, --out)": not has_run_folder,
+        "it needs the optimizer 'row-adagrad' or 'row-adam'": settings.optimizer not in MOMENTS_PER_PARAMETER,
         "negative_sampling 'all' needs every entity in memory": settings.negative_sampling == "all",
         "it cannot filter negatives (filter_negatives)": settings.filter_negatives,
         "it draws negatives uniformly, not by 'negative_distribution' or 'corrupt_side'": (

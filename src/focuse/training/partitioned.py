@@ -28,7 +28,7 @@ from focuse.engines.base import Engine, ModelScorer
 from focuse.engines.factory import make_engine
 from focuse.engines.optimizers import make_optimizer
 from focuse.engines.partitioned.buffer import PartitionBuffer
-from focuse.engines.partitioned.edge_buckets import EdgeBuckets, PartitionAssignment, StageEdges, write_edge_buckets
+from focuse.engines.partitioned.edge_buckets import EdgeBuckets, PackedEdges, PartitionAssignment, write_edge_buckets
 from focuse.engines.partitioned.stages import PartitionedNegativeSampler, Stage, epoch_stages
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, counted
@@ -53,7 +53,7 @@ FLOAT = np.dtype("<f4")
 CHUNK = 1 << 16  # rows per chunk; torch draws the same numbers in chunks if a chunk has a multiple of 16 numbers
 
 
-def write_first(
+def write_initial_partitions(
     files: PartitionFiles, assignment: PartitionAssignment, settings: Config, model: Model, relations: int
 ) -> dict[str, torch.Tensor]:
     """Write the first version of all partitions and return the other tables.
@@ -85,7 +85,7 @@ def write_first(
 
 
 def _row_pieces(rows: int) -> Iterator[slice]:
-    """Yield chunks of `CHUNK` rows; fewer than 16 remaining rows join the last chunk: torch draws short ones differently."""
+    """Yield chunks of `CHUNK` rows; up to 15 remaining rows join the last one: torch draws few rows differently."""
     for piece in chunks(rows, CHUNK):
         if rows - piece.stop < 16 and piece.stop < rows:
             yield slice(piece.start, rows)
@@ -128,18 +128,18 @@ def sampled_validator(config: Config, splits: Splits) -> SampledValidator | None
     graph, total = usual.graph, len(valid.entities)
     drawn = np.arange(total)
     if total > SAMPLED_ENTITIES:
-        drawn = np.random.default_rng([config.seed, RandomStream.PARTITIONED_CANDIDATES]).integers(
+        drawn = np.random.default_rng([config.seed, RandomStream.PARTITIONED_VALIDATION_CANDIDATES]).integers(
             0, total, SAMPLED_ENTITIES
         )
     entities = np.unique(np.concatenate([drawn, graph.head, graph.tail])).astype(np.int64)
     facts = relevant_triple_index([splits.train, splits.valid.graph, splits.test.graph], graph)
-    known = _within(facts, entities)
+    known = _restrict_index(facts, entities)
     positions = [find_sorted(entities, ids)[0].astype(np.int32) for ids in (graph.head, graph.tail)]
     graph = replace(graph, head=positions[0], tail=positions[1])
     return SampledValidator(graph, known, entities, usual.description)
 
 
-def _within(facts: TripleIndex, entities: Rows) -> TripleIndex:
+def _restrict_index(facts: TripleIndex, entities: Rows) -> TripleIndex:
     """Return the index of the known triples between the given entities, with their positions in `entities` as ids."""
     keys = facts.keys["tail"].numpy()
     query, tail = np.divmod(keys, facts.entities)
@@ -150,8 +150,8 @@ def _within(facts: TripleIndex, entities: Rows) -> TripleIndex:
     return TripleIndex(heads, kinds, tails, len(entities), facts.relations)
 
 
-REPEATED = 0.05  # edges per entity of a partition in a batch up to which repeated entities do no harm
-SMALLEST = 32  # minimum batch size
+MAX_EDGES_PER_ENTITY = 0.05  # edges per entity of a partition in a batch up to which repeated entities do no harm
+MIN_BATCH_SIZE = 32  # minimum batch size
 
 
 class TriplesOnDisk:
@@ -165,7 +165,7 @@ class TriplesOnDisk:
         raise FocuseError("engine 'partitioned' cannot filter negatives; remove --filter-negatives")
 
 
-class Partitioned:
+class PartitionedPlacement:
     """A placement that keeps the entity table in partitions on disk, with some of them in memory at a time."""
 
     in_memory = False
@@ -174,16 +174,16 @@ class Partitioned:
         self, problem: TrainingProblem, engine: Engine, rows_per_slot: int, checkpoint: Checkpoint | None
     ) -> None:
         config, at = problem.config, checkpoint.progress if checkpoint else Progress()
-        self.problem, self.engine, self.config, self.resumed = problem, engine, config, checkpoint
+        self.problem, self.engine, self.config, self.checkpoint = problem, engine, config, checkpoint
         self.partitions, self.slots, self.rounds = parse_partitions(config.partitions or "1:1")
         self.rows_per_slot, self.entities = rows_per_slot, problem.entities
         self.validator = sampled_validator(config, problem.splits)
-        self.best = BestOnDisk(at.best_value, at.best_epoch, at.checks_since_best, placement=self)
+        self.best = BestPartitions(at.best_value, at.best_epoch, at.checks_since_best, placement=self)
 
     @classmethod
     def build(
         cls, config: Config, splits: Splits, normalizer: Normalizer, checkpoint: Checkpoint | None
-    ) -> tuple[TrainingProblem, Engine, Partitioned]:
+    ) -> tuple[TrainingProblem, Engine, PartitionedPlacement]:
         """Return the problem of a config, an engine over the partitions in memory, and their placement."""
         problem = TrainingProblem.build(config, splits, normalizer, TriplesOnDisk())
         partitions, slots, _ = parse_partitions(config.partitions or "1:1")
@@ -207,24 +207,24 @@ class Partitioned:
         self.storage, self.note = folder.tables, note
         files, tables = folder.tables.files, self.engine.tables
         path = files.folder / EDGES
-        if self.resumed is None:
+        if self.checkpoint is None:
             files.create(self.partitions)
             assignment = PartitionAssignment.random(self.entities, self.partitions, self.config.seed)
             triples = self.problem.triples
             self.edges = write_edge_buckets(path, triples.facts, triples.normalizer, assignment, lambda: None)
             relations = len(triples.facts.relations)
-            initial = write_first(files, assignment, self.config, self.engine.scorer.model, relations)
+            initial = write_initial_partitions(files, assignment, self.config, self.engine.scorer.model, relations)
         else:
-            self.edges, initial = EdgeBuckets.open(path), self.resumed.tables
+            self.edges, initial = EdgeBuckets.open(path), self.checkpoint.tables
         for name, values in initial.items():
             tables[name].copy_(values)
-        if self.resumed is not None:
-            self.engine.optimizer.load(self.engine.optimizer.state() | self.resumed.optimizer)
+        if self.checkpoint is not None:
+            self.engine.optimizer.load(self.engine.optimizer.state() | self.checkpoint.optimizer)
         state = self.engine.optimizer.state().items()
         held = {"entity": tables["entity"]} | {name: value for name, value in state if name.startswith("entity.")}
         self.buffer = PartitionBuffer(files, held, self.edges.assignment.sizes)
-        if self.resumed is None:
-            folder.save(Checkpoint(Progress(), *self.tables(), None, []))
+        if self.checkpoint is None:
+            folder.save(Checkpoint(Progress(), *self.checkpoint_tables(), None, []))
         if self.validator is not None and len(self.validator.entities) < self.entities:
             note(f"validation ranks against {len(self.validator.entities):,} sampled entities, not all")
         note(f"{counted(self.partitions, 'partitions')}, {self.slots} of them in memory at a time")
@@ -234,21 +234,21 @@ class Partitioned:
     def start_epoch(self, epoch: int) -> float:
         return self.problem.beta(epoch)
 
-    def size(self, epoch: int) -> tuple[int, int]:
-        return sum(self._counts(epoch)), len(self.edges)
+    def epoch_size(self, epoch: int) -> tuple[int, int]:
+        return sum(self._batches_per_stage(epoch)), len(self.edges)
 
-    def batches(self, epoch: int, first: int, at_once: int) -> Iterator[Sequence[Tensor]]:
+    def batches(self, epoch: int, first: int, batches_per_call: int) -> Iterator[Sequence[Tensor]]:
         done, size = 0, self.config.batch_size or 1024
         for number, (stage, count, following) in enumerate(self._stages(epoch)):
             if first < done + count:
-                order = self._enter(epoch, stage, following, number)
+                order = self._load_stage(epoch, stage, following, number)
                 parts = torch.split(order, size) if self.partitions == 1 else torch.tensor_split(order, count)
-                for start in range(max(first - done, 0), len(parts), at_once):
+                for start in range(max(first - done, 0), len(parts), batches_per_call):
                     self.buffer.mark_changed()
-                    yield parts[start : start + at_once]
+                    yield parts[start : start + batches_per_call]
             done += count
 
-    def _counts(self, epoch: int) -> list[int]:
+    def _batches_per_stage(self, epoch: int) -> list[int]:
         """Return the number of batches of each stage of an epoch."""
         size = self.config.batch_size or 1024
         return [self._batch_count(stage, size) for stage in self._schedule(epoch)]
@@ -263,12 +263,12 @@ class Partitioned:
         edges = self.edges.count(stage)
         if self.partitions == 1 or not edges:
             return -(-edges // size)
-        alike = size / (self.partitions * self.edges.crowding(stage))
-        return max(1, round(edges / min(size, max(alike, REPEATED * self.rows_per_slot, SMALLEST))))
+        alike = size / (self.partitions * self.edges.same_partition_probability(stage))
+        return max(1, round(edges / min(size, max(alike, MAX_EDGES_PER_ENTITY * self.rows_per_slot, MIN_BATCH_SIZE))))
 
     def _stages(self, epoch: int) -> Iterator[tuple[Stage, int, Stage | None]]:
         """Yield the stages of an epoch that have edges, with their numbers of batches and the following stage."""
-        stages = zip(self._schedule(epoch), self._counts(epoch), strict=True)
+        stages = zip(self._schedule(epoch), self._batches_per_stage(epoch), strict=True)
         used = [(stage, count) for stage, count in stages if count]
         following = [stage for stage, _ in used[1:]]
         for (stage, count), after in zip_longest(used, following):
@@ -277,11 +277,11 @@ class Partitioned:
     def _schedule(self, epoch: int) -> Iterator[Stage]:
         return epoch_stages(self.partitions, self.slots, self.config.seed, epoch, self.rounds)
 
-    def _enter(self, epoch: int, stage: Stage, following: Stage | None, number: int) -> Tensor:
+    def _load_stage(self, epoch: int, stage: Stage, following: Stage | None, number: int) -> Tensor:
         """Load the partitions and edges of a stage, and return the order of its edges."""
-        self.buffer.enter(stage, following)
+        self.buffer.load_stage(stage, following)
         self.engine.scorer.invalidate()
-        self.triples = StageEdges(self.edges.read(stage, self.rows_per_slot), self.problem.labels)
+        self.triples = PackedEdges(self.edges.read(stage, self.rows_per_slot), self.problem.labels)
         sizes = self.edges.assignment.sizes
         self.sampler = PartitionedNegativeSampler.for_stage(
             self.config.negative_sampling, self.config.num_negatives or 1, stage, sizes, self.rows_per_slot
@@ -330,7 +330,7 @@ class Partitioned:
         state = self.engine.optimizer.state().items()
         return tables, {name: value for name, value in state if not name.startswith("entity.")}
 
-    def tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def checkpoint_tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Write all changed partitions to disk, and return the tables and optimizer state that are not partitioned."""
         self.buffer.flush()
         return self.shared_tables()
@@ -350,10 +350,10 @@ class Partitioned:
 
 
 @dataclass
-class BestOnDisk(BestTables):
+class BestPartitions(BestTables):
     """The best tables, kept as versions of partitions on disk."""
 
-    placement: Partitioned | None = None
+    placement: PartitionedPlacement | None = None
 
     def update(self, value: float, epoch: int, tables: dict[str, Tensor]) -> None:
         self.checks_since += 1

@@ -57,7 +57,7 @@ def split_known_negatives(graph: Graph, negative: bool = False, zero: bool = Fal
     largest = np.max(-values, axis=0, where=below, initial=0.0)
     share = np.divide(-values, largest, out=np.ones(values.shape), where=below)
     evidence = np.mean(share[rows], axis=1, where=(below | nothing)[rows])
-    return graph.select(~rows), _as_false(graph.select(rows), evidence)
+    return graph.select(~rows), _as_known_negatives(graph.select(rows), evidence)
 
 
 def read_known_negatives(source: Any) -> Graph:
@@ -72,21 +72,21 @@ def read_known_negatives(source: Any) -> Graph:
     graph = read(source)
     evidence = np.abs(graph.weight)
     if not len(graph) or evidence.max() == 0:
-        return _as_false(graph, np.ones(len(graph)))
+        return _as_known_negatives(graph, np.ones(len(graph)))
     without = int((evidence == 0).sum())
     if without:
         raise FocuseError(
             f"{graph.source}: {without:,} of {len(graph):,} false triples have evidence of strength 0; give all of "
             "them a strength above 0, or remove the column"
         )
-    return _as_false(graph, evidence / evidence.max())
+    return _as_known_negatives(graph, evidence / evidence.max())
 
 
-def _as_false(graph: Graph, evidence: Weights) -> Graph:
+def _as_known_negatives(graph: Graph, evidence: Weights) -> Graph:
     return replace(graph, weight=evidence, columns=None, lower_is_better=False, weighted=True)
 
 
-def check_numbers(settings: Config, given: bool) -> None:
+def check_node_attributes(settings: Config, given: bool) -> None:
     """Raise FocuseError if a model needs attributes that are not given, or if it cannot use the given ones."""
     wanted = "attributes" in model_class(settings.model).requires
     if wanted and not given:
@@ -99,7 +99,7 @@ def check_numbers(settings: Config, given: bool) -> None:
         raise FocuseError(f"model {settings.model!r} does not use node attributes; train one of {names}")
 
 
-def with_numbers(splits: Splits, source: Any, reporter: Reporter) -> Splits:
+def with_node_attributes(splits: Splits, source: Any, reporter: Reporter) -> Splits:
     """Return the splits with node attributes from any source that `read_attributes` accepts; None changes nothing."""
     if source is None:
         return splits
@@ -109,7 +109,7 @@ def with_numbers(splits: Splits, source: Any, reporter: Reporter) -> Splits:
     return replace(splits, attributes=numbers)
 
 
-def context_of(model: Model, splits: Splits, device: str) -> Context:
+def make_context(model: Model, splits: Splits, device: str) -> Context:
     """Return the context with the edges and node attributes that the model requires."""
     edges = attributes = present = None
     if "edges" in model.requires:
@@ -121,7 +121,7 @@ def context_of(model: Model, splits: Splits, device: str) -> Context:
     return Context(edges, attributes, present)
 
 
-def read_whole(graph: Any, reporter: Reporter) -> Graph:
+def read_training_graph(graph: Any, reporter: Reporter) -> Graph:
     """Read a graph with at least one edge, and report the rows that were left out."""
     whole = read(graph)
     for note in whole.notes:
@@ -145,8 +145,8 @@ def make_splits(
 
     `false` is a source of known negatives.
     """
-    facts, contrary = positives_of(whole, settings)
-    _note_negative(facts, reporter)
+    facts, known_negatives = positives_of(whole, settings)
+    _report_negative_weights(facts, reporter)
     repeated = count_repeated(facts) if len(facts) >= LARGE_GRAPH else facts.num_repeated
     if repeated:
         done = "kept" if settings.duplicates == "keep" else f"merged by {settings.duplicates!r}"
@@ -155,14 +155,18 @@ def make_splits(
     if valid is None and test is None:
         splits = split(facts, valid_share, test_share, settings.seed)
     else:
-        held_valid, held_test = (None if part is None else _held(part, settings, reporter) for part in (valid, test))
+        held_valid, held_test = (
+            None if part is None else _read_held_out(part, settings, reporter) for part in (valid, test)
+        )
         splits = splits_from_graphs(facts, held_valid, held_test, settings.seed, valid_share)
     for warning in splits.warnings():
         reporter.note(warning)
-    return _merged(_with_false(splits, facts, contrary, false, settings, reporter), settings, reporter)
+    return _merge_weight_columns(
+        _with_known_negatives(splits, facts, known_negatives, false, settings, reporter), settings, reporter
+    )
 
 
-def _note_negative(facts: Graph, reporter: Reporter) -> None:
+def _report_negative_weights(facts: Graph, reporter: Reporter) -> None:
     below = int((facts.weight < 0).sum()) if facts.weighted and facts.columns is None else 0
     if below and not facts.lower_is_better:
         reporter.note(
@@ -171,7 +175,7 @@ def _note_negative(facts: Graph, reporter: Reporter) -> None:
         )
 
 
-def held_out(source: Any, settings: Config, splits: Splits) -> AlignedGraph:
+def read_test_graph(source: Any, settings: Config, splits: Splits) -> AlignedGraph:
     """Read triples to evaluate a run on, aligned to the ids and weight columns of train, without known negatives."""
     aligned = positives_of(read(source), settings, held=True)[0].align(splits.train)
     if splits.known_negatives is not None:
@@ -181,7 +185,7 @@ def held_out(source: Any, settings: Config, splits: Splits) -> AlignedGraph:
     return aligned if splits.merger is None else replace(aligned, graph=splits.merger(aligned.graph))
 
 
-def normalizer_of(settings: Config, splits: Splits) -> Normalizer:
+def fit_training_normalizer(settings: Config, splits: Splits) -> Normalizer:
     """Return the normalizer of the training weights; merged weight columns are in [0, 1] already."""
     name = "none" if splits.merger is not None else settings.weight_scaling
     train, literal = (
@@ -209,18 +213,20 @@ def positives_of(graph: Graph, settings: Config, held: bool = False) -> tuple[Gr
     )
 
 
-def _held(part: Any, settings: Config, reporter: Reporter) -> Graph:
-    graph, contrary = positives_of(read(part), settings, held=True)
-    if contrary is not None:
-        reporter.note(f"{graph.source}: {counted(len(contrary), 'rows', 'are')} known negatives and not evaluated")
+def _read_held_out(part: Any, settings: Config, reporter: Reporter) -> Graph:
+    graph, known_negatives = positives_of(read(part), settings, held=True)
+    if known_negatives is not None:
+        reporter.note(
+            f"{graph.source}: {counted(len(known_negatives), 'rows', 'are')} known negatives and not evaluated"
+        )
     return graph
 
 
-def _with_false(
-    splits: Splits, facts: Graph, contrary: Graph | None, false: Any, settings: Config, reporter: Reporter
+def _with_known_negatives(
+    splits: Splits, facts: Graph, known_negatives: Graph | None, false: Any, settings: Config, reporter: Reporter
 ) -> Splits:
     """Return the splits with known negatives; duplicates keep the strongest evidence, and positives are left out."""
-    parts = [] if contrary is None else [contrary]
+    parts = [] if known_negatives is None else [known_negatives]
     if false is not None:
         aligned = read_known_negatives(false).align(splits.train)
         if aligned.unseen.rows:
@@ -241,11 +247,11 @@ def _with_false(
             "false triples need weight_mode 'soft-labels', or weight_mode 'none' with the loss 'multiclass-nll'"
         )
     reporter.note(f"{counted(len(every), 'triples')} known to be false")
-    valid, test = (_believed(part, every, reporter) for part in (splits.valid, splits.test))
+    valid, test = (_without_known_negatives(part, every, reporter) for part in (splits.valid, splits.test))
     return replace(splits, valid=valid, test=test, known_negatives=every)
 
 
-def _believed(part: AlignedGraph, false: Graph, reporter: Reporter) -> AlignedGraph:
+def _without_known_negatives(part: AlignedGraph, false: Graph, reporter: Reporter) -> AlignedGraph:
     """Return a held-out split without known negatives."""
     doubted = np.isin(part.graph.keys, false.keys)
     if not doubted.any():
@@ -255,7 +261,7 @@ def _believed(part: AlignedGraph, false: Graph, reporter: Reporter) -> AlignedGr
     return replace(part, graph=part.graph.select(~doubted))
 
 
-def _merged(splits: Splits, settings: Config, reporter: Reporter) -> Splits:
+def _merge_weight_columns(splits: Splits, settings: Config, reporter: Reporter) -> Splits:
     """Merge several weight columns into one weight in every split, with a merger that is fitted to train."""
     if splits.train.columns is None:
         named = [
@@ -292,7 +298,7 @@ def check_confidences(splits: Splits, settings: Config, reporter: Reporter) -> N
             )
 
 
-def _differ(train: Graph, normalizer: Normalizer) -> bool:
+def _weights_differ(train: Graph, normalizer: Normalizer) -> bool:
     """Return whether the normalized weights differ; they are compared in chunks, and the first often decides."""
     first = normalizer.transform(train.weight[:1], train.relation[:1])
     parts = chunks(len(train), 1 << 20)
@@ -303,7 +309,7 @@ def ignore_equal_weights(settings: Config, splits: Splits, normalizer: Normalize
     """Return the settings with weight_mode 'none' if all weights are equal, and report it."""
     if settings.weight_mode == "none":
         return settings
-    if _differ(splits.train, normalizer):
+    if _weights_differ(splits.train, normalizer):
         return settings
     why = (
         "all weights are equal"
@@ -318,13 +324,13 @@ def ignore_equal_weights(settings: Config, splits: Splits, normalizer: Normalize
 
 PARTITIONED = "partitioned"
 EDGE_BYTES = 28  # bytes per edge in memory: three ids and a weight
-MOMENTS = {"row-adagrad": 1, "row-adam": 2}  # values that an optimizer stores per parameter
+MOMENTS_PER_PARAMETER = {"row-adagrad": 1, "row-adam": 2}  # values that an optimizer stores per parameter
 
 
-def choose_engine(config: Config, splits: Splits, reporter: Reporter, in_folder: bool) -> Config:
+def choose_engine(config: Config, splits: Splits, reporter: Reporter, has_run_folder: bool) -> Config:
     """Return the config, with the engine 'partitioned' if it is requested or if 'auto' does not fit into memory.
 
-    `in_folder` is True if the run is written to a folder during training, which partitions need.
+    `has_run_folder` is True if the run is written to a folder during training, which partitions need.
     """
     if config.engine not in ("auto", PARTITIONED):
         return config
@@ -332,7 +338,7 @@ def choose_engine(config: Config, splits: Splits, reporter: Reporter, in_folder:
         return config
     from focuse.training.memory_planner import plan_partitions  # which imports this module
 
-    return plan_partitions(config, splits, reporter, in_folder)
+    return plan_partitions(config, splits, reporter, has_run_folder)
 
 
 def fits_in_memory(config: Config, splits: Splits) -> bool:
@@ -351,4 +357,4 @@ def needed_memory(config: Config, splits: Splits) -> int:
     model, train = config.make_model(), splits.train
     numbers = len(train.entities) * model.widths(config.dim)[0]
     copies = 1 if len(splits.valid.graph) else 0  # copies of the best tables so far
-    return 4 * numbers * (1 + MOMENTS.get(config.optimizer, 2) + copies) + EDGE_BYTES * len(train)
+    return 4 * numbers * (1 + MOMENTS_PER_PARAMETER.get(config.optimizer, 2) + copies) + EDGE_BYTES * len(train)

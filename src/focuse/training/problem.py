@@ -33,7 +33,7 @@ from focuse.data.triple_index import TripleIndex, build_triple_index, id_tensors
 from focuse.data.weights import Normalizer
 from focuse.engines.base import Step
 from focuse.engines.process_group import current_group
-from focuse.engines.sharded.engine import SHARDED
+from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError
 from focuse.models.base import Model
 from focuse.models.registry import model_class
@@ -60,19 +60,19 @@ from focuse.objective.randomness import StreamKey, draw_integers, generator
 from focuse.option_strings import parse_named_numbers
 from focuse.random_streams import RandomStream
 from focuse.system import chunks
-from focuse.training.preparation import context_of
+from focuse.training.preparation import make_context
 from focuse.training.validation import Validator, confidence_validator, rank_validator
 from focuse.training.warm_start import started
 
-AT_ONCE = 1 << 24  # random numbers that are drawn at a time, 64 MB
+RANDOM_NUMBERS_PER_CHUNK = 1 << 24  # random numbers that are drawn at a time, 64 MB
 
 
-def own_rows(settings: Config, entities: int) -> slice:
+def local_entity_rows(settings: Config, entities: int) -> slice:
     """Return the rows of the entity table that this process holds: all rows, unless the engine is sharded."""
-    return current_group().shard(entities) if settings.engine in SHARDED else slice(None)
+    return current_group().shard(entities) if settings.engine in SHARDED_ENGINES else slice(None)
 
 
-def home_of(settings: Config, table: str) -> str:
+def table_device(settings: Config, table: str) -> str:
     """Return the device of a table; the engine 'sharded:host' keeps the entity table in main memory."""
     return "cpu" if settings.engine == "sharded:host" and table == "entity" else settings.device
 
@@ -87,7 +87,7 @@ def normal_rows(shape: tuple[int, int], random: torch.Generator, rows: slice = s
     count, width = shape
     start, stop, _ = rows.indices(count)
     # torch draws 16 numbers at a time and redraws the last incomplete ones, so chunks of 16 rows give the same numbers.
-    size = max(16, AT_ONCE // max(width, 1) // 16 * 16)
+    size = max(16, RANDOM_NUMBERS_PER_CHUNK // max(width, 1) // 16 * 16)
     cuts = [*range(0, max(count - 15, 1), size), count]
     kept = []
     for begin, end in pairwise(cuts):
@@ -96,7 +96,7 @@ def normal_rows(shape: tuple[int, int], random: torch.Generator, rows: slice = s
     return torch.cat(kept)
 
 
-FALSE = -1.0  # the weight that marks a known negative; positives have weights in [0, 1]
+KNOWN_NEGATIVE_WEIGHT = -1.0  # the weight that marks a known negative; positives have weights in [0, 1]
 CHUNK = 1 << 20  # edges whose weights are normalized at a time
 
 Floats = npt.NDArray[np.float32]
@@ -110,7 +110,7 @@ class ColumnDecays:
     and `focuses` has one FocusE layer per column.
     """
 
-    shares: Weights
+    unit_weights: Weights
     present: Mask
     importance: Weights
     layers: tuple[FocusELayer, ...]
@@ -120,10 +120,10 @@ class ColumnDecays:
         betas = np.array([layer.beta(epoch) for layer in self.layers])
         beta = float(self.importance @ betas)
         counts = self.importance * (1 - betas)
-        weight = combine_columns(self.shares, self.present, counts)
+        weight = combine_columns(self.unit_weights, self.present, counts)
         # If no column of an edge counts yet (β = 1), its weight has no effect; the importances alone merge its columns.
         early = ~(self.present & (counts > 0)).any(axis=1)
-        weight[early] = combine_columns(self.shares[early], self.present[early], self.importance)
+        weight[early] = combine_columns(self.unit_weights[early], self.present[early], self.importance)
         return weight, beta
 
 
@@ -134,15 +134,17 @@ class TrainingTriples:
     facts: Graph
     false: Graph | None
     normalizer: Normalizer
-    mark: float
+    known_negative_weight: float
     seed: int
     decays: ColumnDecays | None = None
 
     @classmethod
-    def of(cls, settings: Config, splits: Splits, normalizer: Normalizer) -> TrainingTriples:
+    def from_splits(cls, settings: Config, splits: Splits, normalizer: Normalizer) -> TrainingTriples:
         """Return the training triples of the splits, by resolved settings."""
-        mark = FALSE if model_class(settings.model).confidence_head is None else 0.0
-        return cls(splits.train, splits.known_negatives, normalizer, mark, settings.seed, _decays(settings, splits))
+        mark = KNOWN_NEGATIVE_WEIGHT if model_class(settings.model).confidence_head is None else 0.0
+        return cls(
+            splits.train, splits.known_negatives, normalizer, mark, settings.seed, _column_decays(settings, splits)
+        )
 
     def __len__(self) -> int:
         return len(self.facts) + len(self.evidence)
@@ -161,9 +163,9 @@ class TrainingTriples:
     def weight(self) -> Floats:
         """Weights float32 [n]: in [0, 1] for positives, and `mark` for known negatives.
 
-        `mark` is FALSE, or 0 for a confidence model.
+        `mark` is KNOWN_NEGATIVE_WEIGHT, or 0 for a confidence model.
         """
-        weight = np.full(len(self), self.mark, np.float32)
+        weight = np.full(len(self), self.known_negative_weight, np.float32)
         for piece in chunks(len(self.facts), CHUNK):
             weight[piece] = self.normalizer.transform(self.facts.weight[piece], self.facts.relation[piece])
         return weight
@@ -176,13 +178,13 @@ class TrainingTriples:
                 some = rows[first + piece.start : first + piece.stop]
                 for place, column in enumerate((graph.head, graph.relation, graph.tail)):
                     some[:, place] = column[piece]
-                weight = np.full(len(some), self.mark)
+                weight = np.full(len(some), self.known_negative_weight)
                 if graph is self.facts:
                     weight = self.normalizer.transform(graph.weight[piece], graph.relation[piece])
                 some[:, 3] = weight.astype(np.float32).view(np.int32)
 
     @property
-    def moving(self) -> bool:
+    def weights_change(self) -> bool:
         """Whether the weights change from epoch to epoch."""
         return self.decays is not None
 
@@ -191,11 +193,11 @@ class TrainingTriples:
         if self.decays is None:
             return self.weight, None
         facts, beta = self.decays.at(epoch)
-        weight = np.full(len(self), self.mark, np.float32)
+        weight = np.full(len(self), self.known_negative_weight, np.float32)
         weight[: len(facts)] = facts
         return weight, beta
 
-    def rows_at(self, epoch: int) -> npt.NDArray[np.int64] | None:
+    def rows_in_epoch(self, epoch: int) -> npt.NDArray[np.int64] | None:
         """Return the rows, int64, that are trained in an epoch; None stands for all rows.
 
         These are all positives, and each known negative with the strength of its evidence as its probability. The
@@ -204,11 +206,11 @@ class TrainingTriples:
         if (self.evidence >= 1).all():
             return None
         facts = len(self.facts)
-        chance = np.random.default_rng([self.seed, epoch, RandomStream.FALSE_TRIPLES]).random(len(self.evidence))
+        chance = np.random.default_rng([self.seed, epoch, RandomStream.KNOWN_NEGATIVES]).random(len(self.evidence))
         return np.concatenate([np.arange(facts), facts + np.flatnonzero(chance < self.evidence)])
 
 
-def _decays(settings: Config, splits: Splits) -> ColumnDecays | None:
+def _column_decays(settings: Config, splits: Splits) -> ColumnDecays | None:
     """Return the weight columns with their own decays of β, or None if all columns share one β."""
     merger = splits.merger
     if (
@@ -287,7 +289,7 @@ def build_model(settings: Config, splits: Splits) -> Model:
     model = settings.make_model()
     if settings.attribute_loss_weight is not None and model.auxiliary_loss is not None:
         model.auxiliary_loss = replace(model.auxiliary_loss, weight=settings.attribute_loss_weight)
-    return model.bind(context=context_of(model, splits, settings.device))
+    return model.bind(context=make_context(model, splits, settings.device))
 
 
 def init_tables(
@@ -329,7 +331,7 @@ def as_batch(graph: Graph, weight: npt.NDArray[Any], device: torch.device | str)
     return Batch(*(column.to(device) for column in columns))
 
 
-class WeightedTriples(Protocol):
+class TripleStore(Protocol):
     """Training triples with weights: a `Batch`, or triples in shared memory."""
 
     def __len__(self) -> int: ...
@@ -347,7 +349,7 @@ class WeightedTriples(Protocol):
 class TripleSource(Protocol):
     """Loads the training triples to the place where they are kept during training."""
 
-    def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> WeightedTriples:
+    def load(self, triples: TrainingTriples, labels: SoftLabels | None, device: str) -> TripleStore:
         """Return all training triples with their weights, or with soft labels if `labels` is given."""
 
     def index(self, train: Graph, device: str) -> TripleIndex:
@@ -376,10 +378,10 @@ class TrainingProblem:
     splits: Splits
     model: Model
     triples: TrainingTriples
-    batch: WeightedTriples
+    train_triples: TripleStore
     labels: SoftLabels | None
     focuse_layer: FocusELayer | None
-    negatives: NegativeSampler
+    negative_sampler: NegativeSampler
     objective: FocusedLoss | SoftLabelLoss | SquaredError | TwoHeadedSquaredError
     regularizer: Regularizer | None
     scale: float | None = None  # factor of the loss of a batch; None means that the reduction of the config decides
@@ -388,10 +390,10 @@ class TrainingProblem:
     def build(
         cls, config: Config, splits: Splits, normalizer: Normalizer, source: TripleSource | None = None
     ) -> TrainingProblem:
-        """Return the problem of a resolved config on these splits; `source` loads the triples, by default into memory."""
+        """Return the problem of a resolved config on these splits; `source` loads the triples, by default to memory."""
         source = TriplesInMemory() if source is None else source
         train = splits.train
-        triples, labels = TrainingTriples.of(config, splits, normalizer), make_soft_labels(config, splits)
+        triples, labels = TrainingTriples.from_splits(config, splits, normalizer), make_soft_labels(config, splits)
         batch = source.load(triples, labels, config.device)
         known = source.index(train, config.device) if config.filter_negatives else None
         # A uniform distribution does not depend on the triples, so triples on disk need not be loaded.
@@ -467,9 +469,9 @@ class TrainingProblem:
         return AuxiliaryTriples(inferred.take(rows), objective.shortfall)
 
     def init_tables(self, note: Callable[[str], None]) -> dict[str, torch.Tensor]:
-        """Return initial tables, random or from the run `config.init_from`; of entities only the rows of this process."""
+        """Return initial tables, random or those of `config.init_from`; of entities only the rows of this process."""
         config, sizes = self.config, (self.entities, len(self.splits.train.relations))
         if config.init_from is None:
-            return init_tables(config, self.model, *sizes, own_rows(config, sizes[0]))
+            return init_tables(config, self.model, *sizes, local_entity_rows(config, sizes[0]))
         tables = started(init_tables(config, self.model, *sizes), config.init_from, self.splits, build_model, note)
-        return tables | {"entity": tables["entity"][own_rows(config, sizes[0])]}
+        return tables | {"entity": tables["entity"][local_entity_rows(config, sizes[0])]}

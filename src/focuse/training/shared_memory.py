@@ -26,7 +26,7 @@ from focuse.data.graph_cache import scratch_folder
 from focuse.data.splits import Splits
 from focuse.data.triple_index import TripleIndex
 from focuse.data.weights import Normalizer
-from focuse.engines.partitioned.edge_buckets import COLUMNS, StageEdges
+from focuse.engines.partitioned.edge_buckets import COLUMNS, PackedEdges
 from focuse.engines.process_group import PEER_LOST, current_group, is_peer_lost
 from focuse.errors import FocuseError
 from focuse.objective.focuse import SoftLabels
@@ -35,12 +35,12 @@ from focuse.storage.metadata import read_metadata, write_metadata
 from focuse.system import chunks
 from focuse.training.problem import TrainingTriples
 
-Prepared = tuple[Config, Splits, Normalizer]
+PreparedData = tuple[Config, Splits, Normalizer]
 CHUNK = 1 << 20  # edges written at a time
 Array = npt.NDArray[Any]
 
 
-def prepared_once(prepare: Callable[[], Prepared]) -> Prepared:
+def prepare_once_per_machine(prepare: Callable[[], PreparedData]) -> PreparedData:
     """Return the result of `prepare`, which only the first process of each machine calls; the others map its files.
 
     So a graph is read and split once per machine, and each process keeps in memory only the pages that it uses.
@@ -55,7 +55,7 @@ def prepared_once(prepare: Callable[[], Prepared]) -> Prepared:
             except FocuseError as error:
                 failure = str(error)
             except OSError as error:
-                failure = _full_disk(error)
+                failure = _disk_full_message(error)
         where, failure = group.broadcast_on_host((folder, failure))
         if group.any_rank(bool(failure)):
             raise FocuseError(failure or "preparing the training failed on another machine; see its error message")
@@ -71,7 +71,7 @@ def prepared_once(prepare: Callable[[], Prepared]) -> Prepared:
     return found
 
 
-def _full_disk(error: OSError) -> str:
+def _disk_full_message(error: OSError) -> str:
     where = scratch_folder() or tempfile.gettempdir()
     return f"{where}: cannot write the training edges: {error.strerror or error}; set FOCUSE_CACHE to another folder"
 
@@ -86,18 +86,18 @@ class TriplesInSharedMemory:
         return SharedTripleIndex(train)
 
 
-def shared_array(kind: Any, shape: tuple[int, ...], fill: Callable[[Array], None]) -> Array:
+def shared_array(dtype: Any, shape: tuple[int, ...], fill: Callable[[Array], None]) -> Array:
     """Return an array that all processes of this machine share; the first process fills it. All must make this call."""
     group, path, failure = current_group(), "", ""
     if group.is_local_main:
         try:
-            path = _filled(np.dtype(kind), shape, fill)
+            path = _write_array_file(np.dtype(dtype), shape, fill)
         except OSError as error:
-            failure = _full_disk(error)
+            failure = _disk_full_message(error)
     path, failure = group.broadcast_on_host((path, failure))
     if group.any_rank(bool(failure)):
         raise FocuseError(failure or "the training edges cannot be written on another machine; see its error message")
-    found: Array = np.asarray(np.memmap(path, kind, "r+", shape=shape)) if math.prod(shape) else np.empty(shape, kind)
+    found: Array = np.asarray(np.memmap(path, dtype, "r+", shape=shape)) if math.prod(shape) else np.empty(shape, dtype)
     group.barrier()  # all processes have opened the file, so it can be unlinked
     if group.is_local_main:
         with suppress(OSError):  # fails on Windows, where a later run removes the file
@@ -105,17 +105,17 @@ def shared_array(kind: Any, shape: tuple[int, ...], fill: Callable[[Array], None
     return found
 
 
-def _filled(kind: np.dtype[Any], shape: tuple[int, ...], fill: Callable[[Array], None]) -> str:
+def _write_array_file(dtype: np.dtype[Any], shape: tuple[int, ...], fill: Callable[[Array], None]) -> str:
     """Write an array to a new file and return its path."""
     number, path = tempfile.mkstemp(suffix=".part", prefix=".", dir=scratch_folder())
     try:
         with os.fdopen(number, "r+b") as file:
-            size = math.prod(shape) * kind.itemsize
+            size = math.prod(shape) * dtype.itemsize
             file.truncate(size)
             if size and hasattr(os, "posix_fallocate"):  # raises an error if the disk is full, instead of SIGBUS later
                 os.posix_fallocate(file.fileno(), 0, size)
             if size:
-                fill(np.asarray(np.memmap(file, kind, "r+", shape=shape)))
+                fill(np.asarray(np.memmap(file, dtype, "r+", shape=shape)))
     except BaseException:
         with suppress(OSError):
             os.unlink(path)
@@ -123,7 +123,7 @@ def _filled(kind: np.dtype[Any], shape: tuple[int, ...], fill: Callable[[Array],
     return path
 
 
-class SharedEdges(StageEdges):
+class SharedEdges(PackedEdges):
     """Training triples in a file that the processes of a machine share, 16 bytes each; batches are on `device`."""
 
     def __init__(self, rows: TrainingTriples, label: SoftLabels | None, device: torch.device | str) -> None:

@@ -25,7 +25,7 @@ from focuse.engines.factory import make_engine
 from focuse.engines.optimizers import make_optimizer
 from focuse.engines.process_group import current_group
 from focuse.engines.scorer import TableScorer
-from focuse.engines.sharded.engine import SHARDED
+from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.ranking import sample_size
 from focuse.models.registry import trusting
@@ -37,7 +37,7 @@ from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, Progress
 from focuse.system import interruptible
 from focuse.training.callbacks import Reporter
-from focuse.training.problem import TrainingProblem, TripleSource, home_of
+from focuse.training.problem import TrainingProblem, TripleSource, table_device
 from focuse.training.validation import BestTables, RankValidator, Validator
 
 
@@ -66,11 +66,11 @@ class Placement(Protocol):
     def start_epoch(self, epoch: int) -> float:
         """Set the weights of an epoch, counted from 0, and return its β."""
 
-    def size(self, epoch: int) -> tuple[int, int]:
+    def epoch_size(self, epoch: int) -> tuple[int, int]:
         """Return the numbers of batches and of triples in an epoch."""
 
-    def batches(self, epoch: int, first: int, at_once: int) -> Iterator[Sequence[Tensor]]:
-        """Yield groups of up to `at_once` batches of row indices, starting with batch `first`."""
+    def batches(self, epoch: int, first: int, batches_per_call: int) -> Iterator[Sequence[Tensor]]:
+        """Yield groups of up to `batches_per_call` batches of row indices, starting with batch `first`."""
 
     def take(self, rows: Tensor) -> Batch:
         """Return the triples at `rows`."""
@@ -84,7 +84,7 @@ class Placement(Protocol):
     def scorer(self) -> TableScorer:
         """Return the scorer for validation."""
 
-    def tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def checkpoint_tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the tables and the optimizer state that a checkpoint stores."""
 
     def finish(self, checkpoint: Checkpoint) -> Checkpoint:
@@ -94,14 +94,14 @@ class Placement(Protocol):
         """Release files and threads."""
 
 
-class InMemory:
+class InMemoryPlacement:
     """A placement that keeps tables and training triples in memory."""
 
     in_memory = True
 
     def __init__(self, problem: TrainingProblem, engine: Engine, checkpoint: Checkpoint | None = None) -> None:
         self.problem, self.engine = problem, engine
-        self.triples = problem.batch
+        self.triples = problem.train_triples
         self._shuffled: tuple[int, EpochOrder] | None = None
         at = checkpoint.progress if checkpoint else Progress()
         tables = checkpoint.best if checkpoint else None
@@ -116,26 +116,26 @@ class InMemory:
 
     def start_epoch(self, epoch: int) -> float:
         beta, triples = self.problem.beta(epoch), self.problem.triples
-        if triples.moving:
+        if triples.weights_change:
             weight, merged = triples.weights_at(epoch)
             self.triples.set_weights(torch.from_numpy(weight))
             beta = beta if merged is None else merged
         return beta
 
-    def size(self, epoch: int) -> tuple[int, int]:
+    def epoch_size(self, epoch: int) -> tuple[int, int]:
         order = self._order(epoch)
         return len(order.batches), order.rows
 
-    def batches(self, epoch: int, first: int, at_once: int) -> Iterator[Sequence[Tensor]]:
+    def batches(self, epoch: int, first: int, batches_per_call: int) -> Iterator[Sequence[Tensor]]:
         batches = self._order(epoch).batches
-        for start in range(first, len(batches), at_once):
-            yield batches[start : start + at_once]
+        for start in range(first, len(batches), batches_per_call):
+            yield batches[start : start + batches_per_call]
         self._order(epoch + 1)  # computed while a GPU still works on this epoch
 
     def _order(self, epoch: int) -> EpochOrder:
         """Return the shuffled rows of an epoch; the result of the last call is cached."""
         if self._shuffled is None or self._shuffled[0] != epoch:
-            config, rows = self.problem.config, self.problem.triples.rows_at(epoch)
+            config, rows = self.problem.config, self.problem.triples.rows_in_epoch(epoch)
             seed = stream_seed(config.seed, epoch, RandomStream.SHUFFLE)
             count = len(self.triples) if rows is None else len(rows)
             device = self.engine.device if isinstance(self.triples, Batch) else "cpu"
@@ -147,7 +147,7 @@ class InMemory:
         return self.triples.take(rows)
 
     def sample(self, batch: Batch, seed: StreamKey) -> list[Negatives]:
-        return self.problem.negatives(batch, seed)
+        return self.problem.negative_sampler(batch, seed)
 
     def seed(self, epoch: int, batch: int) -> int:
         return stream_seed(self.problem.config.seed, epoch, batch)
@@ -155,7 +155,7 @@ class InMemory:
     def scorer(self) -> TableScorer:
         return self.engine.scorer
 
-    def tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def checkpoint_tables(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         return self.engine.tables, self.engine.optimizer.state()
 
     def finish(self, checkpoint: Checkpoint) -> Checkpoint:
@@ -169,11 +169,11 @@ def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, report
     """Return the engine of a problem over the tables of a checkpoint, or over initial tables."""
     config = problem.config
     tables = checkpoint.tables if checkpoint else problem.init_tables(reporter.note)
-    tables = {name: table.to(home_of(config, name)) for name, table in tables.items()}
+    tables = {name: table.to(table_device(config, name)) for name, table in tables.items()}
     optimizer = make_optimizer(config.optimizer, tables, config.learning_rate)
     if checkpoint and checkpoint.optimizer:  # an extension of a partitioned run has no optimizer state
         state = checkpoint.optimizer.items()
-        optimizer.load({name: value.to(home_of(config, name.partition(".")[0])) for name, value in state})
+        optimizer.load({name: value.to(table_device(config, name.partition(".")[0])) for name, value in state})
     return make_engine(config.engine, problem.model, tables, optimizer, problem.entities, config.reciprocal)
 
 
@@ -198,11 +198,11 @@ class Trainer:
         self.group = current_group()
         self.progress = checkpoint.progress if checkpoint else Progress()
         self.history: list[dict[str, Any]] = list(checkpoint.history) if checkpoint else []
-        self.pool: SamplePool | None = None
+        self.sample_pool: SamplePool | None = None
         if self.config.semi_supervised != "none" and (schedule := make_pool_schedule(self.config.semi_supervised)):
-            self.pool = SamplePool(schedule, self.config.device, checkpoint.pool if checkpoint else None)
+            self.sample_pool = SamplePool(schedule, self.config.device, checkpoint.pool if checkpoint else None)
         # A sample pool changes from step to step, so its steps cannot be captured.
-        self.train_batches = engine.batch_runner(self._train_batch, capture=self.pool is None)
+        self.train_batches = engine.make_batch_runner(self._train_batch, capture=self.sample_pool is None)
         self.loss: float | Tensor = self.progress.loss
 
     def run(self) -> Checkpoint:
@@ -220,13 +220,13 @@ class Trainer:
         return self.placement.finish(checkpoint)
 
     def _report_start(self) -> None:
-        engine, pool = self.engine, self.pool
+        engine, pool = self.engine, self.sample_pool
         if engine.fallback_reason:
             self.reporter.note(f"{engine.fallback_message}, but {engine.fallback_reason}")
         sample = sample_size(engine.scorer, None, engine.entities)
         if sample is not None and isinstance(self.placement.validator, RankValidator):
             self.reporter.note(f"validation ranks against {sample:,} sampled entities per side, not all")
-        if pool is not None and not pool.schedule.share_at(self.config.epochs):
+        if pool is not None and not pool.schedule.fraction_at(self.config.epochs):
             start = pool.schedule.start + pool.schedule.wait + 1
             self.reporter.note(
                 f"semi-supervised training starts in epoch {start}, but training ends after epoch "
@@ -238,13 +238,13 @@ class Trainer:
         """Train one epoch, or the rest of it, then validate, report and save."""
         at, started = self.progress, time.perf_counter()
         beta = self.placement.start_epoch(at.epoch)
-        batches, rows = self.placement.size(at.epoch)
+        batches, rows = self.placement.epoch_size(at.epoch)
         for some in self.placement.batches(at.epoch, at.batch, self.engine.steps_per_call):
-            self.loss = self.loss + self._train(some, beta)
+            self.loss = self.loss + self._train_group(some, beta)
             at.batch += len(some)
             self.reporter.step(at.epoch, at.batch / batches)
             if self.group.any_rank(interrupted.is_set() or time.monotonic() > self.deadline):
-                self._stop_here()
+                self._save_and_stop()
             if at.batch < batches:
                 self._save_if_due(epoch_ends=False)
         self._read_loss()
@@ -259,7 +259,7 @@ class Trainer:
         self._report_epoch(row)
         self._save_if_due(epoch_ends=True)
 
-    def _train(self, batches: Sequence[Tensor], beta: float) -> float | Tensor:
+    def _train_group(self, batches: Sequence[Tensor], beta: float) -> float | Tensor:
         at = self.progress
         seeds = [self.placement.seed(at.epoch, at.batch + number) for number in range(len(batches))]
         try:
@@ -272,10 +272,10 @@ class Trainer:
         batch = self.placement.take(rows)
         negatives = self.placement.sample(batch, seed)
         step = self.problem.step(batch, negatives, beta, seed)
-        if self.pool is not None:
+        if self.sample_pool is not None:
             if not isinstance(seed, int):
                 raise ValueError("steps with a sample pool cannot be captured as CUDA graphs")
-            batch, negatives = self.pool(batch, negatives, self.progress.epoch + 1, seed, self.engine.scorer)
+            batch, negatives = self.sample_pool(batch, negatives, self.progress.epoch + 1, seed, self.engine.scorer)
             step = replace(step, positives=batch, negatives=negatives)
         return self.engine.step(step)
 
@@ -326,8 +326,8 @@ class Trainer:
 
     def checkpoint(self) -> Checkpoint:
         self._read_loss()
-        tables, optimizer = self.placement.tables()
-        pool = self.pool.state() if self.pool is not None else {}
+        tables, optimizer = self.placement.checkpoint_tables()
+        pool = self.sample_pool.state() if self.sample_pool is not None else {}
         return Checkpoint(self.progress, tables, optimizer, self.placement.best.tables, self.history, pool)
 
     def _save_if_due(self, epoch_ends: bool) -> None:
@@ -348,7 +348,7 @@ class Trainer:
             self.folder.finish(checkpoint)
         return checkpoint
 
-    def _stop_here(self) -> None:
+    def _save_and_stop(self) -> None:
         if self.folder is None:
             raise KeyboardInterrupt
         self.folder.save(self.checkpoint())
@@ -371,15 +371,19 @@ def make_trainer(
     """A trainer of a resolved config: in memory, with an entity table in partitions, or with several processes."""
     # Imported only where they are needed, because both are rare.
     if config.engine == "partitioned":
-        from focuse.training.partitioned import Partitioned
+        from focuse.training.partitioned import PartitionedPlacement
 
-        parts: tuple[TrainingProblem, Engine, Placement] = Partitioned.build(config, splits, normalizer, checkpoint)
+        parts: tuple[TrainingProblem, Engine, Placement] = PartitionedPlacement.build(
+            config, splits, normalizer, checkpoint
+        )
         return Trainer(*parts, reporter, folder, checkpoint, deadline)
     source: TripleSource | None = None
-    if config.engine in SHARDED:
+    if config.engine in SHARDED_ENGINES:
         from focuse.training.shared_memory import TriplesInSharedMemory
 
         source = TriplesInSharedMemory()
     problem = TrainingProblem.build(config, splits, normalizer, source)
     engine = build_engine(problem, checkpoint, reporter)
-    return Trainer(problem, engine, InMemory(problem, engine, checkpoint), reporter, folder, checkpoint, deadline)
+    return Trainer(
+        problem, engine, InMemoryPlacement(problem, engine, checkpoint), reporter, folder, checkpoint, deadline
+    )

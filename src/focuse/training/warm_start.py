@@ -50,18 +50,18 @@ def started(
     for name, (wanted, known) in names.items():
         mine_rows, rows = _named_rows(tables[name], wanted), _named_rows(found[name], known)
         _check_widths(name, mine_rows, rows, folder, settings)
-        matched, counts[name] = _matched(mine_rows, wanted, rows, known)
+        matched, counts[name] = _copy_matching_rows(mine_rows, wanted, rows, known)
         made[name] = matched if mine_rows is tables[name] else split_inverse_relations(matched)
     if not counts["entity"]:
         raise FocuseError(f"start {folder}: has none of this graph's entities; give a run with the same names")
     entities, relations = (f"{counts[name]:,} of {len(names[name][0]):,}" for name in ("entity", "relation"))
     note(f"start {folder}: {entities} entities and {relations} relations start from its {settings.model} embeddings")
-    for leak in _leaks(mine, splits):
+    for leak in _leakage(mine, splits):
         note(f"start {folder}: leakage: it was trained on {leak}, so metrics will be too high; use the same split")
     return made
 
 
-def _leaks(mine: Splits, theirs: Splits) -> Iterator[str]:
+def _leakage(mine: Splits, theirs: Splits) -> Iterator[str]:
     """Yield a description of the validation and test triples on which the other run was trained."""
     learnt = build_triple_index([theirs.train.align(mine.train).graph])
     for part, name in ((mine.valid.graph, "validation"), (mine.test.graph, "test")):
@@ -83,7 +83,7 @@ def _check_widths(name: str, table: torch.Tensor, found: torch.Tensor, folder: s
         )
 
 
-def _matched(
+def _copy_matching_rows(
     table: torch.Tensor, wanted: Vocabulary, found: torch.Tensor, known: Vocabulary
 ) -> tuple[torch.Tensor, int]:
     """Return `table` [n, d] with the rows of `found` [m, d] for the same names, and the number of these rows."""

@@ -76,7 +76,7 @@ def test_crowding_is_the_probability_that_two_ends_are_in_the_same_partition(tmp
         parts = np.array(parts)
         return Stage(slots, np.where(parts > 0, 0, 10**6), np.maximum(parts, 10**6 * (parts == 0)))
 
-    assert file.crowding(stage((0, 1, 2, 3), np.ones((4, 4)))) == pytest.approx(1 / 4, rel=0.02)
-    assert file.crowding(stage((1, 2), [[0, 0], [0, 1]])) == 1.0
+    assert file.same_partition_probability(stage((0, 1, 2, 3), np.ones((4, 4)))) == pytest.approx(1 / 4, rel=0.02)
+    assert file.same_partition_probability(stage((1, 2), [[0, 0], [0, 1]])) == 1.0
     star = [[0, 1, 1], [1, 0, 0], [1, 0, 0]]  # half of the ends are in 0, a quarter each in 1 and 2
-    assert file.crowding(stage((0, 1, 2), star)) == pytest.approx(1 / 4 + 2 / 16, rel=0.02)
+    assert file.same_partition_probability(stage((0, 1, 2), star)) == pytest.approx(1 / 4 + 2 / 16, rel=0.02)

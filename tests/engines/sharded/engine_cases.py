@@ -20,7 +20,7 @@ from focuse.engines.scorer import TableScorer
 from focuse.engines.sharded.exchange import EmbeddingExchange
 from focuse.evaluation.ranking import rank_graph, rank_sampled
 from focuse.training.callbacks import SilentReporter
-from focuse.training.preparation import normalizer_of, with_numbers
+from focuse.training.preparation import fit_training_normalizer, with_node_attributes
 from focuse.training.problem import build_model
 from focuse.training.trainer import Trainer, make_trainer
 
@@ -70,7 +70,7 @@ def graph() -> Splits:
     ]
     splits = split(read(edges), 0.1, 0.1, 0)
     numbers = [(name, "size", float(random.normal())) for name in list(splits.train.entities.column.to_pylist())[::2]]
-    return with_numbers(splits, numbers, SilentReporter())
+    return with_node_attributes(splits, numbers, SilentReporter())
 
 
 def trained(splits: Splits, case: dict[str, Any], engine: str) -> Trainer:
@@ -89,7 +89,7 @@ def trained(splits: Splits, case: dict[str, Any], engine: str) -> Trainer:
     )
     inferred = splits.valid.graph if settings.loss == "squared-error" else None
     trainer = make_trainer(
-        settings, replace(splits, inferred=inferred), normalizer_of(settings, splits), SilentReporter()
+        settings, replace(splits, inferred=inferred), fit_training_normalizer(settings, splits), SilentReporter()
     )
     trainer.run()
     return trainer
@@ -175,7 +175,7 @@ def exchanged(group: ProcessGroup) -> None:
     assert torch.equal(total, wanted[mine][place][:, None].expand(-1, width))
     assert set(place.tolist()) == set(torch.nonzero(wanted[mine])[:, 0].tolist())
     before = torch.cat(everyone[: group.rank]) if group.rank else ids[:0]
-    assert torch.equal(exchange.counted_here(ids), ~torch.isin(ids, before))
+    assert torch.equal(exchange.is_lowest_rank(ids), ~torch.isin(ids, before))
     assert torch.equal(exchange.fetch(ids[:0]), table[:0])
 
 

@@ -55,7 +55,7 @@ def test_gradients_are_those_of_training(small: focuse.Graph, name: str) -> None
     inverse = run.settings.reciprocal
     engine = AutogradEngine(run.scorer.model, tables["entity"], tables["relation"], optimizer, dense, inverse)
     batch = learnt.batch.take(rows)
-    negatives = learnt.problem.negatives(batch, PLACE)
+    negatives = learnt.problem.negative_sampler(batch, PLACE)
     own = {entity: entities + place for place, entity in enumerate(free)}
     head, tail = (torch.tensor([own.get(one, one) for one in ids.tolist()]) for ids in (batch.head, batch.tail))
     expected = torch.zeros_like(found)

@@ -87,7 +87,7 @@ def words(folder: Path) -> tuple[Call, list[bytes]]:
     """One setting as one word, by the first byte which."""
     from dataclasses import fields
 
-    from focuse.config import Config, value_of
+    from focuse.config import Config, parse_setting_value
     from focuse.option_strings import parse_duration, parse_named_numbers, parse_names, parse_option_string
 
     names = [field.name for field in fields(Config) if field.name not in ("model", "init_from", "device")]
@@ -96,7 +96,7 @@ def words(folder: Path) -> tuple[Call, list[bytes]]:
         parse_names,
         lambda text: parse_named_numbers(text, "importance"),
         lambda text: parse_option_string(text, "loss"),
-        *(lambda text, name=name: Config.from_kwargs(**{name: value_of(name, text)}) for name in names),  # type: ignore[misc]
+        *(lambda text, name=name: Config.from_kwargs(**{name: parse_setting_value(name, text)}) for name in names),  # type: ignore[misc]
     ]
 
     def call(data: bytes) -> None:

@@ -33,7 +33,7 @@ class PartitionBuffer:
         self.worker = ThreadPoolExecutor(1)
         self.work: Future[None] | None = None
 
-    def enter(self, stage: Stage, following: Stage | None) -> None:
+    def load_stage(self, stage: Stage, following: Stage | None) -> None:
         """Load a stage's partitions into their slots, and start to load those of the following stage."""
         self.wait()
         self._load(stage, [slot for slot, part in enumerate(stage.slots) if part >= 0])

@@ -56,7 +56,7 @@ class PartitionAssignment:
         """
         part = (np.arange(entities) % partitions).astype(np.uint16)
         if partitions > 1:
-            np.random.default_rng([seed, RandomStream.PARTITION_OF_ENTITY]).shuffle(part)
+            np.random.default_rng([seed, RandomStream.PARTITION_ASSIGNMENT]).shuffle(part)
         return cls.from_parts(part, partitions)
 
     @classmethod
@@ -110,7 +110,7 @@ class EdgeBuckets:
         starts, stops = self._rows(stage)
         return int((stops - starts).sum())
 
-    def crowding(self, stage: Stage) -> float:
+    def same_partition_probability(self, stage: Stage) -> float:
         """Return the probability that two random endpoints of a stage's edges are in the same partition.
 
         It is about 1 / P if all partitions are active.
@@ -195,7 +195,7 @@ def _shuffled_order(bucket: npt.NDArray[Any], partitions: int, start: int) -> np
     """Return the edges sorted by bucket and shuffled within each, so that a part of a bucket is a random sample."""
     if partitions == 1:
         return np.arange(len(bucket))
-    shuffled = np.random.default_rng([start, RandomStream.EDGES_IN_BUCKET]).permutation(len(bucket))
+    shuffled = np.random.default_rng([start, RandomStream.BUCKET_SHUFFLE]).permutation(len(bucket))
     found: npt.NDArray[np.int64] = shuffled[np.argsort(bucket[shuffled], kind="stable")]
     return found
 
@@ -206,7 +206,7 @@ def _bucket_of(graph: Graph, piece: slice, assignment: PartitionAssignment) -> n
     return found.astype(np.uint16) if assignment.partitions <= 256 else found  # numpy sorts 16 bits in one pass
 
 
-class StageEdges:
+class PackedEdges:
     """The edges of a stage, from which the trainer takes batches; an edge takes 16 bytes."""
 
     def __init__(self, edges: Ints, label: SoftLabels | None) -> None:

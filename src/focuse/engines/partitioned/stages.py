@@ -235,11 +235,11 @@ class PartitionedNegativeSampler(NegativeSampler):
         """Number of negatives from each other partition for an edge between two partitions, for `count` in total."""
         return self.count * (self.partitions - 2) / (self.partitions * (len(self.sizes) - 2))
 
-    def _pool_mask(self, batch: Batch, size: int, luck: float) -> Tensor:
+    def _pool_mask(self, batch: Batch, size: int, offset: float) -> Tensor:
         """Return which entities of a pool count for each edge, bool [B, c · size]: about `count` of them per edge.
 
         The pool has `size` entities per partition. From the partitions of the edge, only as many count as a uniform
-        draw from all partitions would give. These numbers are fractional: `luck` in [0, 1) decides per partition
+        draw from all partitions would give. These numbers are fractional: `offset` in [0, 1) decides per partition
         whether to round up, so that the expected number is exact. The offsets of the partitions are spread evenly, so
         that some partitions round up in every batch; otherwise a batch could have no negatives at all.
         """
@@ -247,8 +247,8 @@ class PartitionedNegativeSampler(NegativeSampler):
         own = self.share * (active - 2) / (every - 2)
         within = own * (every - 1) / (active - 1)  # per other partition, for edges within one partition
         places = torch.arange(active)
-        lucks = (luck + places.double() / active) % 1  # each is uniform, and together they are evenly spread
-        first = [torch.arange(size) < (count + lucks[:, None]).floor() for count in (own, self.share, within)]
+        offsets = (offset + places.double() / active) % 1  # each is uniform, and together they are evenly spread
+        first = [torch.arange(size) < (count + offsets[:, None]).floor() for count in (own, self.share, within)]
         table = torch.stack([each.repeat(active, 1, 1) for each in first[1:]])  # [2, c, c, size]
         table[:, places, places] = first[0]
         table = table.view(2 * active, active * size)

@@ -26,8 +26,8 @@ from focuse.errors import FocuseError
 from focuse.models.base import Model, Side, Table
 from focuse.objective.negatives import Batch, Negatives
 
-GPU_PIECE = 1 << 28  # floats of a table that are copied to a GPU at once, 1 GB
-SHARDED = ("sharded", "sharded:torchrec", "sharded:plain", "sharded:host")
+GPU_CHUNK = 1 << 28  # floats of a table that are copied to a GPU at once, 1 GB
+SHARDED_ENGINES = ("sharded", "sharded:torchrec", "sharded:plain", "sharded:host")
 
 
 class ExchangedTableView(TableView):
@@ -45,7 +45,7 @@ class ExchangedTableView(TableView):
             raise ValueError("the sharded engine does not support steps that touch every entity")
         self.ids = torch.unique(ids)
         self.leaf = self.values = self.exchange.gather_rows(self.ids).requires_grad_()
-        self.counted = self.exchange.counted_here(self.ids) if self.count_once else None
+        self.counted = self.exchange.is_lowest_rank(self.ids) if self.count_once else None
 
     def touched(self) -> Tensor:
         """Return the rows that this process regularizes; a row that several processes touch is regularized by one."""
@@ -77,7 +77,7 @@ class ShardedScorer(TableScorer):
         inverse_relations: bool = False,
     ) -> None:
         super().__init__(model, tables, inverse_relations)
-        self.exchange, self.group, self.entity_count = exchange, exchange.group, exchange.size
+        self.exchange, self.group, self.num_entities = exchange, exchange.group, exchange.size
 
     @property
     def device(self) -> torch.device:
@@ -85,7 +85,7 @@ class ShardedScorer(TableScorer):
 
     @property
     def entities(self) -> int:
-        return self.entity_count
+        return self.num_entities
 
     @property
     def processes(self) -> int:
@@ -105,7 +105,7 @@ class ShardedScorer(TableScorer):
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
         """Yield this process's rows in blocks; rows in main memory are copied to the GPU block by block."""
         for first, rows in super().blocks():
-            size = len(rows) if rows.device == self.device else max(1, GPU_PIECE // rows.shape[1])
+            size = len(rows) if rows.device == self.device else max(1, GPU_CHUNK // rows.shape[1])
             for start in range(0, max(len(rows), 1), max(size, 1)):
                 yield first + start, rows[start : start + size].to(self.device)
 
@@ -132,7 +132,7 @@ class ShardedScorer(TableScorer):
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         """Return the scores of every entity on `side` in every process: ids [B] -> [B, E]. Use it for few queries."""
         found = super().score_all(known, relation, side)
-        return self.group.all_gather(found.T.contiguous(), self.entity_count).T
+        return self.group.all_gather(found.T.contiguous(), self.num_entities).T
 
     @torch.no_grad()
     def count_competitors(
@@ -153,12 +153,12 @@ class ShardedScorer(TableScorer):
         here = (row >= 0) & (row < scores.shape[1])
         target_scores = scores.new_zeros(len(target))
         target_scores[here] = scores[query[here], row[here]]
-        self.group.sum(target_scores)
+        self.group.all_reduce(target_scores)
         counts = count_local_competitors(
-            scores, target_scores, query, target, start, stop, facts, self.exchange.first, self.entity_count
+            scores, target_scores, query, target, start, stop, facts, self.exchange.first, self.num_entities
         )
         finite = torch.isfinite(scores).all(1)[query]
-        table = self.group.sum(torch.cat([counts, (~finite).long()[:, None]], dim=1))
+        table = self.group.all_reduce(torch.cat([counts, (~finite).long()[:, None]], dim=1))
         table[table[:, 4] > 0] = -1
         return table[:, :4], target_scores
 
@@ -180,7 +180,7 @@ class ShardedEngine(AutogradEngine):
         name: str = "sharded",
         inverse_relations: bool = False,
     ) -> None:
-        self.group, self.entity_count = group, entities
+        self.group, self.num_entities = group, entities
         use_torchrec = name in ("sharded", "sharded:torchrec")
         unavailable = self._torchrec_unavailable(optimizer) if use_torchrec else ""
         if name == "sharded:torchrec" and unavailable:
@@ -197,14 +197,14 @@ class ShardedEngine(AutogradEngine):
     def _torchrec_unavailable(self, optimizer: TableOptimizer) -> str:
         """Return why TorchRec cannot be used, or '' if it can; if one process cannot use it, no process does."""
         reason = torchrec_unavailable(optimizer)
-        last = shard_slice(self.entity_count, self.group.size - 1, self.group.size)
+        last = shard_slice(self.num_entities, self.group.size - 1, self.group.size)
         if last.start == last.stop:
             reason = reason or f"TorchRec needs a row for each of the {self.group.size} processes"
         elsewhere = self.group.any_rank(bool(reason))
         return reason or ("TorchRec cannot be used in another process" if elsewhere else "")
 
     @staticmethod
-    def lacks(model: Model) -> str:
+    def unsupported_reason(model: Model) -> str:
         """Return why this engine does not support the model, or '' if it does."""
         if model.encoder is not None and not model.encoder.rowwise:
             return f"{model.name} encodes entities from the whole table"
@@ -212,12 +212,12 @@ class ShardedEngine(AutogradEngine):
 
     @property
     def entities(self) -> int:
-        return self.entity_count
+        return self.num_entities
 
     def make_scorer(self, model: Model, tables: Mapping[str, Tensor]) -> ShardedScorer:
         shard = tables["entity"]
         trained = shard is self.exchange.rows
-        exchange = self.exchange if trained else EmbeddingExchange(shard, self.entity_count, self.group)
+        exchange = self.exchange if trained else EmbeddingExchange(shard, self.num_entities, self.group)
         return ShardedScorer(model, tables, exchange, self.inverse_relations)
 
     # ---- one training step ----------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class ShardedEngine(AutogradEngine):
         self._count_once = step.regularizer is not None and step.regularizer.scope != "rows"
         if part.start < part.stop:
             positives = Batch(*(column[part] for column in (batch.head, batch.relation, batch.tail, batch.weight)))
-            negatives = [_part_of(group, part) for group in step.negatives]
+            negatives = [_shard_negatives(group, part) for group in step.negatives]
             loss, total, views = self.compute_loss(replace(step, positives=positives, negatives=negatives))
             total.backward()  # type: ignore[no-untyped-call]
             losses = torch.stack([loss, total]).detach()
@@ -252,7 +252,7 @@ class ShardedEngine(AutogradEngine):
         """Sum the gradients over all processes and update; `losses` are this process's loss and minimized total."""
         gradients = {name: view.gradient() for name, view in views.items()}
         entity_gradient = gradients.pop("entity")
-        flat = self.group.sum(torch.cat([losses, *(gradient.flatten() for gradient in gradients.values())]))
+        flat = self.group.all_reduce(torch.cat([losses, *(gradient.flatten() for gradient in gradients.values())]))
         loss, minimized = flat[:2].tolist()
         if not math.isfinite(minimized):
             raise FloatingPointError(f"the loss is {minimized}")
@@ -266,7 +266,7 @@ class ShardedEngine(AutogradEngine):
         return float(loss)
 
 
-def _part_of(group: Negatives, part: slice) -> Negatives:
+def _shard_negatives(group: Negatives, part: slice) -> Negatives:
     """Return the negatives of a part of the batch; a shared pool is the same for all parts."""
     entities = group.entities
     if entities is None:

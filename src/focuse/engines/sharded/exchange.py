@@ -21,7 +21,7 @@ from focuse.engines.process_group import ProcessGroup
 
 
 @dataclass(frozen=True)
-class Request:
+class RowRequest:
     """The rows that the processes request from each other.
 
     This process requests `send[p]` rows from process p, and process p requests `receive[p]` rows from this one; `asked`
@@ -65,7 +65,7 @@ class EmbeddingExchange:
         total = received.new_zeros(len(distinct), received.shape[1]).index_add_(0, place, received)
         return {"entity": ((distinct - self.first).to(self.rows.device), total.to(self.rows.device))}
 
-    def counted_here(self, ids: Tensor) -> Tensor:
+    def is_lowest_rank(self, ids: Tensor) -> Tensor:
         """Return for which ids this process has the lowest rank of those that requested them: [U] -> bool [U].
 
         A regularizer that uses this mask counts every id once.
@@ -77,7 +77,7 @@ class EmbeddingExchange:
         answer = (first[place] == every).to(torch.uint8)
         return self.group.all_to_all(answer, request.receive, request.send).bool()
 
-    def _request(self, ids: Tensor) -> Request:
+    def _request(self, ids: Tensor) -> RowRequest:
         group = self.group
         length = -(-self.size // group.size)
         bounds = torch.arange(group.size + 1, device=ids.device) * length
@@ -85,9 +85,9 @@ class EmbeddingExchange:
         ones = [1] * group.size
         receive = group.all_to_all(send, ones, ones)
         send_counts, receive_counts = torch.stack([send, receive]).tolist()
-        return Request(send_counts, receive_counts, group.all_to_all(ids, send_counts, receive_counts))
+        return RowRequest(send_counts, receive_counts, group.all_to_all(ids, send_counts, receive_counts))
 
-    def _rows(self, request: Request) -> Tensor:
+    def _rows(self, request: RowRequest) -> Tensor:
         local = (request.asked - self.first).to(self.rows.device)
         rows = self.rows.index_select(0, local).to(request.asked.device, non_blocking=True)
         return self.group.all_to_all(rows, request.receive, request.send)
@@ -107,7 +107,7 @@ def torchrec_unavailable(optimizer: TableOptimizer | None) -> str:
     """Return why TorchRec cannot be used with this optimizer, or '' if it can."""
     if find_spec("torchrec") is None or find_spec("fbgemm_gpu") is None:
         return f"TorchRec is not installed ({TORCHREC_INSTALL})"
-    if optimizer is not None and not (isinstance(optimizer, FusableOptimizer) and optimizer.rule.method == "adagrad"):
+    if optimizer is not None and not (isinstance(optimizer, FusableOptimizer) and optimizer.spec.method == "adagrad"):
         return "among its fused CPU optimizers, only that of row-adagrad computes the same steps"
     return "" if optimizer is None else _import_failure()
 
@@ -131,8 +131,8 @@ class TorchRecExchange(EmbeddingExchange):
 
     def __init__(self, rows: Tensor, size: int, group: ProcessGroup, optimizer: Any) -> None:
         super().__init__(rows, size, group)
-        rule, key = optimizer.rule, "entity.sum"
-        self.collection = _embedding_collection(size, rows.shape[1], group, rule.lr, rule.eps)
+        spec, key = optimizer.spec, "entity.sum"
+        self.collection = _embedding_collection(size, rows.shape[1], group, spec.lr, spec.eps)
         table, moments = _local_tensors(self.collection)
         for view, values in ((table, rows), (moments, optimizer.moment_tables[key])):
             view.copy_(values)

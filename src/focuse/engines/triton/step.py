@@ -169,7 +169,7 @@ def sort_entries(buffers: StepBuffers, ids: Tensor, sides: Tensor, pool: Tensor)
     block = 1024
     key_kernel[(triton.cdiv(buffers.entries, block),)](
         ids, buffers.head, buffers.tail, buffers.relation, pool, task.optimizer.counters()[0], keys, bias,
-        buffers.negatives, task.triples, buffers.pool_size, relation_count, *task.optimizer.rule.betas, block,
+        buffers.negatives, task.triples, buffers.pool_size, relation_count, *task.optimizer.spec.betas, block,
     )  # fmt: skip
     ordered, order = torch.sort(keys, stable=True)
     bounds = torch.arange(rows + 1, dtype=dtype, device=ids.device)
@@ -183,7 +183,7 @@ def sort_entries(buffers: StepBuffers, ids: Tensor, sides: Tensor, pool: Tensor)
 
 def update_rows(buffers: StepBuffers, entries: SortedEntries, addend: Tensor | None = None) -> Tensor:
     """Sum the entries, update every row and return the loss, float64 []. `addend` [E, d] is an additional gradient."""
-    task, rule, tuning = buffers.task, buffers.task.optimizer.rule, buffers.task.tuning
+    task, spec, tuning = buffers.task, buffers.task.optimizer.spec, buffers.task.tuning
     tables, optimizer = task.tables, task.optimizer
     relation_count = len(tables["relation"])
     chunks = triton.cdiv(buffers.entries, tuning.chunk)
@@ -198,20 +198,20 @@ def update_rows(buffers: StepBuffers, entries: SortedEntries, addend: Tensor | N
         entries.starts, chunk_sums, relation_count, buffers.queries, buffers.entries, **sizes,
     )  # fmt: skip
     power, strength = task.penalty(per_triple=False)
-    method = {"adam": 0, "adagrad": 1}[rule.method]
-    how = {"method": method, "beta1": rule.betas[0], "beta2": rule.betas[1]}
+    method = {"adam": 0, "adagrad": 1}[spec.method]
+    how = {"method": method, "beta1": spec.betas[0], "beta2": spec.betas[1]}
     update_kernel[(relation_count + len(tables["entity"]), pieces)](
         tables["entity"], *optimizer.moments("entity")[:2], tables["relation"], *optimizer.moments("relation")[:2],
         buffers.sources, entries.entries, entries.places, buffers.coefficients, entries.starts, chunk_sums,
-        chunk_sums if addend is None else addend, entries.bias, relation_count, buffers.queries, rule.lr, rule.eps,
-        strength, power=power, rows_only=not rule.whole, added=addend is not None, **how, **sizes,
+        chunk_sums if addend is None else addend, entries.bias, relation_count, buffers.queries, spec.lr, spec.eps,
+        strength, power=power, rows_only=not spec.whole, added=addend is not None, **how, **sizes,
     )  # fmt: skip
     loss = torch.empty((), dtype=torch.float64, device=chunk_sums.device)
     dense = (task.scale_table, *optimizer.moments("scale" if task.scaled else "entity")[:2])
     counters = optimizer.counters()
     finish_kernel[(1,)](
         buffers.losses, loss, buffers.scale_gradient, *dense, entries.bias, *(counters * 3)[:3], task.triples,
-        rule.lr, rule.eps, scaled=task.scaled, counters=len(counters), block=1024, **how,
+        spec.lr, spec.eps, scaled=task.scaled, counters=len(counters), block=1024, **how,
     )  # fmt: skip
     return loss
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from focuse.config import Config, assignments, value_of
+from focuse.config import Config, parse_assignments, parse_setting_value
 from focuse.errors import FocuseError
 from focuse.experiments.paper.cells import (
     DATA,
@@ -123,7 +123,9 @@ def _decays(text: str) -> tuple[int, ...]:
 
 def _variant(text: str) -> dict[str, Any]:
     """'lr=1e-4 dim=300' as settings."""
-    found = {name: value_of(name, value) for name, value in assignments("--change", text.split()).items()}
+    found = {
+        name: parse_setting_value(name, value) for name, value in parse_assignments("--change", text.split()).items()
+    }
     if not found:
         raise FocuseError(f"--change {text!r}: write it like --change 'lr=1e-4 dim=300'")
     for name in NOT_CHANGED & set(found):

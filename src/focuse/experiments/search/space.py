@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from focuse.config import Config, assignments, read_toml, value_of
+from focuse.config import Config, parse_assignments, parse_setting_value, read_toml
 from focuse.errors import FocuseError
 from focuse.models.registry import model_class
 
@@ -177,12 +177,12 @@ def read_space(file: Path | None, searches: Sequence[str], sets: Sequence[str], 
             make_space(search, fixed, defaults=False)
         except FocuseError as error:
             raise FocuseError(f"{file}: {error}") from None
-    typed_search = assignments("--search", searches)
-    typed_fixed = assignments("--set", sets)
+    typed_search = parse_assignments("--search", searches)
+    typed_fixed = parse_assignments("--set", sets)
     twice = sorted(set(typed_fixed) & set(options)) or sorted(set(typed_search) & {*typed_fixed, *options})
     if twice:
         raise FocuseError(f"{', '.join(twice)}: given twice; choose one of --search, --set and the option of its own")
-    fixed |= {name: value_of(name, text) for name, text in typed_fixed.items()} | dict(options)
+    fixed |= {name: parse_setting_value(name, text) for name, text in typed_fixed.items()} | dict(options)
     search |= {name: _values(name, text) for name, text in typed_search.items()}
     search = {name: values for name, values in search.items() if name not in {*typed_fixed, *options}}
     fixed = {name: value for name, value in fixed.items() if name not in typed_search}
@@ -192,7 +192,7 @@ def read_space(file: Path | None, searches: Sequence[str], sets: Sequence[str], 
 def _values(name: str, text: str) -> list[Any]:
     """'1e-4,1e-3', or a TOML list where a value itself holds a comma."""
     if not text.startswith("["):
-        return [value_of(name, part.strip()) for part in text.split(",") if part.strip()]
+        return [parse_setting_value(name, part.strip()) for part in text.split(",") if part.strip()]
     try:
         return list(tomllib.loads(f"values = {text}")["values"])
     except (ValueError, TypeError, RecursionError):  # a TOMLDecodeError is a ValueError

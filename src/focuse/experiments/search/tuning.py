@@ -21,7 +21,12 @@ from focuse.experiments.search.worker import Worker
 from focuse.option_strings import choose
 from focuse.system import interruptible
 from focuse.training.callbacks import SilentReporter
-from focuse.training.preparation import check_numbers, ignore_equal_weights, make_splits, normalizer_of
+from focuse.training.preparation import (
+    check_node_attributes,
+    fit_training_normalizer,
+    ignore_equal_weights,
+    make_splits,
+)
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -93,7 +98,7 @@ def tune(
     settings, watch = space.settings({}), make_watch(progress)
     choose_device(settings.device)
     if "model" not in space.searched:
-        check_numbers(settings, node_attributes is not None)
+        check_node_attributes(settings, node_attributes is not None)
     given = None if node_attributes is None else read_attributes(node_attributes)
     whole = read(graph)
     if not len(whole):
@@ -140,7 +145,7 @@ def _check_splits(splits: Splits, space: Space, settings: Config) -> None:
     if settings.weight_mode == "none" or {"weight_mode", "weight_scaling"} & set(space.searched):
         return
     resolved = settings.resolve(splits.train, "cpu")
-    normalizer = normalizer_of(resolved, splits)
+    normalizer = fit_training_normalizer(resolved, splits)
     if ignore_equal_weights(resolved, splits, normalizer, SilentReporter()).weight_mode == "none":
         raise FocuseError(f"{splits.train.source}: all weights are equal; search with --weight-mode none")
 

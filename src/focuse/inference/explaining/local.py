@@ -53,11 +53,11 @@ class TrainedObjective:
         entities = len(splits.train.entities)
         bounded = replace(_bounded(config, entities), device=str(device))
         problem = TrainingProblem.build(bounded, splits, normalizer)
-        labels, triples, batch = problem.labels, problem.triples, problem.batch
+        labels, triples, batch = problem.labels, problem.triples, problem.train_triples
         if not isinstance(batch, Batch):
             raise TypeError("explanations need the training triples in memory")
         # While β falls, high-weight triples cease to pull, but what they taught stays: all of training counts.
-        falling = triples.moving or problem.beta(0) != problem.beta(epochs)
+        falling = triples.weights_change or problem.beta(0) != problem.beta(epochs)
         snapshots = []
         for epoch in np.unique(np.linspace(0, max(epochs - 1, 0), SNAPSHOTS if falling else 1, dtype=int)):
             weight, beta = triples.weights_at(int(epoch))
@@ -118,7 +118,7 @@ class LocalLoss:
         rows = rows.to(scorer.device)
         self.batch = trained.batch.take(rows)
         self.snapshots = [(weight[rows], beta) for weight, beta in trained.snapshots]
-        self.groups = trained.problem.negatives(self.batch, PLACE)
+        self.groups = trained.problem.negative_sampler(self.batch, PLACE)
         finished = scorer.encoded_tables()
         self.entity, self.relation = finished["entity"], finished["relation"][self.batch.relation]
         offset = scorer.inverse_offset
@@ -201,7 +201,7 @@ class LocalLoss:
     def _times(self) -> list[float]:
         """How often per epoch each free row is regularized."""
         trained, graph = self.trained, self.trained.graph
-        regularizer, sampler = trained.problem.regularizer, trained.problem.negatives
+        regularizer, sampler = trained.problem.regularizer, trained.problem.negative_sampler
         facts = [int(((graph.head == one) | (graph.tail == one)).sum()) for one in self.free.tolist()]
         if regularizer is None or regularizer.scope == "tables":
             return [float(trained.steps)] * len(facts)
