@@ -226,7 +226,7 @@ class TestNothingToFocusOn:
         recorder = listen()
         weighed = focuse.read(small, relation_weights={"r0": 1.0, "r1": 2.0, "r2": 3.0})
         assert train(weighed, weight_scaling="relation").settings.weight_mode == "none"
-        assert any("try normalize 'global'" in note for note in recorder.notes)
+        assert any("try weight_scaling 'global'" in note for note in recorder.notes)
 
     def test_nothing_is_said_when_the_layer_was_not_wanted(self, small, listen):
         recorder = listen()

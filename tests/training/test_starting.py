@@ -177,7 +177,7 @@ class TestFaults:
             focuse.train(small, init_from=run, **ASKED)
 
     def test_what_is_no_folder(self, small: focuse.Graph) -> None:
-        with pytest.raises(FocuseError, match="start 3: give a word"):
+        with pytest.raises(FocuseError, match="init_from 3: give a word"):
             focuse.train(small, init_from=3, **ASKED)
 
 
