@@ -54,8 +54,8 @@ def test_readme_example_runs(careers, tmp_path, capsys):
 
 class TestSaveAndLoad:
     @pytest.mark.parametrize("weight_scaling", ["relation", "global", "quantile", "none"])
-    def test_saved_and_loaded_run_is_unchanged(self, small, tmp_path, normalize):
-        run = focuse.train(small, normalize=normalize, **QUICK)
+    def test_saved_and_loaded_run_is_unchanged(self, small, tmp_path, weight_scaling):
+        run = focuse.train(small, weight_scaling=weight_scaling, **QUICK)
         run.save(tmp_path / "run")
         again = focuse.load(tmp_path / "run")
         assert again.settings == run.settings
@@ -239,7 +239,8 @@ class TestConfidence:
 
     @pytest.mark.parametrize("part", ["valid", "test"])
     def test_held_out_confidences_outside_the_unit_interval_are_refused(self, small, part):
-        with pytest.raises(FocuseError, match=r"confidences lie in \[0, 1\], found 0.5 to 5; use normalize 'relation'"):
+        says = r"confidences must be in \[0, 1\], found 0.5 to 5; use weight_scaling 'relation'"
+        with pytest.raises(FocuseError, match=says):
             focuse.train(
                 small, model="ukge-rect", **{part: [("e1", "r0", "e2", 5.0), ("e2", "r0", "e1", 0.5)]}, **QUICK
             )
@@ -252,7 +253,8 @@ class TestConfidence:
 
     def test_weights_outside_the_unit_interval_suggest_normalizers(self, units, tmp_path):
         with pytest.raises(
-            FocuseError, match=r"learns weights in \[0, 1\] as they are.*by 'relation', 'global' or 'quantile'"
+            FocuseError,
+            match=r"learns weights in \[0, 1\] as they are.*weight_scaling 'relation', 'global' or 'quantile'",
         ) as error:
             focuse.train(units, model="ukge-logi", out=tmp_path / "run", **QUICK)
         assert "\n" not in str(error.value)
@@ -260,15 +262,15 @@ class TestConfidence:
 
     @pytest.mark.parametrize("model", ["ukge-logi", "ukge-rect"])
     @pytest.mark.parametrize("weight_scaling", ["global", "relation"])
-    def test_predicted_weights_are_in_the_units_of_the_graph(self, units, model, normalize):
-        run = focuse.train(units, model=model, normalize=normalize, rules=parse_rules(self.RULE), **QUICK)
+    def test_predicted_weights_are_in_the_units_of_the_graph(self, units, model, weight_scaling):
+        run = focuse.train(units, model=model, weight_scaling=weight_scaling, rules=parse_rules(self.RULE), **QUICK)
         assert run.splits.inferred.weight.max() <= 1
         train, valid = run.graph, run.splits.valid.graph
         found = run.weigher().own(valid.head, valid.relation, valid.tail)
         scores = run.scorer.score(*id_tensors(valid)).double().numpy()
         share = 1 / (1 + np.exp(-scores)) if model == "ukge-logi" else np.clip(scores, 0, 1)
         for row, kind in enumerate(valid.relation):
-            seen = train.weight if normalize == "global" else train.weight[train.relation == kind]
+            seen = train.weight if weight_scaling == "global" else train.weight[train.relation == kind]
             assert found[row] == pytest.approx(seen.min() + share[row] * np.ptp(seen), rel=1e-6)
         assert 10 < found.min() < found.max() < 60
 

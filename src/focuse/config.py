@@ -231,8 +231,8 @@ class Config:
 
     def _check_columns(self) -> None:
         """What is said of weight columns; whether there are such is known once a graph is read."""
-        choose("meaning of negative weights", self.negative_weights, NEGATIVE_WEIGHTS)
-        choose("meaning of weights of 0", self.zero_weights, ZERO_WEIGHTS)
+        choose("negative_weights", self.negative_weights, NEGATIVE_WEIGHTS)
+        choose("zero_weights", self.zero_weights, ZERO_WEIGHTS)
         parse_named_numbers(self.column_importance or "", "column_importance")
         epochs_by_column = parse_named_numbers(self.column_beta_decay_epochs or "", "column_beta_decay_epochs")
         for name, epochs in epochs_by_column.items():

@@ -60,7 +60,7 @@ def test_options_of_a_command_are_completed():
 
 def test_fixed_choices_are_completed():
     assert offered("train", "g.tsv", "--model", "trans") == ["transe", "transe-l2", "transea"]
-    assert offered("train", "--weight-mode=p") == ["--weight-mode=focuse"]
+    assert offered("train", "--weight-mode=f") == ["--weight-mode=focuse"]
     assert offered("datasets", "path", "onet") == ["onet20k", "onet-importance"]
     assert offered("completion", "z") == ["zsh"]
     assert offered("train", "--epochs", "") == []

@@ -108,7 +108,9 @@ def test_weights_in_another_unit_need_a_normalizer(train_here, files, small):
     code, _, errors = train_here("--model", "ukge-logi", "--rules", "rules.txt", graph=graph_file)
     assert code == 2
     (line,) = errors.splitlines()
-    assert "the model 'ukge-logi' learns weights in [0, 1] as they are, found 25.845 to 59.995; normalize them" in line
+    assert (
+        "the model 'ukge-logi' learns weights in [0, 1] as they are, found 25.845 to 59.995; use weight_scaling" in line
+    )
     assert not (files / "run").exists()
     more = ("--weight-scaling", "global", "--quiet")
     assert train_here("--model", "ukge-logi", "--rules", "rules.txt", *more, graph=graph_file)[::2] == (0, "")
@@ -201,7 +203,7 @@ class TestRefused:
         (files / "run").mkdir()
         done = command("train", "--resume", "run", "--inferred-triples", "soft.tsv", "--rules", "rules.txt")
         assert (done.returncode, done.stdout) == (2, "")
-        assert "leave out rules, soft-logic" in done.stderr
+        assert "leave out inferred-triples, rules" in done.stderr
 
 
 def test_settings_of_a_run_with_soft_logic_need_it_again(train_here, files):

@@ -168,10 +168,10 @@ def test_negative_weights_without_a_setting_give_a_note(signed: Any, listen: Any
     ("options", "says"),
     [
         ({"column_importance": "a=1"}, "one weight an edge, column_importance is about several columns"),
-        ({"column_beta_decay_epochs": "a=1"}, "one weight an edge, decays is about several columns"),
+        ({"column_beta_decay_epochs": "a=1"}, "one weight an edge, column_beta_decay_epochs is about several columns"),
         ({"lower_is_better": ["p"]}, "without a name"),
         ({"negative_weights": "known-negative", "lower_is_better": True}, "lower is better"),
-        ({"negative_weights": "againts"}, "did you mean against"),
+        ({"negative_weights": "known-negatives"}, "did you mean known-negative"),
         (
             {"column_beta_decay_epochs": "a=1", "weight_mode": "none"},
             "column_beta_decay_epochs requires weight_mode 'focuse'",

@@ -33,11 +33,11 @@ def prepared(graph: Any, false: Any = None, **given: Any) -> tuple[Config, Split
 
 
 def test_one_weight_column_without_known_negatives_gives_normalized_weights(small: Graph) -> None:
-    for normalize in ("relation", "quantile"):
-        settings, splits, rows = prepared(small, normalize=normalize)
+    for weight_scaling in ("relation", "quantile"):
+        settings, splits, rows = prepared(small, weight_scaling=weight_scaling)
         train = splits.train
         assert rows.graph is train
-        expected = fit_normalizer(normalize, train).transform(train.weight, train.relation).astype(np.float32)
+        expected = fit_normalizer(weight_scaling, train).transform(train.weight, train.relation).astype(np.float32)
         assert rows.weight.tobytes() == expected.tobytes()
         assert rows.rows_in_epoch(3) is None
         assert not rows.weights_change

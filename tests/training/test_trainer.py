@@ -228,7 +228,7 @@ class TestEqualWeights:
         recorder = listen()
         weighed = focuse.read(small, relation_weights={"r0": 1.0, "r1": 2.0, "r2": 3.0})
         assert train(weighed, weight_scaling="relation").settings.weight_mode == "none"
-        assert any("try normalize 'global'" in note for note in recorder.notes)
+        assert any("try weight_scaling 'global'" in note for note in recorder.notes)
 
     def test_no_note_about_the_layer_if_focus_is_off(self, small, listen):
         recorder = listen()

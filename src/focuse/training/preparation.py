@@ -294,7 +294,7 @@ def check_confidences(splits: Splits, settings: Config, reporter: Reporter) -> N
         if settings.weight_scaling == "none" and not in_unit_range(part.weight):
             raise FocuseError(
                 f"{part.source}: confidences must be in [0, 1], found {part.weight.min():g} to {part.weight.max():g}; "
-                "use weight_scaling 'relation', 'global' or 'quantile'"
+                "weight_scaling 'relation', 'global' or 'quantile'"
             )
 
 
