@@ -326,7 +326,7 @@ def single() -> list[Case]:
     return found
 
 
-SHARDED_ENGINES: dict[str, dict[str, Any]] = {
+SHARDED: dict[str, dict[str, Any]] = {
     "sharded": {"engine": "sharded"},
     "sharded-torchrec": {"engine": "sharded-torchrec"},
 }
@@ -335,13 +335,13 @@ SHARDED_ENGINES: dict[str, dict[str, Any]] = {
 def sharded() -> list[Case]:
     """Return the cases of two processes; 1-vs-all is refused there, and so are models that look at the graph."""
     found = []
-    for engine in SHARDED_ENGINES:
+    for engine in SHARDED:
         for mode in WEIGHT_MODES:
             for kind, model in (("per-triple", "transe"), ("shared", "complex")):
-                words = {**STEP, "model": model, **SHARDED_ENGINES[engine], **WEIGHT_MODES[mode], **NEGATIVES[kind]}
+                words = {**STEP, "model": model, **SHARDED[engine], **WEIGHT_MODES[mode], **NEGATIVES[kind]}
                 words["seed"] = SEEDS.get(model, STEP["seed"])
                 found.append(Case(f"{engine}/{mode}/{kind}/{model}", words))
-        words = {**STEP, **SHARDED_ENGINES[engine], **UKGE}
+        words = {**STEP, **SHARDED[engine], **UKGE}
         found.append(Case(f"{engine}/unweighted/per-triple/ukge-logi", words))
     return found
 
