@@ -64,7 +64,7 @@ from focuse.training.trainer import Trainer, make_trainer
 
 @dataclass
 class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
-    """A trained model with everything it was made from. Made by `train` or `load`.
+    """A trained model with its settings, splits and history; created by `train`, `resume`, `load` or `extend`.
 
     >>> run = train([(str(i % 8), "r", str(i % 9), i) for i in range(60)], epochs=1, dim=4, progress=False)
     >>> run.evaluate().all.n, len(run.predict(head="3", relation="r", top=4))
@@ -93,7 +93,7 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
 
     @property
     def graph(self) -> Graph:
-        """The training graph; its vocabularies give names to the rows of the tables."""
+        """The training graph; its vocabularies hold the names of the rows of the tables."""
         return self.splits.train
 
     def evaluate(
@@ -107,9 +107,23 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
     ) -> Evaluation:
         """Rank the held-out test triples, or those of another graph or file.
 
-        `ties`: worst, mean or best. `protocol`: each side by itself ('sides') or both as one list ('joint').
-        `candidates`: rank against so many sampled entities a side, not against all; a dear model's usual is 500.
-        `run.evaluate().delta_mrr` is how much better the heaviest tenth ranks than the lightest.
+        Parameters
+        ----------
+        test
+            Triples to evaluate on, by default the test split.
+        ties
+            Rank of tied scores: 'worst', 'mean' or 'best'.
+        protocol
+            'sides' ranks each side separately, 'joint' ranks both sides as one list.
+        filtered
+            Whether other known triples are left out of the candidates.
+        candidates
+            Number of sampled entities per side to rank against; by default all, or 500 for expensive models.
+
+        Returns
+        -------
+        Evaluation
+            Its `delta_mrr` is the MRR of the top decile by weight minus that of the bottom decile.
         """
         aligned = self.splits.test if test is None else read_test_graph(test, self.settings, self.splits)
         if test is None and not len(aligned.graph) and not aligned.unseen.rows:
@@ -127,29 +141,31 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
         top: int = 10,
         new_only: bool = False,
     ) -> Predictions:
-        """The best completions of a triple with one part left out, known facts marked.
+        """Return the best completions of a triple with one missing part; known triples are marked.
 
-        Each has the weight that it is expected to have if it is a fact with a 90 % interval, the probability that it
-        is one, and a confidence in [0, 1]: `run.predict(head="MLEngineer", relation="requiresSkill")[0].probability`;
-        of a graph whose surroundings are too large to learn from in memory, its score alone.
+        Each prediction has the expected weight if the triple is true, with a 90 % interval, the probability that it is
+        true, and a confidence in [0, 1], for example
+        `run.predict(head="MLEngineer", relation="requiresSkill")[0].probability`. If the graph is too large to compute
+        its features in memory, a prediction has only a score.
         """
         graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph]
-        question(self.graph, head, relation, tail, top, new_only)  # a misspelt name is told before a minute of fitting
+        question(self.graph, head, relation, tail, top, new_only)  # reports a misspelled name before the slow fitting
         weigher = self.weigher(full=True) if self.can_weigh() else None
         return predict(self.scorer, graphs, head, relation, tail, top, new_only, weigher)
 
     def place(self) -> Path:
-        """The folder that it is in."""
+        """Return the folder of the run; raise FocuseError if it was not saved."""
         if self.folder is None:
-            raise FocuseError("this run is in no folder yet; save it first: run.save(FOLDER)")
+            raise FocuseError("this run has no folder yet; save it first: run.save(FOLDER)")
         return self.folder
 
     def report(
         self, path: str | Path, test: Any = None, *, map: str = "tsne", progress: bool | Reporter = False
     ) -> Path:
-        """Write one self-contained HTML page on the run, judged by its own test split or by another; its path.
+        """Write a self-contained HTML report on the run and return its path.
 
-        `map` says how entities become a map: tsne, umap (needs focuse[map]), pca or none.
+        The run is evaluated on its test split, or on `test`. `map` is the projection of the entity map: tsne, umap
+        (needs focuse[map]), pca or none.
         """
         return write_report(self, Path(path), test, map, make_reporter(progress).note)
 
@@ -165,7 +181,7 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
                 self._keep(what)
 
     def _fill(self, store: RunFolder) -> None:
-        """All but the fixed part, into a folder that is not to be seen yet."""
+        """Write everything but the metadata to a folder that is not published yet."""
         if self.last is not None:
             store.truncate_history(self.history)
             store.finish(self.last)
@@ -211,7 +227,7 @@ def train(
     chosen, group = _check_arguments(settings, out)
     all_callbacks = _callbacks(callbacks, track)
     check_node_attributes(chosen, node_attributes is not None)
-    if out is not None and RunFolder.was_created_by(Path(out), group):  # torchrun has restarted its workers
+    if out is not None and RunFolder.was_created_by(Path(out), group):  # torchrun has restarted its processes
         return resume(str(out), progress=progress, callbacks=all_callbacks, deadline=deadline)
     reporter = make_reporter(progress if current_group().is_main else False)
     given = graph, valid, test, valid_share, test_share, known_negatives, node_attributes, inferred_triples, rules
@@ -224,7 +240,7 @@ def train(
             reporter, all_callbacks, splits, None if out is None else RunFolder.ensure_new(Path(out), group)
         )
         trainer = make_trainer(resolved, splits, normalizer, callback_reporter, deadline=deadline)
-        if out is not None:  # only now: settings too large for this machine must leave nothing behind
+        if out is not None:  # created now, so that settings that do not fit into memory leave no folder
             tables, fill = table_storage(resolved.engine, group), partial(_fill, trainer, label_exponent_trials)
             trainer.folder = RunFolder.create(Path(out), resolved, splits, normalizer, tables, fill)
         with _remove_folder_on_early_failure(trainer):
@@ -232,7 +248,7 @@ def train(
 
 
 def _callbacks(callbacks: Sequence[object], track: Sequence[str] | str | None) -> list[Callback]:
-    """Callbacks and trackers of a training; only the main process has any."""
+    """Return the callbacks and trackers of a training; only the main process has any."""
     if not current_group().is_main:
         return []
     return [*make_callbacks(callbacks), *(make_trackers(track) if track else [])]
@@ -251,7 +267,7 @@ def _prepare(
     inferred_triples: Any,
     rules: Any,
 ) -> PreparedData:
-    """Resolved settings, splits and normalizer of what the user gives."""
+    """Return the resolved settings, the splits and the normalizer for the user's input."""
     splits = make_splits(
         read_training_graph(graph, reporter), valid, test, valid_share, test_share, chosen, reporter, known_negatives
     )
@@ -273,7 +289,7 @@ def _fill(trainer: Trainer, label_exponent_trials: list[LabelExponentTrial], sto
 
 
 def _check_arguments(given: dict[str, Any], out: str | Path | None) -> tuple[Config, ProcessGroup]:
-    """The settings and the process group; both folders are checked before a long file is read."""
+    """Return the settings and the process group, after checking the folders `out` and `start`."""
     init_from = given.get("init_from")
     chosen = Config.from_kwargs(**given | ({"init_from": init_from.place()} if isinstance(init_from, Run) else {}))
     if chosen.model not in MODELS and not model_family(chosen.model):
@@ -297,11 +313,21 @@ def resume(
     track: Sequence[str] | str | None = None,
     deadline: float = math.inf,
 ) -> Run:
-    """Go on with a run from its newest checkpoint, to the same bits as if it had never stopped.
+    """Resume a run from its newest checkpoint; the result is bitwise equal to that of an uninterrupted training.
 
-    `epochs` may raise the number of epochs of the run, `device` move it to another machine's (with other bits);
-    `model` as of `load`; `callbacks` and `track` as of `train`: trackers of the run go on where nothing else is said.
+    Parameters
+    ----------
+    epochs
+        New number of epochs, which can only be raised.
+    device
+        Another device; results then differ by rounding.
+    model
+        Class of the model, see `load`.
+    callbacks, track, deadline
+        See `train`; by default, the trackers of the run continue.
 
+    Examples
+    --------
     >>> run = resume("runs/skills", epochs=100)  # doctest: +SKIP
     """
     store, reporter = RunFolder.open(Path(folder)), make_reporter(progress if current_group().is_main else False)
@@ -320,7 +346,7 @@ def resume(
             store.repair(checkpoint)
             return load(folder, model=model)
         store.truncate_history(checkpoint.history if checkpoint else [])
-        place = f"going on after {checkpoint.progress}" if checkpoint else "no checkpoint yet, so it begins again"
+        place = f"resuming after {checkpoint.progress}" if checkpoint else "no checkpoint yet; training starts again"
         reporter.note(f"{folder}: {place}")
         if track is None and current_group().is_main:
             all_callbacks += stored_trackers(store.path, all_callbacks, reporter.note)
@@ -333,31 +359,31 @@ def resume(
 def _settings_to_resume(
     store: RunFolder, settings: Config, checkpoint: Checkpoint | None, epochs: int | None
 ) -> Config:
-    """The settings of a run that goes on, for more `epochs` if so many are given; its checkpoint knows of it, too."""
+    """Return the settings of a run to resume, with more `epochs` if given, and update its checkpoint accordingly."""
     at = checkpoint.progress if checkpoint is not None else None
     if epochs is not None:
         done = at.epoch if at else 0
         if epochs <= done or epochs < settings.epochs:
             have = counted(max(done, settings.epochs), "epochs")
-            raise FocuseError(f"{store.path}: has {have} already; --epochs can only raise them")
+            raise FocuseError(f"{store.path}: already has {have}; --epochs can only raise the number")
         settings = replace(settings, epochs=epochs)
         if at is not None:
-            if at.finished == "stopped early":  # who asks for more epochs has new patience
+            if at.finished == "stopped early":  # more epochs restart the patience of early stopping
                 at.checks_since_best = 0
             at.finished = ""
         store.reopen(settings, checkpoint)
     if at is not None and at.finished == "all epochs" and at.epoch < settings.epochs:
-        at.finished = ""  # it was killed while it was being extended
-    if at is not None and at.finished.startswith("stopped by"):  # a callback has ended it before its last epoch
+        at.finished = ""  # the process was killed while the number of epochs was being raised
+    if at is not None and at.finished.startswith("stopped by"):  # a callback ended the training early
         at.finished = ""
         store.reopen(settings, checkpoint)
     return settings
 
 
 def load(folder: str | Path, device: str = "auto", *, model: object = None) -> Run:
-    """A run from its folder, ready to evaluate and predict.
+    """Load a run from its folder, to evaluate it and to predict with it.
 
-    `model` is the class of its model, where that is one of your own which cannot be imported here.
+    `model` is the class of its model, if that is a custom class that cannot be imported.
 
     >>> load("runs/skills").predict(head="MLEngineer", relation="requiresSkill")  # doctest: +SKIP
     """
@@ -378,7 +404,10 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
 
 @contextmanager
 def _remove_folder_on_early_failure(trainer: Trainer) -> Iterator[None]:
-    """Whatever fails in a training's first step leaves no run behind, but for a lack of room: that run can go on."""
+    """Remove the run folder if training fails before its first step is complete, unless the disk is full.
+
+    After a stop or a write error, the run can be resumed.
+    """
     try:
         yield
     except (Stopped, WriteError):
@@ -397,7 +426,7 @@ def finish(
     callback_reporter: CallbackReporter,
     label_exponent_trials: list[LabelExponentTrial],
 ) -> Run:
-    """Train to the end; the run."""
+    """Train to the end and return the run."""
     with callback_reporter.report_failure():
         try:
             last = trainer.run()
@@ -413,7 +442,7 @@ def finish(
         callback_reporter.note(
             f"{at.finished} at epoch {at.epoch}; {_format_best_value(trainer.config, at.best_value)} at epoch "
             f"{at.best_epoch}, "
-            f"those weights are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
+            f"whose tables are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
         )
     run = _make_run(trainer, last, splits, normalizer, label_exponent_trials)
     callback_reporter.finished(run)
@@ -430,7 +459,7 @@ def _make_run(
     scorer = trainer.engine.make_scorer(build_model(trainer.config, splits), last.final())
     folder = trainer.folder.path if trainer.folder is not None else None
     found = "" if folder is None else fingerprint(folder)
-    kept = last if trainer.placement.in_memory else None  # what is in partitions stays in its folder
+    kept = last if trainer.placement.in_memory else None  # partitioned tables stay in the run folder
     return Run(trainer.config, splits, normalizer, scorer, last.history, kept, folder, trials, tables=found)
 
 
@@ -466,12 +495,12 @@ def extend(
     'b'
     """
     if current_group().size > 1:
-        raise FocuseError("a run is extended by one process; leave torchrun out")
+        raise FocuseError("a run can only be extended by one process; run it without torchrun")
     if out is not None:
         RunFolder.ensure_new(Path(out))
     base = run if isinstance(run, Run) else load(run, model=model)
     if not frozen and base.settings.engine == "partitioned":
-        raise FocuseError("a run trained by partitions has its optimizer's state on disk; extend it with frozen rows")
+        raise FocuseError("a run trained with partitions keeps its optimizer state on disk; extend it with frozen=True")
     reporter = make_reporter(progress)
     change = RequestedChange(edges, remove, duplicates, valid_share, test_share, node_attributes)
     with explain_memory_errors():
@@ -480,10 +509,10 @@ def extend(
 
 
 def _base_run(run: Run) -> BaseRun:
-    """What an extension begins with."""
+    """Return the parts of a run that an extension starts from."""
     last = run.last if run.last is not None or run.folder is None else RunFolder.open(run.folder).load_checkpoint()
     name = "a run in memory" if run.folder is None else str(run.folder)
-    settings = run.settings  # whatever it was trained by, it is extended in memory
+    settings = run.settings  # a run is always extended in memory, whatever engine trained it
     if settings.engine in ("partitioned", *SHARDED_ENGINES):
         settings = replace(settings, engine="auto", partitions=None)
     parts = settings, run.splits, run.normalizer, dict(run.scorer.tables), last, run.history
@@ -491,7 +520,7 @@ def _base_run(run: Run) -> BaseRun:
 
 
 def _finish_frozen_extension(base: Run, grown: Extension, out: str | Path | None) -> Run:
-    """The run as it is: its new rows have learnt already."""
+    """Return the extended run, whose new rows are already trained."""
     model = build_model(replace(grown.settings, device=str(base.scorer.device)), grown.splits)
     scorer, last = TableScorer(model, grown.checkpoint.tables, grown.settings.reciprocal), grown.checkpoint
     made = Run(
@@ -510,7 +539,7 @@ def _finish_frozen_extension(base: Run, grown: Extension, out: str | Path | None
 
 
 def _continue_training(base: Run, grown: Extension, out: str | Path | None, reporter: Reporter) -> Run:
-    """All rows train on; in a folder, from where a resume could go on."""
+    """Continue training all rows and return the run; with `out`, the training can be resumed."""
     callback_reporter = CallbackReporter(reporter, (), grown.splits, None if out is None else Path(out))
     trainer = make_trainer(
         grown.settings, grown.splits, grown.normalizer, callback_reporter, checkpoint=grown.checkpoint
@@ -518,7 +547,7 @@ def _continue_training(base: Run, grown: Extension, out: str | Path | None, repo
     if out is not None:
 
         def fill(store: RunFolder) -> None:
-            """From chance a resume would come to another run: its folder appears with where it begins."""
+            """Write the initial checkpoint, because a resume without it would start from random embeddings."""
             store.truncate_history(grown.checkpoint.history)
             store.save(trainer.checkpoint())
             write_trials(store, base.label_exponent_trials)
@@ -527,7 +556,7 @@ def _continue_training(base: Run, grown: Extension, out: str | Path | None, repo
         trainer.folder = RunFolder.create(Path(out), grown.settings, grown.splits, grown.normalizer, fill=fill)
     made = finish(trainer, grown.splits, grown.normalizer, callback_reporter, base.label_exponent_trials)
     *before, record = grown.extended
-    record = {**record, "epochs": made.history[-1]["epoch"] - record["before"]}  # validation may have ended it early
+    record = {**record, "epochs": made.history[-1]["epoch"] - record["before"]}  # early stopping may have ended it
     if trainer.folder is not None:
         write_extended(trainer.folder, [*before, record])
     return replace(made, extended=[*before, record])

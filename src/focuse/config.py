@@ -1,4 +1,4 @@
-"""Every setting of a training, with its default, checks and TOML form."""
+"""Every setting of a training with its default value, checks and TOML form."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MAX_SCORES_PER_BATCH = 1 << 24  # 64 MB of float32, of which autograd keeps a fe
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What a training does. None and 'auto' are filled in by `resolve`; a run stores the resolved form."""
+    """The settings of a training. `resolve` replaces None and 'auto' by values; a run stores the resolved settings."""
 
     model: str = "complex"
     reciprocal: bool = False
@@ -101,7 +101,10 @@ class Config:
 
     @classmethod
     def from_kwargs(cls, **given: Any) -> Config:
-        """Settings from keywords; an unknown one is an error that offers the nearest. `model` may be a class."""
+        """Return settings from keyword arguments; `model` may be a class.
+
+        An unknown keyword raises FocuseError with the most similar setting.
+        """
         kinds = {field.name: str(field.type) for field in fields(cls)}
         for name in given:
             if name not in kinds:
@@ -137,7 +140,7 @@ class Config:
         return settings
 
     def check(self) -> None:
-        """Raise on the first setting that makes no sense."""
+        """Raise FocuseError for the first invalid setting."""
         model_class(self.model)
         choose("negative_sampling", self.negative_sampling, SAMPLINGS)
         check_negative_distribution(self.negative_sampling, self.negative_distribution, self.corrupt_side)
@@ -160,18 +163,18 @@ class Config:
         choose("scope of the regularizer", scope, SCOPES)
         if make_regularizer(self.regularizer, scope) and scope == "touched" and not self.rows_only:
             raise FocuseError(
-                f"optimizer {self.optimizer!r} moves every row in every batch; use regularizer_scope 'tables' or "
+                f"optimizer {self.optimizer!r} updates every row in every batch; use regularizer_scope 'tables' or "
                 "'rows', or the optimizer 'row-adam'"
             )
         if make_regularizer(self.regularizer, scope) and scope == "tables" and self.rows_only:
             raise FocuseError(
-                f"optimizer {self.optimizer!r} touches the batch's rows only and cannot regularize whole tables; "
+                f"optimizer {self.optimizer!r} updates only the rows of the batch and cannot regularize whole tables; "
                 "use regularizer_scope 'touched' or 'rows', or the optimizer 'adam'"
             )
         for name in ("dim", "epochs", "eval_every", "patience", "rule_batch_size"):
             _at_least(name, getattr(self, name), 1)
         if "inverse relations" in model_class(self.model).requires and not self.reciprocal:
-            raise FocuseError(f"model {self.model!r} can only be asked for tails; it needs reciprocal=True")
+            raise FocuseError(f"model {self.model!r} can only predict tails; it needs reciprocal=True")
         self.make_model().widths(self.dim)
         for name in ("batch_size", "num_negatives", "beta_decay_epochs", "eval_start", "seed"):
             value = getattr(self, name)
@@ -221,7 +224,7 @@ class Config:
                 raise FocuseError(f"label_exponent requires weight_mode 'soft-labels', not {self.weight_mode!r}")
 
     def _check_auxiliary_loss(self) -> None:
-        """Some models have a loss of their own beside the objective."""
+        """Check the weight of the auxiliary loss, which only some models have."""
         share = self.attribute_loss_weight
         if share is not None and not 0 <= share < 1:
             raise FocuseError(f"attribute_loss_weight {share:g}: give a number of at least 0 and below 1")
@@ -230,7 +233,7 @@ class Config:
             raise FocuseError(f"attribute_loss_weight requires model {names}, not {self.model!r}")
 
     def _check_columns(self) -> None:
-        """What is said of weight columns; whether there are such is known once a graph is read."""
+        """Check the settings of weights and weight columns, before it is known which columns the graph has."""
         choose("negative_weights", self.negative_weights, NEGATIVE_WEIGHTS)
         choose("zero_weights", self.zero_weights, ZERO_WEIGHTS)
         parse_named_numbers(self.column_importance or "", "column_importance")
@@ -257,10 +260,10 @@ class Config:
         if not confident and (self.loss == SQUARED_ERROR or self.stop_metric == "mse"):
             asked = f"loss {self.loss!r}" if self.loss == SQUARED_ERROR else f"stop_metric {self.stop_metric!r}"
             names = " or ".join(name for name, model in MODELS.items() if model.confidence_head is not None)
-            raise FocuseError(f"{asked} needs a model whose score is a confidence: {names}, not {self.model!r}")
+            raise FocuseError(f"{asked} needs a confidence model: {names}, not {self.model!r}")
 
     def make_model(self) -> Model:
-        """The model."""
+        """Return the model of these settings."""
         return make_model(self.model)
 
     @property
@@ -269,16 +272,16 @@ class Config:
 
     @property
     def learning_rate(self) -> float:
-        """The given one, or what suits the optimizer."""
+        """The given learning rate, or the default of the optimizer."""
         return LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
 
     @property
     def scope(self) -> str:
-        """What the regularizer is taken over."""
+        """The given scope of the regularizer, or the default of the optimizer."""
         return self.regularizer_scope or ("touched" if self.rows_only else "tables")
 
     def resolve(self, train: Graph, device: str) -> Config:
-        """All that depends on the graph or the machine filled in."""
+        """Return the settings with all values that depend on the graph or on the machine."""
         decay_epochs = self.epochs if self.beta_decay_epochs is None else self.beta_decay_epochs
         return replace(
             self,
@@ -325,7 +328,7 @@ class Config:
 
 
 def takes_weights(loss: object) -> bool:
-    """Whether a loss, as it is written, looks at weights by itself.
+    """Return whether a loss, given as text, uses the weights itself.
 
     >>> takes_weights("confidence-margin:margin=2"), takes_weights("margin:2")
     (True, False)
@@ -339,7 +342,7 @@ def implies_focuse(given: Mapping[str, Any]) -> bool:
     >>> implies_focuse({"beta_decay_epochs": 20}), implies_focuse({"dim": 20})
     (True, False)
     """
-    if given.get("label_exponent") is not None:  # of soft labels
+    if given.get("label_exponent") is not None:  # a setting of soft labels
         return False
     return any(given.get(name, usual) != usual for name, usual in FOCUSE_SETTINGS.items())
 
@@ -350,10 +353,10 @@ def default_num_negatives(sampling: str) -> int:
 
 
 def default_batch_size(rows: int, entities: int, sampling: str) -> int:
-    """64 batches an epoch as in the paper's experiments, within sizes that a machine handles well.
+    """Return a batch size with 64 batches per epoch, as in the paper's experiments, within limits.
 
-    A small graph gets 16 of them, so that an epoch has steps enough to learn from; a shared pool serves fewer
-    positives. With every entity as a negative a batch holds rows × entities scores, which sets the limit.
+    A small graph has 16 batches per epoch, so that an epoch has enough steps. With shared negatives, batches are
+    smaller. With every entity as a negative, the limit is set by the number of scores, batch size × entities.
     """
     largest = MAX_BATCH_SIZE_SHARED if sampling == "shared" else 8192
     size = min(max(math.ceil(rows / 64), 512), max(math.ceil(rows / 16), 32), largest)
@@ -361,7 +364,7 @@ def default_batch_size(rows: int, entities: int, sampling: str) -> int:
 
 
 def checkpoint_interval(text: str) -> tuple[int, float]:
-    """'10' is every 10 epochs, '60s' every 60 seconds, '0' never: (epochs, seconds), the other one 0."""
+    """Return (epochs, 0) for a text such as '10', (0, seconds) for one such as '60s', and (0, 0) for '0', never."""
     number, seconds = (text[:-1], True) if text.endswith("s") else (text, False)
     try:
         value = float(number) if seconds else int(number)
@@ -381,7 +384,7 @@ SETTING_TYPES: dict[str, tuple[type, Callable[[Any], Any], str]] = {
 
 
 def _coerce(name: str, value: Any, kind: str) -> Any:
-    """`value` as Python's own type (NumPy's numbers are taken too), or an error; `kind` is like 'int | None'."""
+    """Return `value` as a built-in type; NumPy numbers are accepted. `kind` is a type such as 'int | None'."""
     kind, _, optional = kind.partition(" | ")
     accepted, convert, words = SETTING_TYPES[kind]
     if value is None and optional:
@@ -396,7 +399,7 @@ def _at_least(name: str, value: int, least: int) -> None:
         raise FocuseError(f"{name} {value!r}: give a whole number of at least {least} and below 2**32")
 
 
-# What a model has its own defaults of, or what none but some models have.
+# Settings for which models have their own defaults, or which only some models support.
 MODEL_DEPENDENT_SETTINGS = (
     "reciprocal", "negative_sampling", "optimizer", "regularizer", "loss", "weight_scaling", "stop_metric",
     "batch_size", "semi_supervised", "attribute_loss_weight",
@@ -404,11 +407,11 @@ MODEL_DEPENDENT_SETTINGS = (
 
 
 def read_config(path: str | Path, model: object = None) -> dict[str, Any]:
-    """The settings in a TOML file, as keywords of `focuse.train`.
+    """Return the settings in a TOML file, as keyword arguments of `focuse.train`.
 
-    They stand at the top level or under [settings]. Of a file with that table nothing else is taken, so that a
-    run can be trained again from its run.toml. The file's model is left out where another `model` takes its place and
-    it is a class that nobody has said to trust: its module is not run only to be put aside.
+    The settings are at the top level or in the table [settings]. If there is such a table, the rest of the file is
+    ignored, so that a run can be trained again from its run.toml. If `model` is given and the model of the file is an
+    untrusted class, the latter is left out, so that its module is not imported needlessly.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
@@ -421,7 +424,7 @@ def read_config(path: str | Path, model: object = None) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise FocuseError(f"{path}: settings is not a table; write [settings] above its lines")
     if found is not content:
-        # A setting above the table would be lost in silence.
+        # A setting above the table would be ignored silently.
         lost = [field.name for field in fields(Config) if field.name in content]
         if lost:
             raise FocuseError(f"{path}: {', '.join(lost)} stands outside of [settings]; move it below that line")
@@ -440,10 +443,10 @@ def read_config(path: str | Path, model: object = None) -> dict[str, Any]:
 
 
 def merged(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a file with `given` ones in their place.
+    """Return the settings of a file, overridden by the `given` settings.
 
-    A run's file holds every setting. What had followed from one that is given anew, as the learning rate from the
-    optimizer, is left to follow again; what had been chosen stays.
+    The file of a run holds every setting. A value that was derived from a setting that is now overridden, such as the
+    learning rate from the optimizer, is derived again; a value that was chosen explicitly is kept.
 
     >>> merged({"optimizer": "row-adagrad", "lr": 0.1, "dim": 8}, {"optimizer": "adam"})
     {'optimizer': 'adam', 'dim': 8}
@@ -468,7 +471,7 @@ def merged(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _derived_settings(settings: Config) -> dict[str, tuple[str, Any]]:
-    """What follows from which settings, and the value that it has then; leaders before those who follow them."""
+    """Return the derived settings: per name, the settings it is derived from and the derived value, in that order."""
     model = model_class(settings.model)
     usual = {**asdict(Config()), **default_settings(model)}
     usual |= {
@@ -550,17 +553,17 @@ def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve_stored_model(config: Mapping[str, Any], model: object, folder: Path) -> dict[str, Any]:
-    """A run's file with its model as it is called here: like the class that is given, else as it was called there."""
+    """Return the contents of a run.toml with the name of the given model class, or with the stored name."""
     stored = config.get("settings")
     name = stored.get("model") if isinstance(stored, dict) else None
     if not isinstance(stored, dict) or not isinstance(name, str):
-        return dict(config)  # damaged: whoever reads it on says so
+        return dict(config)  # the file is damaged, which is reported when it is read further
     if model is not None:
         if name in MODELS and model_name(model) != name:
-            raise FocuseError(f"{folder}: its model {name!r} is built in; leave model= out")
+            raise FocuseError(f"{folder}: its model {name!r} is built in; remove model=")
         stored_name, name = name, model_name(model)
         registry.stand_in(stored_name, model_class(name))
-    hand_over = f"hand its class over: focuse.load({str(folder)!r}, model=MyModel)"
+    hand_over = f"pass its class: focuse.load({str(folder)!r}, model=MyModel)"
     if model is None:
         check_trust(stored, folder / "run.toml", hand_over)
     try:
@@ -573,17 +576,17 @@ def resolve_stored_model(config: Mapping[str, Any], model: object, folder: Path)
 
 
 def check_trust(settings: Mapping[str, Any], path: Path, otherwise: str) -> None:
-    """A file is data: the module that it names as its model's is imported, and so run, only if the user says so."""
+    """Raise FocuseError if a file names a model in an untrusted module, because importing a module executes it."""
     module = _untrusted_module(settings)
     if module:
         raise FocuseError(
-            f"{path}: its model {settings['model']!r} is code that is not focuse's; if you trust it, write "
+            f"{path}: its model {settings['model']!r} is not part of focuse; if you trust its code, write "
             f"focuse --trust {module} COMMAND (or set {registry.TRUST}={module}), or in Python {otherwise}"
         )
 
 
 def _untrusted_module(settings: Mapping[str, Any]) -> str:
-    """The module of the model that a file names, if nobody has said to trust it; else ''."""
+    """Return the module of the model that a file names if it is not trusted, otherwise ''."""
     name = settings.get("model")
     if not isinstance(name, str) or name in MODELS or registry.model_family(name):
         return ""
@@ -591,24 +594,24 @@ def _untrusted_module(settings: Mapping[str, Any]) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file; what is wrong with it is one line that says where."""
+    """Read a TOML file; an error in the file raises a FocuseError with its line."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FocuseError(f"{path}: {error.strerror or error}; give the path of a TOML file") from None
     except UnicodeDecodeError:
-        raise FocuseError(f"{path}: not a text in UTF-8; give a TOML file") from None
+        raise FocuseError(f"{path}: not UTF-8 text; give a TOML file") from None
     except tomllib.TOMLDecodeError as error:
         fault, _, place = str(error).partition(" (at ")
         line = re.match(r"line (\d+)", place)
         where = f"line {line[1]}" if line else "at its end"
         raise FocuseError(f"{path}, {where}: {fault}; write settings like: lr = 0.001") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets in brackets in …
-        raise FocuseError(f"{path}: not TOML that can be read ({error}); write settings like: lr = 0.001") from None
+    except (ValueError, RecursionError) as error:  # for example a number with thousands of digits, or deep nesting
+        raise FocuseError(f"{path}: cannot be parsed as TOML ({error}); write settings like: lr = 0.001") from None
 
 
 def parse_assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """'batch-size=64' as {'batch_size': '64'}."""
+    """Parse assignments: ['batch-size=64'] -> {'batch_size': '64'}."""
     found: dict[str, str] = {}
     example = "--search lr=1e-4,1e-3" if option == "--search" else f"{option} dim=200"
     for text in texts:
@@ -623,7 +626,7 @@ def parse_assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_setting_value(name: str, text: str) -> Any:
-    """The text as the kind of its setting, or as it is: then Settings says what is wrong with it."""
+    """Convert text to the type of its setting; text that cannot be converted is returned for `Config.of` to reject."""
     kinds = {field.name: str(field.type).partition(" | ")[0] for field in fields(Config)}
     kind = kinds.get(name)
     if kind == "bool":

@@ -1,8 +1,8 @@
-"""Every random stream of the library by name.
+"""The names of all random streams of the library.
 
-All random numbers are pure functions of the user's seed and of a place: an epoch, a batch, a stream. So a resumed
-training needs no random state, and two purposes must not share a stream. A new purpose gets a new member here; a value
-never changes, because runs would no longer be reproduced bit by bit.
+All random numbers are pure functions of the user's seed, the epoch, the batch and the stream, so a resumed training
+needs no random state. Two purposes must not share a stream: a new purpose gets a new member here. The value of a member
+must never change, because runs would no longer be bitwise reproducible.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ class RandomStream(IntEnum):
     True
     """
 
-    # Third number of (seed, epoch, number), see `focuse.objective.randomness.stream_seed`. The numbers below 2⁴⁰ are
-    # the batches of an epoch: their negatives, dropout and everything else that a training step draws.
+    # The third number of a key (seed, epoch, number), see `focuse.objective.randomness.stream_seed`. Numbers below 2⁴⁰
+    # are the batches of an epoch, for negatives, dropout and all other random numbers of a training step.
     SHUFFLE = 1 << 40  # order of an epoch's triples; + n for stage n of a partitioned training
     INITIAL_EMBEDDINGS = 1 << 41
-    VALIDATION_NEGATIVES = 1 << 42  # read through SplitMix64
-    # The order of an epoch and, + 1 + n, batch n when new entities are added. The first shares its number with the
-    # validation negatives but goes through torch's generator, so the two draw different numbers.
+    VALIDATION_NEGATIVES = 1 << 42  # drawn by SplitMix64
+    # The order of an epoch in a cold-start training; + 1 + n for its batch n. The first value equals that of the
+    # validation negatives but seeds torch's generator, so the two streams are different.
     COLD_START = 1 << 42
 
-    # Exclusive or with the seed of a batch: further draws for the same batch.
+    # Combined with the seed of a batch by exclusive or, for further random numbers of the same batch.
     INFERRED_TRIPLES = 0x5851F42D4C957F2D
     POOL_NEGATIVES = 0x2545F4914F6CDD1D  # negatives that enter the semi-supervised pool
     POOL_SAMPLES = 0x1B03738712FAD5C9  # samples taken from it
 
-    # Last number of a NumPy seed [seed, number] or [seed, epoch, number].
+    # The last number of a NumPy seed [seed, number] or [seed, epoch, number].
     VALIDATION_PARTS = 0x9A27
     IMPORTANCE_FOLDS = 0x1A90
     KNOWN_NEGATIVES = 0xFA15E  # known false triples that take part in an epoch

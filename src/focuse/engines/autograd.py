@@ -40,7 +40,7 @@ class TableView:
         return F.embedding(place, self.values)
 
     def candidates(self, ids: Tensor | None) -> Tensor:
-        """Rows of `ids`, or of all entities."""
+        """Return the rows of `ids`, or of all entities if it is None."""
         return self.values if ids is None else self.rows(ids)
 
     def touched(self) -> Tensor:
@@ -246,7 +246,7 @@ class TripleEmbeddings:
 
 @dataclass(frozen=True)
 class ScoredGroup:
-    """Scores of positives [B] as answers on one side, scores of a group of negatives [B, N] and their mask."""
+    """The scores of positives [B] as answers on one side, the scores of their negatives [B, N] and the mask."""
 
     side: Side
     positive: Tensor
@@ -281,7 +281,7 @@ def score_with_negatives(
 
 
 def add_auxiliary_loss(model: Model, triples: TripleEmbeddings, loss: Tensor) -> Tensor:
-    """The weighted mean of a loss and the model's auxiliary loss, if there is one: per triple [B], or their sum []."""
+    """Return the weighted mean of a loss and the model's auxiliary loss, if any: per triple [B], or summed []."""
     if model.auxiliary_loss is None:
         return loss
     weight = model.auxiliary_loss.weight
@@ -312,11 +312,11 @@ def _split_sides(negatives: list[Negatives]) -> list[Negatives]:
 def _score_negatives(
     model: Model, triples: TripleEmbeddings, group: Negatives, candidates: Tensor, queries: Mapping[Side, Tensor]
 ) -> Tensor:
-    """Scores of one group of negatives, whose embeddings are `candidates`: [B, N]."""
+    """Return the scores [B, N] of one group of negatives, whose embeddings are `candidates`."""
     head, relation, tail = triples.head, triples.relation, triples.tail
     if group.side == "both":
         if group.replaces_tail is None:
-            raise ValueError("negatives of both sides need to say which side each one replaces")
+            raise ValueError("negatives with side 'both' need replaces_tail")
         of_tail = model.score_negatives(model.query(head, relation, "tail"), relation, candidates, "tail")
         of_head = model.score_negatives(model.query(tail, relation, "head"), relation, candidates, "head")
         return torch.where(group.replaces_tail, of_tail, of_head)

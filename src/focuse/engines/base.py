@@ -190,35 +190,35 @@ class DistributedScorer(Protocol):
 
 
 class Engine(Protocol):
-    """Owns the embedding tables and trains them, step by step."""
+    """An engine holds the embedding tables and trains them step by step."""
 
     tables: dict[str, Tensor]
     optimizer: TableOptimizer
-    steps_per_call: int  # number of steps that the engine prefers to be given at once
+    steps_per_call: int  # number of steps per call that is fastest for this engine
     fallback_message: str
-    fallback_reason: str  # why this engine is used instead of a faster one; empty if there is no reason to say so
+    fallback_reason: str  # why a faster engine cannot be used; empty if this engine was requested
 
     @property
     def device(self) -> torch.device: ...
 
     @property
     def entities(self) -> int:
-        """Number of entities; a sharded engine holds the rows of some of them only."""
+        """Number of entities; a sharded engine holds only the rows of its shard."""
 
     @property
     def scorer(self) -> TableScorer:
         """Scorer over the tables that are being trained."""
 
     def make_scorer(self, model: Model, tables: Mapping[str, Tensor]) -> TableScorer:
-        """Return a scorer over other tables that are distributed as those of this engine."""
+        """Return a scorer over other tables that are stored like the tables of this engine."""
 
     def step(self, step: Step) -> float | Tensor:
         """Compute the loss and its gradient and update the tables; return the loss without the regularizer."""
 
     def make_batch_runner(self, train_batch: TrainBatch, capture: bool = True) -> TrainBatches:
-        """Return a function that calls `train_batch` for several batches, in the way that is fastest for this engine.
+        """Return a function that runs `train_batch` for several batches in the fastest way for this engine.
 
-        Steps that differ from one another by more than their data must not be captured and replayed.
+        `capture` must be False if steps differ by more than their data, because such steps cannot be replayed.
         """
 
 

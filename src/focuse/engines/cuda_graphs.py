@@ -52,7 +52,7 @@ class CudaGraphEngine(AutogradEngine):
         return loss.detach().double()
 
     def make_batch_runner(self, train_batch: TrainBatch, capture: bool = True) -> TrainBatches:
-        """Return a function that replays `train_batch` as a CUDA graph of several steps, after some ordinary ones."""
+        """Return a function that captures several steps of `train_batch` in one CUDA graph after a warm-up."""
         return CudaGraphRunner(train_batch, self) if capture else super().make_batch_runner(train_batch)
 
 

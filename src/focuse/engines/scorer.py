@@ -163,7 +163,7 @@ class TableScorer:
 
 
 def score_both_sides(model: Model, head: Tensor, relation: Tensor, tail: Tensor, inverse: Tensor | None) -> Tensor:
-    """One score per triple: rows [B, d] -> [B]; with rows of inverse relations the mean of the scores on both sides."""
+    """Return one score per triple: rows [B, d] -> [B]; with inverse relations it is the mean of both directions."""
     score = score_triples(model, head, relation, tail)
     return score if inverse is None else (score + score_triples(model, tail, inverse, head)) / 2
 

@@ -368,8 +368,8 @@ def make_trainer(
     checkpoint: Checkpoint | None = None,
     deadline: float = math.inf,
 ) -> Trainer:
-    """A trainer of a resolved config: in memory, with an entity table in partitions, or with several processes."""
-    # Imported only where they are needed, because both are rare.
+    """Return a trainer of a resolved config: in memory, with a partitioned entity table, or with several processes."""
+    # Both modules are imported only where they are needed, because they are rarely used.
     if config.engine == "partitioned":
         from focuse.training.partitioned import PartitionedPlacement
 

@@ -1,4 +1,4 @@
-// Adam and Adagrad on rows, as in engines/optimizers.py; the regularizer's gradient is added on the way.
+// The steps of Adam and Adagrad on rows, as in engines/optimizers.py; they also add the gradient of the regularizer.
 #pragma once
 
 #include "common.hpp"

@@ -1,11 +1,11 @@
-"""Functions that the kernels call: the objective and the optimizer, number by number, and rows of embeddings.
+"""Functions that the kernels call: the objective, the optimizer, and operations on embedding rows.
 
-They compute what objective/focuse.py, objective/losses.py, engines/optimizers.py and models/ compute, together with
-the derivatives. A raw score x is the similarity of a query and a row, the score is f = gain·x + offset, and the focused
+They compute the functions of objective/focuse.py, objective/losses.py, engines/optimizers.py and models/, and their
+derivatives. A raw score x is the similarity of a query and a row, the score is f = gain·x + offset, and the focused
 score is h = α·g(f).
 
-A row is read in pieces of some columns. A piece of a complex row is its real parts and as many imaginary parts (names
-that end in `_i`); for other rows the imaginary part is the real part again, and is not used.
+A row is read in pieces of a few columns. A piece of a complex row consists of its real parts and as many imaginary
+parts (names that end in `_i`). For real rows, the variables of the imaginary part repeat the real part and are unused.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
