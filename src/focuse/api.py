@@ -282,8 +282,8 @@ def _prepare(
 
 
 def _fill(trainer: Trainer, label_exponent_trials: list[LabelExponentTrial], store: RunFolder) -> None:
-    """Write what a new run folder has besides its metadata."""
-    if trainer.config.init_from is not None:  # that run may be gone when this one is resumed
+    """Write the files of a new run folder other than its metadata."""
+    if trainer.config.init_from is not None:  # that run may have been deleted when this one is resumed
         store.save(trainer.checkpoint())
     write_trials(store, label_exponent_trials if current_group().is_main else [])
 
@@ -482,13 +482,32 @@ def extend(
     model: object = None,
     progress: bool | Reporter = True,
 ) -> Run:
-    """A new run with more edges, new entities and relations among them, without starting over; the old one stays.
+    """Extend a run with new edges, entities and relations, and return a new run; the old run is not changed.
 
-    `run` is a run or its folder, `edges` whatever `focuse.read` takes. `frozen`: only the rows of new names learn, for
-    `epochs` of their edges, and all others keep their bits. Else all rows train on, for `epochs` more. `remove` are
-    triples that are facts no longer, `duplicates` says what a triple of train weighs that comes again (last, max, mean,
-    keep), `node_attributes` are those of new entities. Shares of the new edges may be held out; `model` as of `load`.
+    Parameters
+    ----------
+    run
+        A run or its folder.
+    edges
+        New edges, from any source that `focuse.read` accepts.
+    out
+        Folder of the new run.
+    frozen
+        If True, only the embeddings of new names are trained, for `epochs` epochs on their edges, and all others stay
+        bitwise equal. If False, all embeddings are trained for `epochs` more epochs.
+    remove
+        Triples to remove.
+    duplicates
+        Weight of a new edge that repeats a training triple: 'last', 'max', 'mean' or 'keep'.
+    valid_share, test_share
+        Fractions of the new edges to hold out.
+    node_attributes
+        Node attributes of new entities.
+    model
+        Class of the model, see `load`.
 
+    Examples
+    --------
     >>> from focuse import train
     >>> run = train([("a", "r", str(i), i) for i in range(20)], epochs=1, dim=4, progress=False)
     >>> extend(run, [("b", "r", "3", 3.0)], epochs=1, progress=False).graph.entities[-1]

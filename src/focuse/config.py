@@ -44,7 +44,7 @@ NEGATIVE_WEIGHTS = ZERO_WEIGHTS = ("low", "known-negative")
 DEFAULT_PER_TRIPLE_NEGATIVES, DEFAULT_SHARED_NEGATIVES = 30, 256
 # Larger batches would draw shared negatives less often, and an epoch would see less of the graph.
 MAX_BATCH_SIZE_SHARED = 1024
-MAX_SCORES_PER_BATCH = 1 << 24  # 64 MB of float32, of which autograd keeps a few copies
+MAX_SCORES_PER_BATCH = 1 << 24  # 64 MB of float32 scores, of which autograd keeps a few copies
 
 
 @dataclass(frozen=True, kw_only=True)

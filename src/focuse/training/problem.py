@@ -263,10 +263,10 @@ def make_objective(
 def log_sampling_correction(settings: Config, label: SoftLabels, sampler: NegativeSampler, facts: Batch) -> float:
     """Log of (number of possible negatives / number sampled per positive), which soft labels add to negative scores.
 
-    There are E − 1 possible negatives per side; per-triple negatives are of both sides. With the distribution 'type'
-    only entities of that type are possible, and the mean of the log over `facts` is used for all positives. The other
-    distributions change how often an entity is drawn, not how many are possible. With a label exponent of 0 the
-    sampled negatives are taken for all, as a model without weights does.
+    There are E − 1 possible negatives per side, and per-triple negatives can replace both sides. With the distribution
+    'type' only entities of that type are possible, and the mean of the log over `facts` is used for all positives. The
+    other distributions change how often an entity is drawn, but not how many are possible. With a label exponent of 0
+    there is no correction, as in a training without weights.
     """
     if (
         settings.negative_sampling == "all"
