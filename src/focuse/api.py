@@ -82,7 +82,7 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
         default_factory=list
     )  # what short trainings showed of each label exponent
     extended: list[dict[str, Any]] = field(default_factory=list)  # what it was extended from, oldest first
-    tables: str = ""  # fingerprint of the final tables in the folder
+    tables_checksum: str = ""  # fingerprint of the final tables in the folder
     calibration_stored: bool = False
     _calibration: Calibration | None = field(default=None, repr=False)
     _fitted: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -175,7 +175,7 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
             raise FocuseError("this run was loaded from a folder; copy that folder instead")
         RunFolder.create(Path(folder), self.settings, self.splits, self.normalizer, fill=self._fill).unlock()
         if self.folder is None:
-            self.folder, self.tables = Path(folder), fingerprint(Path(folder))
+            self.folder, self.tables_checksum = Path(folder), fingerprint(Path(folder))
             self._keep_calibration()
             for what in self._fitted:
                 self._keep(what)
@@ -207,19 +207,40 @@ def train(
     deadline: float = math.inf,
     **settings: Any,
 ) -> Run:
-    """Learn embeddings of a weighted graph.
+    """Train embeddings of a weighted graph.
 
-    `graph`, `valid` and `test` are graphs or whatever `focuse.read` takes. Without `valid` and `test`, shares of
-    the graph are held out by chance. A model of confidence (ukge-rect, ukge-logi) also learns from triples that
-    rules infer: `inferred_triples` holds such triples with their confidences, `rules` (a file, or rules) are
-    grounded over the training split. `known_negatives` are triples known to be false. `node_attributes` are numbers
-    of entities, rows of entity, attribute and value, for models that use them (literale-complex, literale-distmult,
-    transea, kblrn). With `out` the run is written there while it trains and can be resumed. `callbacks` (of
-    `focuse.Callback`) follow it, `track` names trackers that do: 'tensorboard:FOLDER', 'mlflow:URI',
-    'wandb:PROJECT'. At `deadline` (of time.monotonic) it stops and saves, as on Ctrl-C. `init_from` is a run, or
-    its folder, that embeddings are initialized from (by name). Every other keyword is one of `Config`: model (a
-    name, 'package.module:Class' or a class), dim, epochs, lr, …
+    Parameters
+    ----------
+    graph
+        Training graph: a graph or any source that `focuse.read` accepts.
+    valid, test
+        Validation and test triples, like `graph`. Without both, random fractions of the graph are held out.
+    valid_share, test_share
+        Fractions of the graph to hold out.
+    inferred_triples
+        Triples that rules infer, with their confidences; for confidence models such as ukge-rect and ukge-logi.
+    rules
+        Rules, or a file of rules, to ground over the training split; for the same models.
+    known_negatives
+        Triples known to be false.
+    node_attributes
+        Rows of entity, attribute and value, for literale-complex, literale-distmult, transea and kblrn.
+    out
+        Folder to which the run is written during training, so that it can be resumed.
+    progress
+        Whether to show progress, or a reporter.
+    callbacks
+        Instances or classes of `focuse.Callback`.
+    track
+        Experiment trackers: 'tensorboard:FOLDER', 'mlflow:URI' or 'wandb:PROJECT'.
+    deadline
+        Time, as of time.monotonic, at which training stops and saves, as on Ctrl-C.
+    **settings
+        Settings of `Config`: model (a name, 'package.module:Class' or a class), dim, epochs, weight_mode, lr, …
+        `init_from` may be a run or its folder.
 
+    Examples
+    --------
     >>> run = train([("a", "r", str(i), i) for i in range(20)], epochs=1, dim=4, progress=False)
     >>> run.settings.model
     'complex'
@@ -289,7 +310,7 @@ def _fill(trainer: Trainer, label_exponent_trials: list[LabelExponentTrial], sto
 
 
 def _check_arguments(given: dict[str, Any], out: str | Path | None) -> tuple[Config, ProcessGroup]:
-    """Return the settings and the process group, after checking the folders `out` and `start`."""
+    """Return the settings and the process group, after checking the folders `out` and `init_from`."""
     init_from = given.get("init_from")
     chosen = Config.from_kwargs(**given | ({"init_from": init_from.place()} if isinstance(init_from, Run) else {}))
     if chosen.model not in MODELS and not model_family(chosen.model):
@@ -398,7 +419,7 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
         make_group_scorer(made, tables, entities, store.group, settings.reciprocal),
         fingerprint(Path(folder)),
     )
-    run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables=found)
+    run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables_checksum=found)
     return replace(run, label_exponent_trials=read_trials(store), extended=read_extended(store))
 
 
@@ -460,7 +481,7 @@ def _make_run(
     folder = trainer.folder.path if trainer.folder is not None else None
     found = "" if folder is None else fingerprint(folder)
     kept = last if trainer.placement.in_memory else None  # partitioned tables stay in the run folder
-    return Run(trainer.config, splits, normalizer, scorer, last.history, kept, folder, trials, tables=found)
+    return Run(trainer.config, splits, normalizer, scorer, last.history, kept, folder, trials, tables_checksum=found)
 
 
 def _format_best_value(settings: Config, value: float) -> str:

@@ -51,53 +51,68 @@ MAX_SCORES_PER_BATCH = 1 << 24  # 64 MB of float32 scores, of which autograd kee
 class Config:
     """The settings of a training. `resolve` replaces None and 'auto' by values; a run stores the resolved settings."""
 
-    model: str = "complex"
-    reciprocal: bool = False
+    # model
+    model: str = "complex"  # a name of models/registry.py, 'package.module:Class' or 'pykeen:NAME'
+    reciprocal: bool = False  # add an inverse relation r + R for each relation r
     dim: int = 100
+    init_std: float | None = None  # standard deviation of initial embeddings; None: the model's, else Xavier's
+    init_from: str | None = None  # folder of a run whose embeddings are the initial ones, by name
+
+    # weights
+    weight_mode: str = (
+        "soft-labels"  # how weights enter the loss: 'soft-labels', 'focuse' (the paper's layer) or 'none'
+    )
+    label_exponent: float | None = (
+        None  # soft labels are weight ** label_exponent; None: selected on validation triples
+    )
+    beta_decay_epochs: int | None = None  # 'focuse': epochs in which β falls from 1; None: all epochs
+    column_beta_decay_epochs: str | None = None  # the same per weight column, 'column=epochs,…'
+    beta: float | None = None  # 'focuse': a fixed β
+    beta_min: float = 0.0  # 'focuse': where β ends
+    nonlinearity: str = "auto"  # 'focuse': applied to scores before α; 'auto': what suits the model
+    weight_scaling: str | None = None  # how weights become numbers in [0, 1]; None: depends on the graph
+    lower_is_better: str = ""  # 'all', or names of weight columns whose low values are the strong ones
+    column_importance: str | None = None  # of several weight columns, 'column=number,…'
+    negative_weights: str = "low"  # what weights below 0 mean: 'low' or 'known-negative'
+    zero_weights: str = "low"  # the same for weights of 0
+    duplicates: str = "keep"  # which weight a repeated triple gets
+
+    # negatives
+    negative_sampling: str = "shared"  # 'shared' by a batch, 'per-triple', or 'all' entities (1-vs-all)
+    num_negatives: int | None = None  # per batch if shared, else per triple; None: 256 or 30
+    negative_distribution: str = "uniform"  # from which entities they are drawn
+    corrupt_side: str = "uniform"  # how the side to replace is drawn
+    filter_negatives: bool = False  # whether known triples are removed from them
+
+    # optimization
     epochs: int = 50
-    batch_size: int | None = None
-    num_negatives: int | None = None
-    negative_sampling: str = "shared"
-    negative_distribution: str = "uniform"
-    corrupt_side: str = "uniform"
-    filter_negatives: bool = False
-    weight_mode: str = "soft-labels"
-    label_exponent: float | None = None
-    beta_decay_epochs: int | None = None
-    nonlinearity: str = "auto"
-    beta: float | None = None
-    beta_min: float = 0.0
+    batch_size: int | None = None  # None: depends on the graph
     loss: str = "multiclass-nll"
-    reduction: str = "sum"
+    reduction: str = "sum"  # of the losses of a batch
     regularizer: str = "l3:1e-3"
-    regularizer_scope: str | None = None
+    regularizer_scope: str | None = None  # 'tables', 'touched' or 'rows'; None: depends on the optimizer
     optimizer: str = "row-adagrad"
-    lr: float | None = None
-    init_std: float | None = None
-    weight_scaling: str | None = None
-    duplicates: str = "keep"
-    lower_is_better: str = ""
-    column_importance: str | None = None
-    column_beta_decay_epochs: str | None = None
-    negative_weights: str = "low"
-    zero_weights: str = "low"
-    rule_loss_weight: float = 0.2
-    rule_batch_size: int = 64
-    attribute_loss_weight: float | None = None
-    semi_supervised: str = "none"
-    stop_metric: str = "auto"
-    eval_every: int = 5
-    patience: int = 8
-    eval_start: int | None = None
-    valid_min_weight: float = 0.8
-    stop_fraction: float = 0.5
+    lr: float | None = None  # None: depends on the optimizer
+    attribute_loss_weight: float | None = None  # of the auxiliary loss of models of node attributes
+    rule_loss_weight: float = 0.2  # of triples that rules infer, for confidence models
+    rule_batch_size: int = 64  # inferred triples per batch
+    semi_supervised: str = "none"  # 'pool' for PASSLEAF's sample pool
+
+    # validation and early stopping
+    stop_metric: str = "auto"  # 'mrr' or 'mse'; 'auto': mse for confidence models
+    eval_every: int = 5  # epochs between two validations
+    eval_start: int | None = None  # first epoch that is validated; None: see `_eval_start`
+    patience: int = 8  # validations without improvement before training stops
+    valid_min_weight: float = 0.8  # validation triples with less (scaled) weight do not count
+    stop_fraction: float = 0.5  # of the validation triples; the others calibrate predicted weights
+
+    # resources
     seed: int = 0
     device: str = "auto"
     engine: str = "auto"
-    memory_limit: str | None = None
-    partitions: str | None = None
-    checkpoint_every: str = "60s"
-    init_from: str | None = None
+    memory_limit: str | None = None  # a size like '6GB' from which on tables are partitioned
+    partitions: str | None = None  # 'count:loaded[:rounds]', for the engine 'partitioned'
+    checkpoint_every: str = "60s"  # seconds ('60s') or epochs ('10'); '0' for never
 
     @classmethod
     def from_kwargs(cls, **given: Any) -> Config:
@@ -119,15 +134,13 @@ class Config:
         given |= {"model": model_name(given["model"])} if "model" in given else {}
         usual = default_settings(model_class(given.get("model", cls.model)))
         for name in set(usual) - set(kinds):
-            raise FocuseError(f"model {given['model']!r}: its defaults name no setting: {name!r}{nearest(name, kinds)}")
-        if given.get("negative_sampling", usual.get("negative_sampling")) != usual.get(
-            "negative_sampling"
-        ):  # a number of negatives suits one kind of sampling
-            usual.pop("num_negatives", None)
-        if given.get("optimizer", usual.get("optimizer")) != usual.get(
-            "optimizer"
-        ):  # and a learning rate one optimizer
-            usual.pop("lr", None)
+            raise FocuseError(
+                f"model {given['model']!r}: unknown setting {name!r} in its defaults{nearest(name, kinds)}"
+            )
+        # A number of negatives suits one kind of sampling, and a learning rate one optimizer.
+        for leader, follower in (("negative_sampling", "num_negatives"), ("optimizer", "lr")):
+            if given.get(leader, usual.get(leader)) != usual.get(leader):
+                usual.pop(follower, None)
         if takes_weights(given.get("loss")):
             usual.setdefault("weight_mode", "none")
         if given.get("weight_mode", "none") != "none" and "loss" not in given and takes_weights(usual.get("loss")):
@@ -199,7 +212,7 @@ class Config:
         self._check_memory()
 
     def _check_memory(self) -> None:
-        """Partitions require the engine that has them."""
+        """Check the memory limit and the partitions, which only the engine 'partitioned' supports."""
         if self.memory_limit is not None:
             parse_memory(self.memory_limit)
         if self.partitions is not None:
@@ -208,14 +221,14 @@ class Config:
                 raise FocuseError(f"partitions requires engine 'partitioned', not {self.engine!r}")
 
     def _check_engine(self) -> None:
-        """Tables in pieces know no step that touches every row."""
+        """Check that no step of a sharded engine touches every row."""
         if self.engine in SHARDED_ENGINES and not self.rows_only:
             raise FocuseError(f"engine {self.engine!r} updates the batch's rows only; use optimizer 'row-adagrad'")
         if self.engine in SHARDED_ENGINES and self.negative_sampling == "all":
             raise FocuseError(f"engine {self.engine!r} does not support negative_sampling 'all'; use 'shared'")
 
     def _check_weight_mode(self) -> None:
-        """Soft labels have their own loss and an exponent."""
+        """Check that the loss and the label exponent fit the weight mode."""
         if self.weight_mode == "soft-labels" and self.loss != "multiclass-nll":
             raise FocuseError(f"loss {self.loss!r} requires weight_mode 'focuse' or 'none', not 'soft-labels'")
         if self.label_exponent is not None:
@@ -245,7 +258,7 @@ class Config:
             raise FocuseError("column_beta_decay_epochs requires weight_mode 'focuse' and no fixed beta")
 
     def _check_confidence(self) -> None:
-        """Confidence models learn the weights themselves; all others rank, and weight_mode says how weights count."""
+        """Check that loss, weight mode and stop_metric fit the model, which predicts confidences or ranks."""
         confident = model_class(self.model).confidence_head is not None
         if not confident and self.loss != SQUARED_ERROR:
             make_loss(self.loss)
@@ -256,7 +269,7 @@ class Config:
         if takes_weights(self.loss) and self.weight_mode != "none":
             raise FocuseError(f"loss {self.loss!r} uses the weights itself and requires weight_mode 'none'")
         if self.semi_supervised != "none" and make_pool_schedule(self.semi_supervised) and not confident:
-            raise FocuseError(f"a pool holds confidences, and the model {self.model!r} has none; leave it out")
+            raise FocuseError(f"semi_supervised requires a confidence model, not {self.model!r}")
         if not confident and (self.loss == SQUARED_ERROR or self.stop_metric == "mse"):
             asked = f"loss {self.loss!r}" if self.loss == SQUARED_ERROR else f"stop_metric {self.stop_metric!r}"
             names = " or ".join(name for name, model in MODELS.items() if model.confidence_head is not None)
@@ -304,7 +317,10 @@ class Config:
         )
 
     def _eval_start(self, decay_epochs: int) -> int:
-        """Validation begins when β has fallen half-way; soft labels do not change during training."""
+        """Return the first epoch to validate: half of the β decay, or 0 for soft labels, which do not change.
+
+        A training without weights starts as one with FocusE would, so that both stop by the same rule.
+        """
         return 0 if self.weight_mode == "soft-labels" else decay_epochs // 2
 
     def _batch_size(self, rows: int, entities: int) -> int:
@@ -312,13 +328,13 @@ class Config:
         return min(default_batch_size(rows, entities, self.negative_sampling), most)
 
     def make_focuse_layer(self) -> FocusELayer | None:
-        """The FocusE layer of resolved settings, None in another weight mode."""
+        """Return the FocusE layer of resolved settings, or None in another weight mode."""
         if self.weight_mode != "focuse":
             return None
         return FocusELayer(self.nonlinearity, self.beta_decay_epochs or 0, self.beta_min, self.beta)
 
     def make_soft_labels(self) -> SoftLabels | None:
-        """The soft labels of resolved settings, None in another weight mode."""
+        """Return the soft labels of resolved settings, or None in another weight mode."""
         if self.weight_mode != "soft-labels":
             return None
         return SoftLabels(1.0 if self.label_exponent is None else self.label_exponent)

@@ -67,6 +67,11 @@ class ProcessGroup:
         return self.size == 1 and self.store is None
 
     @property
+    def command(self) -> str:
+        """The command that starts the processes of this group, for messages."""
+        return "focuse" if self.is_single else "torchrun … -m focuse"
+
+    @property
     def is_main(self) -> bool:
         """Whether this is the process of rank 0, which reports progress and writes files."""
         return self.rank == 0

@@ -425,7 +425,7 @@ class WeightMethods:
     normalizer: Normalizer
     scorer: TableScorer
     folder: Path | None
-    tables: str
+    tables_checksum: str
     calibration_stored: bool
     _calibration: Calibration | None
     _fitted: dict[str, Any]
@@ -582,8 +582,8 @@ class WeightMethods:
                 "GB of memory to learn, more than is free; predict and evaluate go without"
             )
         plain = self._plain_weigher()
-        if self._calibration is None and self.folder is not None and self.tables:
-            self._calibration = Calibration.load(self.folder, self.tables, len(self.splits.train.relations))
+        if self._calibration is None and self.folder is not None and self.tables_checksum:
+            self._calibration = Calibration.load(self.folder, self.tables_checksum, len(self.splits.train.relations))
         found = self._calibration
         # In the first layout shares were of one range for the whole graph: where they no longer are, it says nothing.
         if found is None or (found.layout < LAYOUT and not plain.units.common):
@@ -652,16 +652,16 @@ class WeightMethods:
         return made
 
     def _stored_estimator(self, known: Weigher, curves: str | None) -> Estimator | None:
-        if self.folder is None or not self.tables:
+        if self.folder is None or not self.tables_checksum:
             return None
         parts = known.estimator_parts()
-        return keeping.load_estimator(self.folder, self.tables, curves, *parts, common=known.units.common)
+        return keeping.load_estimator(self.folder, self.tables_checksum, curves, *parts, common=known.units.common)
 
     def _probability(self, known: Weigher) -> Probability | None:
         if "probability" not in self._fitted:
             found = None
-            if self.folder is not None and self.tables:
-                found = keeping.load_probability(self.folder, self.tables, len(self.splits.train.relations))
+            if self.folder is not None and self.tables_checksum:
+                found = keeping.load_probability(self.folder, self.tables_checksum, len(self.splits.train.relations))
             self._fitted["probability"] = found or self._fit_probability(known, None, None, BASE_RATE)
             if found is None:
                 self._keep("probability")
@@ -712,7 +712,7 @@ class WeightMethods:
 
     def _storable(self) -> Path | None:
         # Of an unfinished run the scores still change, and another process may have trained this one further.
-        if self.folder is None or not self.tables or fingerprint(self.folder) != self.tables:
+        if self.folder is None or not self.tables_checksum or fingerprint(self.folder) != self.tables_checksum:
             return None
         return self.folder
 
@@ -722,7 +722,7 @@ class WeightMethods:
         if self._calibration is None or folder is None:
             return
         with suppress(OSError, FocuseError, SafetensorError):  # a folder that cannot be written: it is fitted each time
-            self._calibration.save(folder, self.tables)
+            self._calibration.save(folder, self.tables_checksum)
             self.calibration_stored = True
 
     def _keep(self, what: str) -> None:
@@ -732,9 +732,9 @@ class WeightMethods:
         with suppress(OSError, FocuseError, SafetensorError):  # what is told of single columns is fitted each time
             if what == "estimator":
                 curves = "" if self._calibration is None else self._calibration.digest()
-                keeping.save_estimator(made, folder, self.tables, curves)
+                keeping.save_estimator(made, folder, self.tables_checksum, curves)
             elif what == "probability":
-                keeping.save_probability(made, folder, self.tables)
+                keeping.save_probability(made, folder, self.tables_checksum)
 
 
 def _read_triples(given: Any) -> Graph:

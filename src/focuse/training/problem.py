@@ -33,7 +33,6 @@ from focuse.data.triple_index import TripleIndex, build_triple_index, id_tensors
 from focuse.data.weights import Normalizer
 from focuse.engines.base import Step
 from focuse.engines.process_group import current_group
-from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError
 from focuse.models.base import Model
 from focuse.models.registry import model_class
@@ -65,11 +64,6 @@ from focuse.training.validation import Validator, confidence_validator, rank_val
 from focuse.training.warm_start import started
 
 RANDOM_NUMBERS_PER_CHUNK = 1 << 24  # random numbers that are drawn at a time, 64 MB
-
-
-def local_entity_rows(settings: Config, entities: int) -> slice:
-    """Return the rows of the entity table that this process holds: all rows, unless the engine is sharded."""
-    return current_group().shard(entities) if settings.engine in SHARDED_ENGINES else slice(None)
 
 
 def table_device(settings: Config, table: str) -> str:
@@ -471,7 +465,8 @@ class TrainingProblem:
     def init_tables(self, note: Callable[[str], None]) -> dict[str, torch.Tensor]:
         """Return initial tables, random or those of `config.init_from`; of entities only the rows of this process."""
         config, sizes = self.config, (self.entities, len(self.splits.train.relations))
+        rows = current_group().shard(self.entities)
         if config.init_from is None:
-            return init_tables(config, self.model, *sizes, local_entity_rows(config, sizes[0]))
+            return init_tables(config, self.model, *sizes, rows)
         tables = started(init_tables(config, self.model, *sizes), config.init_from, self.splits, build_model, note)
-        return tables | {"entity": tables["entity"][local_entity_rows(config, sizes[0])]}
+        return tables | {"entity": tables["entity"][rows]}

@@ -352,10 +352,9 @@ class Trainer:
         if self.folder is None:
             raise KeyboardInterrupt
         self.folder.save(self.checkpoint())
-        command = "focuse" if self.group.is_single else "torchrun … -m focuse"
         raise Stopped(
             f"stopped after {self.progress}, saved; continue with: "
-            f"{command}{trusting(self.config.model)} train --resume {shlex.quote(str(self.folder.path))}"
+            f"{self.group.command}{trusting(self.config.model)} train --resume {shlex.quote(str(self.folder.path))}"
         )
 
 
