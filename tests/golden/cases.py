@@ -249,7 +249,7 @@ SINGLE: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "known false triples, soft labels": ({}, ("false_triples",), "weighted"),
     "known false triples, unweighted": ({**PLAIN, "label_sharpness": None}, ("false_triples",), "weighted"),
     "weights below 0 are false": ({"negative_weights": "false"}, (), "signed weights"),
-    "weights of 0 are negatives": ({"zero_weights": "known-negative"}, (), "signed weights"),
+    "weights of 0 are negatives": ({"zero_weights": "negatives"}, (), "signed weights"),
     "weights below 0 are weak": ({}, (), "signed weights"),
     "semi-supervised pool": (
         {**UKGE, "model": "passleaf-complex", "semi_supervised_pool": "early"}, (), "weighted",

@@ -78,7 +78,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "sharded": "sharded:plain",
         "sharded-torchrec": "sharded:torchrec",
     },
-    "weight_mode": {"focuse": "paper", "soft-labels": "label", "unweighted": "off"},
+    "weight_mode": {"focuse": "focuse", "soft-labels": "soft-labels", "unweighted": "none"},
     "negatives": {"per-triple": "per-triple", "shared": "shared", "1-vs-all": "all"},
     "negatives_entities": {"uniform": "uniform", "by-type": "type", "by-degree": "degree"},
     "negatives_sides": {"fair": "uniform", "bernoulli": "bernoulli"},

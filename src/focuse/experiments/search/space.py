@@ -39,7 +39,7 @@ EPOCHS = 800
 PLAIN_EVAL_START = 50  # a plain model has no λ to wait for; half of the paper's shortest training
 
 # They decide what is measured, or where: trials that differ in them could not be compared.
-NOT_SEARCHED = ("seed", "threshold", "duplicates", "device", "checkpoint_every", "stop_metric")
+NOT_SEARCHED = ("seed", "valid_min_weight", "duplicates", "device", "checkpoint_every", "stop_metric")
 NOT_REMEMBERED = ("device", "checkpoint_every")  # the machine's matter, not the model's
 
 
