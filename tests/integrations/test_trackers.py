@@ -139,7 +139,7 @@ def test_tracker_gets_best_epoch_fingerprint_and_test_metrics(small, tmp_path):
     assert fake.figures["test_mrr"] == found.all.mrr
     assert fake.figures["test_top_mrr"] == found.top.mrr
     assert fake.figures["test_delta_mrr"] == found.delta_mrr
-    assert fake.texts == {"folder": str(tmp_path / "run"), "fingerprint": run.tables}
+    assert fake.texts == {"folder": str(tmp_path / "run"), "fingerprint": run.tables_checksum}
     assert not any(name.startswith("test_") for name in plain.figures)
 
 
@@ -180,7 +180,7 @@ def test_tensorboard_holds_the_history(small, tmp_path):
     text = found.Tensors("settings/text_summary")[0].tensor_proto.string_val[0].decode()
     assert "| model | complex |" in text
     assert f"| dim | {run.settings.dim} |" in text
-    assert found.Tensors("fingerprint/text_summary")[0].tensor_proto.string_val[0].decode() == run.tables
+    assert found.Tensors("fingerprint/text_summary")[0].tensor_proto.string_val[0].decode() == run.tables_checksum
     assert "_hparams_/session_start_info" in found.SummaryMetadata.__self__.summary_metadata
     assert scalars(folder, "end/epochs") == [(4, 4.0)]
 

@@ -110,7 +110,7 @@ class Tracker(Callback):
         if self.evaluate and len(run.splits.test.graph):
             found = run.evaluate().to_dict()
             figures |= flat({**found.pop("all"), **found}, "test")
-        texts = {"folder": "" if run.folder is None else str(run.folder.absolute()), "fingerprint": run.tables}
+        texts = {"folder": "" if run.folder is None else str(run.folder.absolute()), "fingerprint": run.tables_checksum}
         return {name: float(value) for name, value in figures.items()}, {k: v for k, v in texts.items() if v}
 
     def _try(self, do: Callable[[], None]) -> None:

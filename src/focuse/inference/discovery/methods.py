@@ -128,7 +128,7 @@ class DiscoveryMethods(WeightMethods):
         if approximate and some is None:
             key = f"index {check_measure(measure)}"
             if key not in self._fitted:
-                self._fitted[key] = index_of(self.scorer, measure, self._storable(), self.tables)
+                self._fitted[key] = index_of(self.scorer, measure, self._storable(), self.tables_checksum)
             index = self._fitted[key]
         asked = [entity] if isinstance(entity, str) else list(entity)
         return find_neighbours(self.scorer, self.splits.train, asked, top, some, measure, together, index)
