@@ -516,7 +516,7 @@ class TestWeigh:
         assert told["protocols"] == PROTOCOLS
         assert list(told["rows"]) == ["complex, isotonic", *TRIVIAL]
         assert told["threshold"] == 0.85
-        sizes = {"positives": 60, "clean": None, "with_negatives": 120, "num_negatives": 60}
+        sizes = {"positives": 60, "clean": None, "with_negatives": 120, "negatives": 60}
         for name, row in told["rows"].items():
             for protocol, size in sizes.items():
                 if name == TRIVIAL[-1] and "negatives" not in protocol:
