@@ -33,6 +33,7 @@ from focuse.data.triple_index import TripleIndex, build_triple_index, id_tensors
 from focuse.data.weights import Normalizer
 from focuse.engines.base import Step
 from focuse.engines.process_group import current_group
+from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError
 from focuse.models.base import Model
 from focuse.models.registry import model_class
@@ -465,7 +466,8 @@ class TrainingProblem:
     def init_tables(self, note: Callable[[str], None]) -> dict[str, torch.Tensor]:
         """Return initial tables, random or those of `config.init_from`; of entities only the rows of this process."""
         config, sizes = self.config, (self.entities, len(self.splits.train.relations))
-        rows = current_group().shard(self.entities)
+        # A process of several may also train alone, with another engine.
+        rows = current_group().shard(self.entities) if config.engine in SHARDED_ENGINES else slice(None)
         if config.init_from is None:
             return init_tables(config, self.model, *sizes, rows)
         tables = started(init_tables(config, self.model, *sizes), config.init_from, self.splits, build_model, note)
