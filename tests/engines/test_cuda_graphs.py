@@ -149,14 +149,14 @@ def test_model_with_random_draws_needs_a_seed(name: str) -> None:
 def train(monkeypatch: pytest.MonkeyPatch, **settings):
     """A training on the GPU, and how many graphs were captured."""
     recorded = count()
-    plainly = CudaGraphRunner._record
+    plainly = CudaGraphRunner._capture
 
     def counted(self, held, keys):
         made = plainly(self, held, keys)
         next(recorded)
         return made
 
-    monkeypatch.setattr(CudaGraphRunner, "_record", counted)
+    monkeypatch.setattr(CudaGraphRunner, "_capture", counted)
     graph = careers()
     numbers = [(name, "letters", len(name)) for name in graph.entities]
     wants = "attributes" in make_model(settings["model"]).requires if isinstance(settings["model"], str) else False

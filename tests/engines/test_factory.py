@@ -18,7 +18,7 @@ def test_auto_device_is_the_gpu_if_available_and_supported_by_the_engine(
 
 def test_missing_device_is_an_error() -> None:
     assert choose_device("cpu") == "cpu"
-    with pytest.raises(FocuseError, match="not available here"):
+    with pytest.raises(FocuseError, match="is not available; use 'auto' or 'cpu'"):
         choose_device("cuda:99")
 
 

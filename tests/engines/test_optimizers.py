@@ -164,7 +164,7 @@ def test_state_is_flat_and_named_by_table() -> None:
 
 
 def test_whole_table_optimizers_reject_row_gradients() -> None:
-    with pytest.raises(ValueError, match="whole gradients"):
+    with pytest.raises(ValueError, match="gradients of whole tables"):
         make_optimizer("adam", first_tables(), 0.1).update(row_gradients(0))
 
 

@@ -63,7 +63,7 @@ def test_one_partition_equals_training_in_memory_bit_by_bit(tmp_path: Path, more
 def test_every_edge_is_trained_once_per_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: str) -> None:
     met: list[tuple[int, int, int, float]] = []
     placements: list[PartitionedPlacement] = []
-    enter, take = PartitionedPlacement._enter, PackedEdges.take
+    enter, take = PartitionedPlacement._load_stage, PackedEdges.take
 
     def entered(self: PartitionedPlacement, *given: Any) -> torch.Tensor:
         placements.append(self)
@@ -81,7 +81,7 @@ def test_every_edge_is_trained_once_per_epoch(tmp_path: Path, monkeypatch: pytes
         met.extend(zip(heads, batch.relation.tolist(), tails, batch.weight.tolist(), strict=True))
         return batch
 
-    monkeypatch.setattr(PartitionedPlacement, "_enter", entered)
+    monkeypatch.setattr(PartitionedPlacement, "_load_stage", entered)
     monkeypatch.setattr(PackedEdges, "take", taken)
     run = trained(tmp_path / "run", partitions, epochs=1, weight_mode="none", label_exponent=None)
     graph = run.splits.train
@@ -204,7 +204,7 @@ def test_a_damaged_partition_is_one_line_of_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"optimizer": "adam"}, "optimizer of rows"),
+        ({"optimizer": "adam"}, "needs the optimizer 'row-adagrad' or 'row-adam'"),
         ({"filter_negatives": True}, "filter_negatives"),
         ({"negative_distribution": "degree"}, "uniformly"),
         ({"negative_sampling": "all"}, "every entity"),
@@ -311,8 +311,8 @@ def test_stages_without_edges_lose_no_partition(tmp_path: Path, monkeypatch: pyt
     asked = {"dim": 2, "epochs": 4, "label_exponent": 2.0, "valid_share": 0, "test_share": 0, "progress": False}
     asked |= {"engine": "partitioned", "partitions": "6:2"}
     ahead = focuse.train(graph, out=tmp_path / "ahead", **asked)
-    enter = PartitionBuffer.enter
-    monkeypatch.setattr(PartitionBuffer, "enter", lambda self, stage, following: enter(self, stage, None))
+    load = PartitionBuffer.load_stage
+    monkeypatch.setattr(PartitionBuffer, "load_stage", lambda self, stage, following: load(self, stage, None))
     alone = focuse.train(graph, out=tmp_path / "alone", **asked)
     assert torch.equal(ahead.scorer.tables["entity"], alone.scorer.tables["entity"])
 

@@ -114,7 +114,7 @@ class TestEveryModel:
 
 
 def test_attributes_for_a_plain_model_suggest_models_that_use_them(small, numbers):
-    with pytest.raises(FocuseError, match="model 'complex' has no use for numbers of entities") as error:
+    with pytest.raises(FocuseError, match="model 'complex' does not use node attributes; train one of") as error:
         focuse.train("nowhere.tsv", node_attributes=numbers)
     assert all(name in str(error.value) for name in NAMES)
 

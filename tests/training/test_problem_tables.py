@@ -13,7 +13,7 @@ from focuse.training.problem import init_tables, normal_rows, table_device
 def test_rows_initialized_in_chunks_equal_those_initialized_at_once(
     shape: tuple[int, int], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "AT_ONCE", at_once)
+    monkeypatch.setattr(shards, "RANDOM_NUMBERS_PER_CHUNK", at_once)
     one, other = (torch.Generator().manual_seed(3) for _ in range(2))
     whole, rows = torch.randn(shape, generator=one), slice(shape[0] // 3, shape[0] // 2 + 1)
     assert torch.equal(normal_rows(shape, other, rows), whole[rows])

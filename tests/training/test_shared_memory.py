@@ -40,5 +40,5 @@ def test_lost_main_process_is_reported_in_one_line(monkeypatch: pytest.MonkeyPat
             raise torch.distributed.DistNetworkError("recvValue failed: Connection reset by peer")
 
     monkeypatch.setattr(sharing, "current_group", lambda: Left(1, 2, torch.device("cpu"), local_rank=1))
-    with pytest.raises(FocuseError, match="another process of this training is gone"):
+    with pytest.raises(FocuseError, match="another process of this training has ended"):
         prepare_once_per_machine(lambda: pytest.fail("the first one prepares"))
