@@ -118,14 +118,10 @@ class Config:
         usual = default_settings(model_class(given.get("model", cls.model)))
         for name in set(usual) - set(kinds):
             raise FocuseError(f"model {given['model']!r}: its defaults name no setting: {name!r}{nearest(name, kinds)}")
-        if given.get("negative_sampling", usual.get("negative_sampling")) != usual.get(
-            "negative_sampling"
-        ):  # a number of negatives suits one kind of sampling
-            usual.pop("num_negatives", None)
-        if given.get("optimizer", usual.get("optimizer")) != usual.get(
-            "optimizer"
-        ):  # and a learning rate one optimizer
-            usual.pop("lr", None)
+        # A number of negatives suits one kind of sampling, a learning rate one optimizer.
+        for name, follower in (("negative_sampling", "num_negatives"), ("optimizer", "lr")):
+            if given.get(name, usual.get(name)) != usual.get(name):
+                usual.pop(follower, None)
         if takes_weights(given.get("loss")):
             usual.setdefault("weight_mode", "none")
         if given.get("weight_mode", "none") != "none" and "loss" not in given and takes_weights(usual.get("loss")):
