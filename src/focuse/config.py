@@ -22,7 +22,7 @@ from focuse.models import registry
 from focuse.models.base import Model, default_settings
 from focuse.models.registry import MODELS, make_model, model_class, model_name
 from focuse.objective.focuse import NONLINEARITIES, FocusELayer, SoftLabels, default_nonlinearity, make_nonlinearity
-from focuse.objective.losses import SCOPES, WEIGHTED, make_loss, make_regularizer
+from focuse.objective.losses import LOSSES_WITH_WEIGHTS, SCOPES, make_loss, make_regularizer
 from focuse.objective.negatives import SAMPLINGS, check_negative_distribution
 from focuse.objective.semi_supervised import make_pool_schedule
 from focuse.option_strings import choose, parse_memory, parse_named_numbers, parse_partitions, to_option_string
@@ -320,7 +320,7 @@ def takes_weights(loss: object) -> bool:
     >>> takes_weights("confidence-margin:margin=2"), takes_weights("margin:2")
     (True, False)
     """
-    return isinstance(loss, str) and loss.partition(":")[0].strip() in WEIGHTED
+    return isinstance(loss, str) and loss.partition(":")[0].strip() in LOSSES_WITH_WEIGHTS
 
 
 def means_the_papers_layer(given: Mapping[str, Any]) -> bool:

@@ -110,7 +110,7 @@ def test_fixed_choices_are_those_of_the_code():
         "corrupt_side": chances.SIDE_DISTRIBUTIONS,
         "focus": settings.FOCUSES,
         "nonlinearity": ["auto", *NONLINEARITIES],
-        "loss": [*losses.LOSSES, *losses.WEIGHTED, settings.SQUARED_ERROR],
+        "loss": [*losses.LOSSES, *losses.LOSSES_WITH_WEIGHTS, settings.SQUARED_ERROR],
         "reduction": settings.REDUCTIONS,
         "regularizer": ["none", *(f"{name}:" for name in regularizers.POWERS)],
         "regularizer_scope": regularizers.SCOPES,

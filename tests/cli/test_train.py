@@ -168,7 +168,7 @@ class TestRefused:
             ("g.tsv --out run --valid missing.tsv", "missing.tsv: No such file"),
             (
                 "g.tsv --out run --negative-distribution type",
-                "negative_distribution 'type' is by relation, and the pool of sampling 'shared'",
+                "negative_distribution 'type' depends on the relation, but sampling 'shared'",
             ),
             ("g.tsv --out run --sampling all --corrupt-side bernoulli", "use sampling 'independent'"),
             ("g.tsv --out taken", "taken: exists and is not empty; choose another --out"),

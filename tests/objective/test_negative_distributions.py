@@ -349,10 +349,10 @@ def test_false_triples_have_negatives(small: focuse.Graph) -> None:
     [
         ("independent", "typ", "uniform", "did you mean type"),
         ("independent", "uniform", "bernouli", "did you mean bernoulli"),
-        ("shared", "type", "uniform", "serves all relations; use sampling 'independent'"),
+        ("shared", "type", "uniform", "has one pool for all; use sampling 'independent'"),
         ("shared", "degree", "bernoulli", "replaces both; use sampling 'independent'"),
-        ("all", "type", "uniform", "takes every one; use sampling 'independent'$"),
-        ("all", "degree", "uniform", "takes every one; use sampling 'independent' or 'shared'$"),
+        ("all", "type", "uniform", "uses all of them; use sampling 'independent'$"),
+        ("all", "degree", "uniform", "uses all of them; use sampling 'independent' or 'shared'$"),
         ("all", "uniform", "bernoulli", "replaces both; use sampling 'independent'"),
     ],
 )
@@ -367,7 +367,7 @@ def test_unsupported_combinations_are_errors(sampling: str, corrupt: str, corrup
 
 
 def test_sampler_checks_its_distribution() -> None:
-    with pytest.raises(FocuseError, match="serves all relations"):
+    with pytest.raises(FocuseError, match="has one pool for all"):
         sampler_of("type", kind="shared")
 
 

@@ -1,13 +1,13 @@
 """Semi-supervised training with PASSLEAF's sample pool (Chen, Yeh and Kuo, 2021).
 
 Not all negatives are false, so the model also learns from its own estimates. From epoch `start` on, each batch draws
-one negative per positive, which enters a ring buffer of `size` samples with the confidence that the model gives it;
-the oldest samples are overwritten. `wait` epochs later the pool is trained on: in epoch e it replaces a fraction
-m = min(`share`, `growth` · (e − start − wait)) of the negatives with confidence 0.
+one negative per positive and adds it to a ring buffer of `size` samples, with the confidence that the model assigns to
+it; the oldest samples are overwritten. `wait` epochs later training uses the pool: in epoch e it replaces a fraction
+m = min(`share`, `growth` · (e − start − wait)) of the negatives, whose confidence is 0.
 
-The original takes m·N samples and (1 − m)·N negatives per positive, each counting 1/N. Here m samples per positive
-count 1 each, and a fraction 1 − m of the positives keep all their N negatives: the same gradient on average, for less
-work.
+The original uses m·N samples and (1 − m)·N negatives per positive, each with weight 1/N. Here m samples per positive
+have weight 1 each, and a fraction 1 − m of the positives keep all their N negatives. The average gradient is the same,
+and it takes less work.
 Draws are a pure function of the seed of the batch; the pool itself is part of a checkpoint.
 """
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from focuse.engines.base import ModelScorer
 
 COLUMNS = ("head", "relation", "tail", "weight")
-MAX_SIZE = 1 << 32  # samples, 64 GB of them
+MAX_SAMPLES = 1 << 32  # 64 GB
 
 
 @dataclass(frozen=True)
 class PoolSchedule:
-    """When the pool is filled and how much of it is trained on; epochs count from 1."""
+    """The schedule of the pool: when it is filled and how many negatives it replaces. Epochs are counted from 1."""
 
     start: int = 20
     wait: int = 10
@@ -54,30 +54,30 @@ class PoolSchedule:
 
 
 def make_pool_schedule(text: str) -> PoolSchedule | None:
-    """Return the schedule written as 'pool' or 'pool:start=5,share=0.5', None for 'none'.
+    """Return the schedule that is written as 'pool' or 'pool:start=5,share=0.5', or None for 'none'.
 
     >>> make_pool_schedule("pool:start=5")
     PoolSchedule(start=5, wait=10, growth=0.02, share=0.8, size=1000000)
     """
-    name, plain, named = parse_option_string(text, "semi_supervised")
+    name, positional, named = parse_option_string(text, "semi_supervised")
     choose("semi-supervised learning", name, ["none", "pool"])
-    known: dict[str, Any] = {field.name: type(field.default) for field in fields(PoolSchedule)}
-    if plain or not set(named) <= set(known) or (name == "none" and named):
-        raise FocuseError(f"semi_supervised {text!r}: write 'none', or 'pool' with any of {', '.join(known)}=NUMBER")
+    types: dict[str, Any] = {field.name: type(field.default) for field in fields(PoolSchedule)}
+    if positional or not set(named) <= set(types) or (name == "none" and named):
+        raise FocuseError(f"semi_supervised {text!r}: write 'none', or 'pool' with any of {', '.join(types)}=NUMBER")
     if name == "none":
         return None
     for option, value in named.items():
-        if value < 0 or (known[option] is int and value != int(value)):
-            number = "a whole number" if known[option] is int else "a number"
+        if value < 0 or (types[option] is int and value != int(value)):
+            number = "a whole number" if types[option] is int else "a number"
             raise FocuseError(f"semi_supervised {option}={value:g}: give {number} of at least 0")
-    schedule = PoolSchedule(**{option: known[option](value) for option, value in named.items()})
-    if not 1 <= schedule.size <= MAX_SIZE or schedule.share > 1:
-        raise FocuseError(f"semi_supervised {text!r}: the size is 1 to {MAX_SIZE:,} and the share at most 1")
+    schedule = PoolSchedule(**{option: types[option](value) for option, value in named.items()})
+    if not 1 <= schedule.size <= MAX_SAMPLES or schedule.share > 1:
+        raise FocuseError(f"semi_supervised {text!r}: the size must be 1 to {MAX_SAMPLES:,} and the share at most 1")
     return schedule
 
 
 class SamplePool:
-    """A ring buffer of triples with estimated confidences; `count` is how many have ever entered it."""
+    """A ring buffer of triples with estimated confidences; `count` is the number of triples ever added."""
 
     def __init__(self, schedule: PoolSchedule, device: str = "cpu", state: Mapping[str, Tensor] | None = None) -> None:
         self.schedule = schedule
@@ -93,23 +93,23 @@ class SamplePool:
         return min(self.count, self.schedule.size)
 
     def state(self) -> dict[str, Tensor]:
-        """Return what a checkpoint stores of the pool."""
+        """Return the tensors that a checkpoint stores."""
         filled = {name: column[: len(self)] for name, column in self.columns.items()}
         return {**filled, "count": torch.tensor([self.count])}
 
     def __call__(
         self, batch: Batch, negatives: list[Negatives], epoch: int, seed: int, scorer: ModelScorer
     ) -> tuple[Batch, list[Negatives]]:
-        """Add samples to the pool, and replace some of the negatives by samples appended to the positives.
+        """Add samples to the pool, and replace some of the negatives by samples that are appended to the positives.
 
         Parameters
         ----------
         epoch
-            Counted from 1.
+            The epoch, counted from 1.
         seed
-            Seed of the batch.
+            The seed of the batch.
         scorer
-            Gives new samples their confidence.
+            The scorer that estimates the confidence of new samples.
         """
         if epoch >= self.schedule.start:
             self._add(batch, seed ^ RandomStream.POOL_NEGATIVES, scorer)
@@ -128,17 +128,17 @@ class SamplePool:
         entities, replaces_tail = draw_negatives(seed, (len(batch),), scorer.entities, batch.head.device)
         head = torch.where(replaces_tail, batch.head, entities)
         tail = torch.where(replaces_tail, entities, batch.tail)
-        found = confidence(scorer.model, scorer.score(head, batch.relation, tail))
-        last = min(len(batch), self.schedule.size)  # of a batch larger than the ring buffer
+        confidences = confidence(scorer.model, scorer.score(head, batch.relation, tail))
+        last = min(len(batch), self.schedule.size)  # a batch may be larger than the ring buffer
         position = torch.arange(self.count + len(batch) - last, self.count + len(batch), device=head.device)
-        for name, values in zip(COLUMNS, (head, batch.relation, tail, found), strict=True):
+        for name, values in zip(COLUMNS, (head, batch.relation, tail, confidences), strict=True):
             column = self.columns[name]
             column[position % self.schedule.size] = values[-last:].to(column.dtype)
         self.count += len(batch)
 
 
 def _append_samples(group: Negatives, samples: Batch, positives: int, num_entities: int) -> Negatives:
-    """Return negatives for the longer batch; samples have none, and the first positives, as many, lose theirs."""
+    """Return the negatives of the longer batch; samples have none, and as many of the first positives lose theirs."""
     count, entities = len(samples), group.entities
     width = num_entities if entities is None else entities.shape[-1]
     mask = torch.zeros(positives + count, width, dtype=torch.bool, device=samples.head.device)
@@ -147,7 +147,7 @@ def _append_samples(group: Negatives, samples: Batch, positives: int, num_entiti
     if group.target is not None:
         group = replace(group, target=torch.cat([group.target, samples.tail if group.side == "tail" else samples.head]))
     if entities is not None and entities.dim() == 2 and group.replaces_tail is not None:
-        # Masked placeholders; the sample's own head adds no row to the step.
+        # Placeholders are masked; the sample's own head is used, because it adds no further row to the step.
         placeholder = samples.head[:, None].expand(-1, width)
         replaces_tail = torch.cat([group.replaces_tail, torch.zeros_like(placeholder, dtype=torch.bool)])
         group = replace(group, entities=torch.cat([entities, placeholder]), replaces_tail=replaces_tail)

@@ -437,7 +437,7 @@ class TrainingProblem:
             return None
         key, count = seed ^ RandomStream.INFERRED_TRIPLES, self.config.soft_logic_size
         rows = draw_integers(key, (count,), len(inferred), inferred.head.device)
-        return AuxiliaryTriples(inferred.take(rows), objective.shortfall)
+        return AuxiliaryTriples(inferred.take(rows), objective.rule_loss)
 
     def init_tables(self, note: Callable[[str], None]) -> dict[str, torch.Tensor]:
         """Initial tables: random, or from the run that the config starts from; this process's rows of entities."""

@@ -328,6 +328,6 @@ def test_on_a_machine_with_a_gpu_a_resumed_training_stays_on_the_cpu(
 def test_one_partition_gives_the_bits_of_a_training_in_memory_also_with_a_computed_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shuffling, "LARGE", 100)
+    monkeypatch.setattr(shuffling, "MIN_COMPUTED_ROWS", 100)
     plain, partitioned = focuse.train(edges(), progress=False, **SETTINGS), trained(tmp_path / "run", "1:1")
     assert losses(plain) == losses(partitioned)
