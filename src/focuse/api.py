@@ -33,7 +33,7 @@ from focuse.models.registry import MODELS, model_class, model_family
 from focuse.reports.report import write_report
 from focuse.rules.augmentation import with_inferred
 from focuse.storage.run_folder import RunFolder
-from focuse.storage.tables import Checkpoint, ShardedTables, check_tables, table_storage
+from focuse.storage.tables import Checkpoint, ShardedTables, check_tables, make_table_storage
 from focuse.storage.tensors import WriteError
 from focuse.training.callbacks import (
     Callback,
@@ -222,7 +222,7 @@ def train(
         )
         trainer = make_trainer(resolved, splits, normalizer, followers, deadline=deadline)
         if out is not None:  # only now: settings too large for this machine must leave nothing behind
-            tables, fill = table_storage(resolved.engine, group), partial(_fill, trainer, choice)
+            tables, fill = make_table_storage(resolved.engine, group), partial(_fill, trainer, choice)
             trainer.folder = RunFolder.create(Path(out), resolved, splits, normalizer, tables, fill)
         with _nothing_left(trainer):
             return finish(trainer, splits, normalizer, followers, choice)
@@ -304,9 +304,9 @@ def resume(
     settings, splits, normalizer = store.metadata(model)
     settings = replace(settings, device=choose_device(device or settings.device, settings.engine))
     group = join_group(settings.engine, settings.device)
-    store = RunFolder(store.path, table_storage(settings.engine, group))
+    store = RunFolder(store.path, make_table_storage(settings.engine, group))
     with enough_memory(), store.locked():
-        checkpoint, rows = store.load_checkpoint(note=reporter.note), store.tables.rows(len(splits.train.entities))
+        checkpoint, rows = store.load_checkpoint(note=reporter.note), store.storage.rows(len(splits.train.entities))
         if checkpoint is not None and settings.engine != "partitioned":
             check_tables(checkpoint.tables, settings, build_model(settings, splits), splits.train, Path(folder), rows)
         settings = _going_on(store, settings, checkpoint, epochs)
@@ -338,12 +338,12 @@ def _going_on(store: RunFolder, settings: Config, checkpoint: Checkpoint | None,
             if at.finished == "stopped early":  # who asks for more epochs has new patience
                 at.checks_since_best = 0
             at.finished = ""
-        store.reopen(settings, checkpoint)
+        store.continue_with(settings, checkpoint)
     if at is not None and at.finished == "all epochs" and at.epoch < settings.epochs:
         at.finished = ""  # it was killed while it was being extended
     if at is not None and at.finished.startswith("stopped by"):  # a callback has ended it before its last epoch
         at.finished = ""
-        store.reopen(settings, checkpoint)
+        store.continue_with(settings, checkpoint)
     return settings
 
 
@@ -360,7 +360,7 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
     tables, history = store.model(choose_device(device))
     made = build_model(replace(settings, device=choose_device(device)), splits)
     entities = len(splits.train.entities)
-    check_tables(tables, settings, made, splits.train, Path(folder), store.tables.rows(entities))
+    check_tables(tables, settings, made, splits.train, Path(folder), store.storage.rows(entities))
     scorer, found = (
         make_table_scorer(made, tables, entities, store.group, settings.reciprocal),
         fingerprint(Path(folder)),

@@ -148,12 +148,12 @@ def _notes(grown: GraphUpdate, frozen: bool, reporter: Reporter) -> None:
 
 def write_extended(folder: RunFolder, records: list[dict[str, Any]]) -> None:
     """Write how a run was extended, oldest first, to its folder."""
-    write_records(folder.sidecar(FILE), records)
+    write_records(folder.file_path(FILE), records)
 
 
 def read_extended(folder: RunFolder) -> list[dict[str, Any]]:
     """How the run in a folder was extended, oldest first."""
-    return read_records(folder.sidecar(FILE), _check_record)
+    return read_records(folder.file_path(FILE), _check_record)
 
 
 def _check_record(record: dict[str, Any]) -> dict[str, Any]:

@@ -121,12 +121,12 @@ def _trials(
 
 def write_choice(folder: RunFolder, trials: list[LabelExponentTrial]) -> None:
     """Write the trials to the folder of a run."""
-    write_records(folder.sidecar(FILE), [asdict(trial) for trial in trials])
+    write_records(folder.file_path(FILE), [asdict(trial) for trial in trials])
 
 
 def read_choice(folder: RunFolder) -> list[LabelExponentTrial]:
     """The trials in the folder of a run, if there were any."""
-    return read_records(folder.sidecar(FILE), _parse_trial)
+    return read_records(folder.file_path(FILE), _parse_trial)
 
 
 def _parse_trial(record: dict[str, Any]) -> LabelExponentTrial:

@@ -75,7 +75,7 @@ def write_first(
                 tables[part].write("entity", rows[positions], int(assignment.row[piece.start + positions[0]]))
     for table in tables:
         with writing(table.path):
-            table.seal(forget=True)
+            table.seal(drop_cache=True)
     # The generator stands where it would after a whole table of entities: none are left to draw here.
     others = init_tables(settings, model, 0, relations, random=random)
     return {name: table for name, table in others.items() if name != "entity"}
@@ -196,10 +196,10 @@ class Partitioned:
 
     def open(self, folder: RunFolder | None, note: Callable[[str], None]) -> None:
         """Edges and initial rows on disk, or the tables of a checkpoint in memory."""
-        if folder is None or not isinstance(folder.tables, PartitionedTables):
+        if folder is None or not isinstance(folder.storage, PartitionedTables):
             raise ValueError("a training with partitions needs a run folder")
-        self.storage, self.note = folder.tables, note
-        files, tables = folder.tables.files, self.engine.tables
+        self.storage, self.note = folder.storage, note
+        files, tables = folder.storage.files, self.engine.tables
         path = files.folder / EDGES
         if self.resumed is None:
             files.create(self.partitions)
