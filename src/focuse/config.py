@@ -486,12 +486,12 @@ def with_model(config: Mapping[str, Any], model: object, folder: Path) -> dict[s
         if name in MODELS and model_name(model) != name:
             raise FocuseError(f"{folder}: its model {name!r} is built in; leave model= out")
         stored_name, name = name, model_name(model)
-        registry.stand_in(stored_name, model_class(name))
+        registry.register_alias(stored_name, model_class(name))
     hand_over = f"hand its class over: focuse.load({str(folder)!r}, model=MyModel)"
     if model is None:
         check_trust(stored, folder / "run.toml", hand_over)
     try:
-        registry.check_place(name, folder)
+        registry.check_module_location(name, folder)
         model_class(name)
     except FocuseError as error:
         advice = f"or {hand_over}"
@@ -505,7 +505,7 @@ def check_trust(settings: Mapping[str, Any], path: Path, otherwise: str) -> None
     if module:
         raise FocuseError(
             f"{path}: its model {settings['model']!r} is code that is not focuse's; if you trust it, write "
-            f"focuse --trust {module} COMMAND (or set {registry.TRUST}={module}), or in Python {otherwise}"
+            f"focuse --trust {module} COMMAND (or set {registry.TRUST_VARIABLE}={module}), or in Python {otherwise}"
         )
 
 
@@ -514,7 +514,7 @@ def _stranger(settings: Mapping[str, Any]) -> str:
     name = settings.get("model")
     if not isinstance(name, str) or name in MODELS or registry.model_family(name):
         return ""
-    return registry.untrusted(name)
+    return registry.untrusted_module(name)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

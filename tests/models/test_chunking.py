@@ -40,7 +40,7 @@ def test_pieces_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch, name:
     for side in ("head", "tail"):
         whole = asked(name, use, side)
         with monkeypatch.context() as patched:
-            patched.setattr(pieces, "ON_CPU", most)
+            patched.setattr(pieces, "CHUNK_NUMBERS_CPU", most)
             parts = asked(name, use, side)
         for one, other in zip(whole, parts, strict=True):
             torch.testing.assert_close(one, other)
@@ -58,7 +58,7 @@ def test_nothing_larger_than_a_piece_is_made(monkeypatch: pytest.MonkeyPatch, mo
                 made.append(found.numel())
             return found
 
-    monkeypatch.setattr(pieces, "ON_CPU", 512)
+    monkeypatch.setattr(pieces, "CHUNK_NUMBERS_CPU", 512)
     known, relation = torch.randn(30, model.widths(DIM)[0]), torch.randn(30, model.widths(DIM)[1])
     pool = torch.randn(300, model.widths(DIM)[0], requires_grad=True)
     with Watch():
@@ -83,7 +83,7 @@ def test_broadcast_pieces_are_the_whole(monkeypatch: pytest.MonkeyPatch, shapes:
 
     expected = product(*parts)
     wanted = torch.autograd.grad(expected.square().sum(), parts)
-    monkeypatch.setattr(pieces, "ON_CPU", 12)
+    monkeypatch.setattr(pieces, "CHUNK_NUMBERS_CPU", 12)
     largest.clear()
     found = broadcast_in_chunks(product, parts, 4)
     torch.testing.assert_close(found, expected)

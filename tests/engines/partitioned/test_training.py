@@ -259,7 +259,9 @@ def test_a_damaged_model_file_is_written_again_from_its_partitions(tmp_path: Pat
     path = tmp_path / "run" / "model.safetensors"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(FocuseError, match=r"model.safetensors: damaged .* remove it: --resume then writes it again"):
+    with pytest.raises(
+        FocuseError, match=r"model.safetensors: damaged .* remove it and use --resume, which writes it again"
+    ):
         focuse.load(tmp_path / "run")
     path.unlink()
     focuse.resume(tmp_path / "run", progress=False)
