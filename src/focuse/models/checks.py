@@ -164,7 +164,8 @@ def _shapes(trial: Trial) -> None:
     for name, width in zip(TABLES, model.widths(trial.dim), strict=True):
         table = model.init_table(name, torch.randn(POOL, width, generator=torch.Generator().manual_seed(0)))
         if table.shape != (POOL, width):
-            trial.fail(f"`init_table` returns the {name} table with the shape {tuple(table.shape)} instead of {(POOL, width)}")
+            shapes = f"{tuple(table.shape)} instead of {(POOL, width)}"
+            trial.fail(f"`init_table` returns the {name} table with the shape {shapes}")
     for parameter, value in model.init_parameters(trial.dim, torch.Generator().manual_seed(0)).items():
         if not value.dim() or not value.is_floating_point():
             trial.fail(
