@@ -25,7 +25,7 @@ import torch
 
 from focuse.data.triple_index import TripleIndex
 from focuse.engines.scorer import make_scorer
-from focuse.evaluation.ranking import SCORES_AT_ONCE, SCORES_IN_CACHE, Ranking, rank
+from focuse.evaluation.ranking import MAX_SCORES, MAX_SCORES_PER_THREAD, Ranking, rank
 from focuse.models import Model
 from focuse.models.registry import make_model
 
@@ -91,7 +91,7 @@ def resident(field: str) -> float:
 def product(asked: int, rows: torch.Tensor, device: str) -> Callable[[], None]:
     """A bare matrix product of so many queries with all rows, block by block."""
     queries = torch.randn(asked, rows.shape[1], device=device)
-    size = (SCORES_IN_CACHE if device == "cpu" else SCORES_AT_ONCE) // len(rows)
+    size = (MAX_SCORES_PER_THREAD if device == "cpu" else MAX_SCORES) // len(rows)
     out = torch.empty(size, len(rows), device=device)
 
     def work() -> None:

@@ -23,7 +23,7 @@ def test_nearest_returns_only_close_names_best_first() -> None:
     assert nearest("transe", ["transd", "transe2", "rescal"]) == " (did you mean transe2 or transd?)"
     assert nearest("zzz", ["complex", "transe"]) == ""
     assert nearest("abc", []) == ""
-    assert nearest("aaaa", ["aaa1", "aaa2", "aaa3", "aaa4"], most=2).count(" or ") == 1
+    assert nearest("aaaa", ["aaa1", "aaa2", "aaa3", "aaa4"], limit=2).count(" or ") == 1
 
 
 def test_choose_returns_the_word_or_lists_the_choices() -> None:

@@ -53,7 +53,7 @@ def test_unfinished_run_predicts_with_its_newest_checkpoint(small: focuse.Graph,
     checkpoint.progress.finished = ""
     from dataclasses import replace
 
-    store.reopen(replace(settings, epochs=5), checkpoint)  # as if killed right after
+    store.continue_with(replace(settings, epochs=5), checkpoint)  # as if killed right after
     assert not (folder / "model.safetensors").exists()
     assert len(focuse.load(folder).history) == 3
     assert len(focuse.resume(folder, progress=False).history) == 5

@@ -33,7 +33,7 @@ from focuse.models.registry import MODELS, model_class, model_family
 from focuse.reports.report import write_report
 from focuse.rules.augmentation import with_inferred
 from focuse.storage.run_folder import RunFolder
-from focuse.storage.tables import Checkpoint, ShardedTables, check_tables, table_storage
+from focuse.storage.tables import Checkpoint, ShardedTables, check_tables, make_table_storage
 from focuse.storage.tensors import WriteError
 from focuse.training.callbacks import (
     Callback,
@@ -262,7 +262,7 @@ def train(
         )
         trainer = make_trainer(resolved, splits, normalizer, callback_reporter, deadline=deadline)
         if out is not None:  # created now, so that settings that do not fit into memory leave no folder
-            tables, fill = table_storage(resolved.engine, group), partial(_fill, trainer, label_exponent_trials)
+            tables, fill = make_table_storage(resolved.engine, group), partial(_fill, trainer, label_exponent_trials)
             trainer.folder = RunFolder.create(Path(out), resolved, splits, normalizer, tables, fill)
         with _remove_folder_on_early_failure(trainer):
             return finish(trainer, splits, normalizer, callback_reporter, label_exponent_trials)
@@ -356,9 +356,9 @@ def resume(
     settings, splits, normalizer = store.metadata(model)
     settings = replace(settings, device=choose_device(device or settings.device, settings.engine))
     group = join_group(settings.engine, settings.device)
-    store = RunFolder(store.path, table_storage(settings.engine, group))
+    store = RunFolder(store.path, make_table_storage(settings.engine, group))
     with explain_memory_errors(), store.locked():
-        checkpoint, rows = store.load_checkpoint(note=reporter.note), store.tables.rows(len(splits.train.entities))
+        checkpoint, rows = store.load_checkpoint(note=reporter.note), store.storage.rows(len(splits.train.entities))
         if checkpoint is not None and settings.engine != "partitioned":
             check_tables(checkpoint.tables, settings, build_model(settings, splits), splits.train, Path(folder), rows)
         settings = _settings_to_resume(store, settings, checkpoint, epochs)
@@ -392,12 +392,12 @@ def _settings_to_resume(
             if at.finished == "stopped early":  # more epochs restart the patience of early stopping
                 at.checks_since_best = 0
             at.finished = ""
-        store.reopen(settings, checkpoint)
+        store.continue_with(settings, checkpoint)
     if at is not None and at.finished == "all epochs" and at.epoch < settings.epochs:
         at.finished = ""  # the process was killed while the number of epochs was being raised
     if at is not None and at.finished.startswith("stopped by"):  # a callback ended the training early
         at.finished = ""
-        store.reopen(settings, checkpoint)
+        store.continue_with(settings, checkpoint)
     return settings
 
 
@@ -414,7 +414,7 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
     tables, history = store.model(choose_device(device))
     made = build_model(replace(settings, device=choose_device(device)), splits)
     entities = len(splits.train.entities)
-    check_tables(tables, settings, made, splits.train, Path(folder), store.tables.rows(entities))
+    check_tables(tables, settings, made, splits.train, Path(folder), store.storage.rows(entities))
     scorer, found = (
         make_group_scorer(made, tables, entities, store.group, settings.reciprocal),
         fingerprint(Path(folder)),

@@ -22,7 +22,7 @@ from focuse.models import registry
 from focuse.models.base import Model, default_settings
 from focuse.models.registry import MODELS, make_model, model_class, model_name
 from focuse.objective.focuse import NONLINEARITIES, FocusELayer, SoftLabels, default_nonlinearity, make_nonlinearity
-from focuse.objective.losses import SCOPES, WEIGHTED, make_loss, make_regularizer
+from focuse.objective.losses import LOSSES_WITH_WEIGHTS, SCOPES, make_loss, make_regularizer
 from focuse.objective.negatives import SAMPLINGS, check_negative_distribution
 from focuse.objective.semi_supervised import make_pool_schedule
 from focuse.option_strings import choose, parse_memory, parse_named_numbers, parse_partitions, to_option_string
@@ -349,7 +349,7 @@ def takes_weights(loss: object) -> bool:
     >>> takes_weights("confidence-margin:margin=2"), takes_weights("margin:2")
     (True, False)
     """
-    return isinstance(loss, str) and loss.partition(":")[0].strip() in WEIGHTED
+    return isinstance(loss, str) and loss.partition(":")[0].strip() in LOSSES_WITH_WEIGHTS
 
 
 def implies_focuse(given: Mapping[str, Any]) -> bool:
@@ -578,12 +578,12 @@ def resolve_stored_model(config: Mapping[str, Any], model: object, folder: Path)
         if name in MODELS and model_name(model) != name:
             raise FocuseError(f"{folder}: its model {name!r} is built in; remove model=")
         stored_name, name = name, model_name(model)
-        registry.stand_in(stored_name, model_class(name))
+        registry.register_alias(stored_name, model_class(name))
     hand_over = f"pass its class: focuse.load({str(folder)!r}, model=MyModel)"
     if model is None:
         check_trust(stored, folder / "run.toml", hand_over)
     try:
-        registry.check_place(name, folder)
+        registry.check_module_location(name, folder)
         model_class(name)
     except FocuseError as error:
         advice = f"or {hand_over}"
@@ -597,7 +597,7 @@ def check_trust(settings: Mapping[str, Any], path: Path, otherwise: str) -> None
     if module:
         raise FocuseError(
             f"{path}: its model {settings['model']!r} is not part of focuse; if you trust its code, write "
-            f"focuse --trust {module} COMMAND (or set {registry.TRUST}={module}), or in Python {otherwise}"
+            f"focuse --trust {module} COMMAND (or set {registry.TRUST_VARIABLE}={module}), or in Python {otherwise}"
         )
 
 
@@ -606,7 +606,7 @@ def _untrusted_module(settings: Mapping[str, Any]) -> str:
     name = settings.get("model")
     if not isinstance(name, str) or name in MODELS or registry.model_family(name):
         return ""
-    return registry.untrusted(name)
+    return registry.untrusted_module(name)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The exception that users read, and helpers to word its messages."""
+"""The exceptions that users see, and helpers that format their messages."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-MAX_CHARACTERS, END_CHARACTERS = 2_000, 400  # of a message, and of the end that is kept of a longer one
+MAX_CHARACTERS, END_CHARACTERS = 2_000, 400  # the longest message, and the end of a longer one that is kept
 
 
 class FocuseError(Exception):
-    """An error that the user can fix: one line that says where, what is wrong and what to do.
+    """An error that the user can fix; its message is one line that says where it is, what is wrong and what to do.
 
-    The command line prints it unchanged and exits with 2.
+    The command line prints the message unchanged and exits with status 2.
     """
 
     def __str__(self) -> str:
-        """Return one line that is safe to print, even if it quotes a name with line ends or terminal codes."""
+        """Return the message as one line that is safe to print, even if it quotes line ends or terminal codes."""
         text = printable(" ".join(super().__str__().splitlines()))
-        # A message may quote a file, which must not determine its length. What to do is at the end.
+        # A message may quote a file, which must not determine its length. The advice is at the end, so that is kept.
         if len(text) <= MAX_CHARACTERS:
             return text
         return f"{text[: MAX_CHARACTERS - END_CHARACTERS]} … {text[-END_CHARACTERS:]}"
@@ -29,7 +29,7 @@ TERMINAL_CODES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202
 
 
 def escape_terminal_codes(text: str) -> str:
-    """Return a text of several lines in which terminal codes are escaped.
+    """Return a text of several lines with its terminal codes escaped.
 
     >>> print(escape_terminal_codes("red: " + chr(27) + "[31m"))
     red: \\x1b[31m
@@ -38,7 +38,7 @@ def escape_terminal_codes(text: str) -> str:
 
 
 def printable(name: str) -> str:
-    """Return a name as one line, in which line ends and terminal codes are escaped.
+    """Return a name as one line, with its line ends and terminal codes escaped.
 
     >>> printable("a\\nb")
     'a\\\\nb'
@@ -47,7 +47,7 @@ def printable(name: str) -> str:
 
 
 def counted(number: int, things: str, do: str = "") -> str:
-    """Return a number with its noun and verb, which are given in the plural and adapted for 1.
+    """Return a number with its noun and verb, which are given in the plural and become singular for 1.
 
     >>> counted(2000, "edges"), counted(1, "edges"), counted(1, "entities"), counted(1, "batches")
     ('2,000 edges', '1 edge', '1 entity', '1 batch')
@@ -60,31 +60,31 @@ def counted(number: int, things: str, do: str = "") -> str:
     return f"{number:,} {things}{f' {do}' if do else ''}"
 
 
-def nearest(word: str, known: Iterable[str], most: int = 3) -> str:
-    """Return ' (did you mean …?)' with the names closest to `word`, empty if none is close.
+def nearest(word: str, known: Iterable[str], limit: int = 3) -> str:
+    """Return ' (did you mean …?)' with the names closest to `word`, or an empty string if none is close.
 
     >>> nearest("complx", ["complex", "transe"])
     ' (did you mean complex?)'
     >>> nearest("TRANSE", ["complex", "transe"])
     ' (did you mean transe?)'
     """
-    by_lower = {name.lower(): name for name in known}  # case makes no difference
-    close = [by_lower[name] for name in difflib.get_close_matches(word.lower(), list(by_lower), n=most, cutoff=0.6)]
+    by_lower = {name.lower(): name for name in known}  # upper and lower case are not distinguished
+    close = [by_lower[name] for name in difflib.get_close_matches(word.lower(), list(by_lower), n=limit, cutoff=0.6)]
     return did_you_mean(close)
 
 
 def did_you_mean(close: Sequence[str]) -> str:
-    """Return ' (did you mean …?)', empty if there is no name."""
+    """Return ' (did you mean …?)' with these names, or an empty string if there is none."""
     return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 
 class DiskFullError(FocuseError):
-    """A file does not fit on its disk; `reason` is the system's message."""
+    """The error of a file that does not fit on its disk; `reason` is the system's message."""
 
     def __init__(self, path: object, reason: str) -> None:
         super().__init__(f"{path}: cannot be written: {reason}; free some space, then try again")
         self.reason = reason
 
 
-class Stopped(FocuseError):  # noqa: N818 - not a fault, but what the user asked for
-    """The user stopped a training; its checkpoint is saved."""
+class Stopped(FocuseError):  # noqa: N818 - the user asked for it, it is not a fault
+    """The exception that ends a training the user stopped; its checkpoint is saved."""

@@ -1,4 +1,4 @@
-"""The exception that users read, and helpers to word its messages."""
+"""Parsers for settings that are written as strings, such as 'margin:margin=2', '30m' or '6GB'."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from focuse.errors import FocuseError, nearest
 
 
-def choose(kind: str, word: str, known: Iterable[str]) -> str:
-    """Return `word` if it is one of `known`, else raise an error that lists them."""
-    names = list(known)
-    if word not in names:
-        raise FocuseError(f"unknown {kind} {word!r}{nearest(word, names)}: choose one of {', '.join(names)}")
-    return word
+def choose(kind: str, name: str, choices: Iterable[str]) -> str:
+    """Return `name` if it is one of `choices`, else raise an error that lists them; `kind` is the setting's name."""
+    names = list(choices)
+    if name not in names:
+        raise FocuseError(f"unknown {kind} {name!r}{nearest(name, names)}: choose one of {', '.join(names)}")
+    return name
 
 
 def parse_option_string(text: str, kind: str) -> tuple[str, list[float], dict[str, float]]:
-    """Return the name, the positional numbers and the named numbers of an option; `kind` names it in errors.
+    """Return the name, the positional numbers and the named numbers of an option; `kind` is its name in errors.
 
     >>> parse_option_string("self-adversarial:margin=6", "loss")
     ('self-adversarial', [], {'margin': 6.0})
@@ -35,7 +35,7 @@ def parse_option_string(text: str, kind: str) -> tuple[str, list[float], dict[st
             number = math.nan
         if not math.isfinite(number):
             raise FocuseError(
-                f"{kind} {text!r}: {value!r} is not a number; write it like 'l3:1e-3' or 'margin:margin=2'"
+                f"{kind} {text!r}: {value!r} is not a number; write the option like 'l3:1e-3' or 'margin:margin=2'"
             )
         if equals:
             named[key.strip()] = number
@@ -45,12 +45,12 @@ def parse_option_string(text: str, kind: str) -> tuple[str, list[float], dict[st
 
 
 def parse_named_numbers(text: str, kind: str) -> dict[str, float]:
-    """Return numbers by the names of columns.
+    """Return a dictionary from column names to numbers, parsed from 'name=number,…'.
 
     >>> parse_named_numbers("confidence=2, recency=1", "importance")
     {'confidence': 2.0, 'recency': 1.0}
     """
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.rpartition("=")
         name = name.strip()
@@ -60,14 +60,14 @@ def parse_named_numbers(text: str, kind: str) -> dict[str, float]:
             number = math.nan
         if not name or not math.isfinite(number) or number < 0:
             raise FocuseError(f"{kind} {part!r}: write a column and a number of at least 0, like 'confidence=2'")
-        if name in found:
+        if name in numbers:
             raise FocuseError(f"{kind} {text!r}: {name} is given twice")
-        found[name] = number
-    return found
+        numbers[name] = number
+    return numbers
 
 
 def parse_names(text: str) -> list[str]:
-    """Return names that are separated by commas.
+    """Return the names in a string of names that are separated by commas.
 
     >>> parse_names("p, distance")
     ['p', 'distance']
@@ -76,7 +76,7 @@ def parse_names(text: str) -> list[str]:
 
 
 def to_option_string(value: Any) -> Any:
-    """Return names, or names with numbers, as the string that settings use for them; other values unchanged.
+    """Return the option string of names, or of names with numbers; values of other types are returned unchanged.
 
     >>> to_option_string({"confidence": 2, "recency": 1}), to_option_string(["p", "distance"]), to_option_string(True)
     ('confidence=2,recency=1', 'p,distance', 'all')
@@ -87,7 +87,7 @@ def to_option_string(value: Any) -> Any:
         return value
     invalid = [name for name in value if not isinstance(name, str) or "," in name or not name.strip()]
     if invalid:
-        raise FocuseError(f"column {invalid[0]!r}: give its name, one without a comma")
+        raise FocuseError(f"column {invalid[0]!r}: give a name without a comma")
     if isinstance(value, Mapping):
         return ",".join(f"{name}={number}" for name, number in value.items())
     return ",".join(value if isinstance(value, list | tuple) else sorted(value))
@@ -97,7 +97,7 @@ SECONDS_PER_UNIT = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a duration, written as a number and its unit: s, m, h or d.
+    """Return the seconds of a duration that is written as a number and a unit: s, m, h or d.
 
     >>> parse_duration("1.5h")
     5400.0
@@ -113,7 +113,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_memory(text: str) -> int:
-    """Return the bytes of a size like '6GB', '512 MB' or '1.5GiB'.
+    """Return the number of bytes of a size like '6GB', '512 MB' or '1.5GiB'.
 
     >>> parse_memory("6GB"), parse_memory("1.5 GiB")
     (6000000000, 1610612736)
@@ -128,12 +128,14 @@ def parse_memory(text: str) -> int:
 
 
 def parse_partitions(text: str) -> tuple[int, int, int]:
-    """Return the number of partitions, how many are loaded at once, and the rounds per epoch.
+    """Return the number of partitions, the number loaded at once, and the rounds per epoch.
 
     >>> parse_partitions("32:8"), parse_partitions("8:4:2")
     ((32, 8, 1), (8, 4, 2))
     """
     match = re.fullmatch(r"\s*([0-9]{1,4})\s*:\s*([0-9]{1,4})\s*(?::\s*([1-9][0-9]?)\s*)?", text)
     if match is None or not 1 <= int(match[2]) <= int(match[1]):
-        raise FocuseError(f"partitions {text!r}: give how many, and how many of them at once, like '32:8'")
+        raise FocuseError(
+            f"partitions {text!r}: give the number of partitions and the number loaded at once, like '32:8'"
+        )
     return int(match[1]), int(match[2]), int(match[3] or 1)

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class RandomStream(IntEnum):
-    """Names of random streams, in three groups by how they enter a seed.
+    """The random streams, in three groups that differ in how the stream enters a seed.
 
     >>> RandomStream.SHUFFLE + 1 > RandomStream.SHUFFLE
     True
@@ -29,14 +29,14 @@ class RandomStream(IntEnum):
     # Combined with the seed of a batch by exclusive or, for further random numbers of the same batch.
     INFERRED_TRIPLES = 0x5851F42D4C957F2D
     POOL_NEGATIVES = 0x2545F4914F6CDD1D  # negatives that enter the semi-supervised pool
-    POOL_SAMPLES = 0x1B03738712FAD5C9  # samples taken from it
+    POOL_SAMPLES = 0x1B03738712FAD5C9  # samples taken from that pool
 
     # The last number of a NumPy seed [seed, number] or [seed, epoch, number].
     VALIDATION_PARTS = 0x9A27
     IMPORTANCE_FOLDS = 0x1A90
-    KNOWN_NEGATIVES = 0xFA15E  # known false triples that take part in an epoch
+    KNOWN_NEGATIVES = 0xFA15E  # known false triples that are used in an epoch
     NEW_EDGES_SPLIT = 0x4E1D
-    NEW_ENTITY_SIBLINGS = 0x51B  # known entities whose mean row a new entity starts with
+    NEW_ENTITY_SIBLINGS = 0x51B  # known entities whose mean row initializes a new entity
     NEW_RELATION_EDGES = 0x4E1
     PARTITION_SCHEDULE = 0x91A7
     PARTITION_ASSIGNMENT = 0xDEA1

@@ -1,4 +1,4 @@
-"""Termination signals and free memory of this process."""
+"""Termination signals and the free memory of this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-HANGUP = getattr(signal, "SIGHUP", None)  # a closed terminal; Windows does not have it
+HANGUP = getattr(signal, "SIGHUP", None)  # sent when the terminal is closed; Windows does not have it
 
 
 def _termination_handlers() -> dict[signal.Signals, Any]:
@@ -32,7 +32,7 @@ def deferred_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # other threads receive no signals
         yield
         return
-    # None: a handler that is not Python's. An ignored signal stays ignored.
+    # The handler is None if it was not installed by Python. An ignored signal stays ignored.
     before = {
         number: handler for number, handler in _termination_handlers().items() if handler not in (None, signal.SIG_IGN)
     }
@@ -49,10 +49,10 @@ def deferred_signals() -> Iterator[None]:
 
 
 @contextmanager
-def interruptible(wanted: bool = True) -> Iterator[threading.Event]:
-    """Provide an event that Ctrl-C, SIGTERM or SIGHUP sets instead of interrupting; a second signal interrupts."""
+def interruptible(enabled: bool = True) -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C, SIGTERM or SIGHUP sets instead of interrupting; a second signal interrupts."""
     event = threading.Event()
-    if not wanted or threading.current_thread() is not threading.main_thread():
+    if not enabled or threading.current_thread() is not threading.main_thread():
         yield event
         return
     before = _termination_handlers()
@@ -68,7 +68,7 @@ def interruptible(wanted: bool = True) -> Iterator[threading.Event]:
         yield event
     finally:
         for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: it was not a Python handler
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None was no Python handler
 
 
 @contextmanager
@@ -87,11 +87,11 @@ def signals_as_interrupts() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-PROC, CGROUP = Path("/", "proc"), Path("/", "sys", "fs", "cgroup")  # on Linux
+PROC, CGROUP = Path("/", "proc"), Path("/", "sys", "fs", "cgroup")  # these exist on Linux only
 
 
 def used_memory() -> int:
-    """Return the bytes of memory that this process uses, without pages of files; 0 if it is unknown."""
+    """Return the bytes of memory that this process uses, without pages of files, or 0 if unknown."""
     with suppress(OSError):
         match = re.search(r"RssAnon:\s+(\d+) kB", (PROC / "self" / "status").read_text(encoding="ascii"))
         if match:
@@ -100,9 +100,9 @@ def used_memory() -> int:
 
 
 def free_memory() -> int | None:
-    """Return the bytes that this process may still use, of the machine and of its control group; None if unknown."""
-    found = [value for value in (_free_on_machine(), _free_in_control_group()) if value is not None]
-    return min(found) if found else None
+    """Return the bytes that the machine and the process's control group still allow it to use, or None if unknown."""
+    limits = [value for value in (_free_on_machine(), _free_in_control_group()) if value is not None]
+    return min(limits) if limits else None
 
 
 def _free_on_machine() -> int | None:
@@ -117,30 +117,34 @@ def _free_on_machine() -> int | None:
 
 
 def _free_in_control_group() -> int | None:
-    """Return what the process's control group (version 1 or 2) has left; pages of files count as free."""
-    root, found = CGROUP, []
+    """Return the bytes that the control group (version 1 or 2) has left; pages of files count as free."""
+    free_bytes = []
     with suppress(OSError):
         for line in (PROC / "self" / "cgroup").read_text(encoding="utf-8").splitlines():
-            _, kinds, path = line.split(":", 2)
-            if kinds == "":
-                names = root / path.lstrip("/"), "memory.max", "memory.current", r"^file (\d+)"
-            elif "memory" in kinds.split(","):
-                below = root / "memory" / path.lstrip("/")
-                names = below, "memory.limit_in_bytes", "memory.usage_in_bytes", r"^total_cache (\d+)"
+            _, controllers, path = line.split(":", 2)
+            if controllers == "":
+                names = CGROUP / path.lstrip("/"), "memory.max", "memory.current", r"^file (\d+)"
+            elif "memory" in controllers.split(","):
+                names = (
+                    CGROUP / "memory" / path.lstrip("/"),
+                    "memory.limit_in_bytes",
+                    "memory.usage_in_bytes",
+                    r"^total_cache (\d+)",
+                )
             else:
                 continue
             folder, limit, usage, cached = names
             with suppress(OSError, ValueError):
-                most, used = (int((folder / name).read_text(encoding="ascii")) for name in (limit, usage))
+                maximum, used = (int((folder / name).read_text(encoding="ascii")) for name in (limit, usage))
                 match = re.search(cached, (folder / "memory.stat").read_text(encoding="ascii"), re.MULTILINE)
-                found.append(max(0, most - used + (int(match[1]) if match else 0)))
-    return min(found) if found else None
+                free_bytes.append(max(0, maximum - used + (int(match[1]) if match else 0)))
+    return min(free_bytes) if free_bytes else None
 
 
 def chunks(length: int, size: int) -> Iterable[slice]:
-    """Slices of `size` that together are range(length).
+    """Return slices of `size` rows that together cover range(length).
 
-    >>> [(part.start, part.stop) for part in chunks(5, 2)]
+    >>> [(chunk.start, chunk.stop) for chunk in chunks(5, 2)]
     [(0, 2), (2, 4), (4, 5)]
     """
     return (slice(start, min(start + size, length)) for start in range(0, length, size))

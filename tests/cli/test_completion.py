@@ -110,7 +110,7 @@ def test_fixed_choices_agree_with_the_registries():
         "corrupt_side": chances.SIDE_DISTRIBUTIONS,
         "weight_mode": settings.WEIGHT_MODES,
         "nonlinearity": ["auto", *NONLINEARITIES],
-        "loss": [*losses.LOSSES, *losses.WEIGHTED, settings.SQUARED_ERROR],
+        "loss": [*losses.LOSSES, *losses.LOSSES_WITH_WEIGHTS, settings.SQUARED_ERROR],
         "reduction": settings.REDUCTIONS,
         "regularizer": ["none", *(f"{name}:" for name in regularizers.POWERS)],
         "regularizer_scope": regularizers.SCOPES,

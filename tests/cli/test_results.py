@@ -16,7 +16,7 @@ import pytest
 def test_input_file_is_not_overwritten(refused, trained, tmp_path, words, name):
     path, (verb, *options) = tmp_path / name, words
     path.write_text("e1\tr0\te2\n", encoding="utf-8")
-    assert "that is the file that is read" in refused(verb, trained.folder, *options, path, "--out", path)
+    assert "this file is also read" in refused(verb, trained.folder, *options, path, "--out", path)
     assert path.read_text(encoding="utf-8") == "e1\tr0\te2\n"
 
 
@@ -32,7 +32,7 @@ def test_input_file_is_not_overwritten(refused, trained, tmp_path, words, name):
 def test_file_of_a_run_is_not_overwritten(refused, trained, words, name):
     path, (verb, *options) = trained.folder / name, words
     before = path.read_bytes()
-    assert "that is a part of the run itself" in refused(verb, trained.folder, *options, "--out", path)
+    assert "this file is a part of the run" in refused(verb, trained.folder, *options, "--out", path)
     assert path.read_bytes() == before
 
 

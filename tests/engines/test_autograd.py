@@ -282,7 +282,7 @@ def ukge_step(
     )
     chosen = SquaredError(torch.sigmoid, SHARE)
     inferred = Batch(*map(torch.tensor, HINTS[:3]), torch.tensor(HINTS[3], dtype=torch.float64))
-    hints = AuxiliaryTriples(inferred, chosen.shortfall) if with_auxiliary else None
+    hints = AuxiliaryTriples(inferred, chosen.rule_loss) if with_auxiliary else None
     return engine.step(Step(make_batch(), groups, chosen, BETA, auxiliary=hints, **more))
 
 

@@ -133,7 +133,7 @@ def gradient_of(
     hints = None
     if kind == "squared":
         chosen = SquaredError(torch.sigmoid, 0.4)
-        hints = AuxiliaryTriples(batch_of(INFERRED, BOUNDS), chosen.shortfall)
+        hints = AuxiliaryTriples(batch_of(INFERRED, BOUNDS), chosen.rule_loss)
     loss = engine.step(Step(batch_of(TRIPLES, WEIGHTS), groups, chosen, BETA, penalty, auxiliary=hints))
     return loss, {name: ((old - tables[name]) / 0.5).numpy() for name, old in start(model).items()}
 

@@ -82,7 +82,7 @@ class Case:
         if with_auxiliary:
             assert isinstance(objective, SquaredError)
             few = Batch(batch.head[:7], batch.relation[:7], batch.tail[:7].flip(0), batch.weight[:7])
-            auxiliary = AuxiliaryTriples(few, objective.shortfall)
+            auxiliary = AuxiliaryTriples(few, objective.rule_loss)
         shape = make_regularizer(penalty, scope)
         return [
             float(engine.step(Step(batch, sampler(batch, (0, 0, step)), objective, 0.3, shape, 0.5, auxiliary, step)))

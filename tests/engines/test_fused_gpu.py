@@ -111,7 +111,7 @@ def trained(case: Case, kind, recorded: bool = False):
     tables, sampler, objective = case.tables(), case.sampler(), case.objective()
     engine, batch = case.engine(kind, tables), case.batch(3, 64)
     more = case.batch(4, 5)
-    auxiliary = AuxiliaryTriples(more, objective.shortfall) if case.auxiliary else None
+    auxiliary = AuxiliaryTriples(more, objective.rule_loss) if case.auxiliary else None
 
     def compute(rows: torch.Tensor, beta: float | torch.Tensor, key: int | torch.Tensor) -> torch.Tensor:
         some = batch.take(rows)

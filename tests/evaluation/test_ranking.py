@@ -334,9 +334,9 @@ def test_threads_change_no_count(model: str) -> None:
     engine, _ = twins(model, entities=101, kinds=30, dim=20)
     draw = np.random.default_rng(0)
     test = [(int(h), int(r), int(t)) for h, r, t in draw.integers(0, (101, 2, 101), (90, 3))]
-    alone = rank(engine, *columns(test), known_of(test, 101, 2), at_once=2 * 101)
+    alone = rank(engine, *columns(test), known_of(test, 101, 2), max_scores=2 * 101)
     with threads(3):
-        shared = rank(engine, *columns(test), known_of(test, 101, 2), at_once=6 * 101)
+        shared = rank(engine, *columns(test), known_of(test, 101, 2), max_scores=6 * 101)
     for one, other in ((alone.raw, shared.raw), (alone.filtered, shared.filtered)):
         np.testing.assert_array_equal(one.higher, other.higher)
         np.testing.assert_array_equal(one.equal, other.equal)
@@ -347,12 +347,12 @@ def test_threads_share_the_memory_bound_and_raise_errors() -> None:
     scorer = Recorder(10)
     test = [(i, 0, i) for i in range(10)]
     with threads(3):
-        rank(scorer, *columns(test), known_of([], 10), at_once=60)
+        rank(scorer, *columns(test), known_of([], 10), max_scores=60)
         assert {rows for rows, _ in scorer.shapes} == {2}
         with pytest.raises(FocuseError, match="not finite"):
-            rank(Recorder(10, math.nan), *columns(test), known_of([], 10), at_once=60)
+            rank(Recorder(10, math.nan), *columns(test), known_of([], 10), max_scores=60)
         with pytest.raises(IndexError):
-            rank(Recorder(9), *columns(test), known_of([], 10), at_once=60)
+            rank(Recorder(9), *columns(test), known_of([], 10), max_scores=60)
 
 
 def test_counts_keep_the_order_of_triples() -> None:
@@ -373,7 +373,7 @@ def test_counts_keep_the_order_of_triples() -> None:
 def test_scores_that_are_not_finite_are_an_error(bad: float) -> None:
     """One bad score of one rival is enough, in whichever block it stands."""
     with pytest.raises(FocuseError, match="not finite"):
-        rank(Recorder(5, bad), *columns([(1, 0, 2), (3, 0, 4)]), known_of([], 5), at_once=1)
+        rank(Recorder(5, bad), *columns([(1, 0, 2), (3, 0, 4)]), known_of([], 5), max_scores=1)
     with pytest.raises(FocuseError, match="not finite"):
         rank(Recorder(5, bad), *columns([(1, 0, 2), (3, 0, 4)]), known_of([], 5))
 

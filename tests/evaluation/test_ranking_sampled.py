@@ -108,7 +108,7 @@ def test_a_sample_of_everything_is_the_full_ranking(triples: Any, known: TripleI
 
 def test_block_size_changes_no_count(triples: Any, known: TripleIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rank_sampled(engine_of(), *triples, known, 7)
-    monkeypatch.setattr("focuse.evaluation.ranking.SAMPLED_SCORES_AT_ONCE", 40)
+    monkeypatch.setattr("focuse.evaluation.ranking.MAX_SAMPLED_SCORES", 40)
     again = rank_sampled(engine_of(), *triples, known, 7)
     np.testing.assert_array_equal(whole.filtered.higher, again.filtered.higher)
     np.testing.assert_array_equal(whole.score, again.score)

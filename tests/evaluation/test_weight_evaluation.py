@@ -212,7 +212,7 @@ def test_the_text_names_each_protocol_above_its_own_table(parts: tuple[Graph, We
     assert "F1 at threshold" in sections[2]
     assert "F1 fitted" in sections[2]
     assert "F1" not in sections[0]
-    assert "they do not know negatives" in sections[4]
+    assert "train alone, without negatives" in sections[4]
     assert "─" not in str(evaluate_weights(test, train, {}))
 
 
@@ -231,7 +231,7 @@ def test_fewer_negatives_than_positives_are_noted(parts: tuple[Graph, WeightTest
     train, test, _ = parts
     assert test.negatives is not None
     fewer = WeightTest(test.positives, test.negatives.select(np.arange(100)))
-    assert "100 negatives to 120 positives, not equally many" in str(evaluate_weights(fewer, train, {}))
+    assert "100 negatives and 120 positives; the protocol has equal numbers" in str(evaluate_weights(fewer, train, {}))
 
 
 def test_wrong_predictors_are_errors(parts: tuple[Graph, WeightTest, WeightTest]) -> None:

@@ -232,7 +232,7 @@ def test_interval_table_prints_and_converts_to_json() -> None:
     assert told["rows"]["ours"]["coverage"] == 0.5
     assert [row["relation"] for row in told["relations"]] == ["c", "a"]
     shown = str(table)
-    assert "90% intervals (4 facts of test, 40 conformal rows)" in shown
+    assert "90% intervals (4 test triples, 40 conformal rows)" in shown
     assert "1 of 2 have intervals of their own" in shown
 
 
@@ -262,7 +262,7 @@ def test_probability_table_prints_and_converts_to_json() -> None:
     assert told["rows"]["before"]["brier"] == pytest.approx(0.3125)
     assert told["base_rate"] == 0.5
     shown = str(table())
-    assert "2 facts and 2 negatives (base rate 0.5)" in shown
+    assert "2 true triples and 2 negatives (base rate 0.5)" in shown
     assert shown.endswith("a note")
 
 

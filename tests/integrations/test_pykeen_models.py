@@ -190,7 +190,7 @@ def test_chunk_size_does_not_change_ranking(name: str, monkeypatch: pytest.Monke
     with torch.no_grad():
         whole = model.score_pool(model.query(known, kinds, "tail"), kinds, pool, "tail")
         for numbers in (1, 40_000):
-            monkeypatch.setattr(pieces, "ON_CPU", numbers)
+            monkeypatch.setattr(pieces, "CHUNK_NUMBERS_CPU", numbers)
             parts = model.score_pool(model.query(known, kinds, "tail"), kinds, pool, "tail")
             torch.testing.assert_close(parts, whole)
 
@@ -281,7 +281,7 @@ def test_interaction_class_keeps_its_name() -> None:
 @pytest.mark.parametrize(("name", "own"), [("CrossE", True), ("TuckER", False), ("Transformer", True)])
 def test_recomputed_chunk_draws_the_same_numbers(name: str, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The slope along the gradient is the gradient's length, also where comparisons come a few at a time."""
-    monkeypatch.setattr(pieces, "ON_CPU", 40)
+    monkeypatch.setattr(pieces, "CHUNK_NUMBERS_CPU", 40)
     model, random = ready(name), torch.Generator().manual_seed(2)
     head, relation = (torch.randn(6, width, generator=random).double() for width in model.widths(DIM))
     others = torch.randn(*((6, 5) if own else (5,)), model.widths(DIM)[0], generator=random).double()
@@ -299,7 +299,7 @@ def test_recomputed_chunk_draws_the_same_numbers(name: str, own: bool, monkeypat
 
 
 def test_running_statistics_change_once_for_recomputed_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "ON_CPU", 60)
+    monkeypatch.setattr(pieces, "CHUNK_NUMBERS_CPU", 60)
     model, random = ready("ConvE"), torch.Generator().manual_seed(2)
     rows = [torch.randn(6, width, generator=random).double() for width in model.widths(DIM)]
     others = torch.randn(6, 5, model.widths(DIM)[0], generator=random).double()

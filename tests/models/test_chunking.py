@@ -42,7 +42,7 @@ def test_chunk_size_does_not_change_scores_or_gradients(
     for side in ("head", "tail"):
         whole = asked(name, use, side)
         with monkeypatch.context() as patched:
-            patched.setattr(pieces, "ON_CPU", most)
+            patched.setattr(pieces, "CHUNK_NUMBERS_CPU", most)
             parts = asked(name, use, side)
         for one, other in zip(whole, parts, strict=True):
             torch.testing.assert_close(one, other)
@@ -60,7 +60,7 @@ def test_no_tensor_exceeds_the_chunk_size(monkeypatch: pytest.MonkeyPatch, model
                 made.append(found.numel())
             return found
 
-    monkeypatch.setattr(pieces, "ON_CPU", 512)
+    monkeypatch.setattr(pieces, "CHUNK_NUMBERS_CPU", 512)
     known, relation = torch.randn(30, model.widths(DIM)[0]), torch.randn(30, model.widths(DIM)[1])
     pool = torch.randn(300, model.widths(DIM)[0], requires_grad=True)
     with Watch():
@@ -85,7 +85,7 @@ def test_broadcast_chunks_equal_the_whole(monkeypatch: pytest.MonkeyPatch, shape
 
     expected = product(*parts)
     wanted = torch.autograd.grad(expected.square().sum(), parts)
-    monkeypatch.setattr(pieces, "ON_CPU", 12)
+    monkeypatch.setattr(pieces, "CHUNK_NUMBERS_CPU", 12)
     largest.clear()
     found = broadcast_in_chunks(product, parts, 4)
     torch.testing.assert_close(found, expected)

@@ -13,7 +13,7 @@ from focuse.engines.scorer import make_scorer
 from focuse.models import Context, Model
 from focuse.models.base import components_of
 from focuse.models.bilinear import DistMult
-from focuse.models.literals import BUMPS, KBLRN, AttributeRegression, TransEA, init_bumps
+from focuse.models.literals import BASES_PER_ATTRIBUTE, KBLRN, AttributeRegression, TransEA, init_bases
 from focuse.models.registry import make_model
 from focuse.objective.losses import FocusedLoss, make_loss
 from focuse.objective.negatives import Batch, Negatives
@@ -222,9 +222,9 @@ def bumps(numbers, present, weights, centres, widths, head: int, tail: int) -> f
     found = 0.0
     for a in range(KBLRN_ATTRIBUTES):
         if present[head, a] and present[tail, a]:
-            for k in range(BUMPS):
+            for k in range(BASES_PER_ATTRIBUTE):
                 x = numbers[head, a] - numbers[tail, a]
-                found += weights[a * BUMPS + k] * np.exp(-(((x - centres[a, k]) / widths[a, k]) ** 2))
+                found += weights[a * BASES_PER_ATTRIBUTE + k] * np.exp(-(((x - centres[a, k]) / widths[a, k]) ** 2))
     return found
 
 
@@ -289,10 +289,12 @@ class TestRadialFunctions:
         numbers, m = draw.normal(size=(500, 1)), 4000
         head, tail = draw.integers(500, size=(2, m))
         edges = torch.from_numpy(head), torch.zeros(m, dtype=torch.int64), torch.from_numpy(tail)
-        centres, widths = init_bumps(Context(edges, torch.from_numpy(numbers), torch.ones(500, 1, dtype=torch.bool)))
-        assert centres.shape == widths.shape == (1, BUMPS)
+        centres, widths = init_bases(Context(edges, torch.from_numpy(numbers), torch.ones(500, 1, dtype=torch.bool)))
+        assert centres.shape == widths.shape == (1, BASES_PER_ATTRIBUTE)
         differences = (numbers[head] - numbers[tail]).ravel()
-        expected = np.quantile(np.concatenate([differences, -differences]), (np.arange(BUMPS) + 0.5) / BUMPS)
+        expected = np.quantile(
+            np.concatenate([differences, -differences]), (np.arange(BASES_PER_ATTRIBUTE) + 0.5) / BASES_PER_ATTRIBUTE
+        )
         np.testing.assert_allclose(centres[0], expected, atol=0.02)
         neighbours = np.diff(centres[0].numpy())
         np.testing.assert_allclose(widths[0, 1:-1], (neighbours[1:] + neighbours[:-1]) / 2, rtol=1e-6)
@@ -302,9 +304,9 @@ class TestRadialFunctions:
     @pytest.mark.parametrize("known", [[True, True, True], [True, False, True], [False, False, False]])
     def test_widths_of_radial_functions_are_positive(self, values, known):
         edges = torch.tensor([0, 1, 2]), torch.tensor([0, 0, 0]), torch.tensor([1, 2, 0])
-        centres, widths = init_bumps(Context(edges, torch.tensor(values)[:, None], torch.tensor(known)[:, None]))
+        centres, widths = init_bases(Context(edges, torch.tensor(values)[:, None], torch.tensor(known)[:, None]))
         assert centres.isfinite().all()
         assert (widths > 0.05).all()
 
     def test_no_graph_gives_no_radial_functions(self):
-        assert init_bumps(Context())[0].shape == (0, BUMPS)
+        assert init_bases(Context())[0].shape == (0, BASES_PER_ATTRIBUTE)

@@ -27,7 +27,7 @@ from focuse.models.neural import (
     batch_norm,
     check_rectangle,
     dropout,
-    height_of,
+    rectangle_height,
     softmax_within,
 )
 from focuse.objective.losses import FocusedLoss, make_loss
@@ -89,7 +89,7 @@ def test_gradients_of_attention_match_finite_differences() -> None:
 
 
 def test_dim_of_conve_must_be_a_rectangle() -> None:
-    assert [height_of(dim) for dim in (8, 64, 100, 200, 210)] == [2, 8, 10, 10, 14]
+    assert [rectangle_height(dim) for dim in (8, 64, 100, 200, 210)] == [2, 8, 10, 10, 14]
     for dim, near in ((7, 8), (4, 6), (1, 6), (101, 102)):
         with pytest.raises(FocuseError, match=rf"'conve' needs a dim that makes a rectangle, not {dim}; try {near}$"):
             check_rectangle(ConvE(), dim)
@@ -227,7 +227,7 @@ def test_conve_queries_are_computed_in_chunks(monkeypatch: pytest.MonkeyPatch) -
     model, random = ConvE().bind(dense_of(8)), torch.Generator().manual_seed(6)
     known, relation = (torch.randn(50, width, generator=random, dtype=torch.float64) for width in (9, 8))
     whole, sizes, seen = model.query(known, relation, "tail"), [], ConvE._convolve
-    monkeypatch.setattr("focuse.models.neural.ROWS_AT_ONCE", 20)
+    monkeypatch.setattr("focuse.models.neural.CHUNK_ROWS", 20)
     monkeypatch.setattr(ConvE, "_convolve", lambda self, *rows: sizes.append(len(rows[0])) or seen(self, *rows))
     torch.testing.assert_close(model.query(known, relation, "tail"), whole)
     assert sizes == [20, 20, 10]
@@ -301,7 +301,7 @@ def test_convkb_pool_scores_stay_within_the_chunk_size(monkeypatch: pytest.Monke
     monkeypatch.setattr(ConvKB, "_all_filters", watched)
     whole = model.score_pool(model.query(rows[0], rows[1], side), rows[1], rows[2], side)
     wanted = torch.autograd.grad(whole.square().sum(), rows)
-    monkeypatch.setattr(pieces, "ON_CPU", 1000)
+    monkeypatch.setattr(pieces, "CHUNK_NUMBERS_CPU", 1000)
     sizes.clear()
     found = model.score_pool(model.query(rows[0], rows[1], side), rows[1], rows[2], side)
     torch.testing.assert_close(found, whole)

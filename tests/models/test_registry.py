@@ -53,11 +53,11 @@ def local() -> type[Model]:
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> Iterator[None]:
     """Each test begins and ends as a new process does."""
-    before = dict(registry._GIVEN), dict(registry._LOADED)
-    registry._GIVEN.clear(), registry._LOADED.clear()
+    before = dict(registry._REGISTERED), dict(registry._PLUG_INS)
+    registry._REGISTERED.clear(), registry._PLUG_INS.clear()
     yield
-    registry._GIVEN.clear(), registry._LOADED.clear()
-    registry._GIVEN.update(before[0]), registry._LOADED.update(before[1])
+    registry._REGISTERED.clear(), registry._PLUG_INS.clear()
+    registry._REGISTERED.update(before[0]), registry._PLUG_INS.update(before[1])
 
 
 @pytest.fixture
@@ -111,8 +111,8 @@ def test_custom_class_trains_and_its_run_loads_with_the_class(weight_mode: str, 
     assert type(run.scorer.model) is kind
     run.save(tmp_path / "run")
     again = focuse.load(tmp_path / "run")  # the same process still knows it
-    registry._GIVEN.clear()
-    with pytest.raises(FocuseError, match=r"run\.toml: .*no import finds it.* focuse\.load\(.*model=MyModel\)"):
+    registry._REGISTERED.clear()
+    with pytest.raises(FocuseError, match=r"run\.toml: .*cannot be imported.* focuse\.load\(.*model=MyModel\)"):
         focuse.load(tmp_path / "run")
     handed = focuse.load(tmp_path / "run", model=kind)
     for one in (again, handed):
@@ -134,7 +134,7 @@ def test_resume_with_a_custom_class_gives_identical_tables(tmp_path: Path) -> No
         out=tmp_path / "run",
         progress=False,
     )
-    registry._GIVEN.clear()
+    registry._REGISTERED.clear()
     with pytest.raises(FocuseError, match="model=MyModel"):
         focuse.resume(tmp_path / "run", epochs=4, progress=False)
     run = focuse.resume(tmp_path / "run", epochs=4, model=local(), progress=False)
@@ -204,11 +204,11 @@ class Lost(Nested.Far):
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (int, "model int: <class 'int'> is no subclass of focuse.models.Model"),
+        (int, "model int: <class 'int'> is not a subclass of focuse.models.Model"),
         (Nested.Far(), "give the class Far, not an instance of it"),
         (3, "model 3: give the name of a model or a class"),
         (Nameless, "model Nameless: it has no name; write in the class: name = 'nameless'"),
-        (Clash, "model Clash: its name 'complex' is that of a built-in model"),
+        (Clash, "model Clash: a built-in model has the same name 'complex'"),
         (
             Dissimilar,
             "model Dissimilar: it has no similarity; write in the class: similarity = 'dot' or 'l1' or 'l2' or",
@@ -236,11 +236,11 @@ def test_values_that_are_no_model_are_refused(wrong: object, says: str) -> None:
         ("far_module:Fra", "far_module has no class 'Fra' (did you mean Far?)"),
         ("far_module:", "far_module has no class ''"),
         ("far_module:TripleModel", "it has no name"),
-        ("far_module:os", "is no subclass of focuse.models.Model"),
+        ("far_module:os", "is not a subclass of focuse.models.Model"),
         ("broken_module:Far", "importing broken_module fails: ModuleNotFoundError: No module named 'missing_thing'"),
         ("ends_at_once:Far", "importing ends_at_once fails: SystemExit: 1"),
         ("../far:Far", "write it like package.module:Class"),
-        ("__main__:Absent", "no import finds it; move it to a module"),
+        ("__main__:Absent", "cannot be imported; move it to a module"),
     ],
 )
 def test_import_path_without_a_model_is_refused(site: Path, name: str, says: str) -> None:
@@ -318,7 +318,7 @@ def test_broken_plug_in_is_named_and_does_not_affect_others(site: Path) -> None:
     for _ in range(2):  # a second time too
         with pytest.raises(FocuseError, match=says):
             model_class("bad")
-    with pytest.raises(FocuseError, match=r"model 'odd' of the plug-in odd-package: 3 is no subclass"):
+    with pytest.raises(FocuseError, match=r"model 'odd' of the plug-in odd-package: 3 is not a subclass"):
         model_class("odd")
 
 
@@ -336,7 +336,7 @@ def test_name_of_two_plug_ins_needs_the_import_path(site: Path) -> None:
 def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A run from somewhere that names a module as its model's; the module lies beside it and marks that it was run."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(registry.TRUST, raising=False)
+    monkeypatch.delenv(registry.TRUST_VARIABLE, raising=False)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "__init__.py").write_text("")
     (tmp_path / "outside" / "theirs.py").write_text("open('was_run', 'w').close()\n" + dedent(FAR))
@@ -372,21 +372,21 @@ def test_loading_a_run_does_not_import_untrusted_code(strangers: Path, use: Call
 def test_other_import_paths_in_a_run_are_neither_called_nor_imported(strangers: Path, name: str) -> None:
     file = strangers / "run.toml"
     file.write_text(file.read_text().replace("outside.theirs:Far", name))
-    with pytest.raises(FocuseError, match=r"is no subclass of|is code that is not|is a part of Python"):
+    with pytest.raises(FocuseError, match=r"is not a subclass of|is code that is not|is a module of Python"):
         focuse.load(strangers)
     assert not {"this", "antigravity"} & set(sys.modules)
 
 
 @pytest.mark.parametrize("words", ["outside", "outside.theirs", "outside.theirs:Far", "other, outside"])
 def test_a_trusted_module_is_imported(strangers: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
-    monkeypatch.setenv(registry.TRUST, words)
+    monkeypatch.setenv(registry.TRUST_VARIABLE, words)
     assert focuse.load(strangers).evaluate().all.n
     assert Path("was_run").exists()
 
 
 @pytest.mark.parametrize("words", ["out", "outside.their", "outside.theirs:Near", "theirs", "", ","])
 def test_trust_matches_whole_names_only(strangers: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
-    monkeypatch.setenv(registry.TRUST, words)
+    monkeypatch.setenv(registry.TRUST_VARIABLE, words)
     with pytest.raises(FocuseError, match="--trust"):
         focuse.load(strangers)
 

@@ -25,8 +25,8 @@ from focuse.models.base import FusedForm, confidence, moduli, score_triples
 from focuse.models.bilinear import DistMult
 from focuse.models.registry import make_model
 from focuse.models.uncertain import (
-    BETA,
-    GAMMA,
+    EULER_GAMMA,
+    GUMBEL_BETA,
     Beurre,
     PassleafComplEx,
     PassleafRotatE,
@@ -318,7 +318,7 @@ def test_boxes_intersections_and_volumes_match_their_formulas() -> None:
             low = SOFTNESS * np.logaddexp(a[i] / SOFTNESS, b[i] / SOFTNESS)
             high = -SOFTNESS * np.logaddexp(-a[i + 3] / SOFTNESS, -b[i + 3] / SOFTNESS)
             assert (both[i], both[i + 3]) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
-        volume = math.prod(math.log1p(math.exp(both[i + 3] - both[i] - 2 * GAMMA * SOFTNESS)) for i in range(3))
+        volume = math.prod(math.log1p(math.exp(both[i + 3] - both[i] - 2 * EULER_GAMMA * SOFTNESS)) for i in range(3))
         assert log_volume(torch.tensor([both], dtype=torch.float64), SOFTNESS).item() == pytest.approx(math.log(volume))
 
 
@@ -326,8 +326,8 @@ def test_boxes_intersection_corners_match_means_of_gumbel_maxima() -> None:
     """max of two Gumbel variables of means a and b is one of mean β ln(e^(a/β) + e^(b/β)); smallest ones alike."""
     random, beta = np.random.default_rng(3), 0.4
     one, other = np.array([0.1, 1.0]), np.array([0.3, 0.7])  # a low and a high corner each
-    lows = [mean - GAMMA * beta + beta * random.gumbel(size=400_000) for mean in (one[0], other[0])]
-    highs = [mean + GAMMA * beta - beta * random.gumbel(size=400_000) for mean in (one[1], other[1])]
+    lows = [mean - EULER_GAMMA * beta + beta * random.gumbel(size=400_000) for mean in (one[0], other[0])]
+    highs = [mean + EULER_GAMMA * beta - beta * random.gumbel(size=400_000) for mean in (one[1], other[1])]
     found = intersection(torch.from_numpy(one)[None], torch.from_numpy(other)[None], beta)[0]
     assert found[0].item() == pytest.approx(np.maximum(*lows).mean(), abs=5e-3)
     assert found[1].item() == pytest.approx(np.minimum(*highs).mean(), abs=5e-3)
@@ -337,7 +337,7 @@ def test_boxes_intersection_corners_match_means_of_gumbel_maxima() -> None:
 def test_boxes_far_apart_have_volume_and_gradient_in_float32(apart: float) -> None:
     boxes = torch.tensor([[apart, 0.0]], requires_grad=True)  # high − low = −apart
     value = log_volume(boxes, 0.01)
-    extent = -apart - 2 * GAMMA * 0.01
+    extent = -apart - 2 * EULER_GAMMA * 0.01
     exact = math.log(math.log1p(math.exp(extent))) if extent > -700 else extent
     assert value.item() == pytest.approx(exact, rel=1e-5)
     value.sum().backward()
@@ -373,10 +373,10 @@ def brute(head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> float:
             low = row[i] + mapping[i]
             ends.append((low, low + math.exp(row[D + i]) * max(0.0, mapping[D + i])))
         (head_low, head_high), (tail_low, tail_high) = ends
-        low = BETA * np.logaddexp(head_low / BETA, tail_low / BETA)
-        high = -BETA * np.logaddexp(-head_high / BETA, -tail_high / BETA)
-        shared *= math.log1p(math.exp(high - low - 2 * GAMMA * BETA))
-        alone *= math.log1p(math.exp(tail_high - tail_low - 2 * GAMMA * BETA))
+        low = GUMBEL_BETA * np.logaddexp(head_low / GUMBEL_BETA, tail_low / GUMBEL_BETA)
+        high = -GUMBEL_BETA * np.logaddexp(-head_high / GUMBEL_BETA, -tail_high / GUMBEL_BETA)
+        shared *= math.log1p(math.exp(high - low - 2 * EULER_GAMMA * GUMBEL_BETA))
+        alone *= math.log1p(math.exp(tail_high - tail_low - 2 * EULER_GAMMA * GUMBEL_BETA))
     return shared / alone
 
 

@@ -276,16 +276,16 @@ def test_gradients_of_the_squared_error(name: str, masked: bool) -> None:
 
 @NAMES
 @pytest.mark.parametrize("share", [0.2, 1.5, 0.0])
-def test_shortfall_counts_only_confidence_below_the_bound(name: str, share: float) -> None:
+def test_rule_loss_counts_only_confidence_below_the_bound(name: str, share: float) -> None:
     random = np.random.default_rng(3)
     scores, bounds = random.normal(size=9), random.random(9)
     missing = np.maximum(0.0, bounds - PHI[name](scores))
     assert 0 < (missing > 0).sum() < 9
     f = torch.from_numpy(scores).requires_grad_()
-    value = squared_error(name, share).shortfall(f, torch.from_numpy(bounds))
+    value = squared_error(name, share).rule_loss(f, torch.from_numpy(bounds))
     assert value.shape == ()
     assert float(value.detach()) == pytest.approx(share * np.mean(missing**2), rel=1e-12)
-    assert gradcheck(lambda x: squared_error(name, share).shortfall(x, torch.from_numpy(bounds)), (f,))
+    assert gradcheck(lambda x: squared_error(name, share).rule_loss(x, torch.from_numpy(bounds)), (f,))
     value.backward()
     assert ((f.grad.numpy() != 0) == ((missing > 0) & (share > 0))).all()
 

@@ -43,7 +43,7 @@ def test_permutation_is_statistically_random() -> None:
 
 
 def test_computed_batches_can_be_read_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(randomness, "BLOCK", 64)
+    monkeypatch.setattr(randomness, "ROWS_PER_BLOCK", 64)
     wanted = torch.from_numpy(Permutation(1000, 7)(np.arange(1000))).split(30)
     found = ComputedBatches(1000, 30, 7)
     assert len(found) == len(wanted)
@@ -63,7 +63,7 @@ def test_small_epochs_use_torch_randperm() -> None:
 
 
 def test_large_epochs_are_the_same_in_memory_or_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(randomness, "LARGE", 100)
+    monkeypatch.setattr(randomness, "MIN_COMPUTED_ROWS", 100)
     computed = epoch_order(1000, 30, 3)
     assert isinstance(computed.batches, ComputedBatches)
     numbers = np.arange(1000) * 2

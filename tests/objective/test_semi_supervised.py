@@ -67,8 +67,8 @@ class TestSchedule:
             ("pool:start=2.5", "semi_supervised start=2.5: give a whole number of at least 0"),
             ("pool:growth=-1", "semi_supervised growth=-1: give a number of at least 0"),
             ("pool:share=1.5", "the share at most 1"),
-            ("pool:size=0", "the size is 1 to"),
-            ("pool:size=1e30", "the size is 1 to"),
+            ("pool:size=0", "the size must be 1 to"),
+            ("pool:size=1e30", "the size must be 1 to"),
         ],
     )
     def test_wrong_schedule_is_an_error(self, text: str, says: str) -> None:

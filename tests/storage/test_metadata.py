@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from focuse.storage.metadata import FORMAT, to_toml, upgrade
+from focuse.storage.metadata import FORMAT, to_toml, upgrade_config
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 ODD = st.sampled_from(
@@ -63,7 +63,7 @@ def test_plain_values_come_before_tables() -> None:
 
 @pytest.mark.parametrize("value", [None, {1, 2}, b"bytes", [None]])
 def test_values_that_toml_does_not_have_are_an_error(value: Any) -> None:
-    with pytest.raises(TypeError, match="no TOML"):
+    with pytest.raises(TypeError, match="TOML has no value of type"):
         to_toml({"key": value})
 
 
@@ -74,7 +74,7 @@ def test_keys_and_settings_of_format_2_get_their_new_names() -> None:
         "columns": {"names": []},
         "numbers": "n.tsv",
     }
-    assert upgrade({**old, "direction": "lower"}) == {
+    assert upgrade_config({**old, "direction": "lower"}) == {
         "format": 2,
         "settings": {"stop_fraction": 1.0, "label_exponent": 2.0, "corrupt_side": "uniform", "dim": 4},
         "weight_columns": {"names": []},
@@ -82,7 +82,7 @@ def test_keys_and_settings_of_format_2_get_their_new_names() -> None:
         "lower_weights_are_stronger": True,
     }
     today = {"format": FORMAT, "settings": {"label_exponent": 2.0}}
-    assert upgrade(today) == today
+    assert upgrade_config(today) == today
 
 
 def test_settings_of_every_format_get_their_new_names() -> None:
@@ -94,7 +94,7 @@ def test_settings_of_every_format_get_their_new_names() -> None:
         "num_negatives": 4,
         "zero_weights": "known-negative",
     }
-    assert upgrade({"format": 2, "settings": old})["settings"] == {"stop_fraction": 1.0, **new}
-    assert upgrade({"format": 2, "settings": {"stopping_share": 0.5}})["settings"] == {"stop_fraction": 0.5}
-    assert upgrade({"format": FORMAT, "settings": old})["settings"] == new
-    assert upgrade({"format": FORMAT, "settings": new})["settings"] == new
+    assert upgrade_config({"format": 2, "settings": old})["settings"] == {"stop_fraction": 1.0, **new}
+    assert upgrade_config({"format": 2, "settings": {"stopping_share": 0.5}})["settings"] == {"stop_fraction": 0.5}
+    assert upgrade_config({"format": FORMAT, "settings": old})["settings"] == new
+    assert upgrade_config({"format": FORMAT, "settings": new})["settings"] == new

@@ -357,7 +357,7 @@ class TestDamage:
             (lambda text: text.replace("[settings]", "[sittings]"), "settings"),
             (lambda text: text.replace("[unseen", "[onseen"), "unseen"),
             (lambda text: "\ufffe" + text, "damaged"),
-            (lambda text: text.replace("rows = 0", 'rows = "x"'), "no number"),
+            (lambda text: text.replace("rows = 0", 'rows = "x"'), "not an integer"),
         ],
     )
     def test_a_changed_run_toml_is_reported(self, folder, change, says):
@@ -372,7 +372,7 @@ class TestDamage:
         [
             ("splits", lambda arrays: arrays["train/weight"].fill(np.nan), "not a finite number"),
             ("splits", lambda arrays: arrays.update({"train/head": arrays["train/head"].astype(float)}), "data type"),
-            ("splits", lambda arrays: arrays.update({"test/tail": arrays["test/tail"][1:]}), "another length"),
+            ("splits", lambda arrays: arrays.update({"test/tail": arrays["test/tail"][1:]}), "have different lengths"),
             ("splits", lambda arrays: arrays.update({k: v[:0] for k, v in arrays.items() if "train" in k}), "no edges"),
             ("weight_scaling", lambda arrays: arrays.update({"low": arrays["low"][:1]}), "damaged"),
         ],
@@ -429,13 +429,13 @@ class TestPreviousCheckpoint:
     def test_an_altered_checkpoint_is_replaced_by_the_previous_one(self, killed, whole, listen):
         self.alter(killed / "checkpoint.safetensors")
         with pytest.raises(
-            FocuseError, match=r"checkpoint.safetensors: damaged .* go on from the one before it: focuse"
+            FocuseError, match=r"checkpoint.safetensors: damaged .* continue from the previous one with: focuse"
         ):
             focuse.load(killed)
         recorder = listen()
         focuse.resume(killed)
         assert recorder.began_at == 4
-        assert "going on from the one before it, of epoch 4" in recorder.notes[0]
+        assert "continuing from the previous one, of epoch 4" in recorder.notes[0]
         assert_same_run(killed, whole())
 
     def test_kill_between_renames_leaves_the_previous_checkpoint(self, killed, whole, listen):
@@ -449,7 +449,7 @@ class TestPreviousCheckpoint:
     def test_without_a_checkpoint_training_begins_again(self, killed, whole, listen):
         for name in ("checkpoint.safetensors", "checkpoint.previous.safetensors"):
             self.alter(killed / name)
-        with pytest.raises(FocuseError, match=r"remove it: --resume then begins again"):
+        with pytest.raises(FocuseError, match=r"remove it and train again from the start"):
             focuse.resume(killed, progress=False)
         for name in ("checkpoint.safetensors", "checkpoint.previous.safetensors"):
             (killed / name).unlink()
@@ -471,7 +471,9 @@ class TestPreviousCheckpoint:
         lines = before.splitlines(keepends=True)
         for altered in (before.replace(b"1", b"2", 1), b"".join(lines[:3]), b"", before[:-1] + b"x"):
             path.write_bytes(altered)
-            with pytest.raises(FocuseError, match=r"history.jsonl: damaged .* or remove it to do without"):
+            with pytest.raises(
+                FocuseError, match=r"history.jsonl: damaged .* or remove it to continue without a history"
+            ):
                 focuse.load(killed)
         path.unlink()
         for _ in range(2):  # what is done without stays without
@@ -506,14 +508,14 @@ class TestLocking:
         assert not (tmp_path / "run" / "training.lock").exists()
 
     def test_of_two_trainings_with_the_same_folder_the_second_is_refused(self, small, tmp_path, monkeypatch):
-        publish = RunFolder._publish
+        publish = RunFolder._move_into_place
 
         def late(self, path):
             path.mkdir()
             (path / "run.toml").write_text("another's")
             publish(self, path)
 
-        monkeypatch.setattr(RunFolder, "_publish", late)
+        monkeypatch.setattr(RunFolder, "_move_into_place", late)
         with pytest.raises(FocuseError, match=r"run: exists and is not empty; choose another --out"):
             train(small, tmp_path / "run")
         assert [path.name for path in tmp_path.iterdir()] == ["run"]
@@ -693,8 +695,8 @@ def test_a_folder_that_cannot_be_written_is_not_locked(tmp_path):
 
 def test_sidecar_files_may_have_the_name_of_an_older_format(tmp_path):
     folder = RunFolder(tmp_path)
-    assert folder.sidecar("label_exponent.json") == tmp_path / "label_exponent.json"
+    assert folder.file_path("label_exponent.json") == tmp_path / "label_exponent.json"
     (tmp_path / "sharpness.json").touch()
-    assert folder.sidecar("label_exponent.json") == tmp_path / "sharpness.json"
+    assert folder.file_path("label_exponent.json") == tmp_path / "sharpness.json"
     (tmp_path / "label_exponent.json").touch()
-    assert folder.sidecar("label_exponent.json") == tmp_path / "label_exponent.json"
+    assert folder.file_path("label_exponent.json") == tmp_path / "label_exponent.json"

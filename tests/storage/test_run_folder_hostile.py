@@ -81,11 +81,11 @@ class TestModels:
         (run / "evil.py").write_text("raise SystemExit('it ran')\nclass M: pass\n", encoding="utf-8")
         monkeypatch.chdir(run.parent)
         edit(run, 'model = "complex"', 'model = "run.evil:M"')
-        with pytest.raises(FocuseError, match="lies in the run's own folder; runs bring no code along"):
+        with pytest.raises(FocuseError, match="is in the run's own folder; a run must not contain code"):
             focuse.load(run)
         monkeypatch.chdir(run)
         edit(run, 'model = "run.evil:M"', 'model = "evil:M"')
-        with pytest.raises(FocuseError, match="runs bring no code along"):
+        with pytest.raises(FocuseError, match="a run must not contain code"):
             focuse.load(run)
         assert "evil" not in sys.modules
 
@@ -94,7 +94,7 @@ class TestModels:
         (run / "__init__.py").write_text("raise SystemExit('it ran')\n", encoding="utf-8")
         monkeypatch.chdir(run.parent)
         edit(run, 'model = "complex"', 'model = "run:M"')
-        with pytest.raises(FocuseError, match="runs bring no code along"):
+        with pytest.raises(FocuseError, match="a run must not contain code"):
             focuse.load(run)
 
     @pytest.mark.parametrize("name", ["antigravity:fly", "os:system", "idlelib.idle:x", "this:s"])
@@ -104,7 +104,7 @@ class TestModels:
         monkeypatch.setenv("FOCUSE_TRUST", name.partition(":")[0])
         before = {*sys.modules}
         edit(run, 'model = "complex"', f'model = "{name}"')
-        with pytest.raises(FocuseError, match="is a part of Python and holds no models"):
+        with pytest.raises(FocuseError, match="is a module of Python and has no models"):
             focuse.load(run)
         assert not {"antigravity", "this", "idlelib"} & ({*sys.modules} - before)
 

@@ -11,7 +11,7 @@ from several import several
 from focuse.engines.process_group import ProcessGroup, join_group
 from focuse.errors import FocuseError
 from focuse.storage.run_folder import RunFolder
-from focuse.storage.tables import ONE_PROCESS, PartitionedTables, ShardedTables, WholeTables, table_storage
+from focuse.storage.tables import ONE_PROCESS, PartitionedTables, ShardedTables, WholeTables, make_table_storage
 
 CASES = Path(__file__).with_name("tables_cases.py")
 
@@ -33,7 +33,7 @@ def test_several_processes_write_the_files_of_an_ordinary_run(tmp_path: Path, mo
     ],
 )
 def test_engine_selects_the_table_storage(engine: str, kind: type) -> None:
-    assert type(table_storage(engine)) is kind
+    assert type(make_table_storage(engine)) is kind
 
 
 def test_a_single_process_is_never_restarted_by_torchrun(tmp_path: Path) -> None:

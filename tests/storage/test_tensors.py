@@ -60,7 +60,7 @@ class TestWriting:
     def test_other_libraries_read_what_is_written_and_the_other_way(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(tensors, "PIECE_BYTES", 16)
+        monkeypatch.setattr(tensors, "CHUNK_BYTES", 16)
         write_arrays(tmp_path / "a", MANY, {"source": "here"}, seal=False)
         save_file({name: values.copy() for name, values in MANY.items()}, tmp_path / "b")
         assert read_header(tmp_path / "a")[1] == {"source": "here"}
@@ -84,7 +84,7 @@ class TestWriting:
         for piece in order:
             with file.open():
                 file.write("rows", rows[2 * piece : 2 * piece + 2], 2 * piece)
-        file.seal(forget=True)
+        file.seal(drop_cache=True)
         assert (tmp_path / "pieces").read_bytes() == (tmp_path / "whole").read_bytes()
 
     def test_incomplete_file_is_not_sealed(self, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ class TestWriting:
         file.create()
         with file.open():
             file.write("rows", np.zeros((2, 2), np.float32))
-        with pytest.raises(OSError, match="fewer bytes"):
+        with pytest.raises(OSError, match="not have its full size"):
             file.seal()
 
     def test_equal_tensors_give_identical_bytes(self, tmp_path: Path) -> None:
@@ -116,7 +116,9 @@ class TestWriting:
         write_tensors(path, {"t": torch.ones(100)}, {})
         before = path.read_bytes()
         monkeypatch.setattr(TensorFile, "write", lambda *given: None)
-        with pytest.raises(FocuseError, match=r"x.safetensors: cannot be written: fewer bytes"):
+        with pytest.raises(
+            FocuseError, match=r"x.safetensors: cannot be written: the file does not have its full size"
+        ):
             write_tensors(path, {"t": torch.zeros(100)}, {})
         assert path.read_bytes() == before
         assert [each.name for each in tmp_path.iterdir()] == [path.name]
@@ -245,5 +247,5 @@ class TestRecords:
         with pytest.raises(FocuseError, match="its checksum is gone"):
             read_records(path, dict)
         path.write_text('{"epochs": 3}', encoding="utf-8")
-        with pytest.raises(FocuseError, match="no list"):
+        with pytest.raises(FocuseError, match="not a list"):
             read_records(path, dict)

@@ -79,7 +79,7 @@ def same_facts() -> None:
 
 def same_training(group: ProcessGroup) -> None:
     """Weights that move with the epoch, corruptions by type, an order that is computed: as the reference does it."""
-    shuffling.LARGE = 50
+    shuffling.MIN_COMPUTED_ROWS = 50
     two = [(*row, None if number % 5 == 0 else number / 300) for number, row in enumerate(edges())]
     cases: list[tuple[Any, dict[str, Any]]] = [
         (

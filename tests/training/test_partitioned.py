@@ -259,7 +259,9 @@ def test_a_damaged_model_file_is_written_again_from_its_partitions(tmp_path: Pat
     path = tmp_path / "run" / "model.safetensors"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(FocuseError, match=r"model.safetensors: damaged .* remove it: --resume then writes it again"):
+    with pytest.raises(
+        FocuseError, match=r"model.safetensors: damaged .* remove it and use --resume, which writes it again"
+    ):
         focuse.load(tmp_path / "run")
     path.unlink()
     focuse.resume(tmp_path / "run", progress=False)
@@ -328,6 +330,6 @@ def test_on_a_machine_with_a_gpu_a_resumed_training_stays_on_the_cpu(
 def test_one_partition_with_a_computed_order_equals_training_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shuffling, "LARGE", 100)
+    monkeypatch.setattr(shuffling, "MIN_COMPUTED_ROWS", 100)
     plain, partitioned = focuse.train(edges(), progress=False, **SETTINGS), trained(tmp_path / "run", "1:1")
     assert losses(plain) == losses(partitioned)

@@ -38,9 +38,9 @@ def next_line(model: str, *words: str) -> str:
     >>> next_line("mine.models:Stretch", "evaluate", "runs/stretch")
     'next: focuse --trust mine.models evaluate runs/stretch'
     """
-    from focuse.models.registry import trusting
+    from focuse.models.registry import trust_option
 
-    typed = ["focuse", *trusting(model).split(), *words]
+    typed = ["focuse", *trust_option(model).split(), *words]
     return f"next: {subprocess.list2cmdline(typed) if os.name == 'nt' else shlex.join(typed)}"
 
 

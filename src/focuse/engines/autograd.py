@@ -150,7 +150,7 @@ class AutogradEngine:
         objective = step.objective
         if isinstance(objective, ModelObjective):
             objective = objective.for_model(model)
-            auxiliary = None if auxiliary is None else replace(auxiliary, loss=objective.shortfall)
+            auxiliary = None if auxiliary is None else replace(auxiliary, loss=objective.rule_loss)
         triples = self.triple_embeddings(batch, entity, relation)
         parts, sides = [], []
         for terms in score_with_negatives(model, triples, step.negatives, entity.candidates, self.entities):

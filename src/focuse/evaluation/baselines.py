@@ -1,10 +1,10 @@
-"""Baselines without a model, which a trained model has to beat in every table.
+"""Baselines without a model, with which a trained model is compared.
 
-Weight baselines predict the weight of an edge from the weights of train (`fit_weight_baselines`). They are means over
-true triples, so none of them can distinguish a true triple from a negative, except that of `fit_zero_baseline`.
+Weight baselines predict the weight of an edge from training weights (`fit_weight_baselines`). They are means over true
+triples, so none of them can distinguish a true triple from a negative, except the one of `fit_zero_baseline`.
 
-Ranking baselines are scorers: `FrequencyScorer` and `LinkedScorer` score entities by how often and where train has
-them, `WeightBaselineScorer` by the weight that a weight baseline predicts. Weight baselines do not load torch.
+Ranking baselines are scorers: `FrequencyScorer` and `LinkedScorer` score entities by their frequency and their edges in
+train, and `WeightBaselineScorer` by the weight that a weight baseline predicts. Weight baselines do not import torch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 AnyIds = npt.NDArray[Any]
 Keys = npt.NDArray[np.int64]
-# Heads, relations and tails (ids [n]) to weights in the user's units [n].
+# A predictor maps heads, relations and tails (ids [n]) to weights in the user's units [n].
 Predictor = Callable[[AnyIds, AnyIds, AnyIds], FloatArray]
 
 GLOBAL_MEAN, RELATION_MEAN, INVERSE_COPY = "global mean", "relation mean", "inverse copy"
@@ -40,11 +40,11 @@ FREQUENCY, LINKED = "frequency in train", "edge back, else frequency"
 
 
 class WeightBaseline(ABC):
-    """A predictor that looks weights up in train: `baseline(head, relation, tail)`, ids [n] to weights [n]."""
+    """A predictor that looks up training weights: `baseline(head, relation, tail)`, ids [n] -> weights [n]."""
 
     @abstractmethod
     def unlinked(self, relation: AnyIds) -> FloatArray:
-        """Return the weights [n] of edges by `relation` [n] between entities that train does not link at all."""
+        """Return the weights [n] of edges with `relation` [n] between entities without any edge in train."""
 
     def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
         return self.unlinked(relation)
@@ -68,13 +68,13 @@ def fit_weight_baselines(train: Graph) -> dict[str, WeightBaseline]:
 
 
 def fit_zero_baseline(train: Graph) -> dict[str, WeightBaseline]:
-    """Fit the weight baseline that takes most triples for false, for protocols with negatives."""
+    """Fit the weight baseline that assumes most triples to be false, for protocols with negatives."""
     return {INVERSE_COPY_OR_ZERO: InverseCopyOrZero(_fit_inverse_copy(train, _fit_relation_mean(train)))}
 
 
 @dataclass(frozen=True)
 class GlobalMean(WeightBaseline):
-    """The mean weight of train for every edge."""
+    """The baseline that predicts the mean training weight for every edge."""
 
     value: float
 
@@ -84,21 +84,21 @@ class GlobalMean(WeightBaseline):
 
 @dataclass(frozen=True, eq=False)
 class RelationMean(WeightBaseline):
-    """The mean weight of the edge's relation in train, `values` [R]; the global mean where train has none."""
+    """The baseline that predicts the mean training weight of the relation, `values` [R], or else the global mean."""
 
     values: FloatArray
 
     def unlinked(self, relation: AnyIds) -> FloatArray:
-        found: FloatArray = self.values[relation]
-        return found
+        means: FloatArray = self.values[relation]
+        return means
 
 
 @dataclass(frozen=True, eq=False)
 class InverseCopy(WeightBaseline):
-    """The mean weight of the edge back by the same relation, else of the pair of entities, else of the relation.
+    """The mean weight of the inverse edge with the same relation, else of the entity pair, else of the relation.
 
-    The pair's mean is over every edge between both entities, in both directions; so an edge that is in train itself is
-    looked up too, and a loop, which is its own inverse, gives its own weight.
+    The mean of a pair covers all edges between both entities, in both directions. An edge that is in train is therefore
+    looked up too, and a loop, which is its own inverse, has its own weight.
     """
 
     train: Graph
@@ -113,14 +113,14 @@ class InverseCopy(WeightBaseline):
         return self.copy_or(self.unlinked(relation), head, relation, tail)
 
     def copy_or(self, default: FloatArray, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        """Return the copied weights of triples [n], `default` [n] where train does not link the entities."""
+        """Return the copied weights of triples [n], or `default` [n] if no training edge links the entities."""
         pair = self.pair.lookup(_pair_keys(self.train, head, tail), default)
         return self.inverse.lookup(self.train.keys_of(tail, relation, head), pair)
 
 
 @dataclass(frozen=True, eq=False)
 class InverseCopyOrZero(WeightBaseline):
-    """The inverse copy where train links the two entities, else 0: every other triple is taken for false."""
+    """The inverse copy if a training edge links the entities, else 0, because other triples are assumed false."""
 
     copy: InverseCopy
 
@@ -145,7 +145,7 @@ class KeyedMeans:
         return cls(distinct, grouped_mean(group, weight, count))
 
     def lookup(self, keys: Keys, default: FloatArray) -> FloatArray:
-        """Return the means of `keys` [n]; `default` [n] where a key is unknown."""
+        """Return the means of `keys` [n], or `default` [n] for unknown keys."""
         if not len(self.keys):
             return default
         position = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
@@ -154,9 +154,9 @@ class KeyedMeans:
 
 def grouped_mean(group: AnyIds, weight: FloatArray, count: AnyIds) -> FloatArray:
     """Return the mean of `weight` [n] in each `group` [n], given the group sizes [k]; 0 for an empty group."""
-    # Divided before the sum, which would overflow for numbers near 1e308.
-    shares = np.bincount(group, weights=weight / count[group], minlength=len(count))
-    return np.asarray(shares, np.float64)
+    # Weights are divided before they are added, because sums of numbers near 1e308 would overflow.
+    means = np.bincount(group, weights=weight / count[group], minlength=len(count))
+    return np.asarray(means, np.float64)
 
 
 def _overall_mean(train: Graph) -> float:
@@ -178,7 +178,7 @@ def _fit_inverse_copy(train: Graph, relation_mean: RelationMean) -> InverseCopy:
 
 
 def _pair_keys(train: Graph, head: AnyIds, tail: AnyIds) -> Keys:
-    """Return one number per pair of entities, whichever is the head; int64 [n]."""
+    """Return one number per pair of entities, independent of their order; int64 [n]."""
     first, second = np.minimum(head, tail).astype(np.int64), np.maximum(head, tail)
     return first * len(train.entities) + second
 
@@ -193,7 +193,7 @@ class BaselineScorer(ABC):
     side_dependent = False
 
     def __init__(self, entities: int, device: torch.device | str) -> None:
-        import torch  # late, because predicting weights does not need it
+        import torch  # imported here, because weight baselines do not need it
 
         self.entities, self.device = entities, torch.device(device)
 
@@ -206,7 +206,7 @@ class BaselineScorer(ABC):
         """Return the scores of every entity on `side`: ids int64 [B] -> [B, E]."""
 
     def score_some(self, known: Tensor, relation: Tensor, entities: Tensor, side: Side) -> Tensor:
-        """Return the scores of some entities on `side`: ids int64 [B], [B], [B, N] -> [B, N]."""
+        """Return the scores of given entities on `side`: ids int64 [B], [B], [B, N] -> [B, N]."""
         return self.score_all(known, relation, side).gather(1, entities)
 
     def _tensor(self, values: npt.NDArray[Any]) -> Tensor:
@@ -215,9 +215,9 @@ class BaselineScorer(ABC):
         return torch.from_numpy(values).to(self.device)
 
     def _members(self, keys: Keys, query: Keys) -> tuple[Keys, Keys, Keys]:
-        """Find the entities that sorted keys (query · E + entity) have for each query [B].
+        """Find the entities of each query [B] in sorted keys, which are query · E + entity.
 
-        Returns the row of `query`, the entity, and the position in `keys` of each.
+        Return the row of `query`, the entity, and the position in `keys` of each entity found.
         """
         start, end = (np.searchsorted(keys, (query + step) * self.entities) for step in (0, 1))
         count = end - start
@@ -227,9 +227,9 @@ class BaselineScorer(ABC):
 
 
 class FrequencyScorer(BaselineScorer):
-    """Scores an entity by how many edges of train have it on that side of the relation.
+    """A scorer by the number of training edges that have the entity on that side of the relation.
 
-    Of entities that are equally frequent, the one with more edges altogether scores higher.
+    Among equally frequent entities, the one with more edges in total scores higher.
 
     >>> import torch
     >>> from focuse.data.graph import from_columns
@@ -238,12 +238,12 @@ class FrequencyScorer(BaselineScorer):
     [[0, 0, 2]]
     """
 
-    side_dependent = True  # a triple has two scores: how frequent its tail is, and how frequent its head
+    side_dependent = True  # a triple has two scores, the frequencies of its tail and of its head
 
     def __init__(self, train: Graph, device: torch.device | str = "cpu") -> None:
         super().__init__(len(train.entities), device)
         degree = np.bincount(np.concatenate([train.head, train.tail]), minlength=self.entities)
-        # Below 1, so that it only decides between equal frequencies.
+        # The share is below 1, so that it decides only between equal frequencies.
         self.degree_share = self._tensor((degree / (degree.max(initial=0) + 1)).astype(np.float32))
         relation = train.relation.astype(np.int64) * self.entities
         self.counts = {
@@ -257,10 +257,10 @@ class FrequencyScorer(BaselineScorer):
 
     def _frequency(self, relation: Tensor, entity: Tensor, side: Side) -> Tensor:
         keys, counts = self.counts[side]
-        wanted = relation.cpu().numpy().astype(np.int64) * self.entities + entity.cpu().numpy()
-        position = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        found = np.where(keys[position] == wanted, counts[position], 0).astype(np.float32)
-        return self._tensor(found) + self.degree_share[entity]
+        key = relation.cpu().numpy().astype(np.int64) * self.entities + entity.cpu().numpy()
+        position = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+        count = np.where(keys[position] == key, counts[position], 0).astype(np.float32)
+        return self._tensor(count) + self.degree_share[entity]
 
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         keys, counts = self.counts[side]
@@ -271,7 +271,7 @@ class FrequencyScorer(BaselineScorer):
 
 
 class LinkedScorer(FrequencyScorer):
-    """Scores highest the entities with an edge back by the same relation in train, then those with any edge.
+    """A scorer that prefers entities with an inverse training edge of the same relation, then those with any edge.
 
     Entities of each group, and all others, are ordered by frequency.
     """
@@ -279,12 +279,12 @@ class LinkedScorer(FrequencyScorer):
     def __init__(self, train: Graph, device: torch.device | str = "cpu") -> None:
         super().__init__(train, device)
         self.relations = len(train.relations)
-        most = max(int(counts.max(initial=0)) for _, counts in self.counts.values())
-        self.scale = 1.0 / (most + 1)  # brings frequencies below 1
+        max_count = max(int(counts.max(initial=0)) for _, counts in self.counts.values())
+        self.scale = 1.0 / (max_count + 1)  # scaled frequencies are below 1
         head, relation, tail = (ids.astype(np.int64) for ids in (train.head, train.relation, train.tail))
         self.links = _link_keys(train)
-        # The entities with an edge back, for queries (given, relation) of tails and of heads.
-        self.back = {
+        # Keys of the entities with an inverse edge, for queries (given, relation) of tails and of heads.
+        self.inverse_keys = {
             "tail": np.unique((tail * self.relations + relation) * self.entities + head),
             "head": np.unique((head * self.relations + relation) * self.entities + tail),
         }
@@ -292,28 +292,29 @@ class LinkedScorer(FrequencyScorer):
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         heads, relations, tails = (ids.cpu().numpy().astype(np.int64) for ids in (head, relation, tail))
         linked = np.isin(heads * self.entities + tails, self.links).astype(np.float32)
-        linked += np.isin((tails * self.relations + relations) * self.entities + heads, self.back["head"])
+        linked += np.isin((tails * self.relations + relations) * self.entities + heads, self.inverse_keys["head"])
         return super().score(head, relation, tail) * self.scale + self._tensor(linked)
 
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         scores = super().score_all(known, relation, side) * self.scale
         given, relations = (ids.cpu().numpy().astype(np.int64) for ids in (known, relation))
-        for keys, query in ((self.links, given), (self.back[side], given * self.relations + relations)):
+        for keys, query in ((self.links, given), (self.inverse_keys[side], given * self.relations + relations)):
             row, entity, _ = self._members(keys, query)
             scores[self._tensor(row), self._tensor(entity)] += 1.0
         return scores
 
 
 class WeightBaselineScorer(BaselineScorer):
-    """Scores an entity by the weight that a weight baseline predicts.
+    """A scorer by the weight that a weight baseline predicts.
 
-    A baseline predicts the same for all entities that train does not link, so only neighbors are looked up.
+    A baseline predicts the same for all entities without a training edge to the query's entity, so only neighbors are
+    looked up.
 
     Parameters
     ----------
     unlinked
-        A score for entities that train does not link to the query's; by default what the baseline predicts, which
-        takes every triple for true.
+        The score of entities without a training edge to the query's entity, by default the baseline's prediction, which
+        assumes every triple to be true.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Evaluation of a model: ranks of a test set, overall and by weight, nDCG, and the same for baselines.
+"""Evaluation of a model or a baseline: rank metrics of a test set, overall and by weight, and nDCG.
 
-As in the paper, metrics are of all test triples and of their top and bottom decile by weight.
+As in the paper, metrics are computed over all test triples and over their top and bottom decile by weight.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from focuse.option_strings import choose
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of a test set; `print` shows a table, `to_dict` is what `--json` prints.
+    """The metrics of a test set; `print` shows a table, and `--json` prints the result of `to_dict`.
 
     `top` and `bottom` are the deciles of highest and of lowest weight; `weighted` counts every triple by its weight.
-    `order` says how scores order true triples by weight, `suggestions` what short lists of answers contain.
-    `scores` [n] and the decile memberships `top_share` and `bottom_share` [n] are kept for drawing distributions,
-    `ranks` [n, 2] (tail, head) for metrics of a subset.
+    `order` measures how well scores order true triples by weight, and `suggestions` measures short lists of answers.
+    `scores` [n] and the decile memberships `top_share` and `bottom_share` [n] are for plots of distributions, and
+    `ranks` [n, 2] (tail, head) are for metrics of a subset.
     """
 
     all: RankMetrics
@@ -69,6 +69,7 @@ class Evaluation:
     ranks: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 2)), repr=False)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the metrics without arrays, as JSON can hold them."""
         parts = {name: getattr(self, name).to_dict() for name in ("all", "top", "bottom", "weighted")}
         return {
             **parts,
@@ -114,15 +115,15 @@ def evaluate(
     known
         The triples of train, `valid` and test; ranks are filtered by them unless `filtered` is False.
     ties, protocol
-        How equal scores are ranked, and whether both sides are one list; see `CompetitorCounts.ranks`.
+        The rule for equal scores, and whether both sides are one list; see `CompetitorCounts.ranks`.
     valid
-        Validation triples; like those of train, they are left out of suggestions.
+        Validation triples; like training triples, they are left out of suggestions.
     candidates
-        Rank against a sample of so many entities, without suggestions. Scorers that are expensive to rank use a sample
-        by default.
+        The number of sampled entities to rank against, without suggestions. Scorers that are expensive to rank use a
+        sample by default.
 
-    Deciles use weights as they are if all lie in [0, 1], else by global min–max; where lower is better in train, the
-    top decile has the smallest weights.
+    Deciles use the original weights if all lie in [0, 1], and otherwise weights scaled by their global range. If lower
+    weights are better in train, the top decile has the smallest weights.
     """
     graph = test.graph
     if not len(graph):
@@ -164,7 +165,7 @@ def evaluate(
 
 
 def _sampling_note(sample: int | None, entities: int) -> list[str]:
-    """Return a warning about ranks among a sample."""
+    """Return a warning if ranks are among a sample."""
     if sample is None:
         return []
     return [
@@ -176,7 +177,7 @@ def _sampling_note(sample: int | None, entities: int) -> list[str]:
 def _metrics_by_weight(
     graph: Graph, weight: npt.NDArray[np.float64], ranking: Ranking, known_before: npt.NDArray[np.bool_]
 ) -> tuple[WeightOrder, WeightedPrecision]:
-    """Return the metrics that depend on weights, of test's distinct triples, each with its highest weight.
+    """Return the metrics that depend on weights, over the distinct test triples, each with its highest weight.
 
     Triples that are `known_before` [n] are left out of suggestions, because they would not be suggested.
     """
@@ -189,7 +190,7 @@ def _metrics_by_weight(
 
 
 def _notes(test: AlignedGraph, in_train: int) -> list[str]:
-    """Return what a reader of the metrics should know of the test set, one line each."""
+    """Return notes on the test set that matter for reading the metrics, one line each."""
     graph = test.graph
     notes = [str(test)] if test.unseen.rows else []
     if in_train:
@@ -205,11 +206,12 @@ def _notes(test: AlignedGraph, in_train: int) -> list[str]:
 def evaluate_baselines(
     train: Graph, valid: Graph, test: AlignedGraph, graphs: list[Graph], device: torch.device | str = "cpu"
 ) -> dict[str, Evaluation]:
-    """Evaluate rankings without a model on `test` (in train's ids), by name; `graphs` hold the known triples."""
+    """Evaluate the ranking baselines on `test` (in train's ids), by name; `graphs` hold the known triples."""
     known = build_triple_index([*graphs, test.graph], device)
     scorers = {FREQUENCY: FrequencyScorer(train, device), LINKED: LinkedScorer(train, device)}
-    found = {name: evaluate(scorer, test, train, known, valid=valid) for name, scorer in scorers.items()}
-    return {name: replace(one, notes=()) for name, one in found.items()}  # the model's evaluation has the same notes
+    evaluations = {name: evaluate(scorer, test, train, known, valid=valid) for name, scorer in scorers.items()}
+    # Notes are removed, because the model's evaluation has the same ones.
+    return {name: replace(evaluation, notes=()) for name, evaluation in evaluations.items()}
 
 
 # ---- nDCG among all entities --------------------------------------------------------------------------------------
@@ -218,47 +220,46 @@ def evaluate_baselines(
 def ndcg_queries(test: Graph, graphs: Iterable[Graph]) -> Graph:
     """Return queries for `ndcg`: every (head, relation) of `test`, with its tails in `test` and in all `graphs`.
 
-    All graphs have one vocabulary (train's ids). Repeated triples count once, with their highest weight.
+    All graphs use train's ids. Repeated triples count once, with their highest weight.
     """
-    everything = concatenate([test, *graphs])
-    wanted = np.isin(query_keys(everything), query_keys(test))
-    return everything.select(wanted).merge_repeated("max")
+    combined = concatenate([test, *graphs])
+    in_test = np.isin(query_keys(combined), query_keys(test))
+    return combined.select(in_test).merge_repeated("max")
 
 
-def ndcg(scorer: Scorer, queries: Graph, ties: str = "worst", at_once: int | None = None) -> NDCG:
-    """Compute the mean nDCG of a scorer over queries (head, relation, ?), as UKGE measures it.
+def ndcg(scorer: Scorer, queries: Graph, ties: str = "worst", max_scores: int | None = None) -> NDCG:
+    """Compute the mean nDCG of a scorer over queries (head, relation, ?), as UKGE does.
 
-    Are the tails of high weight ranked before those of low weight, and both before everything else? Each tail of a
-    query is ranked among all entities, the query's other tails included (nothing is filtered):
+    It is high if high-weight tails are ranked before low-weight tails, and both before all other entities. Each tail of
+    a query is ranked among all entities, including the query's other tails (nothing is filtered):
 
-        nDCG = Σ gain(w) / log2(rank + 1)  /  Σ gain(w) / log2(i + 1)      i = 1, 2, … by falling weight
+        nDCG = Σ gain(w) / log2(rank + 1)  /  Σ gain(w) / log2(i + 1)      i = 1, 2, … by decreasing weight
 
     with the gain w (linear) or 2^w − 1 (exponential).
 
     Parameters
     ----------
     queries
-        Edges in train's ids; those of one (head, relation) are a query. Weights outside [0, 1] are brought there by
-        their global min–max. Queries whose weights are all 0 have nothing to gain and are left out.
+        Edges in train's ids; the edges of one (head, relation) form a query. Weights outside [0, 1] are scaled by
+        their global range. Queries whose weights are all 0 have no gain and are left out.
     ties
-        How equal scores are ranked. "best" is the rule of UKGE's code, by which a model that scores everything the same
-        has every tail first.
-    at_once
-        Scores in memory at once, see `rank`.
+        The rule for equal scores. UKGE's code uses "best", by which a constant score ranks every tail first.
+    max_scores
+        The number of scores in memory at once, see `rank`.
     """
     choose("tie rule", ties, TIES)
     triples = queries.merge_repeated("max")
     if not len(triples):
         return NDCG(0, math.nan, math.nan, ties)
     weight = unit_strength(triples, triples)
-    # By query, the highest weight first: then a triple's position in its query is its ideal rank.
+    # Triples are sorted by query and decreasing weight, so that a triple's position in its query is its ideal rank.
     order = np.lexsort((-weight, query_keys(triples)))
     triples, weight = triples.select(order), weight[order]
     first, count = np.unique(query_keys(triples), return_index=True, return_counts=True)[1:]
     ideal_ranks: FloatArray = np.arange(1.0, len(triples) + 1) - np.repeat(first, count)
     empty = torch.empty(0, dtype=torch.int64, device=scorer.device)
     unfiltered = TripleIndex(empty, empty, empty, len(triples.entities), len(triples.relations))
-    ranks = rank_tails(scorer, *id_tensors(triples), unfiltered, at_once).ranks(ties)
+    ranks = rank_tails(scorer, *id_tensors(triples), unfiltered, max_scores).ranks(ties)
     linear, exponential = (
         mean_ndcg(gain, ranks, gain, ideal_ranks, first) for gain in (weight, exponential_gain(weight))
     )

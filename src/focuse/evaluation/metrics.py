@@ -1,7 +1,7 @@
-"""Metrics of predicted weights: errors, calibration, classification, intervals and probabilities.
+"""Ranking metrics: mean rank, MRR and Hits@k, deciles by weight, concordance, nDCG and weighted precision.
 
-They are pure functions of arrays `predicted` [n] and `truth` [n]; the protocol (weight_evaluation.py) says which
-triples these are. NaN stands for a metric that is not defined, and becomes None in `to_dict`.
+They are pure functions of arrays, such as ranks [n, 2], scores [n] and weights [n]; `focuse.evaluation.ranking`
+computes the ranks. NaN means that a metric is not defined, and becomes None in `to_dict`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def spearman(predicted: FloatArray, truth: FloatArray) -> float:
-    """Compute Spearman's rank correlation, ties at their average rank; NaN where either side is constant.
+    """Compute Spearman's rank correlation, with average ranks for ties; NaN if either array is constant.
 
     >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.9, 0.2]))
     0.5
@@ -34,7 +34,7 @@ def spearman(predicted: FloatArray, truth: FloatArray) -> float:
 
 
 def _centered_ranks(values: FloatArray) -> FloatArray:
-    """Return average ranks [n] minus their mean: halves of whole numbers, so sums of them are exact."""
+    """Return average ranks [n] minus their mean, which are multiples of ½, so that their sums are exact."""
     _, group, count = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     ranks: FloatArray = (last - (count - 1) / 2)[group] - (len(values) + 1) / 2
@@ -42,6 +42,7 @@ def _centered_ranks(values: FloatArray) -> FloatArray:
 
 
 def check_same_shape(predicted: npt.NDArray[Any], truth: npt.NDArray[Any]) -> None:
+    """Raise FocuseError unless both arrays have the same shape [n]."""
     if predicted.shape != truth.shape or predicted.ndim != 1:
         raise FocuseError(
             f"predictions {list(predicted.shape)} and weights {list(truth.shape)} must have one shape, [n]"
@@ -55,12 +56,12 @@ SIDES: tuple[Side, Side] = ("tail", "head")
 
 
 def finite_or_none(value: float) -> float | None:
-    """Return a finite number as it is, else None, which JSON can hold."""
+    """Return a finite number unchanged, and None, which JSON can hold, for others."""
     return value if math.isfinite(value) else None
 
 
 def format_number(value: float) -> str:
-    """Return three digits, or a dash for a value that is not finite."""
+    """Return a number with three digits, or a dash if it is not finite."""
     return f"{value:.3f}" if math.isfinite(value) else "–"
 
 
@@ -69,7 +70,7 @@ def format_number(value: float) -> str:
 
 @dataclass(frozen=True)
 class RankMetrics:
-    """Mean rank, mean reciprocal rank and Hits@k over `n` triples; NaN where there are none."""
+    """Mean rank, mean reciprocal rank and Hits@k over `n` triples; NaN if there are none."""
 
     mr: float
     mrr: float
@@ -79,7 +80,7 @@ class RankMetrics:
     def to_dict(self) -> dict[str, float | int | None]:
         """Return the keys mr, mrr, hits@1, hits@3, hits@10 and n; None instead of NaN."""
         values: dict[str, float] = {"mr": self.mr, "mrr": self.mrr}
-        values |= {f"hits@{k}": share for k, share in self.hits.items()}
+        values |= {f"hits@{k}": fraction for k, fraction in self.hits.items()}
         return {**{key: None if np.isnan(value) else value for key, value in values.items()}, "n": self.n}
 
 
@@ -91,7 +92,7 @@ def rank_metrics(ranks: FloatArray, sample_weight: FloatArray | None = None, n: 
     ranks
         Ranks from 1, one row per triple and one column per side.
     sample_weight
-        How much each triple counts, [n]; None if all count the same.
+        The weight of each triple in the means, [n]; None for equal weights.
     n
         The number of triples to report, if it is not the number of rows.
 
@@ -120,15 +121,15 @@ def rank_metrics(ranks: FloatArray, sample_weight: FloatArray | None = None, n: 
 
 
 def decile_size(n: int) -> int:
-    """Return the number of triples in a decile: ⌊n/10⌋, but one where there are at least two to compare."""
+    """Return the number of triples in a decile: ⌊n/10⌋, but at least 1 if there are two triples to compare."""
     return max(n // 10, 1) if n >= 2 else 0
 
 
 def deciles(weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return how much each triple belongs to the bottom and to the top decile by weight: [n], [n].
+    """Return the membership of each triple in the bottom and in the top decile by weight: [n], [n].
 
-    Each sums to ⌊n/10⌋. Triples with equal weights at a cut share the remaining places, which gives the exact mean over
-    all random ways to break the tie.
+    Each sums to ⌊n/10⌋. Triples with equal weights at a cut share the remaining places, which yields the exact mean
+    over all random ways to break the tie.
 
     >>> deciles(np.array([1.0] * 10 + [2.0] * 10))[1].tolist()[-3:]
     [0.2, 0.2, 0.2]
@@ -147,7 +148,7 @@ def _bottom_decile(weight: FloatArray) -> FloatArray:
 
 
 def weighted_median(values: FloatArray, sample_weight: FloatArray) -> float:
-    """Return the median of `values` [n], each counting by its weight [n]; the midpoint where two qualify."""
+    """Return the weighted median of `values` [n]; the midpoint if two values qualify."""
     order = np.argsort(values, kind="stable")
     values, sample_weight = values[order], sample_weight[order]
     values, sample_weight = values[sample_weight > 0], sample_weight[sample_weight > 0]
@@ -155,7 +156,7 @@ def weighted_median(values: FloatArray, sample_weight: FloatArray) -> float:
         return float("nan")
     cumulative = np.cumsum(sample_weight)
     half = cumulative[-1] / 2
-    # Running sums of a million fractions drift by about 1e-11; no weight that matters is as small as 1e-9 of them.
+    # Cumulative sums of a million fractions have errors of about 1e-11, and relevant weights are larger than 1e-9.
     lower = int(np.searchsorted(cumulative, half * (1 - 1e-9)))
     upper = int(np.searchsorted(cumulative, half * (1 + 1e-9), side="right"))
     return float((values[lower] + values[min(upper, len(values) - 1)]) / 2)
@@ -166,19 +167,20 @@ def weighted_median(values: FloatArray, sample_weight: FloatArray) -> float:
 
 @dataclass(frozen=True)
 class Concordance:
-    """The share of `pairs` in which the triple of higher weight scores higher; NaN where there is no pair."""
+    """The fraction (`share`) of `pairs` in which the triple of higher weight scores higher; NaN without pairs."""
 
     share: float
     pairs: int
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields, with None instead of NaN."""
         return {"share": finite_or_none(self.share), "pairs": self.pairs}
 
 
 def concordance(score: FloatArray, weight: FloatArray, group: npt.NDArray[Any] | None = None) -> Concordance:
-    """Compare the order of scores [n] and weights [n] over the pairs within each group [n] (None: over all pairs).
+    """Compare the order of scores [n] and weights [n] over the pairs within each group [n], or over all pairs.
 
-    Pairs of equal weight are not counted; equal scores count as half. Exact, in O(n log n) time.
+    Pairs of equal weight are not counted, and equal scores count as half. The result is exact, in O(n log n) time.
 
     >>> concordance(np.array([3.0, 1.0, 2.0]), np.array([0.9, 0.1, 0.05]))
     Concordance(share=0.6666666666666666, pairs=3)
@@ -190,7 +192,7 @@ def concordance(score: FloatArray, weight: FloatArray, group: npt.NDArray[Any] |
     pairs = _tied_pairs(group) - _tied_pairs(group, by_weight)
     if not pairs:
         return Concordance(math.nan, 0)
-    # Equal scores keep the order of their weights: an inversion is a pair that truly disagrees.
+    # Equal scores keep the order of their weights, so that an inversion is a pair that disagrees.
     order = sort_rows(group, by_score, np.arange(len(by_score)))
     position = np.empty(len(by_score), np.int32 if len(by_score) < 2**31 else np.int64)
     position[order] = np.arange(len(by_score))
@@ -211,13 +213,13 @@ def _tied_pairs(*columns: npt.NDArray[Any]) -> int:
 def _inversions(position: npt.NDArray[Any]) -> int:
     """Count the pairs i < j with position[i] > position[j] in a permutation of 0 … n - 1.
 
-    From the highest bit down: among numbers that agree so far, each 0 counts the 1s before it; then they are split by
-    that bit, each half in its old order.
+    Bits are processed from the highest down. Among numbers that agree in all higher bits, each 0 counts the 1s before
+    it; then the numbers are split by that bit, and each half keeps its order.
     """
     total = 0
     for bit in reversed(range(int(len(position) - 1).bit_length())):
         one = (position >> bit) & 1
-        start = position >> (bit + 1) << (bit + 1)  # where the numbers that agree so far begin
+        start = position >> (bit + 1) << (bit + 1)  # start of the numbers that agree in all higher bits
         ones_before = np.cumsum(one, dtype=position.dtype) - one
         ones_before -= ones_before[start]
         total += int(ones_before[one == 0].sum(dtype=np.int64))
@@ -241,7 +243,7 @@ def _pool_concordances(parts: list[Concordance]) -> Concordance:
 
 @dataclass(frozen=True)
 class NDCG:
-    """Mean nDCG over `queries`, with linear and with exponential gain. `ties` says how equal scores were ranked."""
+    """The mean nDCG over `queries`, with linear and with exponential gain; `ties` is the rule for equal scores."""
 
     queries: int
     linear: float
@@ -249,6 +251,7 @@ class NDCG:
     ties: str = "worst"
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields, with None instead of NaN."""
         return {
             "queries": self.queries,
             "linear": finite_or_none(self.linear),
@@ -258,7 +261,7 @@ class NDCG:
 
 
 def exponential_gain(weight: FloatArray) -> FloatArray:
-    """Return 2^w − 1 of weights [n]."""
+    """Return the gain 2^w − 1 of weights [n]."""
     gain: FloatArray = np.exp2(weight) - 1.0
     return gain
 
@@ -266,10 +269,10 @@ def exponential_gain(weight: FloatArray) -> FloatArray:
 def mean_ndcg(
     gain: FloatArray, ranks: FloatArray, ideal_gain: FloatArray, ideal_ranks: FloatArray, first: npt.NDArray[np.intp]
 ) -> float:
-    """Average nDCG over queries, whose triples begin at `first` [q].
+    """Return the mean nDCG over queries, whose triples begin at `first` [q].
 
-    Triples [n] gain `gain` at `ranks`, where `ideal_gain` at `ideal_ranks` is possible. Queries with nothing to gain
-    are left out.
+    Triples [n] have `gain` at `ranks`, and the ideal order has `ideal_gain` at `ideal_ranks`. Queries without any ideal
+    gain are left out.
     """
     reached = np.add.reduceat(gain / np.log2(ranks + 1), first)
     possible = np.add.reduceat(ideal_gain / np.log2(ideal_ranks + 1), first)
@@ -294,10 +297,11 @@ def _keys_of_both_sides(triples: Graph) -> Keys:
 
 @dataclass(frozen=True)
 class WeightOrder:
-    """How well scores order true triples by weight; `print` shows two lines.
+    """Metrics of how well scores order true triples by weight; `print` shows two lines.
 
-    Concordance over the pairs within a `relation` (scores of different relations need not compare), within a `query`,
-    and over `every` pair; nDCG among the triples of a query, and the nDCG of a random order (`chance`).
+    `relation`, `query` and `every` are the concordance over pairs within a relation (scores of different relations are
+    often not comparable), within a query, and over all pairs. `ndcg` is the nDCG among the triples of a query, and
+    `chance` is the nDCG of a random order.
     """
 
     relation: Concordance
@@ -307,9 +311,10 @@ class WeightOrder:
     chance: NDCG
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the metrics by name, as JSON can hold them."""
         pairs = {"relation": self.relation, "query": self.query, "all": self.every}
         return {
-            "concordance": {name: one.to_dict() for name, one in pairs.items()},
+            "concordance": {name: part.to_dict() for name, part in pairs.items()},
             "ndcg": self.ndcg.to_dict(),
             "chance": {key: self.chance.to_dict()[key] for key in ("linear", "exponential")},
         }
@@ -317,7 +322,7 @@ class WeightOrder:
     def __str__(self) -> str:
         shares = {"relation": self.relation, "query": self.query, "graph": self.every}
         first = ", ".join(
-            f"in a {name} {format_number(one.share)} ({one.pairs:,} pairs)" for name, one in shares.items()
+            f"in a {name} {format_number(part.share)} ({part.pairs:,} pairs)" for name, part in shares.items()
         )
         gains = (
             ("w", self.ndcg.linear, self.chance.linear),
@@ -326,7 +331,7 @@ class WeightOrder:
         second = ", ".join(
             f"gain {name} {format_number(gain)} (chance {format_number(chance)})" for name, gain, chance in gains
         )
-        return f"higher weight scored higher: {first}\nnDCG among facts: {second}, {self.ndcg.queries:,} queries"
+        return f"higher weight scored higher: {first}\nnDCG among true triples: {second}, {self.ndcg.queries:,} queries"
 
 
 def weight_order(
@@ -342,7 +347,7 @@ def weight_order(
         Their weights in [0, 1], [n].
     tail_score, head_score
         Their scores [n] as answers to (head, relation, ?) and to (?, relation, tail). For most models the two are equal
-        but for rounding; within a query only scores of one side are compared, so that ties are ties.
+        up to rounding. Within a query only scores of one side are compared, so that ties are exact.
     score
         One score per triple [n] for comparisons across queries; `tail_score` if None.
     """
@@ -361,7 +366,7 @@ def weight_order(
 def _ndcg_among_triples(
     triples: Graph, weight: FloatArray, tail_score: FloatArray, head_score: FloatArray
 ) -> tuple[NDCG, NDCG]:
-    """Return the nDCG of the queries of both sides whose weights differ, and that of a random order."""
+    """Return the nDCG of the queries of both sides whose weights differ, and the nDCG of a random order."""
     keys = _keys_of_both_sides(triples)
     score, weight = np.concatenate([tail_score, head_score]), np.concatenate([weight, weight])
     rows = sort_rows(keys, dense_codes(-weight))
@@ -374,12 +379,12 @@ def _ndcg_among_triples(
     keys, score, weight = keys[kept], score[kept], weight[kept]
     first = np.cumsum(count) - count
     ideal_ranks = np.arange(1.0, len(keys) + 1) - np.repeat(first, count)
-    # Of equal scores the lowest weight comes first.
+    # Among equal scores, the lowest weight comes first.
     ranks = 1 + position_in_group(keys, dense_codes(-score), dense_codes(weight))
     model, chance = [], []
     for gain in (weight, exponential_gain(weight)):
         model.append(mean_ndcg(gain, ranks, gain, ideal_ranks, first))
-        # In random order every position has the query's mean gain on average.
+        # In a random order, the expected gain at every position is the query's mean gain.
         mean = np.repeat(np.add.reduceat(gain, first) / count, count)
         chance.append(mean_ndcg(mean, ideal_ranks, gain, ideal_ranks, first))
     return NDCG(len(first), model[0], model[1]), NDCG(len(first), chance[0], chance[1])
@@ -392,10 +397,11 @@ LIST_LENGTHS = (1, 3, 10)
 
 @dataclass(frozen=True)
 class PrecisionAtN:
-    """What the first `n` suggestions of a query contain, means over queries.
+    """The precision of the first `n` suggestions of a query, as means over queries.
 
-    `weight` is the weight found divided by n, `possible` the weight found divided by the most that n suggestions could
-    find, `precision` the share of triples, and `mean_weight` the mean weight of those found.
+    `weight` is the sum of the weights found divided by n, `possible` is that sum divided by the largest sum that n
+    suggestions could have, `precision` is the fraction of true triples, and `mean_weight` is the mean weight of the
+    triples found.
     """
 
     n: int
@@ -405,35 +411,40 @@ class PrecisionAtN:
     mean_weight: float
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields except `n`, with None instead of NaN."""
         names = ("weight", "possible", "precision", "mean_weight")
         return {name: finite_or_none(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True)
 class WeightedPrecision:
-    """What the first suggestions to `queries` contain; `print` shows a table. `possible` needs a weight above 0."""
+    """The weighted precision of the first suggestions of `queries`; `print` shows a table.
+
+    Queries whose weights are all 0 do not count for `PrecisionAtN.possible`.
+    """
 
     queries: int
     first: tuple[PrecisionAtN, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        return {"queries": self.queries, **{f"first@{one.n}": one.to_dict() for one in self.first}}
+        """Return the number of queries and the metrics of each list length."""
+        return {"queries": self.queries, **{f"first@{row.n}": row.to_dict() for row in self.first}}
 
     def __str__(self) -> str:
         heads = ("weight / n", "of possible", "precision", "mean weight found")
         title = f"first suggestions ({self.queries:,} queries)"
         lines = [title + "".join(f"{head:>{len(head) + 2}}" for head in heads)]
-        for one in self.first:
-            values = (one.weight, one.possible, one.precision, one.mean_weight)
+        for row in self.first:
+            values = (row.weight, row.possible, row.precision, row.mean_weight)
             cells = (f"{format_number(value):>{len(head) + 2}}" for value, head in zip(values, heads, strict=True))
-            lines.append(f"{f'first {one.n}':{len(title)}}" + "".join(cells))
+            lines.append(f"{f'first {row.n}':{len(title)}}" + "".join(cells))
         return "\n".join(lines)
 
 
 def weighted_precision(
     triples: Graph, weight: FloatArray, ranking: Ranking, lengths: tuple[int, ...] = LIST_LENGTHS
 ) -> WeightedPrecision:
-    """Measure what lists of suggestions contain of `triples`.
+    """Measure the precision of lists of suggestions, of which `triples` are the correct ones.
 
     Parameters
     ----------
@@ -442,16 +453,16 @@ def weighted_precision(
     weight
         Their weights [n].
     ranking
-        Their ranks among entities, filtered by the triples themselves and by all that are known otherwise: so filtered
-        competitors are not true, and the order of the triples among each other follows from their scores.
+        Their ranks among entities, filtered by the triples themselves and by all other known triples. Filtered
+        competitors are therefore not true, and the order of the triples among each other follows from their scores.
     lengths
-        How many suggestions to look at.
+        The numbers of suggestions per list.
     """
     query = np.unique(_keys_of_both_sides(triples), return_inverse=True)[1]
     queries = int(query.max(initial=-1)) + 1
     score, weights = np.concatenate([ranking.tail_score, ranking.head_score]), np.concatenate([weight, weight])
     by_weight = dense_codes(-weights)  # 0 for the highest
-    # Equal scores are ordered worst: the lowest weight first, and after competitors that are not true.
+    # Equal scores have the worst order: the lowest weight first, and after competitors that are not true.
     among_triples = position_in_group(query, dense_codes(-score), by_weight.max(initial=0) - by_weight)
     rank = among_triples + ranking.filtered.ranks("worst").T.ravel()
     ideal_position = position_in_group(query, by_weight)
@@ -462,13 +473,13 @@ def weighted_precision(
     rows = []
     for n in lengths:
         found = rank <= n
-        weight_found, most = per_query(weights * found), per_query(weights * (ideal_position < n))
-        counts = most > 0
+        weight_found, ideal_weight = per_query(weights * found), per_query(weights * (ideal_position < n))
+        counts = ideal_weight > 0
         rows.append(
             PrecisionAtN(
                 n,
                 weight=_mean(weight_found / n),
-                possible=_mean(weight_found[counts] / most[counts]),
+                possible=_mean(weight_found[counts] / ideal_weight[counts]),
                 precision=_mean(per_query(found) / n),
                 mean_weight=_mean(weights[found]),
             )
@@ -484,25 +495,25 @@ def _mean(values: FloatArray) -> float:
 
 
 def dense_codes(values: npt.NDArray[Any]) -> Keys:
-    """Return whole numbers from 0 in the order of the values, equal where the values are; [n]."""
+    """Return integers from 0 in the order of the values, which are equal for equal values; [n]."""
     return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)
 
 
 def sort_rows(*columns: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-    """Return the order that sorts rows by columns of whole numbers from 0, the first column first; [n]."""
+    """Return the order that sorts rows by columns of integers from 0; the first column is the primary key; [n]."""
     size, key = 1, np.zeros(len(columns[0]), np.int64)
     for column in columns:
         size *= int(column.max(initial=0)) + 1
-        if size >= 2**63:  # millions of groups, weights and scores: each column is sorted separately
+        if size >= 2**63:  # one key per row would overflow, so each column is sorted separately
             return np.lexsort(columns[::-1])
         key = key * (int(column.max(initial=0)) + 1) + column
-    return np.argsort(key)  # one number per row is sorted ten times as fast as several
+    return np.argsort(key)  # sorting one key per row is ten times as fast as sorting by several columns
 
 
 def position_in_group(keys: Keys, *columns: npt.NDArray[Any]) -> FloatArray:
-    """Return how many rows of the same key precede each when sorted by the columns, the first column first; [n].
+    """Return each row's position among the rows of the same key, sorted by the columns; [n].
 
-    Columns are of whole numbers from 0, as `dense_codes` returns them.
+    Columns hold integers from 0, as `dense_codes` returns them; the first column is the primary key.
 
     >>> position_in_group(np.array([7, 7, 8, 7]), np.array([5, 1, 0, 3])).tolist()
     [2.0, 0.0, 0.0, 1.0]

@@ -1,12 +1,12 @@
 """Filtered ranks of triples among all entities, or among a random sample of them.
 
-For each triple and side only four numbers are kept: how many competitors score higher and how many score equal, among
-all entities (raw) and among those not known to be true (filtered). Tie rules and protocols follow from these.
+For each triple and side only four numbers are kept: the competitors that score higher and those that score equal, among
+all entities (raw) and among entities that do not form a known triple (filtered). All tie rules and protocols use these.
 
 Models that are too expensive to rank against all entities are ranked against a sample: the competitors of a query are
-`candidates` entities drawn at random, the same ones whenever it is asked; known triples are left out of the filtered
-ranks as always. On average candidates / entities of all competitors are met, so sampled ranks are smaller and a sampled
-MRR is higher than a full one: the two must not be compared.
+`candidates` random entities, which are always the same for the same query. Known triples are left out of the filtered
+ranks as usual. A sample contains on average candidates / entities of all competitors, so sampled ranks are smaller, and
+a sampled MRR is higher than a full one; the two must not be compared.
 """
 
 from __future__ import annotations
@@ -34,17 +34,15 @@ from focuse.option_strings import choose
 
 TIES = ("worst", "mean", "best")
 PROTOCOLS = ("sides", "joint")
-# Scores in memory at once: 32 million float32 are 128 MB, whatever the number of entities.
-SCORES_AT_ONCE = 1 << 25
-# Per thread of a CPU: 8 MB, which stay in its caches.
-SCORES_IN_CACHE = 1 << 21
+MAX_SCORES = 1 << 25  # scores in memory at once: 32 million float32 are 128 MB
+MAX_SCORES_PER_THREAD = 1 << 21  # 8 MB, which fit in the caches of a CPU core
 DIVERGED = "the model gives scores that are not finite: training diverged; lower the learning rate"
 Map = Callable[..., Iterator[None]]
 
 
 @dataclass(frozen=True)
 class CompetitorCounts:
-    """How many candidates score higher than, or equal to, the true entity: int64 [n, 2], columns tail and head."""
+    """The numbers of candidates that score higher than or equal to the true entity: int64 [n, 2] for tail and head."""
 
     higher: npt.NDArray[np.int64]
     equal: npt.NDArray[np.int64]
@@ -52,25 +50,25 @@ class CompetitorCounts:
     def ranks(self, ties: str = "worst", protocol: str = "sides") -> npt.NDArray[np.float64]:
         """Return ranks from 1: [n, 2] with each side separately, [n, 1] with both sides as one list ("joint").
 
-        `ties` says how a true entity is ranked among candidates of equal score: after them ("worst"), in the middle
-        ("mean") or before them ("best").
+        `ties` is the rule for candidates with the score of the true entity, which is ranked after them ("worst"), in
+        the middle ("mean") or before them ("best").
         """
         choose("tie rule", ties, TIES)
         choose("protocol", protocol, PROTOCOLS)
         higher, equal = self.higher, self.equal
         if protocol == "joint":
             higher, equal = higher.sum(1, keepdims=True), equal.sum(1, keepdims=True)
-        share = {"worst": 1.0, "mean": 0.5, "best": 0.0}[ties]
-        ranks: npt.NDArray[np.float64] = 1.0 + higher + share * equal
+        fraction = {"worst": 1.0, "mean": 0.5, "best": 0.0}[ties]
+        ranks: npt.NDArray[np.float64] = 1.0 + higher + fraction * equal
         return ranks
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Competitors of n triples, raw and filtered, and the triples' own scores [n].
+    """The competitors of n triples, raw and filtered, and the triples' own scores [n].
 
-    `tail_score` and `head_score` come out of the products with all tails and with all heads, so that ties on a side can
-    be seen. For most models they are equal but for rounding; for a `side_dependent` one they are two scores.
+    `tail_score` and `head_score` are computed together with the scores of all tails and of all heads, so that ties on a
+    side are exact. For most models they are equal up to rounding; for a `side_dependent` scorer they differ.
     """
 
     raw: CompetitorCounts
@@ -81,7 +79,7 @@ class Ranking:
 
     @classmethod
     def from_counts(cls, sides: list[tuple[Tensor, Tensor]], side_dependent: bool) -> Ranking:
-        """Combine counts int64 [n, 4], as of `count_competitors`, and scores [n] of tails and heads."""
+        """Combine counts int64 [n, 4] from `count_competitors` and scores [n] of tails and of heads."""
         table = torch.stack([counts for counts, _ in sides], dim=1).cpu().numpy()  # [n, sides, 4]
         if (table < 0).any():
             raise FocuseError(DIVERGED)
@@ -91,7 +89,7 @@ class Ranking:
 
     @property
     def score(self) -> npt.NDArray[np.float32]:
-        """One score per triple [n]: the mean of both sides for a side-dependent scorer."""
+        """The score of each triple [n]; for a side-dependent scorer, the mean of both sides."""
         return (self.tail_score + self.head_score) / np.float32(2) if self.side_dependent else self.tail_score
 
     def select(self, rows: npt.NDArray[Any]) -> Ranking:
@@ -113,59 +111,59 @@ def rank_graph(scorer: Scorer, graph: Graph, known: TripleIndex, candidates: int
 
 @torch.no_grad()
 def rank(
-    scorer: Scorer, head: Tensor, relation: Tensor, tail: Tensor, known: TripleIndex, at_once: int | None = None
+    scorer: Scorer, head: Tensor, relation: Tensor, tail: Tensor, known: TripleIndex, max_scores: int | None = None
 ) -> Ranking:
     """Rank the head and the tail of each triple among all entities.
 
     Parameters
     ----------
     scorer
-        On a CPU it is called by several threads.
+        The scorer, which is called by several threads on a CPU.
     head, relation, tail
         Ids int64 [n].
     known
         Known triples, which are not candidates in filtered ranks.
-    at_once
-        Scores in memory at once; by default what fits caches or 128 MB.
+    max_scores
+        The number of scores in memory at once, by default as many as fit in the caches of a CPU or in 128 MB.
     """
     h, r, t = (ids.to(scorer.device) for ids in (head, relation, tail))
     sides = [_Side(scorer, h, r, t, "tail", known), _Side(scorer, t, r, h, "head", known)]
-    _count(scorer, sides, known.entities, at_once)
+    _count(scorer, sides, known.entities, max_scores)
     return Ranking.from_counts([(side.counts, side.score) for side in sides], scorer.side_dependent)
 
 
 @torch.no_grad()
 def rank_tails(
-    scorer: Scorer, head: Tensor, relation: Tensor, tail: Tensor, known: TripleIndex, at_once: int | None = None
+    scorer: Scorer, head: Tensor, relation: Tensor, tail: Tensor, known: TripleIndex, max_scores: int | None = None
 ) -> CompetitorCounts:
     """Count the raw competitors of the tail of each triple among all entities: ids int64 [n] -> counts [n]."""
     h, r, t = (ids.to(scorer.device) for ids in (head, relation, tail))
     side = _Side(scorer, h, r, t, "tail", known)
-    _count(scorer, [side], known.entities, at_once)
+    _count(scorer, [side], known.entities, max_scores)
     counts = side.counts.cpu().numpy()
     if (counts < 0).any():
         raise FocuseError(DIVERGED)
     return CompetitorCounts(counts[:, 0], counts[:, 1])
 
 
-def _count(scorer: Scorer, sides: list[_Side], entities: int, at_once: int | None) -> None:
-    """Count the competitors of some sides, in blocks of at most `at_once` scores."""
-    with _workers(scorer) as (threads, mapped):
-        if at_once is None:
-            in_caches = threads * SCORES_IN_CACHE if scorer.device.type == "cpu" else SCORES_AT_ONCE
-            at_once = min(in_caches, SCORES_AT_ONCE)
+def _count(scorer: Scorer, sides: list[_Side], entities: int, max_scores: int | None) -> None:
+    """Count the competitors of each side, in blocks of at most `max_scores` scores."""
+    with _workers(scorer) as (threads, thread_map):
+        if max_scores is None:
+            in_caches = threads * MAX_SCORES_PER_THREAD if scorer.device.type == "cpu" else MAX_SCORES
+            max_scores = min(in_caches, MAX_SCORES)
         processes = scorer.processes if isinstance(scorer, DistributedScorer) else 1
-        scored_here = -(-entities // processes)
-        size = max(1, at_once // threads // max(scored_here, 1))
+        local_entities = -(-entities // processes)
+        size = max(1, max_scores // threads // max(local_entities, 1))
         for side in sides:
-            side.count(size, mapped)
+            side.count(size, thread_map)
 
 
 class _Side:
-    """One side of n triples, grouped by query: each target's four `counts`, int64 [n, 4], and its `score` [n].
+    """One side of n triples, grouped by query, with four `counts` per target, int64 [n, 4], and its `score` [n].
 
-    Triples with the same query share its scores, so a query is scored once. A target's score is one of them; scored
-    separately, rounding would break ties.
+    Triples with the same query share its scores, so that a query is scored once. A target's score is one of these
+    scores, because rounding of a separate score would break ties.
     """
 
     def __init__(
@@ -178,18 +176,18 @@ class _Side:
         self.target = target[self.order]
         self.first = F.pad(times.cumsum(0), (1, 0))  # query q has the targets first[q] to first[q + 1]
         self.start, self.stop = known.answer_ranges(self.query, side)
-        # Allocated once: results kept from block to block would fragment the memory that the next block needs.
+        # Results are allocated once, because separate ones would fragment the memory that the next block needs.
         self.counts = target.new_empty(len(target), 4)
         self.score = torch.empty(len(target), device=target.device)
 
-    def count(self, size: int, mapped: Map) -> None:
-        """Fill in the results, `size` queries at once."""
+    def count(self, size: int, thread_map: Map) -> None:
+        """Fill in the results in blocks of `size` queries."""
         cuts = [*range(0, len(self.query), size), len(self.query)]
         bounds = self.first[torch.tensor(cuts, device=self.first.device)].tolist()
-        for _ in mapped(self._block, pairwise(cuts), pairwise(bounds)):
+        for _ in thread_map(self._block, pairwise(cuts), pairwise(bounds)):
             pass
 
-    @torch.no_grad()  # the decorator of `rank` holds for its own thread only
+    @torch.no_grad()  # the decorator of `rank` affects its own thread only
     def _block(self, queries: tuple[int, int], targets: tuple[int, int]) -> None:
         (begin, end), (left, right) = queries, targets
         keys, target, triple = self.query[begin:end], self.target[left:right], self.order[left:right]
@@ -197,8 +195,8 @@ class _Side:
         answers = self.start[begin:end], self.stop[begin:end], self.known.keys[self.side]
         first = self.first[begin : end + 1] - left
         if self.distributed is not None:
-            found = self.distributed.count_competitors(*query, first, target, *answers)
-            self.counts[triple], self.score[triple] = found
+            results = self.distributed.count_competitors(*query, first, target, *answers)
+            self.counts[triple], self.score[triple] = results
             return
         scores = self.scorer.score_all(*query)
         self.counts[triple] = count_competitors(scores, first, target, *answers)
@@ -207,10 +205,11 @@ class _Side:
 
 @contextmanager
 def _workers(scorer: Scorer) -> Iterator[tuple[int, Map]]:
-    """Yield the number of threads and a `map` over them; a GPU needs one, and processes must communicate in one order.
+    """Yield the number of threads and a `map` over them.
 
-    Each thread takes whole blocks with torch on one thread: torch's own threads would meet after every operation and,
-    where other programs use the cores as well, spend most of their time waiting for each other.
+    A GPU uses one thread, and so do several processes, which must communicate in one order. On a CPU each thread
+    computes whole blocks with one torch thread, because torch's own threads synchronize after every operation and, if
+    other programs use the cores as well, spend most of their time waiting.
     """
     threads = torch.get_num_threads() if scorer.device.type == "cpu" else 1
     threads = 1 if isinstance(scorer, DistributedScorer) else threads
@@ -227,16 +226,16 @@ def _workers(scorer: Scorer) -> Iterator[tuple[int, Map]]:
 
 # ---- a sample of entities -----------------------------------------------------------------------------------------
 
-DEFAULT_CANDIDATES = 500  # of a model that is expensive to rank
-SAMPLED_SCORES_AT_ONCE = 1 << 16  # the rows of candidates are in memory as well
+DEFAULT_CANDIDATES = 500  # for models that are expensive to rank
+MAX_SAMPLED_SCORES = 1 << 16  # lower than MAX_SCORES, because the rows of candidates are in memory as well
 SEEDS: dict[Side, int] = {"tail": 0x7A11, "head": 0x4EAD}
-GOLDEN = -0x61C8864680B583EB  # 2⁶⁴ / golden ratio, as a signed number: neighboring queries end up far apart
+HASH_FACTOR = -0x61C8864680B583EB  # 2⁶⁴ / golden ratio as a signed number, which separates neighboring queries
 
 
 def sample_size(scorer: Scorer, candidates: int | None, entities: int) -> int | None:
-    """Return how many entities to rank against, None for all.
+    """Return the number of entities to rank against, or None for all.
 
-    That is `candidates` if given, else DEFAULT_CANDIDATES for a scorer that is expensive to rank.
+    It is `candidates` if given, else DEFAULT_CANDIDATES for a scorer that is expensive to rank.
     """
     if candidates is not None and candidates < 1:
         raise FocuseError(f"candidates {candidates}: give at least 1, or leave it out")
@@ -245,7 +244,7 @@ def sample_size(scorer: Scorer, candidates: int | None, entities: int) -> int | 
 
 
 class CandidateSampler:
-    """Samples `count` different entities for each query (given, relation) of a side: a window of one random order.
+    """A sampler of `count` different entities per query (given, relation) of a side: a window of one random order.
 
     >>> known = TripleIndex(*[torch.tensor([0])] * 3, 10, 2)
     >>> CandidateSampler("tail", 3, known)(torch.tensor([4]), torch.tensor([1])).shape
@@ -258,8 +257,8 @@ class CandidateSampler:
         self.order = torch.randperm(known.entities, generator=random).to(device)
 
     def __call__(self, given: Tensor, relation: Tensor) -> Tensor:
-        """Return the sample of each query, a pure function of it: ids int64 [B] -> [B, count]."""
-        first = (self.known.query_key(given, relation) + 1) * GOLDEN >> 24
+        """Return the sample of each query, which is a pure function of the query: ids int64 [B] -> [B, count]."""
+        first = (self.known.query_key(given, relation) + 1) * HASH_FACTOR >> 24
         positions = first[:, None] + torch.arange(self.count, device=given.device)
         return self.order[positions % self.known.entities]
 
@@ -280,23 +279,23 @@ def rank_sampled(
 def _count_sampled(
     scorer: Scorer, given: Tensor, relation: Tensor, target: Tensor, side: Side, known: TripleIndex, candidates: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the counts of `count_competitors` among a sample, int64 [n, 4], and the targets' scores [n]."""
+    """Return counts as in `count_competitors`, but among a sample, int64 [n, 4], and the targets' scores [n]."""
     sample = CandidateSampler(side, candidates, known, scorer.device)
-    counts, own = target.new_empty(len(target), 4), torch.empty(len(target), device=target.device)
-    size = max(1, SAMPLED_SCORES_AT_ONCE // (candidates + 1))
+    counts, target_scores = target.new_empty(len(target), 4), torch.empty(len(target), device=target.device)
+    size = max(1, MAX_SAMPLED_SCORES // (candidates + 1))
     for start in range(0, len(target), size):
         rows = slice(start, start + size)
         query, relations, true = given[rows], relation[rows], target[rows, None]
         sampled = sample(query, relations)
-        # The target is scored together with its competitors; scored separately, rounding would break ties.
+        # The target is scored together with its competitors, because rounding of a separate score would break ties.
         scores = scorer.score_some(query, relations, torch.cat([true, sampled], dim=1), side)
         if not torch.isfinite(scores).all():
             raise FocuseError(DIVERGED)
         queries, relations = query[:, None].expand_as(sampled), relations[:, None].expand_as(sampled)
         ends = (queries, sampled) if side == "tail" else (sampled, queries)
-        other = sampled != true
-        unknown = other & ~known.contains(ends[0], relations, ends[1])
-        own[rows] = scores[:, 0].float()
-        pairs = (compare_with_target(scores[:, 1:], scores[:, 0], mask) for mask in (other, unknown))
+        competitor = sampled != true
+        unknown = competitor & ~known.contains(ends[0], relations, ends[1])
+        target_scores[rows] = scores[:, 0].float()
+        pairs = (compare_with_target(scores[:, 1:], scores[:, 0], mask) for mask in (competitor, unknown))
         counts[rows] = torch.stack([count for pair in pairs for count in pair], dim=1)
-    return counts, own
+    return counts, target_scores

@@ -1,6 +1,6 @@
 """Evaluation of predicted weights: the test triples of each protocol, and a table of predictors and baselines.
 
-Published errors follow protocols that are not comparable, so the table has one part per protocol.
+Published errors use different protocols that are not comparable, so the table has one part per protocol.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ PROTOCOLS = {
     "with_negatives": "UKGE: test with as many zero-weight negatives",
     "negatives": "negatives alone",
 }
-WITH_NEGATIVES = ("with_negatives", "negatives")  # where a predictor should know that most triples are false
+WITH_NEGATIVES = ("with_negatives", "negatives")  # protocols for predictors that are calibrated with negatives
 
 
 @dataclass(frozen=True)
 class WeightTest:
-    """Triples (in train's ids) whose weights are to be predicted, and negatives, whose weight is 0."""
+    """Test triples (in train's ids) whose weights are predicted, and negatives, whose weight is 0."""
 
     positives: Graph
     negatives: Graph | None = None
 
     @classmethod
     def from_file(cls, rows: Graph) -> WeightTest:
-        """Split a `test_with_neg` file of UKGE, aligned to train: rows of weight 0 are the negatives."""
+        """Split the rows of a UKGE `test_with_neg` file, in train's ids; rows of weight 0 are the negatives."""
         if len(rows) and rows.weight.min() < 0:
             raise FocuseError(
                 f"{rows.source}: a test with negatives has weights from 0 on, found {rows.weight.min():g}"
@@ -56,7 +56,7 @@ class WeightTest:
 
     @property
     def with_negatives(self) -> Graph:
-        """Positives and then negatives: the protocol of UKGE."""
+        """The positives followed by the negatives, as in the protocol of UKGE."""
         if self.negatives is None:
             return self.positives
         return concatenate([self.positives, self.negatives])
@@ -64,7 +64,7 @@ class WeightTest:
 
 @dataclass(frozen=True)
 class WeightMetrics:
-    """Metrics of one predictor under one protocol; None where a metric does not apply."""
+    """The metrics of one predictor under one protocol; None if a metric does not apply."""
 
     errors: Errors
     spearman: float
@@ -73,6 +73,7 @@ class WeightMetrics:
     fitted: Classification | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the metrics that apply, by name."""
         parts = {name: getattr(self, name) for name in ("reliability", "at_threshold", "fitted")}
         return {
             **self.errors.to_dict(),
@@ -83,7 +84,7 @@ class WeightMetrics:
 
 @dataclass(frozen=True)
 class WeightTable:
-    """Predictor -> protocol -> metrics; `print` shows one table per protocol, `to_dict` is what `--json` prints."""
+    """The metrics of predictors (`rows`: predictor -> protocol -> metrics); `print` shows one table per protocol."""
 
     rows: dict[str, dict[str, WeightMetrics]]
     baselines: tuple[str, ...]
@@ -92,9 +93,11 @@ class WeightTable:
 
     @property
     def protocols(self) -> list[str]:
+        """The protocols that the test has triples for."""
         return list(self.rows[self.baselines[0]])
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the table as `--json` prints it."""
         return {
             "protocols": {key: PROTOCOLS[key] for key in self.protocols},
             "rows": {name: {key: metrics.to_dict() for key, metrics in row.items()} for name, row in self.rows.items()},
@@ -104,7 +107,7 @@ class WeightTable:
         }
 
     def cells(self, protocol: str) -> dict[str, dict[str, str]]:
-        """Return predictor -> heading -> number as text, under one protocol; baselines come last."""
+        """Return the table cells of one protocol (predictor -> heading -> text); baselines come last."""
         names = [name for name in self.rows if name not in self.baselines] + list(self.baselines)
         return {
             name: {heading: _number(value) for heading, value in _cells(self.rows[name][protocol]).items()}
@@ -117,7 +120,7 @@ class WeightTable:
         return "\n\n".join([*(self._section(key) for key in self.protocols), *notes])
 
     def _section(self, protocol: str) -> str:
-        """Return the table of a protocol: its name, the predictors, and below a line the baselines."""
+        """Return the table of a protocol: its name, the predictors and, below a line, the baselines."""
         cells = self.cells(protocol)
         width = max(map(len, cells))
         names = [*cells[self.baselines[0]]]
@@ -138,7 +141,7 @@ class WeightTable:
 
 
 def _cells(metrics: WeightMetrics) -> dict[str, float]:
-    """Return heading -> number of one line."""
+    """Return the numbers of one line by heading."""
     cells = {"MSE": metrics.errors.mse, "MAE": metrics.errors.mae, "Spearman": metrics.spearman}
     if metrics.reliability is not None:
         cells["ECE"] = metrics.reliability.ece
@@ -153,7 +156,7 @@ def _width(heading: str) -> int:
 
 
 def _number(value: float) -> str:
-    """Return four decimals for numbers below 10, else four significant digits."""
+    """Return a number with four decimals if it is below 10, else with four significant digits."""
     if not np.isfinite(value):
         return "–"
     return f"{value:.4f}" if abs(value) < 10 else f"{value:.4g}"
@@ -174,12 +177,12 @@ def evaluate_weights(
     predictors
         Functions from ids to weights, by name.
     with_negatives
-        Other predictors for the protocols with negatives, calibrated to know that most triples are false; names that
-        are missing here are taken from `predictors`.
+        Other predictors for the protocols with negatives, which are calibrated with negatives; the predictors of names
+        that are missing here are taken from `predictors`.
     threshold
-        Triples of higher weight are strong; a classification into strong and others is then evaluated.
+        Triples above this weight are strong; if it is given, the classification of strong triples is evaluated.
     validation
-        If it has negatives, the classification is also done by a logistic regression fitted on it.
+        If this has negatives, triples are also classified by a logistic regression that is fitted on it.
 
     >>> from focuse.data.graph import from_columns
     >>> graph = from_columns(["a", "b", "a"], ["r", "r", "s"], ["b", "c", "b"], [0.2, 0.6, 1.0])
@@ -191,10 +194,10 @@ def evaluate_weights(
     baselines, zero_baseline = fit_weight_baselines(train), fit_zero_baseline(train)
     for name in [*predictors, *(with_negatives or {})]:
         if name in {**baselines, **zero_baseline}:
-            raise FocuseError(f"predictor {name!r} has the name of a baseline; give it another one")
+            raise FocuseError(f"predictor {name!r} has the name of a baseline; choose another name")
     for name in with_negatives or {}:
         choose("predictor", name, predictors)
-    # Where lower is better, a weight of 0 is the strongest and not that of a false triple.
+    # If lower is better, a weight of 0 is the strongest and does not mean a false triple.
     lower_is_better = train.lower_is_better
     unit = not lower_is_better and all(in_unit_range(graph.weight) for graph in (train, test.with_negatives))
     metrics = _MetricsFor(unit, threshold if unit else None, validation if unit else None)
@@ -205,14 +208,15 @@ def evaluate_weights(
     for key, graph in parts.items():
         for name, predictor in (for_negatives if key in WITH_NEGATIVES else for_positives).items():
             rows.setdefault(name, {})[key] = metrics(predictor, graph, key)
-    below = (*baselines, *(name for name in zero_baseline if name in rows))
-    return WeightTable(rows, below, metrics.threshold, tuple(_notes(test, unit, lower_is_better)))
+    baseline_names = (*baselines, *(name for name in zero_baseline if name in rows))
+    return WeightTable(rows, baseline_names, metrics.threshold, tuple(_notes(test, unit, lower_is_better)))
 
 
 def baseline_errors(train: Graph, held_out: Graph) -> dict[str, dict[str, Errors]]:
-    """Compute protocol (positives, clean) -> weight baseline -> errors on a held-out graph of any vocabulary.
+    """Compute the errors of weight baselines on a held-out graph of any vocabulary: protocol -> baseline -> errors.
 
-    A model must beat them on a user's own split: `focuse inspect` prints them before any training.
+    The protocols are "positives" and "clean". A useful model has lower errors on a user's own split; `focuse inspect`
+    prints these before any training.
     """
     test = held_out.align(train).graph
     if train.columns is not None:  # several weight columns are merged as training merges them
@@ -227,7 +231,7 @@ def baseline_errors(train: Graph, held_out: Graph) -> dict[str, dict[str, Errors
 
 
 def _parts(test: WeightTest, train: Graph) -> dict[str, Graph]:
-    """Return protocol -> its triples."""
+    """Return the triples of each protocol."""
     positives = test.positives
     parts = {"positives": positives, "clean": positives.select(~leaked(train, positives))}
     if test.negatives is not None:
@@ -236,20 +240,22 @@ def _parts(test: WeightTest, train: Graph) -> dict[str, Graph]:
 
 
 def _notes(test: WeightTest, unit: bool, lower_is_better: bool) -> list[str]:
-    notes = ["the baselines are fitted on the weights of train alone: they do not know negatives"]
+    notes = ["the baselines are fitted on the weights of train alone, without negatives"]
     if test.negatives is None:
         notes = []
     elif len(test.negatives) != len(test.positives):
-        notes.append(f"{len(test.negatives):,} negatives to {len(test.positives):,} positives, not equally many")
+        notes.append(
+            f"{len(test.negatives):,} negatives and {len(test.positives):,} positives; the protocol has equal numbers"
+        )
     if not unit:
-        why = "lower is better" if lower_is_better else "weights outside [0, 1]"
-        notes.append(f"{why}: no calibration error and no classification")
+        reason = "lower is better" if lower_is_better else "weights outside [0, 1]"
+        notes.append(f"{reason}: no calibration error and no classification")
     return notes
 
 
 @dataclass(frozen=True)
 class _MetricsFor:
-    """Computes the metrics that apply to the weights of a test set."""
+    """A function that computes the metrics that apply to the weights of a test set."""
 
     unit: bool
     threshold: float | None
@@ -271,8 +277,8 @@ class _MetricsFor:
     ) -> Classification | None:
         if self.validation is None or self.validation.negatives is None:
             return None
-        other = self.validation.with_negatives
-        return classify_fitted(predicted, truth, threshold, predict(predictor, other), other.weight)
+        validation = self.validation.with_negatives
+        return classify_fitted(predicted, truth, threshold, predict(predictor, validation), validation.weight)
 
 
 def predict(predictor: Predictor, graph: Graph) -> FloatArray:

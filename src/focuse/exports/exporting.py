@@ -137,7 +137,7 @@ def _room(path: Path) -> Iterator[None]:
         yield
     except (RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise FocuseError(f"{path}: cannot be written: {reason}; make room, then try again") from None
+        raise FocuseError(f"{path}: cannot be written: {reason}; free some space, then try again") from None
 
 
 def _beside(path: Path, kind: str) -> Path:

@@ -179,7 +179,7 @@ class PykeenModel(TripleModel):
         held = {name.replace("-", "."): value for name, value in self.parameters.items()}
         held = {name: held[name].view(value.shape) for name, value in _named(module).items() if name in held}
         chunk = CURRENT_CHUNK.get()
-        if chunk.again:  # running statistics were updated the first time
+        if chunk.recomputed:  # running statistics were updated the first time
             held = {
                 name: value.clone() if name.replace(".", "-") in self.buffers else value for name, value in held.items()
             }

@@ -1,4 +1,4 @@
-"""Scoring functions. Import `Model` from here to write a model of your own."""
+"""Models: scoring functions over embeddings. Import `Model` from here to write your own model."""
 
 from focuse.models.base import (
     AuxiliaryLoss,

@@ -1,4 +1,4 @@
-"""The contract of a scoring function: a query, candidates, and how similar they are."""
+"""The contract of a scoring function: a query, candidates, and their similarity."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Similarity = Literal["dot", "l1", "l2"]
 QueryForm = Literal["hadamard", "complex", "translation"]
 Requirement = Literal["edges", "attributes", "inverse relations", "whole batch", "whole table"]
 
-# Entries of `Model.defaults` that are not settings of a training.
+# These entries of `Model.defaults` are not training settings.
 HINTS = frozenset({"init_std", "max_batch_size", "expensive_to_rank"})
-UNAVAILABLE = -1  # in place of a seed, which is never negative
+UNAVAILABLE_SEED = -1  # a seed is never negative
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda score: score,
     "sigmoid": torch.sigmoid,
@@ -31,22 +31,24 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class RandomnessUnavailableError(RuntimeError):
-    """A model draws random numbers in a step that has none to give: one that is recorded once and replayed often."""
+    """The error of a model that draws random numbers in a step without a seed, such as a recorded CUDA graph."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a model sees besides rows and parameters: the training graph and, in training, the seed of the step.
+    """The information that a model has besides rows and parameters: the training graph and the seed of the step.
 
     Parameters
     ----------
     edges : three int64 tensors of length m
         Heads, relations and tails of the training triples.
     attributes, present : float [E, A] and bool [E, A]
-        Numeric attributes of entities, and which of them are known. An engine appends both to the rows of entities,
+        Numeric attributes of entities, and a mask of the known ones. An engine appends both to the rows of entities,
         as 2A columns.
     evaluation : bool
-        The model stays in evaluation mode while rows are trained: nothing is dropped out.
+        True if the model stays in evaluation mode, without dropout, while rows are trained.
+    step_seed : int or None
+        The seed of a training step; see `seed`.
     """
 
     edges: tuple[Tensor, Tensor, Tensor] | None = None
@@ -57,17 +59,17 @@ class Context:
 
     @property
     def seed(self) -> int | None:
-        """The seed of everything that the model draws in a training step; None while it ranks."""
-        if self.step_seed == UNAVAILABLE:
+        """The seed of all random numbers of the model in a training step; None outside of training."""
+        if self.step_seed == UNAVAILABLE_SEED:
             raise RandomnessUnavailableError("the model draws random numbers in training, and the step has no seed")
         return self.step_seed
 
     def in_training(self, seed: int | None) -> Context:
-        """The same graph in one training step; without a seed the model must not draw random numbers."""
-        return self if self.evaluation else replace(self, step_seed=UNAVAILABLE if seed is None else seed)
+        """Return the context of one training step; without a seed the model must not draw random numbers."""
+        return self if self.evaluation else replace(self, step_seed=UNAVAILABLE_SEED if seed is None else seed)
 
     def attribute_columns(self) -> Tensor | None:
-        """The columns that are appended to the rows of entities, [E, 2A]; a missing attribute is 0."""
+        """Return the columns that are appended to the rows of entities, [E, 2A]; a missing attribute is 0."""
         if self.attributes is None or self.present is None:
             return None
         known = self.attributes.masked_fill(~self.present, 0.0)
@@ -76,83 +78,85 @@ class Context:
 
 @dataclass(frozen=True)
 class FusedForm:
-    """Declares that kernels may compute a model: its similarity compares queries with rows of entities as they are.
+    """A declaration that kernels may compute a model, because its similarity uses unchanged rows of entities.
 
-    `query` names the kernel that makes a query of the known entity's and the relation's row: "hadamard" multiplies
-    them, "complex" multiplies complex numbers (for heads by the conjugate relation), and "translation" adds the
-    relation (for heads subtracts it). None: the model's own `query` is called, and kernels do everything else.
+    `query` is the name of the kernel that computes a query from the rows of the known entity and the relation:
+    "hadamard" multiplies them, "complex" multiplies complex numbers (by the conjugate relation for heads), and
+    "translation" adds the relation (subtracts it for heads). If it is None, the model's own `query` is called, and
+    kernels compute the rest.
     """
 
     query: QueryForm | None = None
 
 
 class Encoder(ABC):
-    """Computes the tables that a model compares from the tables that are trained."""
+    """A function from the trained tables to the tables that a model compares."""
 
-    rowwise: ClassVar[bool] = False  # whether a row is encoded without looking at any other row
+    rowwise: ClassVar[bool] = False  # whether an encoded row depends on no other row
 
     @abstractmethod
     def encode(self, model: Model, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """Encoded tables: [E, d], [R, r] -> [E, d'], [R, r']; a rowwise encoder may be given some rows only."""
+        """Return the encoded tables: [E, d], [R, r] -> [E, d'], [R, r']; a rowwise encoder may get a subset of rows."""
 
 
 @dataclass(frozen=True)
 class ConfidenceHead:
-    """Turns scores into confidences in [0, 1].
+    """A function from scores to confidences in [0, 1].
 
-    `activation` is "linear", "sigmoid" or "exp"; a subclass that computes something else calls it otherwise.
+    `activation` is "linear", "sigmoid" or "exp". A subclass that computes something else uses another name.
     """
 
     activation: str = "sigmoid"
-    has_plausibility: ClassVar[bool] = False  # whether it also says how likely a triple is true, whatever its weight
+    has_plausibility: ClassVar[bool] = False  # whether `plausibility` is defined
 
     def unclipped(self, score: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        """The confidence as training uses it: it may leave [0, 1], so that it always has a gradient."""
+        """Return the confidence for training, which may be outside [0, 1], so that it always has a gradient."""
         return ACTIVATIONS[self.activation](score)
 
     def confidence(self, score: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        """The confidence in [0, 1] that a score means."""
+        """Return the confidence in [0, 1] of a score."""
         return self.unclipped(score, parameters).clamp(0.0, 1.0)
 
     def plausibility(self, score: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        """The probability that a triple is true, whatever its weight."""
+        """Return the probability that a triple is true, independently of its weight."""
         raise NotImplementedError("this head has no plausibility")
 
 
 @dataclass(frozen=True)
 class AuxiliaryLoss(ABC):
-    """A loss of the model itself: a step minimizes (1 − `weight`) · objective + `weight` · `loss`."""
+    """An additional loss of the model: a step minimizes (1 − `weight`) · objective + `weight` · `loss`."""
 
     weight: float
 
     @abstractmethod
     def loss(self, model: Model, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """One number per positive: [B, d], [B, r], [B, d] -> [B]."""
+        """Return the loss of each positive: [B, d], [B, r], [B, d] -> [B]."""
 
 
 class Model(ABC):
-    """A scoring function over embedding rows; it never sees a weight or a loss.
+    """A scoring function over embedding rows, which is independent of weights and of the loss.
 
-    A subclass defines `query`: what to look for on one side of a triple, given the other side. The score of a
-    candidate is its similarity to the query. Everything else is derived from that: scores of single triples
-    (`score`), of per-triple negatives (`score_negatives`) and of a pool that a batch shares (`score_pool`).
+    A subclass defines `query`, a vector that represents the missing side of a triple, computed from the other side and
+    the relation. The score of a candidate is its similarity to the query. The other methods are derived from that:
+    scores of single triples (`score`), of per-triple negatives (`score_negatives`) and of a pool that a batch shares
+    (`score_pool`).
 
     Fields
     ------
-    name : the word for it in settings.
+    name : the name of the model in settings.
     similarity : "dot", "l1" or "l2" (minus the distance), or None if the model overrides `similarity_of`.
-    components : real numbers per number: 2 for complex numbers, 4 for quaternions. A pair gives the components of
-        entities and of relations; 0 stands for angles, which are numbers of modulus 1.
-    fused : declared if kernels may compute the model.
-    encoder, confidence_head, auxiliary_loss : rare abilities, None for most models.
-    requires : what the model cannot do without. "edges" and "attributes" are parts of its `Context`; with
-        "inverse relations" it is only ever asked for tails; "whole batch" and "whole table": queries depend on
-        the rest of their batch, initial rows on the rest of their table, so that neither may be split.
-    buffers : names of `parameters` that are stored and not trained.
-    defaults : settings that suit it better than the general ones, and HINTS: the standard deviation of initial
-        rows, the largest batch size that is chosen for it, whether ranking against all entities takes too long.
-    parameters : tensors that all triples share, by name. A class gives initial values here if they do not depend on
-        the dimension. A parameter called "scale" holds a slope and an offset, which turn similarities into scores.
+    components : the real components of each number: 2 for complex numbers, 4 for quaternions. A pair holds the
+        components of entities and of relations; 0 means angles, which represent numbers of modulus 1.
+    fused : the declaration that kernels may compute the model, or None.
+    encoder, confidence_head, auxiliary_loss : optional parts, None for most models.
+    requires : the requirements of the model. "edges" and "attributes" are parts of its `Context`. A model with
+        "inverse relations" can only score tails. Queries of a model with "whole batch" depend on the rest of their
+        batch, and initial rows of a model with "whole table" on the rest of their table, so that these are not split.
+    buffers : names of `parameters` that are stored but not trained.
+    defaults : settings that suit the model better than the general defaults, and HINTS: the standard deviation of
+        initial rows, the largest automatic batch size, and whether ranking against all entities takes too long.
+    parameters : tensors that all triples share, by name. A class holds initial values here if they do not depend on
+        the dimension. A parameter called "scale" holds a slope and an offset, which map similarities to scores.
     context : the graph and the seed of a training step.
     """
 
@@ -171,14 +175,17 @@ class Model(ABC):
 
     @abstractmethod
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
-        """What to look for on `side`, given the other side's rows: [B, d], [B, r] -> [B, q]."""
+        """Return queries for the entity on `side`, from rows of the other side's entity: [B, d], [B, r] -> [B, q]."""
 
     def candidates(self, rows: Tensor, relation: Tensor, side: Side) -> Tensor:
-        """Rows made comparable with a query: [..., d], [..., r] -> [..., q], broadcast; most models change nothing."""
+        """Return rows in the form that is compared with queries: [..., d], [..., r] -> [..., q], broadcast.
+
+        Most models return the rows unchanged.
+        """
         return rows
 
     def similarity_of(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
-        """Similarity of queries and candidates, row by row: [..., q], [..., q] -> [...], broadcast."""
+        """Return the similarity of queries and candidates, row by row: [..., q], [..., q] -> [...], broadcast."""
         if self.similarity == "dot":
             return (query * candidates).sum(-1)
         if self.similarity == "l1":
@@ -189,48 +196,49 @@ class Model(ABC):
         raise NotImplementedError(f"{self.name}: a model whose similarity is None defines similarity_of")
 
     def widths(self, dim: int) -> tuple[int, int]:
-        """Numbers in the row of an entity and of a relation; a FocuseError if the model cannot have this dimension."""
+        """Return the widths of entity and relation rows; raise FocuseError if the model does not support `dim`."""
         entity, relation = components_of(self)
         return entity * dim, max(relation, 1) * dim
 
     def init_table(self, table: Table, values: Tensor) -> Tensor:
-        """Initial values of a table from normally distributed ones: [rows, width] -> [rows, width]."""
+        """Return initial values of a table, computed from normally distributed ones: [rows, width] -> [rows, width]."""
         return values
 
     def init_parameters(self, dim: int, random: torch.Generator) -> dict[str, Tensor]:
-        """Initial values of the parameters that all triples share; most models have none."""
+        """Return initial values of the parameters that all triples share; most models have none."""
         return {name: value.clone() for name, value in type(self).parameters.items()}
 
     def bind(self, parameters: Mapping[str, Tensor] | None = None, context: Context | None = None) -> Self:
-        """A copy of the model over these parameters, or in this context; None leaves what it has."""
+        """Return a copy of the model with these parameters or this context; None leaves them unchanged."""
         bound = copy.copy(self)
         bound.parameters = self.parameters if parameters is None else parameters
         bound.context = self.context if context is None else context
         return bound
 
     def score(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
-        """Each query against one row, or several: [B, q], [B, r], [B, d] -> [B]; [B, 1, …] and [B, N, d] -> [B, N].
+        """Return the score of each query with its row, or rows that broadcast: [B, q], [B, r], [B, d] -> [B].
 
-        Scores are computed row by row, so that equal rows have equal scores to the last bit.
+        With queries and relations [B, 1, …] and rows [B, N, d], the result is [B, N]. Scores are computed row by row,
+        so that equal rows have equal scores to the last bit.
         """
         return scaled(self, self.similarity_of(query, self.candidates(rows, relation, side), side))
 
     def score_negatives(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
-        """Each query against its own N rows: [B, q], [B, r], [B, N, d] -> [B, N]."""
+        """Return the scores of each query with its own N rows: [B, q], [B, r], [B, N, d] -> [B, N]."""
         check_lengths(query, relation, rows)
 
         def compare(query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
             return pairwise_similarity(self, query[:, None], self.candidates(rows, relation[:, None], side), side)[:, 0]
 
-        if self.similarity is not None:  # nothing larger than the rows, which are in memory already
+        if self.similarity is not None:  # it needs no tensor larger than the rows, which are in memory already
             return scaled(self, compare(query, relation, rows))
         return scaled(self, in_chunks(compare, query, relation, rows, rows.shape[-1]))
 
     def score_pool(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
-        """Every query against one pool of P rows: [B, q], [B, r], [P, d] -> [B, P]."""
+        """Return the scores of all queries with one pool of P rows: [B, q], [B, r], [P, d] -> [B, P]."""
         check_lengths(query, relation)
-        few = self.candidates(rows[None, :1], relation[:2, None], side)
-        one_pool = len(few) == 1  # else candidates depend on the relation
+        probe = self.candidates(rows[None, :1], relation[:2, None], side)
+        one_pool = len(probe) == 1  # otherwise candidates depend on the relation
 
         def compare(query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
             if one_pool:
@@ -240,17 +248,17 @@ class Model(ABC):
 
         if one_pool and self.similarity is not None:
             return scaled(self, compare(query, relation, rows))
-        return scaled(self, in_chunks(compare, query, relation, rows, few.shape[-1]))
+        return scaled(self, in_chunks(compare, query, relation, rows, probe.shape[-1]))
 
 
 class TripleModel(Model):
-    """A model without queries: a subclass defines `triple`, the score of whole triples, for rows that broadcast."""
+    """A model without queries; a subclass defines `triple`, the score of triples with rows that broadcast."""
 
     similarity: ClassVar[Similarity | None] = None
 
     @abstractmethod
     def triple(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Scores of triples: [..., d], [..., r], [..., d] -> [...], leading sizes broadcast."""
+        """Return the scores of triples: [..., d], [..., r], [..., d] -> [...], where leading sizes broadcast."""
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         return torch.cat([known, relation], dim=-1)
@@ -263,33 +271,33 @@ class TripleModel(Model):
 
 
 def score_triples(model: Model, head: Tensor, relation: Tensor, tail: Tensor, side: Side = "tail") -> Tensor:
-    """One score per triple, as an answer on `side`: rows [B, d], [B, r], [B, d] -> [B].
+    """Return one score per triple, whose entity on `side` is the candidate: rows [B, d], [B, r], [B, d] -> [B].
 
     >>> from focuse.models.bilinear import DistMult
     >>> score_triples(DistMult(), torch.ones(1, 3), 2 * torch.ones(1, 3), torch.ones(1, 3))
     tensor([6.])
     """
     check_lengths(head, relation, tail)
-    known, other = (head, tail) if side == "tail" else (tail, head)
-    return model.score(model.query(known, relation, side), relation, other, side)
+    known, candidate = (head, tail) if side == "tail" else (tail, head)
+    return model.score(model.query(known, relation, side), relation, candidate, side)
 
 
 def pairwise_similarity(model: Model, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
-    """All queries against all candidates, if possible as a matrix product: [..., S, q], [..., N, q] -> [..., S, N]."""
+    """Return the similarity of all queries with all candidates: [..., S, q], [..., N, q] -> [..., S, N]."""
     if model.similarity == "dot" and query.dim() == 2:
         return query @ candidates.mT
     if model.similarity == "dot":
-        return (candidates @ query.mT).mT  # few queries, many candidates: a third faster on a CPU this way round
+        return (candidates @ query.mT).mT  # a third faster on a CPU for few queries and many candidates
     if model.similarity == "l1":
         return -torch.cdist(query, candidates, p=1.0)
     if model.similarity == "l2":
-        # The matrix-product shortcut loses digits where two rows are close: just where ranks are decided.
+        # The shortcut by a matrix product loses digits where two rows are close, which decides ranks.
         return -torch.cdist(query, candidates, p=2.0, compute_mode="donot_use_mm_for_euclid_dist")
     return model.similarity_of(query.unsqueeze(-2), candidates.unsqueeze(-3), side)
 
 
 def scaled(model: Model, similarity: Tensor) -> Tensor:
-    """Scores of similarities: slope and offset of the parameter "scale" are applied if the model has one."""
+    """Return the scores of similarities, which apply slope and offset of the parameter "scale" if the model has it."""
     if "scale" not in model.parameters:
         return similarity
     slope, offset = model.parameters["scale"].unbind()
@@ -297,46 +305,46 @@ def scaled(model: Model, similarity: Tensor) -> Tensor:
 
 
 def confidence(model: Model, score: Tensor) -> Tensor:
-    """The confidence in [0, 1] that scores of a model with a confidence head mean."""
+    """Return the confidence in [0, 1] of scores; raise FocuseError if the model has no confidence head."""
     if model.confidence_head is None:
         raise FocuseError(f"model {model.name!r} has no confidence head: its scores are not confidences")
     return model.confidence_head.confidence(score, model.parameters)
 
 
 def components_of(model: Model | type[Model]) -> tuple[int, int]:
-    """Components of the numbers of entities and of relations."""
-    found = model.components
-    return found if isinstance(found, tuple) else (found, found)
+    """Return the components of the numbers of entities and of relations."""
+    components = model.components
+    return components if isinstance(components, tuple) else (components, components)
 
 
 def moduli(model: Model, table: Table, rows: Tensor) -> Tensor:
-    """Absolute values of the numbers in rows of a table: [..., d] -> [..., d / components]."""
+    """Return the moduli of the numbers in rows of a table: [..., d] -> [..., d / components]."""
     components = components_of(model)[0 if table == "entity" else 1]
     if components == 1:
         return rows
     if components == 0:
         return torch.ones_like(rows)
-    sizes: Tensor = torch.stack(rows.chunk(components, -1)).norm(dim=0)
-    return sizes
+    absolute: Tensor = torch.stack(rows.chunk(components, -1)).norm(dim=0)
+    return absolute
 
 
 def default_settings(model: Model | type[Model]) -> dict[str, Any]:
-    """The settings among a model's defaults."""
+    """Return the settings among a model's defaults, without the HINTS."""
     return {name: value for name, value in model.defaults.items() if name not in HINTS}
 
 
 def split_inverse_relations(table: Tensor) -> Tensor:
-    """Rows that hold a relation and its inverse as rows r and r + R: [R, 2w] -> [2R, w]."""
+    """Split rows that hold a relation and its inverse into rows r and r + R: [R, 2w] -> [2R, w]."""
     return torch.cat(table.chunk(2, dim=1))
 
 
 def join_inverse_relations(table: Tensor) -> Tensor:
-    """The opposite of `split_inverse_relations`: [2R, w] -> [R, 2w]."""
+    """Join rows r and r + R into one row (the inverse of `split_inverse_relations`): [2R, w] -> [R, 2w]."""
     return torch.cat(table.chunk(2), dim=1)
 
 
 def check_lengths(*parts: Tensor) -> None:
-    """Raise unless all tensors have the same length."""
+    """Raise ValueError unless all tensors have the same length."""
     lengths = {len(part) for part in parts}
     if len(lengths) != 1:
         raise ValueError(f"rows of different lengths: {[tuple(part.shape) for part in parts]}")

@@ -15,7 +15,7 @@ from focuse.models.base import FusedForm, Model, Side
 class DistMult(Model):
     """f = ⟨h, r, t⟩, the same in both directions.
 
-    DistMult (Yang et al., 2014): a relation weighs each coordinate of a symmetric product.
+    DistMult (Yang et al., 2014) uses a relation to scale each coordinate of a symmetric product.
 
         f(h, r, t) = Σ hᵢ rᵢ tᵢ
     """
@@ -29,9 +29,9 @@ class DistMult(Model):
 
 
 class ComplEx(Model):
-    """f = Re⟨h, r, t̄⟩ with k complex numbers a row.
+    """f = Re⟨h, r, t̄⟩ with k complex numbers per row.
 
-    ComplEx (Trouillon et al., 2016): DistMult over complex numbers, so that direction counts.
+    ComplEx (Trouillon et al., 2016) is DistMult over complex numbers, so that scores are not symmetric.
 
         f(h, r, t) = Re Σ hᵢ rᵢ conj(tᵢ)
 
@@ -54,12 +54,12 @@ class ComplEx(Model):
 class CP(Model):
     """f = ⟨h, r, t′⟩.
 
-    CP (Hitchcock, 1927; of knowledge graphs Lacroix et al., 2018): as a head an entity is not what it is as a tail.
+    CP (Hitchcock, 1927; for knowledge graphs Lacroix et al., 2018) has separate embeddings for heads and for tails.
 
         f(h, r, t) = Σ hᵢ rᵢ t′ᵢ
 
-    An entity's row holds what it is as a head (h) and then as a tail (h′). The two learn nothing from each other
-    unless relations are reciprocal, as Lacroix et al. have them; so they are by default.
+    The row of an entity holds its embedding as a head (h) and then its embedding as a tail (h′). The two are trained
+    by different triples unless relations are reciprocal, as in Lacroix et al.; they are reciprocal by default.
     """
 
     name = "cp"
@@ -81,12 +81,12 @@ class CP(Model):
 class SimplE(Model):
     """f = ½(⟨h, r, t′⟩ + ⟨t, r′, h′⟩).
 
-    SimplE (Kazemi and Poole, 2018): CP whose two roles of an entity learn from each other by inverse relations.
+    SimplE (Kazemi and Poole, 2018) is CP with inverse relations, which couple the two embeddings of an entity.
 
         f(h, r, t) = ½ (Σ hᵢ rᵢ t′ᵢ + Σ tᵢ r′ᵢ h′ᵢ)
 
-    An entity's row holds what it is as a head (h) and then as a tail (h′), a relation's row r and then its inverse
-    r′.
+    The row of an entity holds its embedding as a head (h) and then as a tail (h′). The row of a relation holds r and
+    then its inverse r′.
     """
 
     name = "simple"
@@ -97,21 +97,21 @@ class SimplE(Model):
         return 2 * dim, 2 * dim
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
-        (as_head, as_tail), (forth, back) = known.chunk(2, -1), relation.chunk(2, -1)
+        (as_head, as_tail), (forward, inverse) = known.chunk(2, -1), relation.chunk(2, -1)
         if side == "head":
-            forth, back = back, forth
-        return torch.cat([as_tail * back, as_head * forth], dim=-1) / 2
+            forward, inverse = inverse, forward
+        return torch.cat([as_tail * inverse, as_head * forward], dim=-1) / 2
 
 
 class HolE(Model):
-    """f = r · (h ⋆ t), without the paper's logistic curve, which changes no rank.
+    """f = r · (h ⋆ t), without the paper's logistic function, which does not change ranks.
 
-    HolE (Nickel et al., 2016): a relation looks at the circular correlation of head and tail.
+    HolE (Nickel et al., 2016) compares a relation with the circular correlation of head and tail.
 
-        f(h, r, t) = Σₖ rₖ [h ⋆ t]ₖ      [h ⋆ t]ₖ = Σᵢ hᵢ t₍ₖ₊ᵢ₎      indices go round
+        f(h, r, t) = Σₖ rₖ [h ⋆ t]ₖ      [h ⋆ t]ₖ = Σᵢ hᵢ t₍ₖ₊ᵢ₎      indices are modulo k
 
-    Solved for the tail, h meets r in a circular convolution; solved for the head, r meets t in a correlation. Fourier
-    transforms make products of both.
+    A query for the tail is the circular convolution of h and r; a query for the head is the circular correlation of r
+    and t. Both are computed as products of Fourier transforms.
     """
 
     name = "hole"
@@ -125,11 +125,11 @@ class HolE(Model):
 
 
 class QuatE(Model):
-    """f = (h ⊗ r/|r|) · t with k quaternions a row.
+    """f = (h ⊗ r/|r|) · t with k quaternions per row.
 
-    QuatE (Zhang et al., 2019): a relation turns the quaternions of its head, which are then compared with its tail's.
+    QuatE (Zhang et al., 2019) models a relation as a rotation of the head's quaternions.
 
-        f(h, r, t) = (h ⊗ r/|r|) · t      ⊗ is Hamilton's product, number by number; · sums over all parts
+        f(h, r, t) = (h ⊗ r/|r|) · t      ⊗ is Hamilton's product of quaternions; · sums over all components
 
     A row holds k quaternions a + bi + cj + dk: first all k numbers a, then all b, all c, all d.
     """
@@ -156,12 +156,11 @@ class QuatE(Model):
 class Rescal(Model):
     """f = hᵀ W t.
 
-    RESCAL (Nickel et al., 2011): a relation is a whole matrix, every coordinate of the head meets every one of the
-    tail.
+    RESCAL (Nickel et al., 2011) models a relation as a matrix, which couples all coordinates of head and tail.
 
         f(h, r, t) = hᵀ Wᵣ t = Σ hᵢ Wᵣᵢⱼ tⱼ
 
-    A relation's row holds its matrix of k × k numbers, row by row.
+    The row of a relation holds its matrix of k × k numbers, row by row.
     """
 
     name = "rescal"
@@ -182,12 +181,12 @@ class Rescal(Model):
 class TuckER(Model):
     """f = Σ Wᵢⱼₗ hᵢ rⱼ tₗ.
 
-    TuckER (Balažević et al., 2019): one core tensor says how heads, relations and tails go together.
+    TuckER (Balažević et al., 2019) couples heads, relations and tails by one core tensor.
 
         f(h, r, t) = W ×₁ h ×₂ r ×₃ t = Σ Wᵢⱼₗ hᵢ rⱼ tₗ
 
-    W is `dense`, learned for the whole graph; relations have as many numbers as entities, k, so W has k³. The
-    original also normalizes the batch and drops numbers at random at three places; here neither is done.
+    The core W is a parameter that all triples share. Relations have as many numbers as entities, k, so W has k³
+    numbers. The batch normalization and the three dropout layers of the original are left out.
     """
 
     name = "tucker"
@@ -195,12 +194,12 @@ class TuckER(Model):
     fused = FusedForm()
 
     def init_parameters(self, dim: int, random: torch.Generator) -> dict[str, Tensor]:
-        """The core, uniform in [−1, 1] as in the authors' code."""
+        """Return the initial core, which is uniform in [−1, 1] as in the authors' code."""
         return {"core": 2 * torch.rand(dim, dim, dim, generator=random) - 1}
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         core = self.parameters["core"]
-        # The relation first: [B, k] × [k, k²] is one large matrix product.
+        # The relation is multiplied first, because [B, k] × [k, k²] is one large matrix product.
         matrix = (relation @ core.transpose(0, 1).flatten(1)).reshape(*known.shape, known.shape[-1])
         if side == "head":
             matrix = matrix.mT

@@ -15,14 +15,14 @@ from focuse.models.translational import TransE
 
 
 def attribute_count(model: Model) -> int:
-    """A, the number of attributes that an entity can have; 0 for a model that is not in a graph."""
+    """Return A, the number of attributes of entities; 0 for a model without a graph."""
     return 0 if model.context.attributes is None else model.context.attributes.shape[1]
 
 
 def split_attributes(model: Model, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Embeddings, standardized attributes (0 if missing) and their marks (1 if known).
+    """Return embeddings, standardized attributes (0 if missing) and a mask of the known ones (1 if known).
 
-    [..., d + 2A] -> [..., d], [..., A], [..., A]
+    The shapes are [..., d + 2A] -> [..., d], [..., A], [..., A].
     """
     size = attribute_count(model)
     embedding, values, known = rows.split_with_sizes([rows.shape[-1] - 2 * size, size, size], dim=-1)
@@ -30,13 +30,13 @@ def split_attributes(model: Model, rows: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 
 class Gate(Encoder):
-    """LiteralE's encoder: a gate mixes each embedding with what the attributes of its entity suggest, row by row.
+    """LiteralE's encoder: a gate combines each embedding with a function of its entity's attributes, row by row.
 
-    LiteralE (Kristiadi et al., 2019), with l the standardized attributes of entity e, 0 where one is missing:
+    LiteralE (Kristiadi et al., 2019), where l are the standardized attributes of entity e, 0 if missing:
 
         g(e, l) = z ∘ h + (1 − z) ∘ e      z = σ(Wᶻᵉ e + Wᶻˡ l + b)      h = tanh(Wʰ [e, l])
 
-    g(e, l) replaces e in DistMult, or in ComplEx, where real and imaginary parts have a gate each.
+    g(e, l) replaces e in DistMult, or in ComplEx, where real and imaginary parts have separate gates.
     """
 
     rowwise = True
@@ -45,9 +45,9 @@ class Gate(Encoder):
         embedding, values, _ = split_attributes(model, entity)
         count = len(model.parameters["gate"])
         parts = torch.stack(embedding.chunk(count, -1))  # [P, n, d]
-        both = torch.cat([parts, values.expand(count, *values.shape)], dim=-1)
-        gate = torch.sigmoid(both @ model.parameters["gate"].mT + model.parameters["gate_offset"])
-        candidate = torch.tanh(both @ model.parameters["candidate"].mT)
+        inputs = torch.cat([parts, values.expand(count, *values.shape)], dim=-1)
+        gate = torch.sigmoid(inputs @ model.parameters["gate"].mT + model.parameters["gate_offset"])
+        candidate = torch.tanh(inputs @ model.parameters["candidate"].mT)
         return torch.cat(list(gate * candidate + (1 - gate) * parts), dim=-1), relation
 
 
@@ -76,7 +76,7 @@ class LiteralEComplEx(ComplEx):
 
 
 def init_gates(count: int, dim: int, attributes: int, random: torch.Generator) -> dict[str, Tensor]:
-    """For each of P parts the gate [P, d, d + A], its offset [P, 1, d] and the candidate [P, d, d + A]."""
+    """Return the gate [P, d, d + A], its offset [P, 1, d] and the candidate [P, d, d + A] of P = `count` parts."""
     shape = (count, dim, dim + attributes)
     deviation = (2.0 / sum(shape[1:])) ** 0.5
     gate, candidate = (torch.randn(shape, generator=random) * deviation for _ in range(2))
@@ -84,12 +84,12 @@ def init_gates(count: int, dim: int, attributes: int, random: torch.Generator) -
 
 
 def regress_attributes(model: Model, rows: Tensor) -> Tensor:
-    """The standardized attributes that TransEA predicts from rows of entities: [..., d + 2A] -> [..., A]."""
+    """Return the standardized attributes that TransEA predicts from rows of entities: [..., d + 2A] -> [..., A]."""
     return split_attributes(model, rows)[0] @ model.parameters["slope"].mT + model.parameters["offset"]
 
 
 class AttributeRegression(AuxiliaryLoss):
-    """TransEA's loss: the absolute error of a linear regression of the attributes of head and tail."""
+    """TransEA's loss: the absolute error of a linear regression of head and tail attributes."""
 
     def loss(self, model: Model, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         rows = torch.stack([head, tail])
@@ -99,7 +99,7 @@ class AttributeRegression(AuxiliaryLoss):
 
 
 class TransEA(TransE):
-    """TransE and a linear regression of attributes; it ranks by the distance alone."""
+    """TransE trained together with a linear regression of attributes; scores use the distance alone."""
 
     name = "transea"
     fused = None
@@ -118,73 +118,77 @@ class TransEA(TransE):
         return split_attributes(self, rows)[0]
 
 
-BUMPS = 8  # K, radial basis functions per attribute
-MAX_EDGES = 1 << 20  # edges whose differences are used: quantiles of more are no better
+BASES_PER_ATTRIBUTE = 8  # K, radial basis functions per attribute
+MAX_EDGES = 1 << 20  # edges whose differences are used; quantiles of more edges are not better
 
 
-def init_bumps(context: Context) -> tuple[Tensor, Tensor]:
-    """Centers and widths [A, K] of radial basis functions over the differences between the ends of a graph's edges.
+def init_bases(context: Context) -> tuple[Tensor, Tensor]:
+    """Return centers and widths [A, K] of radial basis functions over differences between the ends of edges.
 
-    Centers are K quantiles of an attribute's differences, a width is the distance to the neighboring centers. Both
-    signs of a difference are covered, since inverse relations look from tail to head.
+    Centers are K quantiles of an attribute's differences, and a width is the mean distance to the neighboring centers.
+    Both signs of a difference are covered, because inverse relations exchange head and tail.
     """
     if context.attributes is None or context.present is None or context.edges is None:
-        return torch.zeros(0, BUMPS), torch.ones(0, BUMPS)
+        return torch.zeros(0, BASES_PER_ATTRIBUTE), torch.ones(0, BASES_PER_ATTRIBUTE)
     head, _, tail = (ends[:: max(1, len(ends) // MAX_EDGES)] for ends in context.edges)
-    found = [
-        _bumps((values[head] - values[tail])[known[head] & known[tail]])
+    bases = [
+        _fit_bases((values[head] - values[tail])[known[head] & known[tail]])
         for values, known in zip(context.attributes.T, context.present.T, strict=True)
     ]
-    return torch.stack([centers for centers, _ in found]), torch.stack([widths for _, widths in found])
+    return torch.stack([centers for centers, _ in bases]), torch.stack([widths for _, widths in bases])
 
 
-def _bumps(differences: Tensor) -> tuple[Tensor, Tensor]:
-    """Centers and widths [K] for some differences [m] and their negatives."""
-    if not len(differences):  # no edge has the attribute at both ends: as for the difference of two normal numbers
-        differences = torch.linspace(-2.0, 2.0, BUMPS).to(differences)
+def _fit_bases(differences: Tensor) -> tuple[Tensor, Tensor]:
+    """Return centers and widths [K] for differences [m] and their negatives."""
+    if not len(differences):  # no edge has the attribute at both ends; assume the difference of two normal numbers
+        differences = torch.linspace(-2.0, 2.0, BASES_PER_ATTRIBUTE).to(differences)
     differences = torch.cat([differences, -differences])
-    quantiles = (torch.arange(BUMPS, device=differences.device) + 0.5) / BUMPS * len(differences)
+    quantiles = (
+        (torch.arange(BASES_PER_ATTRIBUTE, device=differences.device) + 0.5) / BASES_PER_ATTRIBUTE * len(differences)
+    )
     centers = differences.sort().values[quantiles.long()]
     steps = centers.diff()
     gaps = torch.cat([steps[:1], (steps[:-1] + steps[1:]) / 2, steps[-1:]])
-    # Many equal differences (years, counts) make several centers equal.
-    least = 0.1 * differences.std(correction=0)
-    return centers, torch.where(least > 0, gaps.maximum(least), torch.ones_like(gaps))
+    # Widths have a minimum, because many equal differences (years, counts) make several centers equal.
+    min_width = 0.1 * differences.std(correction=0)
+    return centers, torch.where(min_width > 0, gaps.maximum(min_width), torch.ones_like(gaps))
 
 
-def weighted_bumps(
+def weighted_bases(
     known: Sequence[Tensor], candidates: Sequence[Tensor], centers: Tensor, widths: Tensor, side: Side
 ) -> Tensor:
-    """Σ w exp(−((x − c) / σ)²) over attributes that both ends have, x being the head's minus the tail's.
+    """Return Σ w exp(−((x − c) / σ)²) over attributes that both ends have, where x is head minus tail.
 
-    `known` are values, marks [..., A] and weights [..., A · K] of the query, `candidates` values and marks of the
-    entities on `side`; leading sizes broadcast. One bump at a time stays in a core's cache, and ranks twice as fast.
+    `known` holds values and masks [..., A] and weights [..., A · K] of the query. `candidates` holds values and masks
+    of the entities on `side`. Leading sizes broadcast. One basis function at a time fits in a core's cache, which makes
+    ranking twice as fast.
     """
-    (values, marks, weights), (others, other_marks) = known, candidates
-    head, tail = (values, others) if side == "tail" else (others, values)
+    (values, mask, weights), (other_values, other_mask) = known, candidates
+    head, tail = (values, other_values) if side == "tail" else (other_values, values)
     total = zero = torch.zeros((), dtype=values.dtype, device=values.device)
-    for place, (center, width) in enumerate(zip(centers.unbind(), widths.unbind(), strict=True)):
+    for attribute, (center, width) in enumerate(zip(centers.unbind(), widths.unbind(), strict=True)):
         expert = zero
-        for bump in range(BUMPS):
-            from_head = (head[..., place] - center[bump]) / width[bump]
-            distance = from_head - tail[..., place] / width[bump]
-            expert = expert + weights[..., place * BUMPS + bump] * torch.exp(-(distance * distance))
-        total = total + expert * (marks[..., place] * other_marks[..., place])
+        for basis in range(BASES_PER_ATTRIBUTE):
+            from_head = (head[..., attribute] - center[basis]) / width[basis]
+            distance = from_head - tail[..., attribute] / width[basis]
+            weight = weights[..., attribute * BASES_PER_ATTRIBUTE + basis]
+            expert = expert + weight * torch.exp(-(distance * distance))
+        total = total + expert * (mask[..., attribute] * other_mask[..., attribute])
     return total
 
 
 class KBLRN(Model):
-    """f = ⟨h, r, t⟩ plus bumps over differences of attributes.
+    """f = ⟨h, r, t⟩ plus radial basis functions of attribute differences.
 
-    The row of a relation holds r [d] and the weights of its bumps [A · K].
+    The row of a relation holds r [d] and the weights of its radial basis functions [A · K].
 
     KBLRN (García-Durán and Niepert, 2018) multiplies experts on embeddings and on differences of attributes:
 
         f(h, r, t) = Σ hᵢ rᵢ tᵢ + Σ wʳₐₖ exp(−((xₐʰ − xₐᵗ − cₐₖ) / σₐₖ)²)      over the attributes a that both ends have
 
-    The centers and widths of the K bumps per attribute follow from the differences along the edges of train; each
-    relation learns the weight of every bump. The third expert, on observed paths, is left out: the authors call the
-    rest KBLN.
+    The centers and widths of the K functions per attribute follow from the differences along the training edges, and
+    each relation has a trained weight for every function. The third expert, on observed paths, is left out; the authors
+    call the rest KBLN.
     """
 
     name = "kblrn"
@@ -194,46 +198,48 @@ class KBLRN(Model):
     defaults: ClassVar[Mapping[str, Any]] = {"max_batch_size": 512}
 
     def widths(self, dim: int) -> tuple[int, int]:
-        return dim, dim + attribute_count(self) * BUMPS
+        return dim, dim + attribute_count(self) * BASES_PER_ATTRIBUTE
 
     def init_parameters(self, dim: int, random: torch.Generator) -> dict[str, Tensor]:
-        return dict(zip(("centres", "widths"), init_bumps(self.context), strict=True))  # [A, K] each
+        return dict(zip(("centres", "widths"), init_bases(self.context), strict=True))  # [A, K] each
 
     def init_table(self, table: Table, values: Tensor) -> Tensor:
-        if table == "relation":  # attributes do not matter until it is learned how
-            values[:, values.shape[1] - attribute_count(self) * BUMPS :] = 0.0
+        if table == "relation":  # attributes have no effect until their weights are trained
+            values[:, values.shape[1] - attribute_count(self) * BASES_PER_ATTRIBUTE :] = 0.0
         return values
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
-        embedding, values, marks = split_attributes(self, known)
+        embedding, values, mask = split_attributes(self, known)
         dim = embedding.shape[-1]
-        return torch.cat([embedding * relation[..., :dim], values, marks, relation[..., dim:]], dim=-1)
+        return torch.cat([embedding * relation[..., :dim], values, mask, relation[..., dim:]], dim=-1)
 
     def similarity_of(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
         dim = candidates.shape[-1] - 2 * attribute_count(self)
         product = (query[..., :dim] * candidates[..., :dim]).sum(-1)
-        return product + self._bumps(query[..., dim:], candidates[..., dim:], side)
+        return product + self._basis_scores(query[..., dim:], candidates[..., dim:], side)
 
-    # Negatives and pools: the product is one of matrices, and only the bumps are computed in chunks.
+    # For negatives and pools, the product is a matrix product, and only the basis functions are computed in chunks.
 
     def score_negatives(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
         check_lengths(query, relation, rows)
         dim = rows.shape[-1] - 2 * attribute_count(self)
         product = (rows[..., :dim] @ query[:, :dim, None])[..., 0]
-        return product + self._bumps_in_chunks(query[:, dim:], relation, rows[..., dim:], side)
+        return product + self._basis_scores_in_chunks(query[:, dim:], relation, rows[..., dim:], side)
 
     def score_pool(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
         check_lengths(query, relation)
         dim = rows.shape[-1] - 2 * attribute_count(self)
-        return query[:, :dim] @ rows[:, :dim].mT + self._bumps_in_chunks(query[:, dim:], relation, rows[:, dim:], side)
+        product = query[:, :dim] @ rows[:, :dim].mT
+        return product + self._basis_scores_in_chunks(query[:, dim:], relation, rows[:, dim:], side)
 
-    def _bumps(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
+    def _basis_scores(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
         size = attribute_count(self)
-        known, others = query.split_with_sizes([size, size, size * BUMPS], dim=-1), candidates.chunk(2, -1)
-        return weighted_bumps(known, others, self.parameters["centres"], self.parameters["widths"], side)
+        known = query.split_with_sizes([size, size, size * BASES_PER_ATTRIBUTE], dim=-1)
+        centers, widths = self.parameters["centres"], self.parameters["widths"]
+        return weighted_bases(known, candidates.chunk(2, -1), centers, widths, side)
 
-    def _bumps_in_chunks(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
-        def bumps(query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
-            return self._bumps(query[:, None], rows, side)
+    def _basis_scores_in_chunks(self, query: Tensor, relation: Tensor, rows: Tensor, side: Side) -> Tensor:
+        def compare(query: Tensor, relation: Tensor, rows: Tensor) -> Tensor:
+            return self._basis_scores(query[:, None], rows, side)
 
-        return in_chunks(bumps, query, relation, rows, width=4 * attribute_count(self) * BUMPS)
+        return in_chunks(compare, query, relation, rows, width=4 * attribute_count(self) * BASES_PER_ATTRIBUTE)

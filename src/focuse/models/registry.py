@@ -1,6 +1,6 @@
-"""Names of models: built-in ones, families such as PyKEEN's, plug-ins, and classes of one's own.
+"""The registry of models by name: built-in models, families such as PyKEEN's, plug-ins, and the user's own classes.
 
-A package offers models by entry points of the group `focuse.models`; they are looked up when a name is not built in.
+A package provides models by entry points of the group `focuse.models`, which are looked up if a name is not built in.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from focuse.models.base import Model, Similarity
 from focuse.option_strings import choose
 
 PLUG_IN_GROUP = "focuse.models"
-TRUST = "FOCUSE_TRUST"  # an environment variable: modules that files may name, separated by commas
+TRUST_VARIABLE = "FOCUSE_TRUST"  # an environment variable with the modules that files may refer to, comma-separated
 
 # One line per built-in model.
 _BUILT_IN: tuple[type[Model], ...] = (
@@ -55,12 +55,12 @@ _BUILT_IN: tuple[type[Model], ...] = (
     uncertain.Beurre,
 )
 MODELS: dict[str, type[Model]] = {model.name: model for model in _BUILT_IN}
-_GIVEN: dict[str, type[Model]] = {}  # classes that no import would find again, by the name they are stored under
-_LOADED: dict[str, type[Model]] = {}  # classes of plug-ins
+_REGISTERED: dict[str, type[Model]] = {}  # classes that cannot be imported by name, by the name in their runs
+_PLUG_INS: dict[str, type[Model]] = {}  # classes of plug-ins that were loaded
 
 
 def model_family(name: str) -> str:
-    """The function, as "module:name", that makes a class from a name like "pykeen:TransH"; empty for other names.
+    """Return the "module:name" of the function that makes a class from a name like "pykeen:TransH", else ''.
 
     >>> model_family("pykeen:TransH"), model_family("complex")
     ('focuse.integrations.pykeen_models:interaction_model', '')
@@ -71,7 +71,9 @@ def model_family(name: str) -> str:
 
 
 def model_class(name: str) -> type[Model]:
-    """The class of the model called `name`: built in, PyKEEN's ('pykeen:NAME'), a plug-in's, or 'package.module:Class'.
+    """Return the class of a model by its name.
+
+    The name is that of a built-in model or of a plug-in, 'pykeen:NAME', or 'package.module:Class'.
 
     >>> model_class("complex").similarity
     'dot'
@@ -85,7 +87,7 @@ def model_class(name: str) -> type[Model]:
 
 
 def model_name(model: object) -> str:
-    """The word for a model in settings and runs: itself, or of a class the name that `model_class` finds it by.
+    """Return the name of a model, which is given as a name or a class, in settings and runs.
 
     >>> model_name("transe"), model_name(bilinear.ComplEx), model_name("RotatE")
     ('transe', 'complex', 'rotate')
@@ -94,11 +96,11 @@ def model_name(model: object) -> str:
         return model.lower()
     if isinstance(model, type) and issubclass(model, Model) and model_family(getattr(model, "name", "")):
         return model.name
-    return model if isinstance(model, str) else register(model)
+    return model if isinstance(model, str) else register_model(model)
 
 
 def make_model(name: str) -> Model:
-    """The model called `name`.
+    """Return an instance of the model called `name`.
 
     >>> make_model("complex").widths(100)
     (200, 200)
@@ -107,199 +109,202 @@ def make_model(name: str) -> Model:
 
 
 def find_model(name: str) -> type[Model]:
-    """The class of a model that is not built in: 'package.module:Class', or the name that a plug-in gives it."""
-    if name in _GIVEN:
-        return _GIVEN[name]
+    """Return the class of a model that is not built in: 'package.module:Class', or the name of a plug-in's model."""
+    if name in _REGISTERED:
+        return _REGISTERED[name]
     if ":" in name:
-        return checked(imported(name), f"model {name!r}")
-    if name not in _LOADED:
-        _LOADED[name] = _loaded(name)
-    return _LOADED[name]
+        return check_model_class(import_object(name), f"model {name!r}")
+    if name not in _PLUG_INS:
+        _PLUG_INS[name] = _load_plug_in(name)
+    return _PLUG_INS[name]
 
 
-def register(given: object) -> str:
-    """The name of a class that is given instead of a name: a built-in's own, else 'module:Class'.
+def register_model(model: object) -> str:
+    """Register a model class and return its name, which is 'module:Class' unless the class is built in.
 
-    If an import of that name would not find it again, as for a class in a notebook, only this process knows it.
+    A class that cannot be imported by that name, such as a class in a notebook, is known to this process only.
     """
-    if isinstance(given, Model):
-        raise FocuseError(f"model: give the class {type(given).__name__}, not an instance of it")
-    if not isinstance(given, type):
-        raise FocuseError(f"model {given!r}: give the name of a model or a class")
-    model = checked(given, f"model {given.__name__}")
-    if model.name in MODELS:
-        return model.name
-    name = f"{given.__module__}:{given.__qualname__}"
-    _GIVEN.pop(name, None)
+    if isinstance(model, Model):
+        raise FocuseError(f"model: give the class {type(model).__name__}, not an instance of it")
+    if not isinstance(model, type):
+        raise FocuseError(f"model {model!r}: give the name of a model or a class")
+    checked_class = check_model_class(model, f"model {model.__name__}")
+    if checked_class.name in MODELS:
+        return checked_class.name
+    name = f"{model.__module__}:{model.__qualname__}"
+    _REGISTERED.pop(name, None)
     try:
-        found = imported(name)
+        importable = import_object(name)
     except FocuseError:
-        found = None
-    if found is not model:
-        _GIVEN[name] = model
+        importable = None
+    if importable is not checked_class:
+        _REGISTERED[name] = checked_class
     return name
 
 
-def stand_in(name: str, given: type[Model]) -> None:
-    """From now on `given` is found by `name`, the name that a run was written with, unless something else is.
+def register_alias(name: str, model: type[Model]) -> None:
+    """Register a class under the name that a run was written with, unless that name can be imported.
 
-    An untrusted module is not imported to find out, because the name comes from a file.
+    An untrusted module is not imported for this, because the name comes from a file.
     """
-    if ":" in name and name not in _GIVEN:
-        if untrusted(name):
-            _GIVEN[name] = given
+    if ":" in name and name not in _REGISTERED:
+        if untrusted_module(name):
+            _REGISTERED[name] = model
             return
         try:
-            imported(name)
+            import_object(name)
         except FocuseError:
-            _GIVEN[name] = given
+            _REGISTERED[name] = model
 
 
-def untrusted(name: str) -> str:
-    """The module whose code a name from a file would run although the user has not asked for it; '' if there is none.
+def untrusted_module(name: str) -> str:
+    """Return the module that a model name from a file would import without the user's consent, '' if there is none.
 
-    Names of plug-ins are trusted, because they were installed; so are classes that were given, modules that are
-    imported already, and everything that FOCUSE_TRUST lists: packages, modules or classes.
+    Plug-ins are trusted, because the user installed them. Registered classes, modules that are already imported, and
+    the packages, modules and classes that FOCUSE_TRUST lists are trusted too.
 
-    >>> untrusted("complex"), untrusted("somewhere.else:Model")
+    >>> untrusted_module("complex"), untrusted_module("somewhere.else:Model")
     ('', 'somewhere.else')
     """
     module, colon, _ = name.partition(":")
-    if not colon or name in _GIVEN or module in sys.modules:
+    if not colon or name in _REGISTERED or module in sys.modules:
         return ""
-    listed = [word.strip() for word in os.environ.get(TRUST, "").split(",")]
+    listed = [word.strip() for word in os.environ.get(TRUST_VARIABLE, "").split(",")]
     return "" if name in listed or any(word and f"{module}.".startswith(f"{word}.") for word in listed) else module
 
 
-def trusting(name: str) -> str:
-    """The option that a command needs to load a run of this model: a class from elsewhere is trusted each time.
+def trust_option(name: str) -> str:
+    """Return the command-line option that loading a run of this model needs, '' for models that need none.
 
-    >>> trusting("complex"), trusting("mine.models:Stretch")
+    >>> trust_option("complex"), trust_option("mine.models:Stretch")
     ('', ' --trust mine.models')
     """
     module, colon, _ = name.partition(":")
     return f" --trust {module}" if colon and not model_family(name) else ""
 
 
-def checked(found: object, what: str) -> type[Model]:
-    """`found` if it is a model class; else an error in one line that says what it lacks."""
-    if not (isinstance(found, type) and issubclass(found, Model)):
-        raise FocuseError(f"{what}: {found!r} is no subclass of focuse.models.Model; derive it from that")
-    name, choices = getattr(found, "name", None), (*get_args(Similarity), None)
+def check_model_class(model: object, where: str) -> type[Model]:
+    """Return `model` if it is a complete model class, else raise an error that begins with `where`."""
+    if not (isinstance(model, type) and issubclass(model, Model)):
+        raise FocuseError(f"{where}: {model!r} is not a subclass of focuse.models.Model; derive it from that class")
+    name, choices = getattr(model, "name", None), (*get_args(Similarity), None)
     if not isinstance(name, str) or not name:
-        raise FocuseError(f"{what}: it has no name; write in the class: name = {found.__name__.lower()!r}")
-    if MODELS.get(name, found) is not found:
-        raise FocuseError(f"{what}: its name {name!r} is that of a built-in model; give it another")
-    if getattr(found, "similarity", "") not in choices:
+        raise FocuseError(f"{where}: it has no name; write in the class: name = {model.__name__.lower()!r}")
+    if MODELS.get(name, model) is not model:
+        raise FocuseError(f"{where}: a built-in model has the same name {name!r}; choose another name")
+    if getattr(model, "similarity", "") not in choices:
         words = " or ".join(map(repr, choices))
-        raise FocuseError(f"{what}: it has no similarity; write in the class: similarity = {words}")
-    if inspect.isabstract(found):
-        raise FocuseError(f"{what}: it lacks the method {', '.join(sorted(found.__abstractmethods__))}; define that")
+        raise FocuseError(f"{where}: it has no similarity; write in the class: similarity = {words}")
+    if inspect.isabstract(model):
+        raise FocuseError(f"{where}: it lacks the method {', '.join(sorted(model.__abstractmethods__))}; define it")
     try:
-        found()
+        model()
     except Exception as error:
-        raise FocuseError(f"{what}: cannot be made without arguments: {_message(error)}") from None
-    return found
+        raise FocuseError(f"{where}: cannot be made without arguments: {_message(error)}") from None
+    return model
 
 
 def plug_ins() -> dict[str, list[EntryPoint]]:
-    """Models that installed packages offer, by name; none of them is loaded."""
-    found: dict[str, list[EntryPoint]] = {}
+    """Return the entry points of models in installed packages, by name, without loading them."""
+    points: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=PLUG_IN_GROUP):
-        found.setdefault(point.name, []).append(point)
-    return found
+        points.setdefault(point.name, []).append(point)
+    return points
 
 
-def _loaded(name: str) -> type[Model]:
-    offered = plug_ins()
-    points = offered[choose("model", name, [*MODELS, *sorted(set(offered) - set(MODELS))])]
+def _load_plug_in(name: str) -> type[Model]:
+    """Load the class of a plug-in's model."""
+    available = plug_ins()
+    points = available[choose("model", name, [*MODELS, *sorted(set(available) - set(MODELS))])]
     classes = sorted({point.value for point in points})
     if len(classes) > 1:
         raise FocuseError(f"model {name!r}: several plug-ins offer it; choose one of {' or '.join(classes)}")
     package = points[0].dist.name if points[0].dist is not None else classes[0]
     try:
-        found = points[0].load()
+        loaded = points[0].load()
     except (Exception, SystemExit) as error:
         raise FocuseError(
             f"model {name!r}: the plug-in {package} ({classes[0]}) does not load: {_message(error)}; "
             "fix or uninstall it"
         ) from None
-    return checked(found, f"model {name!r} of the plug-in {package}")
+    return check_model_class(loaded, f"model {name!r} of the plug-in {package}")
 
 
-def imported(name: str, what: str = "model", base: type = Model) -> object:
-    """The object called 'package.module:Class'; `what` it is and the class it derives from are for error messages."""
+def import_object(name: str, kind: str = "model", base: type = Model) -> object:
+    """Import the object called 'package.module:Class'; `kind` and the class `base` are for error messages."""
     module, _, path = name.partition(":")
-    place: object = sys.modules["__main__"] if module == "__main__" else None
+    current: object = sys.modules["__main__"] if module == "__main__" else None
     for part in path.split("."):
-        if part == "<locals>" or (module == "__main__" and not hasattr(place, part)):
+        if part == "<locals>" or (module == "__main__" and not hasattr(current, part)):
             raise FocuseError(
-                f"{what} {name!r}: its class is in a function, a notebook or a script, where no import finds it; "
+                f"{kind} {name!r}: its class is in a function, a notebook or a script and cannot be imported; "
                 "move it to a module"
             )
-        if place is None:
-            place = _module(module, f"{what} {name!r}")
-        if not hasattr(place, part):
-            near = nearest(path, _classes_in(place, base))
-            raise FocuseError(f"{what} {name!r}: {module} has no class {path!r}{near}")
-        place = getattr(place, part)
-    return place
+        if current is None:
+            current = _import_module(module, f"{kind} {name!r}")
+        if not hasattr(current, part):
+            suggestion = nearest(path, _classes_in(current, base))
+            raise FocuseError(f"{kind} {name!r}: {module} has no class {path!r}{suggestion}")
+        current = getattr(current, part)
+    return current
 
 
-def check_place(name: str, folder: Path) -> None:
-    """Raise if a run names a class in a module of Python itself, or in one that lies in the run's own folder.
+def check_module_location(name: str, folder: Path) -> None:
+    """Raise FocuseError if the class of a run's model is in the standard library or in the run's own folder.
 
-    Importing a module runs it. A run may name the user's model that it needs, but must not bring code along.
+    Importing a module runs its code. A run may refer to the user's model, but must not contain code itself.
     """
     module, colon, _ = name.partition(":")
     parts = module.split(".")
-    if not colon or name in _GIVEN:
+    if not colon or name in _REGISTERED:
         return
     if parts[0] in sys.stdlib_module_names:
-        raise FocuseError(f"model {name!r}: {parts[0]} is a part of Python and holds no models")
+        raise FocuseError(f"model {name!r}: {parts[0]} is a module of Python and has no models")
     run = folder.resolve()
-    for start in (*sys.path, os.getcwd()):
+    for root in (*sys.path, os.getcwd()):
         for depth in range(1, len(parts) + 1):
-            place = Path(start or os.curdir, *parts[:depth])
-            found = [place.resolve(), place.with_suffix(".py").resolve()]
-            if any(path.exists() and path.is_relative_to(run) for path in found):
-                raise FocuseError(f"model {name!r}: its module lies in the run's own folder; runs bring no code along")
+            path = Path(root or os.curdir, *parts[:depth])
+            candidates = [path.resolve(), path.with_suffix(".py").resolve()]
+            if any(candidate.exists() and candidate.is_relative_to(run) for candidate in candidates):
+                raise FocuseError(f"model {name!r}: its module is in the run's own folder; a run must not contain code")
 
 
-def _module(module: str, what: str) -> ModuleType:
+def _import_module(module: str, where: str) -> ModuleType:
+    """Import a module, also from the working folder; raise an error that begins with `where` if that fails."""
     if not all(part.isidentifier() for part in module.split(".")):
-        raise FocuseError(f"{what}: write it like package.module:Class")
+        raise FocuseError(f"{where}: write it like package.module:Class")
     try:
-        with _this_folder() as folder:
-            found = import_module(module)
-        if Path(getattr(found, "__file__", None) or os.devnull).parent == folder and str(folder) not in sys.path:
-            sys.path.append(str(folder))  # for modules next to it that it imports later
-        return found
+        with _working_folder_on_path() as folder:
+            imported = import_module(module)
+        if Path(getattr(imported, "__file__", None) or os.devnull).parent == folder and str(folder) not in sys.path:
+            sys.path.append(str(folder))  # for modules in the same folder that it imports later
+        return imported
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             raise FocuseError(
-                f"{what}: there is no module {error.name!r}; install its package or go to its folder"
+                f"{where}: there is no module {error.name!r}; install its package or go to its folder"
             ) from None
-        raise FocuseError(f"{what}: importing {module} fails: {_message(error)}") from None
+        raise FocuseError(f"{where}: importing {module} fails: {_message(error)}") from None
 
 
 @contextmanager
-def _this_folder() -> Iterator[Path]:
-    """Modules in the working folder are found too, after all others: an installed command does not search there."""
+def _working_folder_on_path() -> Iterator[Path]:
+    """Append the working folder to the module path within a block, because installed commands do not search it."""
     folder = os.getcwd()
     sys.path.append(folder)
     try:
         yield Path(folder)
     finally:
-        for place in reversed(range(len(sys.path))):
-            if sys.path[place] == folder:
-                del sys.path[place]
+        for index in reversed(range(len(sys.path))):
+            if sys.path[index] == folder:
+                del sys.path[index]
                 break
 
 
-def _classes_in(place: object, base: type) -> list[str]:
-    found = getattr(place, "__dict__", {}).items()
-    return [name for name, value in found if isinstance(value, type) and issubclass(value, base)]
+def _classes_in(container: object, base: type) -> list[str]:
+    """Return the names of the subclasses of `base` in a module or class."""
+    attributes = getattr(container, "__dict__", {}).items()
+    return [name for name, value in attributes if isinstance(value, type) and issubclass(value, base)]
 
 
 def _message(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from focuse.models.base import FusedForm, Model, Side, Similarity, Table
 class TransE(Model):
     """f = −‖h + r − t‖₁. Scores are never above 0.
 
-    TransE (Bordes et al., 2013): a relation is a step from head to tail.
+    TransE (Bordes et al., 2013) models a relation as a translation from head to tail.
 
         f(h, r, t) = −‖h + r − t‖   with the L1 or the L2 norm
     """
@@ -40,7 +40,7 @@ class TransEL2(TransE):
 class GTransE(TransE):
     """TransE with a margin that weights scale.
 
-    GTransE (Kertkeidkachorn, Liu and Ichise, 2019): TransE, whose facts must win by the more the surer they are.
+    GTransE (Kertkeidkachorn, Liu and Ichise, 2019) is TransE with a margin that grows with the weight of a triple.
 
         f(h, r, t) = −‖h + r − t‖₁, trained by Σ max(0, s^α M + f⁻ − f⁺) with the weight s: the loss 'confidence-margin'
     """
@@ -52,30 +52,30 @@ class GTransE(TransE):
     }  # fmt: skip
 
 
-TINY = 1e-30  # far below any square that matters: where two numbers coincide, the gradient is 0 and not NaN
+MIN_SQUARE = 1e-30  # where two numbers are equal, clamping makes the gradient 0 instead of NaN
 
 
 class RotatE(Model):
-    """f = −Σ|h·e^(iθ) − t|, sizes of complex numbers summed. Scores are never above 0.
+    """f = −Σ|h·e^(iθ) − t|, a sum of complex moduli. Scores are never above 0.
 
-    RotatE (Sun et al., 2019): a relation turns the complex numbers of its head into those of its tail.
+    RotatE (Sun et al., 2019) models a relation as a rotation of the head's complex numbers to those of the tail.
 
         f(h, r, t) = −Σ |hᵢ e^(iθᵢ) − tᵢ|
 
-    An entity's row holds k real parts and then k imaginary parts, a relation's the k angles θ.
+    The row of an entity holds k real parts and then k imaginary parts. The row of a relation holds the k angles θ.
     """
 
     name = "rotate"
     similarity = None
     components = (2, 0)  # entities are complex numbers, relations angles
-    # No regularizer: it would pull angles to 0 as if that were small.
+    # There is no regularizer by default, because it would move angles toward 0.
     defaults: ClassVar[Mapping[str, Any]] = {
         "negative_sampling": "per-triple", "optimizer": "row-adam", "lr": 1e-2, "regularizer": "none",
         "nonlinearity": "shifted-softplus",
     }  # fmt: skip
 
     def init_table(self, table: Table, values: Tensor) -> Tensor:
-        """Initial angles are uniform in [−π, π]: the normal distribution function of each value, stretched."""
+        """Return initial angles that are uniform in [−π, π], by the distribution function of the normal values."""
         if table == "entity":
             return values
         deviation = values.square().mean().sqrt()
@@ -88,15 +88,15 @@ class RotatE(Model):
         return torch.cat([real * cosine - imaginary * sine, real * sine + imaginary * cosine], dim=-1)
 
     def similarity_of(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
-        (real, imaginary), (its_real, its_imaginary) = query.chunk(2, -1), candidates.chunk(2, -1)
-        squares = (real - its_real).square() + (imaginary - its_imaginary).square()
-        return -squares.clamp_min(TINY).sqrt().sum(-1)
+        (real, imaginary), (other_real, other_imaginary) = query.chunk(2, -1), candidates.chunk(2, -1)
+        squares = (real - other_real).square() + (imaginary - other_imaginary).square()
+        return -squares.clamp_min(MIN_SQUARE).sqrt().sum(-1)
 
 
 class PairRE(Model):
     """f = −‖h∘r − t∘r′‖₁ over entities of length 1. Scores are never above 0.
 
-    PairRE (Chao et al., 2021): a relation weighs its head by one vector and its tail by another.
+    PairRE (Chao et al., 2021) models a relation as two vectors, which scale the head and the tail.
 
         f(h, r, t) = −‖h ∘ r − t ∘ r′‖₁      with h and t of length 1
 
@@ -105,7 +105,7 @@ class PairRE(Model):
 
     name = "pairre"
     similarity = "l1"
-    # No regularizer: the lengths of entities do not matter, and scores grow by those of relations.
+    # There is no regularizer by default, because the lengths of entities have no effect and relations scale the scores.
     defaults: ClassVar[Mapping[str, Any]] = {
         "negative_sampling": "per-triple", "optimizer": "row-adam", "lr": 1e-2, "regularizer": "none",
     }  # fmt: skip
@@ -114,9 +114,9 @@ class PairRE(Model):
         return dim, 2 * dim
 
     def query(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
-        of_head, of_tail = relation.chunk(2, -1)
-        return normalize(known, dim=-1) * (of_head if side == "tail" else of_tail)
+        head_scale, tail_scale = relation.chunk(2, -1)
+        return normalize(known, dim=-1) * (head_scale if side == "tail" else tail_scale)
 
     def candidates(self, rows: Tensor, relation: Tensor, side: Side) -> Tensor:
-        of_head, of_tail = relation.chunk(2, -1)
-        return normalize(rows, dim=-1) * (of_tail if side == "tail" else of_head)
+        head_scale, tail_scale = relation.chunk(2, -1)
+        return normalize(rows, dim=-1) * (tail_scale if side == "tail" else head_scale)

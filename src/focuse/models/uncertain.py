@@ -15,7 +15,7 @@ from focuse.models.translational import RotatE
 
 
 class LogisticConfidence(Model):
-    """A mixin that precedes a model with scores f: the logistic function of w f + b is a confidence."""
+    """A mixin for a model with scores f, whose confidence is the logistic function of w f + b."""
 
     confidence_head = ConfidenceHead("sigmoid")
     parameters: Mapping[str, Tensor] = {"scale": torch.tensor([1.0, 0.0])}  # w, b
@@ -26,7 +26,7 @@ class LogisticConfidence(Model):
     }  # fmt: skip
 
 
-# Faster without a fused engine: negatives that a batch shares, and an optimizer of the batch's rows only.
+# Shared negatives and an optimizer of the batch's rows only are faster without a fused engine.
 SHARED_NEGATIVES_DEFAULTS: Mapping[str, Any] = {
     **LogisticConfidence.defaults, "negative_sampling": "shared", "num_negatives": 64, "optimizer": "row-adam",
     "lr": 1e-2,
@@ -36,24 +36,24 @@ SHARED_NEGATIVES_DEFAULTS: Mapping[str, Any] = {
 class UkgeLogi(LogisticConfidence, DistMult):
     """Confidence by the logistic function.
 
-    UKGE (Chen et al., 2019): DistMult whose scores are mapped to the confidence of a fact.
+    UKGE (Chen et al., 2019) maps the scores of DistMult to the confidence of a triple.
 
         f(h, r, t) = w Σ hᵢ rᵢ tᵢ + b         w and b are learned, one of each for the whole graph
         φ(f)       = 1 / (1 + e^−f)           logistic, `ukge-logi`
         φ(f)       = min(max(f, 0), 1)        bounded rectifier, `ukge-rect`; training sees it without bounds
 
-    Ranks go by f, which orders as φ does but has no ties at 0 and 1.
+    Ranks use f, which has the same order as φ but no ties at 0 and 1.
     """
 
     name = "ukge-logi"
 
 
 class UkgeRect(UkgeLogi):
-    """Confidence by the bounded rectifier, with L2 on the embeddings of the batch."""
+    """Confidence by the bounded rectifier, with L2 regularization of the batch's embeddings."""
 
     name = "ukge-rect"
     confidence_head = ConfidenceHead("linear")
-    # The original's λ = 5e-4 multiplies ½Σx²; its mean over the batch and our sum give Adam the same steps.
+    # The original's λ = 5e-4 multiplies ½Σx². Its mean over the batch and the sum here give Adam the same steps.
     defaults: ClassVar[Mapping[str, Any]] = {
         **UkgeLogi.defaults,
         "regularizer": "l2:2.5e-4",
@@ -67,13 +67,13 @@ PASSLEAF_DEFAULTS: Mapping[str, Any] = {**SHARED_NEGATIVES_DEFAULTS, "semi_super
 class PassleafComplEx(LogisticConfidence, ComplEx):
     """Confidence by ComplEx.
 
-    PASSLEAF (Chen, Yeh and Kuo, 2021): UKGE's logistic confidence over other scores, with a pool of own estimates.
+    PASSLEAF (Chen, Yeh and Kuo, 2021) is UKGE's logistic confidence with other scores and a sample pool.
 
-        φ = 1 / (1 + e^−(w f + b)), w and b learned
+        φ = 1 / (1 + e^−(w f + b)), where w and b are trained
         f = Re Σ hᵢ rᵢ conj(tᵢ)                `passleaf-complex`
-        f = 2 − (1/k) Σ |hᵢ e^(i rᵢ) − tᵢ|²    `passleaf-rotate`: a relation turns k complex numbers by an angle each
+        f = 2 − (1/k) Σ |hᵢ e^(i rᵢ) − tᵢ|²    `passleaf-rotate`: a relation rotates each of k complex numbers
 
-    The pool is a matter of training (objective/semi_supervised.py) and serves every model of a confidence.
+    The pool is a part of training (objective/semi_supervised.py) and can be used with every confidence model.
     """
 
     name = "passleaf-complex"
@@ -81,17 +81,9 @@ class PassleafComplEx(LogisticConfidence, ComplEx):
 
 
 class PassleafRotatE(LogisticConfidence, Model):
-    """Confidence by 2 minus RotatE's mean squared distance.
+    """Confidence by 2 minus RotatE's mean squared distance; `PassleafComplEx` has the equations.
 
-    As |q − c|² = |q|² + |c|² − 2 q·c, a pool is one matrix product.
-
-    PASSLEAF (Chen, Yeh and Kuo, 2021) is UKGE's logistic confidence of other scores, with a pool of own estimates:
-
-        φ = 1 / (1 + e^−(w f + b)), w and b learned
-        f = Re Σ hᵢ rᵢ conj(tᵢ)                `passleaf-complex`
-        f = 2 − (1/k) Σ |hᵢ e^(i rᵢ) − tᵢ|²    `passleaf-rotate`: a relation rotates k complex numbers by an angle each
-
-    The pool belongs to training (objective/semi_supervised.py) and serves every confidence model.
+    Because |q − c|² = |q|² + |c|² − 2 q·c, the scores of a pool are one matrix product.
     """
 
     name = "passleaf-rotate"
@@ -112,7 +104,7 @@ class PassleafRotatE(LogisticConfidence, Model):
 
 
 class TwoEvaluators(ConfidenceHead):
-    """SUKE's head: the structure evaluator gives the plausibility; times the uncertainty evaluator: the confidence."""
+    """SUKE's head: the structure evaluator is the plausibility, and its product with the uncertainty evaluator is φ."""
 
     has_plausibility = True
 
@@ -130,29 +122,29 @@ class TwoEvaluators(ConfidenceHead):
 class Suke(DistMult):
     """Confidence as the product of two evaluators of DistMult's score.
 
-    SUKE (Wang et al., 2021): one score, two evaluators; structure says whether, uncertainty how surely.
+    SUKE (Wang et al., 2021) evaluates one score twice: for the plausibility of a triple and for its uncertainty.
 
         f = Σ hᵢ rᵢ tᵢ
-        s = 1 / (1 + e^−(w₁ f + b₁))     of structure: 1 for facts, 0 for negatives, whatever their weight
-        u = 1 / (1 + e^−(w₂ f + b₂))     of uncertainty
-        φ = s u                          the confidence: the weight of facts, 0 for negatives
+        s = 1 / (1 + e^−(w₁ f + b₁))     structure; its target is 1 for triples and 0 for negatives
+        u = 1 / (1 + e^−(w₂ f + b₂))     uncertainty
+        φ = s u                          confidence; its target is the weight of triples and 0 for negatives
 
-    w and b are learned. The loss is the squared error of φ and, in addition, that of s. Ranks go by f. This is our
-    reading of the paper's abstract: how it joins the two evaluators was not at hand.
+    The parameters w and b are trained. The loss is the squared error of φ plus the squared error of s. Ranks use f.
+    The product is an assumption from the paper's abstract, because the full text was not available.
     """
 
     name = "suke"
     confidence_head = TwoEvaluators("two evaluators")
-    parameters: Mapping[str, Tensor] = {"evaluators": torch.tensor([[1.0, 0.0], [1.0, 0.0]])}  # w, b of each
+    parameters: Mapping[str, Tensor] = {"evaluators": torch.tensor([[1.0, 0.0], [1.0, 0.0]])}  # w and b of each
     defaults: ClassVar[Mapping[str, Any]] = SHARED_NEGATIVES_DEFAULTS
 
 
-GAMMA = 0.5772156649015329  # Euler's constant
-FAR = -15.0  # below this, ln softplus(x) is x in float32
+EULER_GAMMA = 0.5772156649015329
+LINEAR_BELOW = -15.0  # below this, ln softplus(x) equals x in float32
 
 
 def box(rows: Tensor, mapping: Tensor) -> Tensor:
-    """Boxes of low corners and log extents [..., 2d], shifted and stretched by [..., 2d]; none is turned inside out."""
+    """Return boxes of low corners and log extents [..., 2d], shifted and scaled by [..., 2d]; no extent is negative."""
     low, extent = rows.chunk(2, -1)
     shift, stretch = mapping.chunk(2, -1)
     low = low + shift
@@ -160,49 +152,50 @@ def box(rows: Tensor, mapping: Tensor) -> Tensor:
 
 
 def intersection(one: Tensor, other: Tensor, beta: float) -> Tensor:
-    """The intersection of two boxes with corners softened by β; its extents may be negative."""
+    """Return the intersection of two boxes whose corners are softened by β; its extents may be negative."""
     (low, high), (other_low, other_high) = one.chunk(2, -1), other.chunk(2, -1)
-    # β ln(e^(a/β) + e^(b/β)) is b + β ln(1 + e^((a − b)/β)): one softplus, and nothing overflows.
+    # β ln(e^(a/β) + e^(b/β)) equals b + β ln(1 + e^((a − b)/β)), which is one softplus and does not overflow.
     low = other_low + F.softplus(low - other_low, beta=1 / beta)
     return torch.cat([low, other_high - F.softplus(other_high - high, beta=1 / beta)], dim=-1)
 
 
 def log_volume(boxes: Tensor, beta: float) -> Tensor:
-    """ln Π ln(1 + e^(high − low − 2γβ)): [..., 2d] -> [...]."""
+    """Return ln Π ln(1 + e^(high − low − 2γβ)): [..., 2d] -> [...]."""
     low, high = boxes.chunk(2, -1)
-    extent = high - low - 2 * GAMMA * beta
-    return torch.where(extent < FAR, extent, F.softplus(extent.clamp(min=FAR)).log()).sum(-1)
+    extent = high - low - 2 * EULER_GAMMA * beta
+    log_softplus = F.softplus(extent.clamp(min=LINEAR_BELOW)).log()
+    return torch.where(extent < LINEAR_BELOW, extent, log_softplus).sum(-1)
 
 
 def initial_boxes(values: Tensor) -> Tensor:
-    """Nearly equal boxes, as BEUrRE's authors initialize them, from standard normal numbers [..., 2d]."""
+    """Return nearly equal boxes, as in the code of BEUrRE's authors, from standard normal numbers [..., 2d]."""
     low, extent = (torch.special.ndtr(part) for part in values.chunk(2, -1))  # uniform in [0, 1]
     return torch.cat([1e-4 + 0.0099 * low, -0.1 + 0.099 * extent], dim=-1)
 
 
 def initial_maps(values: Tensor) -> Tensor:
-    """Two maps close to the identity, from standard normal numbers [..., 4d]."""
+    """Return two affine maps close to the identity, from standard normal numbers [..., 4d]."""
     shift, stretch, other_shift, other_stretch = values.chunk(4, -1)
     return torch.cat([1e-4 * shift, 1 + 0.2 * stretch, 1e-4 * other_shift, 1 + 0.2 * other_stretch], dim=-1)
 
 
-BETA = 0.01
+GUMBEL_BETA = 0.01
 
 
 class Beurre(Model):
-    """Confidence as the share of the tail's box that lies in the head's.
+    """Confidence as the fraction of the tail's box that lies in the head's box.
 
-    The row of an entity holds low corners and log extents, that of a relation an affine map for either side.
+    The row of an entity holds low corners and log extents. The row of a relation holds one affine map per side.
 
-    BEUrRE (Chen, Boratko et al., 2021): an entity is a box, and a relation moves and stretches the boxes of both ends.
+    BEUrRE (Chen, Boratko et al., 2021) models an entity as a box, and a relation as affine maps of both boxes.
 
         φ(h, r, t) = vol(H ∩ T) / vol(T)        H and T: the boxes of h and t after the two affine maps of r
         vol(box)   = Π ln(1 + e^(high − low − 2γβ))
         H ∩ T      = from β ln(e^(H.low/β) + e^(T.low/β)) to −β ln(e^(−H.high/β) + e^(−T.high/β))
 
-    Corners are Gumbel variables of scale β, so that boxes without overlap still have a gradient. The score is ln φ,
-    which is never above 0. Volumes are those of the authors' code (in their paper β is also the temperature of
-    softplus). Constraints on relations (transitive, composed) are left out.
+    Corners are Gumbel variables of scale β, so that disjoint boxes still have a gradient. The score is ln φ, which is
+    never above 0. Volumes are computed as in the authors' code (in their paper, β is also the temperature of softplus).
+    Constraints on relations (transitivity, composition) are left out.
     """
 
     name = "beurre"
@@ -226,5 +219,5 @@ class Beurre(Model):
         return box(rows, relation.chunk(2, -1)[1 if side == "tail" else 0])
 
     def similarity_of(self, query: Tensor, candidates: Tensor, side: Side) -> Tensor:
-        common = log_volume(intersection(query, candidates, BETA), BETA)
-        return common - log_volume(candidates if side == "tail" else query, BETA)
+        common = log_volume(intersection(query, candidates, GUMBEL_BETA), GUMBEL_BETA)
+        return common - log_volume(candidates if side == "tail" else query, GUMBEL_BETA)

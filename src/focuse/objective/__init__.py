@@ -1,1 +1,1 @@
-"""What training minimizes: the FocusE layer, losses, regularizers and negative sampling."""
+"""The training objective: the FocusE layer, losses, regularizers and negative sampling."""

@@ -6,12 +6,13 @@ positive triple t⁺ with weight w ∈ [0, 1] and its negatives t⁻, with score
     g(t)  = σ(f(t)) = ln(1 + e^f(t))                 softplus makes scores non-negative          (1)
     α⁺    = β + (1 − w)(1 − β)                       for the positive                            (2)
     α⁻    = β + w (1 − β)                            for each of its negatives                   (3)
-    h(t)  = α g(t)                                   what the loss sees instead of f(t)          (4)
+    h(t)  = α g(t)                                   the input of the loss, instead of f(t)      (4)
 
 β, the structural influence, falls linearly from 1 (weights are ignored) to 0 (they count in full) over λ epochs. A
-positive of high weight gets a small α⁺ while its negatives keep their full score, so its loss is larger and training
-works on it longer. The layer has no parameters, knows neither model nor loss, and exists in training only: ranking and
-prediction use f(t). As β falls, α⁺ of the highest weights goes to 0, and such positives are no longer pulled up.
+high-weight positive gets a small α⁺ while its negatives keep their full score, so its loss is larger and training
+works on it longer. The layer has no parameters, is independent of the model and of the loss, and is used in training
+only: ranking and prediction use f(t). As β falls, α⁺ of the highest weights goes to 0, and the scores of those
+positives are no longer increased.
 
 **Soft labels** avoid that. With p⁺ = e^f(t⁺) / (e^f(t⁺) + Σ e^f(t⁻)), the softmax of a positive among its negatives,
 the label and the loss are
@@ -19,11 +20,14 @@ the label and the loss are
     q     = w^γ                                                                                  (5)
     loss  = −q ln p⁺ − (1 − q) ln(1 − p⁺)            whose slope by f(t⁺) is p⁺ − q              (6)
 
-so a positive is pulled up to its own label and no further, and pushed down where it is above it. The label exponent γ
-is the only parameter: at 0 every label is 1 (a plain model), 1 takes weights as probabilities, and the larger it is,
-the fewer triples have labels far from 0. `focuse.objective.losses.SoftLabelLoss` computes (6).
+so the score of a positive increases until p⁺ reaches its label, and decreases where p⁺ is above it. The label exponent
+γ is the only parameter: with γ = 0 every label is 1 (a model without weights), with γ = 1 weights are used as
+probabilities, and the larger γ is, the fewer triples have labels far from 0. `focuse.objective.losses.SoftLabelLoss`
+computes (6).
 
-This module is the only Python that knows α, β and γ; the C++ and Triton kernels repeat equations 1 to 4.
+This module implements equations 1 to 5 for one weight per triple. With several weight columns,
+`focuse.training.problem` combines the β of each column into one weight and one β per epoch for this layer. The C++ and
+Triton kernels repeat equations 1 to 4.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ from focuse.models.base import Model
 from focuse.option_strings import choose
 
 # The authors' experiment code computes ln(1 + 9999·eˣ), that is softplus(x + ln 9999): a hidden margin of 9.2.
-# Scores of distance models are ≤ 0, where a plain softplus never exceeds ln 2; they need it.
+# Scores of distance models are ≤ 0, where a plain softplus never exceeds ln 2, so these models need the shift.
 AUTHORS_SHIFT = math.log(9999.0)
 
 Nonlinearity = Callable[[Tensor], Tensor]
@@ -56,18 +60,18 @@ NONLINEARITIES: dict[str, Nonlinearity] = {
 
 @dataclass(frozen=True)
 class FocusELayer:
-    """Equations 1 to 4, and the schedule of β.
+    """The FocusE layer (equations 1 to 4) with the schedule of β.
 
     Parameters
     ----------
     nonlinearity
-        g, one of NONLINEARITIES or 'shifted-softplus:24' for another shift.
+        The function g: one of NONLINEARITIES, or 'shifted-softplus:24' for another shift.
     beta_decay_epochs
-        λ in epochs; 0 means β = 0 from the start.
+        The number of epochs λ; 0 means that β is 0 from the start.
     beta_min
         The lowest value of β.
     fixed_beta
-        One β for all of training instead of the schedule.
+        A constant β that replaces the schedule.
 
     Examples
     --------
@@ -120,7 +124,7 @@ class FocusELayer:
 
 @dataclass(frozen=True)
 class SoftLabels:
-    """Equation 5: labels q = w^γ, where γ is `exponent`."""
+    """The map from weights to soft labels q = w^γ (equation 5), where γ is `exponent`."""
 
     exponent: float = 1.0
 
@@ -128,7 +132,7 @@ class SoftLabels:
         if not 0.0 <= self.exponent <= 100.0:
             raise FocuseError(
                 f"label exponent {self.exponent:g} is out of range; give 0 (weights are ignored) to 100, "
-                "1 takes weights as probabilities"
+                "with 1, weights are used as probabilities"
             )
 
     def __call__(self, weight: Tensor) -> Tensor:
@@ -141,17 +145,17 @@ class SoftLabels:
 
 
 def make_nonlinearity(text: str) -> Nonlinearity:
-    """Return g by its name; 'shifted-softplus:24' shifts by 24 instead of the authors' ln 9999.
+    """Return the function g of this name; 'shifted-softplus:24' shifts by 24 instead of the authors' ln 9999.
 
     >>> round(make_nonlinearity("shifted-softplus:24")(torch.tensor(-4.0)).item(), 3)
     20.0
     """
-    kind, shift = parse_nonlinearity(text)
-    return (lambda score: F.softplus(score + shift)) if shift else NONLINEARITIES[kind]
+    name, shift = parse_nonlinearity(text)
+    return (lambda score: F.softplus(score + shift)) if shift else NONLINEARITIES[name]
 
 
 def parse_nonlinearity(text: str) -> tuple[str, float]:
-    """Return the name of g without a shift, and the shift that is added to a score before.
+    """Return the name of the unshifted function g, and the shift that is added to a score before g is applied.
 
     >>> parse_nonlinearity("shifted-softplus:24"), parse_nonlinearity("tanh")
     (('softplus', 24.0), ('tanh', 0.0))
@@ -170,11 +174,13 @@ def parse_nonlinearity(text: str) -> tuple[str, float]:
 
 
 def default_nonlinearity(model: Model | type[Model]) -> str:
-    """Return the model's default, else the paper's softplus, or the authors' shifted one for distances (scores ≤ 0).
+    """Return the model's default non-linearity: softplus, or shifted softplus for distance models (scores ≤ 0).
+
+    A model's own `defaults` take precedence.
 
     >>> from focuse.models.registry import model_class
     >>> default_nonlinearity(model_class("complex")), default_nonlinearity(model_class("rotate"))
     ('softplus', 'shifted-softplus')
     """
-    usual = "shifted-softplus" if model.similarity in ("l1", "l2") else "softplus"
-    return str(model.defaults.get("nonlinearity", usual))
+    default = "shifted-softplus" if model.similarity in ("l1", "l2") else "softplus"
+    return str(model.defaults.get("nonlinearity", default))

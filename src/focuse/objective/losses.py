@@ -2,16 +2,21 @@
 
 A loss maps scores of positives [B] and of their negatives [B, N] to one number per positive [B].
 
-`mask` is True where a negative counts; None means all do. All are written with softplus and log-sum-exp, so that large
-scores neither overflow nor lose digits. h⁺ and h⁻ are the scores after the FocusE layer, or as the model gives them.
+`mask` is True where a negative counts; None means that all of them count. All losses use softplus and log-sum-exp, so
+that large scores neither overflow nor lose digits. h⁺ and h⁻ are the scores after the FocusE layer, or the model's own
+scores if there is no layer.
 
-A training minimizes an *objective*, which also sees weights and β: `FocusedLoss` (FocusE, then one of LOSSES),
-`SoftLabelLoss`, `SquaredError` or `TwoHeadedSquaredError`. `FusedObjective` describes one to C++ and Triton kernels.
+Training minimizes an *objective*, which also depends on weights and β: `FocusedLoss` (FocusE, then one of LOSSES),
+`SoftLabelLoss`, `SquaredError` or `TwoHeadedSquaredError`. A `FusedObjective` describes an objective to the C++ and
+Triton kernels.
 
 A regularizer adds strength · Σ|x|ᵖ over embeddings to the loss of every batch. For n3, |x| is the modulus of a complex
-number (Lacroix et al., 2018). It covers one of SCOPES: whole `tables` (as in the paper); the rows that the batch has
-`touched`, negatives included, once each, which is the same if a batch touches every row and cheaper where it does not;
-or the `rows` of the batch's triples, as often as they occur.
+number (Lacroix et al., 2018). The scope of the sum is one of SCOPES:
+
+    tables   the whole tables, as in the paper
+    touched  each row that the batch uses, negatives included, once; equal to `tables` if a batch uses every row, and
+             cheaper otherwise
+    rows     the rows of the batch's triples, as often as they occur
 """
 
 from __future__ import annotations
@@ -37,50 +42,50 @@ Loss = Callable[[Tensor, Tensor, Mask], Tensor]
 
 
 def multiclass_nll(positive: Tensor, negative: Tensor, mask: Mask) -> Tensor:
-    """−log( e^h⁺ / (e^h⁺ + Σ e^h⁻) ): the paper's equation 5 as one softmax over a positive and its negatives."""
+    """Return −log( e^h⁺ / (e^h⁺ + Σ e^h⁻) ), the paper's equation 5 as one softmax of a positive and its negatives."""
     if mask is not None:
         negative = negative.masked_fill(~mask, -torch.inf)
-    # The same as ln(1 + Σ e^(h⁻ − h⁺)): small losses keep their digits, and the positive enters once, so that its
-    # gradient adds up in the same order with and without weights.
+    # This equals ln(1 + Σ e^(h⁻ − h⁺)). Small losses keep their digits, and the positive occurs once, so that its
+    # gradient is summed in the same order with and without the FocusE layer.
     return F.softplus(torch.logsumexp(negative, dim=1) - positive)
 
 
 def pairwise_nll(positive: Tensor, negative: Tensor, mask: Mask) -> Tensor:
-    """Σ −log( e^h⁺ / (e^h⁺ + e^h⁻) ): the paper's equation 5 as a sum over pairs."""
+    """Return Σ −log( e^h⁺ / (e^h⁺ + e^h⁻) ), the paper's equation 5 as a sum over pairs."""
     return _masked_sum(F.softplus(negative - positive[:, None]), mask)
 
 
 def nll(positive: Tensor, negative: Tensor, mask: Mask) -> Tensor:
-    """−log s(h⁺) − Σ log s(−h⁻) with the logistic s: every triple is classified independently."""
+    """Return −log s(h⁺) − Σ log s(−h⁻) with the logistic function s, which classifies each triple independently."""
     return F.softplus(-positive) + _masked_sum(F.softplus(negative), mask)
 
 
 def bce(positive: Tensor, negative: Tensor, mask: Mask) -> Tensor:
-    """Binary cross-entropy of the labels 1, 0, …, 0, averaged over a positive and its negatives."""
-    cells = 1 + (negative.shape[1] if mask is None else mask.sum(1))
-    return nll(positive, negative, mask) / cells
+    """Return the binary cross-entropy of the labels 1, 0, …, 0, averaged over a positive and its negatives."""
+    labels = 1 + (negative.shape[1] if mask is None else mask.sum(1))
+    return nll(positive, negative, mask) / labels
 
 
 def margin(positive: Tensor, negative: Tensor, mask: Mask, margin: float = 1.0) -> Tensor:
-    """Σ max(0, margin + h⁻ − h⁺): a positive must win by a margin."""
+    """Return Σ max(0, margin + h⁻ − h⁺), which is 0 if the positive exceeds every negative by the margin."""
     return _masked_sum(F.relu(margin + negative - positive[:, None]), mask)
 
 
 def self_adversarial(
     positive: Tensor, negative: Tensor, mask: Mask, margin: float = 3.0, temperature: float = 0.5
 ) -> Tensor:
-    """−log s(m + h⁺) − Σ p log s(−h⁻ − m), p the softmax of the negatives' own scores, held constant."""
+    """Return −log s(m + h⁺) − Σ p log s(−h⁻ − m), where p is the softmax of the negatives' scores without gradient."""
     scaled = temperature * negative.detach()
     if mask is not None:
         scaled = scaled.masked_fill(~mask, -torch.inf)
-    share = torch.softmax(scaled, dim=1).nan_to_num()  # a row without any negative has no shares
-    return F.softplus(-(margin + positive)) + _masked_sum(share * F.softplus(negative + margin), mask)
+    probability = torch.softmax(scaled, dim=1).nan_to_num()  # the softmax of a row without negatives is NaN
+    return F.softplus(-(margin + positive)) + _masked_sum(probability * F.softplus(negative + margin), mask)
 
 
 def confidence_margin(
     positive: Tensor, negative: Tensor, mask: Mask, weight: Tensor, margin: float = 1.0, power: float = 1.0
 ) -> Tensor:
-    """Σ max(0, wᵖ·margin + h⁻ − h⁺): the higher its weight, the more a positive must win by (GTransE, 2019)."""
+    """Return Σ max(0, wᵖ·margin + h⁻ − h⁺), whose margin grows with the positive's weight (GTransE, 2019)."""
     return _masked_sum(F.relu(negative + (margin * weight.pow(power) - positive)[:, None]), mask)
 
 
@@ -92,52 +97,53 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "margin": margin,
     "self-adversarial": self_adversarial,
 }
-WEIGHTED: dict[str, Callable[..., Tensor]] = {"confidence-margin": confidence_margin}  # losses that take weights
+LOSSES_WITH_WEIGHTS: dict[str, Callable[..., Tensor]] = {"confidence-margin": confidence_margin}
 
 
 def make_loss(text: str) -> Loss:
-    """Return the loss written as 'name' or 'name:parameter=value,…', for example 'margin:margin=2'."""
-    name, plain, named = parse_option_string(text, "loss")
-    loss = (LOSSES | WEIGHTED)[choose("loss", name, LOSSES | WEIGHTED)]
-    options = list(inspect.signature(loss).parameters)[4 if name in WEIGHTED else 3 :]
-    if len(plain) > len(options) or not set(named) <= set(options):
-        known = f"it takes {', '.join(options)}" if options else "it takes no numbers"
-        raise FocuseError(f"loss {text!r}: {known}")
-    if named.get("temperature", 0.0) < 0 or (plain[1:2] and plain[1] < 0):
+    """Return the loss that is written as 'name' or 'name:parameter=value,…', for example 'margin:margin=2'."""
+    name, positional, named = parse_option_string(text, "loss")
+    losses = LOSSES | LOSSES_WITH_WEIGHTS
+    loss = losses[choose("loss", name, losses)]
+    options = list(inspect.signature(loss).parameters)[4 if name in LOSSES_WITH_WEIGHTS else 3 :]
+    if len(positional) > len(options) or not set(named) <= set(options):
+        expected = f"it takes {', '.join(options)}" if options else "it takes no numbers"
+        raise FocuseError(f"loss {text!r}: {expected}")
+    if named.get("temperature", 0.0) < 0 or (positional[1:2] and positional[1] < 0):
         raise FocuseError(f"loss {text!r}: give a temperature of at least 0")
-    if name in WEIGHTED and min([*named.values(), *plain], default=0.0) < 0:
+    if name in LOSSES_WITH_WEIGHTS and min([*named.values(), *positional], default=0.0) < 0:
         raise FocuseError(f"loss {text!r}: give numbers of at least 0")
     defaults = {option: inspect.signature(loss).parameters[option].default for option in options}
-    return NamedLoss(name, defaults | dict(zip(options, plain, strict=False)) | named)
+    return NamedLoss(name, defaults | dict(zip(options, positional, strict=False)) | named)
 
 
 @dataclass(frozen=True)
 class NamedLoss:
-    """One of LOSSES or WEIGHTED with its parameters."""
+    """One of LOSSES or LOSSES_WITH_WEIGHTS, with its parameters."""
 
     name: str
     parameters: dict[str, float]
 
     @property
-    def weighted(self) -> bool:
-        """Whether the loss takes the weights of the positives."""
-        return self.name in WEIGHTED
+    def takes_weights(self) -> bool:
+        """Whether the loss depends on the weights of the positives."""
+        return self.name in LOSSES_WITH_WEIGHTS
 
     def __call__(self, positive: Tensor, negative: Tensor, mask: Mask, *weight: Tensor) -> Tensor:
-        return (LOSSES | WEIGHTED)[self.name](positive, negative, mask, *weight, **self.parameters)
+        return (LOSSES | LOSSES_WITH_WEIGHTS)[self.name](positive, negative, mask, *weight, **self.parameters)
 
 
 @dataclass(frozen=True)
 class FocusedLoss:
-    """The FocusE layer, if there is one, and then a loss."""
+    """An objective that applies the FocusE layer, if there is one, and then a loss."""
 
     loss: Loss
     layer: FocusELayer | None = None
 
     @property
     def fused(self) -> FusedObjective | None:
-        """The objective as kernels take it; None for a loss that is not one of LOSSES or takes weights."""
-        if not isinstance(self.loss, NamedLoss) or self.loss.weighted:
+        """The objective as data for kernels; None if the loss is not one of LOSSES or takes weights."""
+        if not isinstance(self.loss, NamedLoss) or self.loss.takes_weights:
             return None
         name, shift = parse_nonlinearity(self.layer.nonlinearity) if self.layer else ("linear", 0.0)
         return FusedObjective(self.loss.name, name, shift, self.layer is not None, **self.loss.parameters)
@@ -146,29 +152,29 @@ class FocusedLoss:
         _check_shapes(positive, negative, mask)
         if self.layer is not None:
             positive, negative = self.layer(positive, negative, weight, beta)
-        if isinstance(self.loss, NamedLoss) and self.loss.weighted:
+        if isinstance(self.loss, NamedLoss) and self.loss.takes_weights:
             return self.loss(positive, negative, mask, weight)
         return self.loss(positive, negative, mask)
 
 
 @dataclass(frozen=True)
 class SoftLabelLoss:
-    """Cross-entropy between a soft label q and the softmax p of a positive among its negatives.
+    """The cross-entropy between a soft label q and the softmax p of a positive among its negatives.
 
-    With the log-odds z = ln Σ e^f⁻ − f⁺ against the positive, the loss is q·ln(1 + e^z) + (1 − q)·ln(1 + e^−z).
-    `log_correction`, ln(possible negatives / negatives drawn), is added to z where negatives are a sample, so that p
-    estimates the softmax among all entities.
+    With the log-odds z = ln Σ e^f⁻ − f⁺ against the positive, the loss is q·ln(1 + e^z) + (1 − q)·ln(1 + e^−z). If
+    negatives are sampled, `log_correction`, ln(possible negatives / sampled negatives), is added to z, so that p
+    estimates the softmax over all entities.
 
-    A label below 0 says that the triple is false. Among many negatives its p is small already, which teaches little; so
-    it is compared with one, their mean: ln(1 + e^(f⁺ − ln mean e^f⁻)). A positive without any negative has no loss. β
-    is not used.
+    A label below 0 marks a known negative. Its p among many sampled negatives is small already, which gives little
+    gradient, so it is compared with their mean only: ln(1 + e^(f⁺ − ln mean e^f⁻)). The loss of a positive without
+    negatives is 0. β is not used.
     """
 
     log_correction: float = 0.0
 
     @property
     def fused(self) -> FusedObjective:
-        """The objective as kernels take it."""
+        """The objective as data for kernels."""
         return FusedObjective("soft-label", margin=self.log_correction)
 
     def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
@@ -176,7 +182,7 @@ class SoftLabelLoss:
         has_negatives = None
         if mask is not None:
             has_negatives = mask.any(1)
-            # A row without any would be −∞ − …, whose gradient is not a number even where it is not used.
+            # A row without negatives would be −∞ everywhere, and its gradient NaN even though the value is not used.
             negative = negative.masked_fill(~mask & has_negatives[:, None], -torch.inf)
         odds = torch.logsumexp(negative, dim=1) - positive
         log_count = math.log(max(negative.shape[1], 1)) if mask is None else mask.sum(1).clamp(min=1).to(odds).log()
@@ -188,10 +194,11 @@ class SoftLabelLoss:
 
 @dataclass(frozen=True)
 class SquaredError:
-    """UKGE's objective: squared distance of a confidence φ(f) from the weight, and from 0 for negatives.
+    """UKGE's objective: the squared error of a confidence φ(f), whose target is the weight, or 0 for negatives.
 
-    (φ(f⁺) − w)² + mean φ(f⁻)². A triple that rules infer with confidence s adds only its shortfall,
-    `rule_weight` · max(0, s − φ(f))². `activation` names φ for kernels. β is not used.
+    The loss of a triple is (φ(f⁺) − w)² + mean φ(f⁻)². A triple that rules infer with confidence s adds
+    `rule_weight` · max(0, s − φ(f))², which is 0 if its confidence is at least s. `activation` is the name of φ for
+    kernels. β is not used.
     """
 
     phi: Callable[[Tensor], Tensor]
@@ -200,11 +207,11 @@ class SquaredError:
 
     @property
     def fused(self) -> FusedObjective:
-        """The objective as kernels take it."""
+        """The objective as data for kernels."""
         return FusedObjective("squared-error", self.activation, rule_weight=self.rule_weight)
 
     def for_model(self, model: Model) -> SquaredError:
-        """Return the objective with the φ of `model`, which may have trained parameters."""
+        """Return the objective with the φ of `model`, which may depend on trained parameters."""
         head = model.confidence_head
         return self if head is None else replace(self, phi=partial(head.unclipped, parameters=model.parameters))
 
@@ -214,16 +221,17 @@ class SquaredError:
         error = _masked_sum(self.phi(negative).square(), mask) / count
         return (self.phi(positive) - weight).square() + error
 
-    def shortfall(self, score: Tensor, bound: Tensor) -> Tensor:
-        """Return the loss of inferred triples: scores [S], inferred confidences [S] -> []."""
-        return self.rule_weight * F.relu(bound - self.phi(score)).square().mean()
+    def rule_loss(self, score: Tensor, confidence: Tensor) -> Tensor:
+        """Return the loss of triples that rules infer: scores [S], inferred confidences [S] -> []."""
+        return self.rule_weight * F.relu(confidence - self.phi(score)).square().mean()
 
 
 @dataclass(frozen=True)
 class TwoHeadedSquaredError:
-    """SUKE's objective: the squared error of the confidence φ and that of the plausibility s.
+    """SUKE's objective: the squared error of the confidence φ plus the squared error of the plausibility s.
 
-    (φ(f⁺) − w)² + mean φ(f⁻)² + (s(f⁺) − 1)² + mean s(f⁻)²: the plausibility of a triple is 1, that of a negative 0.
+    The loss of a triple is (φ(f⁺) − w)² + mean φ(f⁻)² + (s(f⁺) − 1)² + mean s(f⁻)². The target of the plausibility is 1
+    for a triple and 0 for a negative.
     """
 
     phi: Callable[[Tensor], Tensor]
@@ -235,16 +243,17 @@ class TwoHeadedSquaredError:
         head = model.confidence_head
         if head is None:
             return self
-        phi, plausibility = (partial(part, parameters=model.parameters) for part in (head.unclipped, head.plausibility))
+        functions = (head.unclipped, head.plausibility)
+        phi, plausibility = (partial(function, parameters=model.parameters) for function in functions)
         return replace(self, phi=phi, plausibility=plausibility)
 
     def __call__(self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Mask, beta: float | Tensor) -> Tensor:
         plausible = SquaredError(self.plausibility)(positive, negative, torch.ones_like(weight), mask, beta)
         return SquaredError(self.phi)(positive, negative, weight, mask, beta) + plausible
 
-    def shortfall(self, score: Tensor, bound: Tensor) -> Tensor:
-        """Return the loss of inferred triples: scores [S], inferred confidences [S] -> []."""
-        return SquaredError(self.phi, self.rule_weight).shortfall(score, bound)
+    def rule_loss(self, score: Tensor, confidence: Tensor) -> Tensor:
+        """Return the loss of triples that rules infer: scores [S], inferred confidences [S] -> []."""
+        return SquaredError(self.phi, self.rule_weight).rule_loss(score, confidence)
 
 
 def _check_shapes(positive: Tensor, negative: Tensor, mask: Mask) -> None:
@@ -263,9 +272,9 @@ def _masked_sum(values: Tensor, mask: Mask) -> Tensor:
 class FusedObjective:
     """An objective as data, for engines that compute it in kernels instead of by autograd.
 
-    h = α·g(f) with g(f) = `nonlinearity`(f + `shift`), then `loss` over h; without FocusE (`focused`) α is 1.
-    For the loss 'squared-error' g is the confidence φ, and `rule_weight` scales the loss of inferred triples. For
-    'soft-label' `margin` is the log correction of sampled negatives.
+    Kernels compute h = α·g(f) with g(f) = `nonlinearity`(f + `shift`), and then `loss` of h. If `focused` is False
+    (no FocusE layer), α is 1. For the loss 'squared-error', g is the confidence φ, and `rule_weight` scales the loss of
+    inferred triples. For 'soft-label', `margin` holds the log correction for sampled negatives.
     """
 
     loss: str
@@ -283,12 +292,13 @@ ObjectiveFunction = Callable[[Tensor, Tensor, Tensor, Tensor | None, float | Ten
 
 @runtime_checkable
 class ModelObjective(Protocol):
-    """An objective that uses what the model makes of a score; every step binds it to the model as it is."""
+    """An objective that depends on the model's confidence head; each step binds it to the current parameters."""
 
-    def for_model(self, model: Model) -> ModelObjective: ...
+    def for_model(self, model: Model) -> ModelObjective:
+        """Return the objective with the confidence head of `model` and its current parameters."""
 
-    def shortfall(self, score: Tensor, bound: Tensor) -> Tensor:
-        """Return the loss of inferred triples: scores [S], inferred confidences [S] -> []."""
+    def rule_loss(self, score: Tensor, confidence: Tensor) -> Tensor:
+        """Return the loss of triples that rules infer: scores [S], inferred confidences [S] -> []."""
 
     def __call__(
         self, positive: Tensor, negative: Tensor, weight: Tensor, mask: Tensor | None, beta: float | Tensor
@@ -301,9 +311,9 @@ SCOPES = ("tables", "touched", "rows")
 
 @dataclass(frozen=True)
 class Regularizer:
-    """`strength` · Σ|x|ᵖ with p = `power`, over the tables or rows that `scope` names.
+    """The penalty `strength` · Σ|x|ᵖ with p = `power`, summed over the tables or rows of `scope`.
 
-    With `moduli`, |x| of a model with complex numbers is their modulus.
+    If `moduli` is True, |x| is the modulus of the complex numbers of a model.
     """
 
     power: int
@@ -312,7 +322,7 @@ class Regularizer:
     moduli: bool = False
 
     def __call__(self, parts: Iterable[Tensor]) -> Tensor | float:
-        """Return the penalty of the given tables or rows, a sum over all their numbers."""
+        """Return the penalty of the given tables or rows, summed over all their numbers."""
         return self.strength * sum(_power(part, self.power).sum() for part in parts)
 
 
@@ -323,12 +333,12 @@ def _power(x: Tensor, power: int) -> Tensor:
 
 
 def make_regularizer(text: str, scope: str = "tables") -> Regularizer | None:
-    """Return the regularizer written as 'l3:1e-3' or 'n3:1e-3' (or 'none'), over 'tables', 'touched' or 'rows'."""
-    name, plain, named = parse_option_string(text, "regularizer")
+    """Return the regularizer that is written as 'l3:1e-3' or 'n3:1e-3', or None for 'none'."""
+    name, positional, named = parse_option_string(text, "regularizer")
     choose("regularizer", name, ["none", *POWERS])
     choose("scope of the regularizer", scope, SCOPES)
     if name == "none":
         return None
-    if len(plain) != 1 or named or plain[0] < 0:
-        raise FocuseError(f"regularizer {text!r}: write its strength behind a colon, for example 'l3:1e-3'")
-    return Regularizer(POWERS[name], plain[0], scope, name == "n3") if plain[0] else None
+    if len(positional) != 1 or named or positional[0] < 0:
+        raise FocuseError(f"regularizer {text!r}: write its strength after a colon, for example 'l3:1e-3'")
+    return Regularizer(POWERS[name], positional[0], scope, name == "n3") if positional[0] else None

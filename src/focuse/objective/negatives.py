@@ -1,7 +1,8 @@
-"""Batches of positives, and negative sampling: which entities replace the head or the tail of a positive.
+"""Batches of triples, and negative sampling: the choice of entities that replace the head or the tail of a positive.
 
 A negative is a positive triple with its head or its tail replaced by another entity. Negatives are a pure function of
-(seed, epoch, batch): engines can be compared, and a resumed run draws the same ones. There are three ways to sample:
+(seed, epoch, batch), so that engines can be compared and a resumed run draws the same ones. There are three ways to
+sample:
 
     per-triple   N negatives per positive (the paper's), each with its own corrupted side and entity
     shared       one pool of entities per batch, which replaces both sides of every positive
@@ -9,12 +10,13 @@ A negative is a positive triple with its head or its tail replaced by another en
 
 Entities are drawn uniformly and sides with equal probability, or by a `NegativeDistribution`:
 
-    type         another entity that train has on this side of the relation (Krompaß, Baier and Tresp, 2015), uniformly
-    degree       any entity, by (number of its edges)^¾ (Mikolov et al., 2013)
-    bernoulli    the head is replaced with probability tph / (tph + hpt), tails per head and heads per tail of the
-                 relation, else the tail (Wang et al., 2014)
+    type         uniformly, one of the other entities that the training triples have on this side of the relation
+                 (Krompaß, Baier and Tresp, 2015)
+    degree       any entity, in proportion to (number of its edges)^¾ (Mikolov et al., 2013)
+    bernoulli    the head is replaced with probability tph / (tph + hpt), otherwise the tail, where tph and hpt are the
+                 relation's tails per head and heads per tail (Wang et al., 2014)
 
-Its probabilities are whole numbers made once on the CPU, so that every device draws the same.
+The probabilities are integers that are computed once on the CPU, so that every device draws the same entities.
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ from focuse.option_strings import choose
 
 @dataclass(frozen=True)
 class Batch:
-    """Positive triples: ids int64 [B] and normalized weights float [B]."""
+    """Triples of a training step: ids int64 [B], and a number per triple that the objective uses, float [B].
+
+    With FocusE, `weight` holds normalized weights in [0, 1]. By default it holds soft labels, which are powers of the
+    weights, and −1 marks a known negative.
+    """
 
     head: Tensor
     relation: Tensor
@@ -52,11 +58,11 @@ class Batch:
     def take(self, rows: Tensor) -> Batch:
         """Return the triples at `rows`, int64 [B]."""
         columns = (self.head, self.relation, self.tail, self.weight)
-        taken = run_kernel("take", rows.device, columns, rows)
-        return Batch(*(taken or (column.index_select(0, rows) for column in columns)))
+        selected = run_kernel("take", rows.device, columns, rows)
+        return Batch(*(selected or (column.index_select(0, rows) for column in columns)))
 
     def set_weights(self, weight: Tensor) -> None:
-        """Replace the weights [B] in place, because a recorded CUDA graph reads them from there."""
+        """Replace the weights [B] in place, because a recorded CUDA graph reads them from the same memory."""
         self.weight.copy_(weight)
 
     def first(self, count: int) -> Batch:
@@ -66,22 +72,22 @@ class Batch:
 
 @dataclass(frozen=True)
 class Negatives:
-    """Entities that replace one side of each positive; a triple corrupted in this way is a negative.
+    """The entities that replace one side of each positive, and thereby form its negatives.
 
     Parameters
     ----------
     side
-        Which side the entities replace. For "both", `replaces_tail` says it for each of them.
+        The side that the entities replace. For "both", `replaces_tail` gives the side of each of them.
     entities
-        int64 [B, N]: negatives per triple; int64 [P]: one pool that all positives share; None: every entity.
+        int64 [B, N] for per-triple negatives, int64 [P] for one pool that all positives share, None for every entity.
     replaces_tail
         bool [B, N], True where an entity replaces the tail, False where it replaces the head.
     mask
         bool [B, N] or [B, P], False where a negative does not count.
     target
-        int64 [B], the entity that the positive itself has on that side; it does not count either.
+        int64 [B], the entity that the positive itself has on that side, which is not counted as a negative.
     known
-        Rows and entities, int64 [m] each, of negatives that are known triples and do not count.
+        Rows and entities, int64 [m] each, of negatives that are known triples and therefore do not count.
     """
 
     side: Literal["head", "tail", "both"]
@@ -92,7 +98,7 @@ class Negatives:
     known: tuple[Tensor, Tensor] | None = None
 
     def valid_mask(self, num_entities: int) -> Tensor | None:
-        """Return which negatives count by `mask`, `target` and `known`: bool [B, N], [B, P] or [B, E]; None for all."""
+        """Return a mask of the negatives that count, bool [B, N], [B, P] or [B, E], or None if all of them count."""
         if self.target is None:
             return self.mask
         pool = torch.arange(num_entities, device=self.target.device) if self.entities is None else self.entities
@@ -104,7 +110,7 @@ class Negatives:
 
 @dataclass(frozen=True)
 class AuxiliaryTriples:
-    """Further triples with a loss term of their own, `loss`(scores [S], weights [S]) -> [], added per positive."""
+    """Additional triples with their own loss term, `loss`(scores [S], weights [S]) -> [], added for each positive."""
 
     batch: Batch
     loss: Callable[[Tensor, Tensor], Tensor]
@@ -115,20 +121,20 @@ SAMPLINGS = ("per-triple", "shared", "all")
 
 @dataclass(frozen=True)
 class NegativeSampler:
-    """Draws the negatives of a batch.
+    """A sampler of the negatives of a batch.
 
     Parameters
     ----------
     sampling
         One of SAMPLINGS.
     count
-        Negatives per positive, or entities in the shared pool.
+        The number of negatives per positive, or of entities in the shared pool.
     entities
-        Number of entities of the graph.
+        The number of entities of the graph.
     known
-        Known triples that are left out of the negatives; None keeps false negatives, as the paper does.
+        Known triples that do not count as negatives; None keeps false negatives, as the paper does.
     distribution
-        Which entities and sides are drawn; None means uniform entities and sides.
+        The distribution of entities and sides; None means that both are uniform.
     """
 
     sampling: str
@@ -147,7 +153,7 @@ class NegativeSampler:
             )
 
     def __call__(self, batch: Batch, key: StreamKey) -> list[Negatives]:
-        """Return the negatives of `batch`, a pure function of the stream key."""
+        """Return the negatives of `batch`, which are a pure function of the stream key."""
         sample: Callable[[Batch, StreamKey], list[Negatives]] = {
             "per-triple": self._per_triple,
             "shared": self._shared,
@@ -156,7 +162,7 @@ class NegativeSampler:
         return sample(batch, key)
 
     def _per_triple(self, batch: Batch, key: StreamKey) -> list[Negatives]:
-        """A side and an entity for each negative; [B, N]."""
+        """Draw a side and an entity for each negative: [B, N]."""
         shape, device = (len(batch), self.count), batch.head.device
         if self.distribution is None:
             entities, replaces_tail = draw_negatives(key, shape, self.entities, device)
@@ -171,9 +177,9 @@ class NegativeSampler:
         return [Negatives("both", entities, replaces_tail, mask)]
 
     def _shared(self, batch: Batch, key: StreamKey) -> list[Negatives]:
-        """One pool [P] for both sides of every positive; the positive itself does not count where it was drawn."""
-        below = self.entities if self.distribution is None else 1 << RANDOM_BITS
-        pool = draw_integers(key, (self.count,), below, batch.head.device)
+        """Draw one pool [P] for both sides of every positive; a positive drawn as its own negative does not count."""
+        bound = self.entities if self.distribution is None else 1 << RANDOM_BITS
+        pool = draw_integers(key, (self.count,), bound, batch.head.device)
         pool = pool if self.distribution is None else self.distribution.shared(pool)
         shape = (len(batch), self.count)
         result = []
@@ -187,7 +193,7 @@ class NegativeSampler:
         return result
 
     def _all(self, batch: Batch, key: StreamKey) -> list[Negatives]:
-        """Every entity but the positive's own, on both sides; [B, E]."""
+        """Return every entity but the positive's own as negatives of both sides: [B, E]."""
         result = []
         for side, given, target in _sides(batch):
             known = None if self.known is None else self.known.known_answers(given, batch.relation, side)
@@ -198,19 +204,19 @@ class NegativeSampler:
 def draw_negatives(
     key: StreamKey, shape: tuple[int, ...], entities: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Draw uniform entities, int64, and whether each replaces the tail, bool; both of `shape`.
+    """Draw uniform entities, int64, and whether each replaces the tail, bool; both have the shape `shape`.
 
-    One random number serves both: its lowest bit is the side, the rest the entity.
+    One random number gives both: its lowest bit is the side, and the other bits are the entity.
     """
     drawn: tuple[Tensor, Tensor] | None = run_kernel("draw_negatives", device, as_seed(key), shape, entities, device)
     if drawn is not None:
         return drawn
-    both = draw_integers(key, shape, 2 * entities, device)
-    return both >> 1, (both & 1).bool()
+    integers = draw_integers(key, shape, 2 * entities, device)
+    return integers >> 1, (integers & 1).bool()
 
 
 def _sides(batch: Batch) -> list[tuple[Side, Tensor, Tensor]]:
-    """Each side to corrupt, the entity that stays and the entity that is replaced."""
+    """Return each side to corrupt, with the entities that stay and the entities that are replaced."""
     return [("tail", batch.head, batch.tail), ("head", batch.tail, batch.head)]
 
 
@@ -222,7 +228,7 @@ RANDOM_BITS = 31
 
 
 def check_negative_distribution(sampling: str, entity_distribution: str, side_distribution: str) -> None:
-    """Raise if a way of sampling cannot draw from these distributions.
+    """Raise an error if this way of sampling cannot use these distributions.
 
     >>> check_negative_distribution("all", "degree", "uniform")
     Traceback (most recent call last):
@@ -247,17 +253,17 @@ def check_negative_distribution(sampling: str, entity_distribution: str, side_di
         )
 
 
-def scale_bits(bits: Tensor, below: Tensor | int) -> Tensor:
-    """Map random numbers in [0, 2³¹) to whole numbers in [0, below)."""
-    return bits * below >> RANDOM_BITS
+def scale_bits(bits: Tensor, bound: Tensor | int) -> Tensor:
+    """Map random numbers in [0, 2³¹) to integers in [0, bound)."""
+    return bits * bound >> RANDOM_BITS
 
 
 @dataclass(frozen=True)
 class NegativeDistribution:
-    """Distributions of the entities and of the corrupted side; made by `make_negative_distribution`.
+    """The distributions of negative entities and of the corrupted side; see `make_negative_distribution`.
 
-    `entity_distribution` is one of ENTITY_DISTRIBUTIONS and `side_distribution` one of SIDE_DISTRIBUTIONS; `by_degree`
-    and `by_relation` are there where one of the two needs them.
+    `entity_distribution` is one of ENTITY_DISTRIBUTIONS and `side_distribution` is one of SIDE_DISTRIBUTIONS.
+    `by_degree` and `by_relation` are None unless one of the two needs them.
     """
 
     entity_distribution: str
@@ -277,14 +283,14 @@ class NegativeDistribution:
         return self.shared(entity_bits), replaces_tail
 
     def shared(self, bits: Tensor) -> Tensor:
-        """Return entities for random bits, whatever they replace: [...] -> [...]."""
+        """Return entities for random bits, independently of the side they replace: [...] -> [...]."""
         return scale_bits(bits, self.entities) if self.by_degree is None else self.by_degree(bits)
 
 
 def make_negative_distribution(
     entity_distribution: str, side_distribution: str, positives: Batch, entities: int, relations: int
 ) -> NegativeDistribution | None:
-    """Fit distributions to the positives of train; None for uniform entities and sides, which need no fit.
+    """Fit distributions to the training triples; return None for uniform entities and sides, which need no fit.
 
     >>> positives = Batch(*torch.tensor([[0, 0, 0], [0, 0, 0], [1, 2, 3]]), torch.ones(3))
     >>> fitted = make_negative_distribution("type", "bernoulli", positives, entities=9, relations=1)
@@ -303,10 +309,10 @@ def make_negative_distribution(
 
 @dataclass(frozen=True)
 class DegreeDistribution:
-    """Entities drawn in proportion to degree^¾, by an alias table (Walker, 1977): two look-ups per draw.
+    """A distribution of entities in proportion to degree^¾, as an alias table (Walker, 1977): two look-ups per draw.
 
-    A random number falls into one of E columns of height 2³¹: below `threshold[e]` it stands for entity e, else for
-    `alias[e]`; int64 [E] each.
+    A random number falls into one of E columns of height 2³¹. Column e yields entity e below `threshold[e]`, and
+    `alias[e]` above it; both are int64 [E].
     """
 
     threshold: Tensor
@@ -314,7 +320,7 @@ class DegreeDistribution:
 
     @classmethod
     def fit(cls, positives: Batch, entities: int) -> DegreeDistribution:
-        """Count the edges of train; an entity without any is never drawn."""
+        """Count the edges of each entity in the training triples; an entity without edges is never drawn."""
         degree = torch.bincount(torch.cat([positives.head, positives.tail]).cpu(), minlength=entities).double()
         device = positives.head.device
         threshold, alias = _alias_table(degree.numpy() ** DEGREE_POWER)
@@ -330,32 +336,32 @@ class DegreeDistribution:
 def _alias_table(weight: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the threshold of each column and the entity above it: float [E] -> int64 [E], [E].
 
-    Light entities fill less than their column and heavy ones more. What the light ones lack and what the heavy ones
-    have left over are laid side by side along one line. A light column is filled by the heavy entity at which its part
-    begins; a heavy entity that gives too much by this is filled by the next one.
+    A small entity fills less than its column and a large one more. The gaps of the small entities and the surpluses of
+    the large ones are arranged along one line. A small column is filled by the large entity at whose surplus its gap
+    begins. A large entity that thereby gives away more than its surplus is filled by the next large entity.
     """
     size, full = len(weight), 1 << RANDOM_BITS
     total = np.cumsum(weight)
-    # Rounded running totals: the heights add up to all columns exactly.
+    # Cumulative sums are rounded, so that the heights add up to exactly E full columns.
     height = np.where(total < total[-1], np.round(total * (size * full / total[-1])), size * full).astype(np.int64)
     threshold, alias = np.diff(height, prepend=0), np.arange(size, dtype=np.int64)
-    light, heavy = np.flatnonzero(threshold < full), np.flatnonzero(threshold >= full)
-    lacking, left_over = np.cumsum(full - threshold[light]), np.cumsum(threshold[heavy] - full)
-    begins = np.append(0, lacking)
-    alias[light] = heavy[np.searchsorted(left_over, begins[:-1], side="right")]
-    filled = np.searchsorted(begins[:-1], left_over, side="left")  # light columns that begin before a heavy one ends
-    threshold[heavy] = full - np.maximum(begins[filled] - left_over, 0)
-    alias[heavy[:-1]] = heavy[1:]
+    small, large = np.flatnonzero(threshold < full), np.flatnonzero(threshold >= full)
+    gap_ends, surplus_ends = np.cumsum(full - threshold[small]), np.cumsum(threshold[large] - full)
+    gap_starts = np.append(0, gap_ends)
+    alias[small] = large[np.searchsorted(surplus_ends, gap_starts[:-1], side="right")]
+    filled = np.searchsorted(gap_starts[:-1], surplus_ends, side="left")  # gaps that start before a surplus ends
+    threshold[large] = full - np.maximum(gap_starts[filled] - surplus_ends, 0)
+    alias[large[:-1]] = large[1:]
     return threshold, alias
 
 
 @dataclass(frozen=True)
 class RelationEntities:
-    """The entities that train has as heads and as tails of each relation.
+    """The entities that occur as heads and as tails of each relation in the training triples.
 
-    Group r holds the heads of relation r, group R + r its tails. `keys` are the distinct numbers group · E + entity,
-    ascending, int64 [m]; `members` are their entities and two more places, [m + 2]; `starts`, int64 [2R + 1], says
-    where each group begins.
+    Group r holds the heads of relation r, and group R + r its tails. `keys` are the distinct numbers
+    group · E + entity, ascending, int64 [m]. `members` are their entities and two entries of padding, int64 [m + 2].
+    `starts`, int64 [2R + 1], holds the position at which each group begins.
     """
 
     keys: Tensor
@@ -365,7 +371,7 @@ class RelationEntities:
 
     @classmethod
     def fit(cls, positives: Batch, entities: int, relations: int) -> RelationEntities:
-        """Collect the entities of the positives of train."""
+        """Collect the entities of each relation from the training triples."""
         head, relation, tail = (column.cpu() for column in (positives.head, positives.relation, positives.tail))
         keys = torch.unique(torch.cat([relation * entities + head, (relations + relation) * entities + tail]))
         starts = torch.searchsorted(keys, torch.arange(2 * relations + 1) * entities)
@@ -374,6 +380,7 @@ class RelationEntities:
 
     @property
     def relations(self) -> int:
+        """The number of relations R."""
         return len(self.starts) // 2
 
     def sizes(self, relation: Tensor) -> tuple[Tensor, Tensor]:
@@ -382,18 +389,18 @@ class RelationEntities:
         return self.starts[heads + 1] - self.starts[heads], self.starts[tails + 1] - self.starts[tails]
 
     def sides(self, bits: Tensor, relation: Tensor) -> Tensor:
-        """Return which of random bits [B, N] replace the tail, bool [B, N] (Wang et al., 2014).
+        """Return True where the tail is replaced, for random bits [B, N]: bool [B, N] (Wang et al., 2014).
 
-        Tails per head (tph) and heads per tail (hpt) are both edges divided by entities of one side, so only the
-        numbers of entities are left: the tail is replaced with probability hpt / (tph + hpt) = heads / (heads + tails).
+        Tails per head (tph) and heads per tail (hpt) are the relation's edges divided by its heads and by its tails.
+        The tail is therefore replaced with probability hpt / (tph + hpt) = heads / (heads + tails).
         """
         heads, tails = self.sizes(relation)
         return scale_bits(bits, (heads + tails)[:, None]) < heads[:, None]
 
     def candidates(self, group: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a group's start, its number of candidates other than `target`, and the target's position; [B] each.
+        """Return the group's start, its number of candidates without `target`, and the target's position; [B] each.
 
-        A target that is not in the group, as in a false triple, is positioned after all groups.
+        The position of a target that is not in the group, as in a false triple, is after all groups.
         """
         first, end, key = self.starts[group], self.starts[group + 1], group * self.entities + target
         position = torch.searchsorted(self.keys, key)
@@ -401,9 +408,9 @@ class RelationEntities:
         return first, end - first - present.long(), torch.where(present, position, len(self.keys))
 
     def __call__(self, bits: Tensor, replaces_tail: Tensor, batch: Batch) -> Tensor:
-        """Return entities for random bits: heads or tails of the relation as `replaces_tail` says, int64 [B, N].
+        """Return a tail of the relation where `replaces_tail` is True, else a head, for random bits: int64 [B, N].
 
-        Where train has no other entity on that side, any entity is drawn.
+        If the relation has no other entity on that side, any entity is drawn.
         """
         heads = self.candidates(batch.relation, batch.head)
         tails = self.candidates(batch.relation + self.relations, batch.tail)
@@ -415,24 +422,24 @@ class RelationEntities:
         return torch.where(count > 0, self.members[position], scale_bits(bits, self.entities))
 
     def num_candidates(self, batch: Batch) -> Tensor:
-        """Return how many negatives each triple has on both sides together: int64 [B]."""
+        """Return the number of possible negatives of each triple, both sides together: int64 [B]."""
         sides = (batch.relation, batch.head), (batch.relation + self.relations, batch.tail)
         counts = torch.stack([self.candidates(group, target)[1] for group, target in sides])
         return torch.where(counts > 0, counts, self.entities - 1).sum(0)
 
 
-MAX_TRIES = 100  # to find a negative that is not a known triple
+MAX_TRIES = 100  # draws per row to find a negative that is not a known triple
 
 
 def corrupt_graph(
     test: Graph, known_keys: npt.NDArray[np.int64], seed: int = 0, popular: npt.NDArray[np.int32] | None = None
 ) -> Graph:
-    """Draw one negative of weight 0 for each row of `test`: a random side, then a uniform entity.
+    """Draw one negative of weight 0 for each row of `test`: a random side and then a uniform entity.
 
-    With `popular` [m] entities (with repeats) every other row draws from them instead: such negatives are harder to
-    distinguish from true triples, and a file of negatives may have many.
-    No negative is in `known_keys` (`Graph.keys` of train, say) or in test. A row for which a hundred tries find only
-    known triples is left out.
+    If `popular` entities [m] (with repeats) are given, every other row draws from them instead. These negatives are
+    harder to distinguish from true triples, and a file of negatives may contain many of them.
+    No negative is in `known_keys` (for example `Graph.keys` of the training graph) or in `test`. A row is left out if
+    MAX_TRIES draws yield only known triples.
     """
     random = np.random.default_rng(seed)
     known = np.unique(np.concatenate([known_keys, test.keys]))

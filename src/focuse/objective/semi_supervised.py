@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from focuse.engines.base import ModelScorer
 
 COLUMNS = ("head", "relation", "tail", "weight")
-MAX_SIZE = 1 << 32  # maximum number of samples, which take 64 GB
+MAX_SAMPLES = 1 << 32  # 64 GB
 
 
 @dataclass(frozen=True)
@@ -53,25 +53,25 @@ class PoolSchedule:
 
 
 def make_pool_schedule(text: str) -> PoolSchedule | None:
-    """Return the schedule written as 'pool' or 'pool:start=5,share=0.5', None for 'none'.
+    """Return the schedule that is written as 'pool' or 'pool:start=5,share=0.5', or None for 'none'.
 
     >>> make_pool_schedule("pool:start=5")
     PoolSchedule(start=5, wait=10, growth=0.02, share=0.8, size=1000000)
     """
-    name, plain, named = parse_option_string(text, "semi_supervised")
+    name, positional, named = parse_option_string(text, "semi_supervised")
     choose("semi-supervised learning", name, ["none", "pool"])
-    known: dict[str, Any] = {field.name: type(field.default) for field in fields(PoolSchedule)}
-    if plain or not set(named) <= set(known) or (name == "none" and named):
-        raise FocuseError(f"semi_supervised {text!r}: write 'none', or 'pool' with any of {', '.join(known)}=NUMBER")
+    types: dict[str, Any] = {field.name: type(field.default) for field in fields(PoolSchedule)}
+    if positional or not set(named) <= set(types) or (name == "none" and named):
+        raise FocuseError(f"semi_supervised {text!r}: write 'none', or 'pool' with any of {', '.join(types)}=NUMBER")
     if name == "none":
         return None
     for option, value in named.items():
-        if value < 0 or (known[option] is int and value != int(value)):
-            number = "a whole number" if known[option] is int else "a number"
+        if value < 0 or (types[option] is int and value != int(value)):
+            number = "a whole number" if types[option] is int else "a number"
             raise FocuseError(f"semi_supervised {option}={value:g}: give {number} of at least 0")
-    schedule = PoolSchedule(**{option: known[option](value) for option, value in named.items()})
-    if not 1 <= schedule.size <= MAX_SIZE or schedule.share > 1:
-        raise FocuseError(f"semi_supervised {text!r}: the size is 1 to {MAX_SIZE:,} and the share at most 1")
+    schedule = PoolSchedule(**{option: types[option](value) for option, value in named.items()})
+    if not 1 <= schedule.size <= MAX_SAMPLES or schedule.share > 1:
+        raise FocuseError(f"semi_supervised {text!r}: the size must be 1 to {MAX_SAMPLES:,} and the share at most 1")
     return schedule
 
 
@@ -99,14 +99,14 @@ class SamplePool:
     def __call__(
         self, batch: Batch, negatives: list[Negatives], epoch: int, seed: int, scorer: ModelScorer
     ) -> tuple[Batch, list[Negatives]]:
-        """Add samples to the pool, and replace some of the negatives by samples appended to the positives.
+        """Add samples to the pool, and replace some of the negatives by samples that are appended to the positives.
 
         Parameters
         ----------
         epoch
-            Counted from 1.
+            The epoch, counted from 1.
         seed
-            Seed of the batch.
+            The seed of the batch.
         scorer
             Scorer that gives new samples their confidence.
         """
@@ -127,10 +127,10 @@ class SamplePool:
         entities, replaces_tail = draw_negatives(seed, (len(batch),), scorer.entities, batch.head.device)
         head = torch.where(replaces_tail, batch.head, entities)
         tail = torch.where(replaces_tail, entities, batch.tail)
-        found = confidence(scorer.model, scorer.score(head, batch.relation, tail))
-        last = min(len(batch), self.schedule.size)  # of a batch larger than the ring buffer
+        confidences = confidence(scorer.model, scorer.score(head, batch.relation, tail))
+        last = min(len(batch), self.schedule.size)  # a batch may be larger than the ring buffer
         position = torch.arange(self.count + len(batch) - last, self.count + len(batch), device=head.device)
-        for name, values in zip(COLUMNS, (head, batch.relation, tail, found), strict=True):
+        for name, values in zip(COLUMNS, (head, batch.relation, tail, confidences), strict=True):
             column = self.columns[name]
             column[position % self.schedule.size] = values[-last:].to(column.dtype)
         self.count += len(batch)

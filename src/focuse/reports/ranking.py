@@ -104,7 +104,7 @@ def order(run: Reported, figures: Gathered) -> str:
                     ]
                     for name, key in gains.items()
                 ],
-                caption="nDCG among facts",
+                caption="nDCG among true triples",
             ),
         ]
     )

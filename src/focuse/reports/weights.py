@@ -144,7 +144,7 @@ def probabilities(run: Reported, figures: Gathered) -> str:
         return ""
     rows = [[name, format_number(row.brier), format_number(row.ece)] for name, row in found.rows.items()]
     text = (
-        f"Judged on {found.facts:,} facts of test and {found.negatives:,} triples that are none. On the diagonal, of "
+        f"Judged on {found.positives:,} test triples and {found.negatives:,} false ones. On the diagonal, of "
         "the links that get a probability of .7 seven in ten are facts."
     )
     lines = {

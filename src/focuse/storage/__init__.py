@@ -1,1 +1,1 @@
-"""Files: atomic replacement, locks, tensors and the folder of a run."""
+"""Files of a run: atomic replacement, locks, tensors, metadata and the run folder."""

@@ -1,7 +1,7 @@
 """Atomic file replacement and the lock of a run folder.
 
-One training at a time may work in the folder of a run: the lock is one of the operating system, which goes with its
-process however that ends. Readers (evaluate, predict, serve) take no lock: every file is replaced whole.
+Only one process at a time may train in a run folder. The operating system releases its lock when the process ends, for
+whatever reason. Readers (evaluate, predict, serve) need no lock, because every file is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from focuse.system import deferred_signals
 if TYPE_CHECKING:
     import filelock
 
-FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None))  # Windows has no quota
+DISK_FULL_ERRORS = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None))  # Windows has no EDQUOT
 TENSOR_FILES = (
     "checkpoint", "checkpoint.previous", "model", "splits", "weight_scaling", "weight_columns", "node_attributes",
     "normaliser", "columns", "numbers", "calibration", "weights", "probability",
@@ -31,23 +31,23 @@ RUN_FILES = ("entities.parquet", "relations.parquet", *(f"{name}.safetensors" fo
 
 
 def refuse_overwrite(path: Path, *inputs: str | Path | None) -> None:
-    """Raise FocuseError if `path`, which is to be written, is one of the `inputs` or a file of a run."""
+    """Raise FocuseError if `path`, which will be written, is one of the `inputs` or a file of a run."""
     if not path.exists():
         return
     if path.is_dir():
         raise FocuseError(f"{path}: is a folder; give a file")
-    if any(given is not None and os.path.exists(given) and path.samefile(given) for given in inputs):
-        raise FocuseError(f"{path}: that is the file that is read; choose another one to write")
+    if any(source is not None and os.path.exists(source) and path.samefile(source) for source in inputs):
+        raise FocuseError(f"{path}: this file is also read; choose another file to write")
     if path.name in RUN_FILES and (path.absolute().parent / "run.toml").is_file():
-        raise FocuseError(f"{path}: that is a part of the run itself; choose another file")
+        raise FocuseError(f"{path}: this file is a part of the run; choose another file")
 
 
 @contextmanager
 def replace_file(path: Path, durable: bool = False, private: bool = False, keep: Path | None = None) -> Iterator[Path]:
-    """Give a temporary file that replaces `path` when the block ends without an error.
+    """Yield a temporary file that replaces `path` when the block ends without an error.
 
-    Readers see the old file or the new one, never a part of it. With `durable` this also holds for a power cut. A
-    `private` file can be read by its owner only. With `keep` the old file is renamed to that.
+    Readers see the old file or the new one, never a part of it. With `durable`, this also holds after a power cut. A
+    `private` file can be read by its owner only. With `keep`, the old file is renamed to that path.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "notes.txt"
@@ -57,17 +57,17 @@ def replace_file(path: Path, durable: bool = False, private: bool = False, keep:
     'whole'
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident():x}")
-    try:  # from before the file exists: a pending interrupt is raised just after
+    try:  # this begins before the file exists, because a pending interrupt is raised just after it is created
         try:
-            temporary.touch(0o600 if private else 0o666)  # less the umask
+            temporary.touch(0o600 if private else 0o666)  # the system applies the umask
             mode = temporary.stat().st_mode
         except OSError as error:
-            if error.errno in FULL:
+            if error.errno in DISK_FULL_ERRORS:
                 raise
             advice = "choose a folder that exists and is writable"
             raise FocuseError(f"{path}: {error.strerror or error}; {advice}") from None
         yield temporary
-        temporary.chmod(mode)  # some writers make files that only their owner can read
+        temporary.chmod(mode)  # some writers create files that only their owner can read
         if durable:
             fsync_path(temporary)
         if keep is not None and path.exists():
@@ -76,7 +76,7 @@ def replace_file(path: Path, durable: bool = False, private: bool = False, keep:
         if durable:
             fsync_path(path.parent)
     except OSError as error:
-        if error.errno is None or error.errno not in FULL:
+        if error.errno is None or error.errno not in DISK_FULL_ERRORS:
             raise
         raise DiskFullError(path, os.strerror(error.errno)) from None
     finally:
@@ -85,7 +85,7 @@ def replace_file(path: Path, durable: bool = False, private: bool = False, keep:
 
 
 def fsync_path(path: Path) -> None:
-    """Flush a file, or the names in a folder, to the disk; Windows flushes folders by itself."""
+    """Flush a file, or the names in a folder, to the disk; Windows flushes folders automatically."""
     if sys.platform == "win32" and path.is_dir():
         return
     handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)  # Windows flushes only writable files
@@ -97,14 +97,14 @@ def fsync_path(path: Path) -> None:
 
 # ---- locks --------------------------------------------------------------------------------------------------------
 
-PATIENCE = 0.1  # seconds, in which a process that only asked for the holder has released the lock
-UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # by some network file systems
+LOCK_TIMEOUT_SECONDS = 0.1  # a process that only looks up the holder releases the lock within this time
+UNSUPPORTED_ERRORS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # raised by network file systems without locks
 
 
 class ProcessLock:
-    """An exclusive lock on a file, which the system releases when the process ends, however it ends.
+    """An exclusive lock on a file, which the system releases when the process ends, for whatever reason.
 
-    The file names the process that holds the lock. A file that a killed process left behind is not locked.
+    The file holds the id of the process that holds the lock. A file that a killed process left behind is not locked.
     """
 
     def __init__(self, path: Path, lock: filelock.BaseFileLock) -> None:
@@ -112,33 +112,33 @@ class ProcessLock:
         self._held = True
 
     @classmethod
-    def acquire(cls, path: Path, timeout: float = PATIENCE) -> ProcessLock | None:
-        """The lock on `path`, or None if another process holds it; OSError if the file cannot be written.
+    def acquire(cls, path: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> ProcessLock | None:
+        """Return the lock on `path`, or None if another process holds it; raise OSError if the file is not writable.
 
-        On file systems without locks every process gets one.
+        On file systems without locks, every process gets one.
         """
-        import filelock  # only here: it takes long to import, and most commands lock nothing
+        import filelock  # imported here, because the import is slow and most commands lock nothing
 
-        if not path.parent.is_dir():  # it would be made
+        if not path.parent.is_dir():  # filelock would create the folder
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
         lock = filelock.FileLock(path, thread_local=False, fallback_to_soft=False)
         try:
-            lock.acquire(timeout=timeout, poll_interval=PATIENCE / 10)
+            lock.acquire(timeout=timeout, poll_interval=LOCK_TIMEOUT_SECONDS / 10)
         except filelock.Timeout:
             return None
         except OSError as error:
-            if error.errno not in UNSUPPORTED:
+            if error.errno not in UNSUPPORTED_ERRORS:
                 raise
         with suppress(OSError):  # on a full disk the holder is unknown, but the lock is held
             path.write_text(f"{os.getpid()} {socket.gethostname()}\n", encoding="utf-8")
         return cls(path, lock)
 
     def release(self) -> None:
-        """Unlock and remove the file; the second time nothing happens."""
+        """Unlock and remove the file; a second call has no effect."""
         if not self._held:
             return
         self._held = False
-        if sys.platform == "win32":  # an open file cannot be removed there
+        if sys.platform == "win32":  # Windows cannot remove an open file
             self._lock.release()
         with suppress(OSError):
             self.path.unlink()
@@ -146,7 +146,7 @@ class ProcessLock:
 
 
 def lock_holder(path: Path) -> str:
-    """'process 4711 on HOST', or 'another process', which holds the lock on `path`; '' if it is not locked."""
+    """Return 'process 4711 on HOST' or 'another process' if `path` is locked, and an empty string if it is not."""
     if not path.exists():
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What is fixed when a run begins: settings, splits and weight scaling, in run.toml and files of arrays next to it."""
+"""The metadata of a run, in run.toml and files of arrays next to it: settings, splits and weight scaling."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from focuse.storage.tensors import (
 from focuse.system import chunks
 
 FORMAT = 3
-CHUNK = 1 << 20  # edges checked at a time
-MAPPED = 1 << 26  # bytes of edges from which on they are memory-mapped, not read
+CHUNK_EDGES = 1 << 20  # edges checked at once
+MIN_MAPPED_BYTES = 1 << 26  # edges of at least this size are memory-mapped instead of read
 CONFIG = "run.toml"
 SPLITS, SCALING = "splits.safetensors", "weight_scaling.safetensors"
 COLUMNS, ATTRIBUTES = "weight_columns.safetensors", "node_attributes.safetensors"
 PARTS = ("train", "valid", "test")
 EDGE_COLUMNS = ("head", "relation", "tail", "weight")
-RESTORE = "put a copy of it back, or train again"
+RESTORE_ADVICE = "put a copy of it back, or train again"
 
 Metadata = tuple[Config, Splits, Normalizer]
 
@@ -57,11 +57,12 @@ OLD_FILE_NAMES = {  # new -> old
     ATTRIBUTES: "numbers.safetensors",
     "label_exponent.json": "sharpness.json",
 }
-OLD_TENSOR_PREFIXES = {"optimiser": "optimizer"}  # old -> new, as below
+# The following tables map old names to new ones.
+OLD_TENSOR_PREFIXES = {"optimiser": "optimizer"}
 OLD_KEYS = {"columns": "weight_columns", "numbers": "node_attributes"}
 
 
-def upgrade(config: dict[str, Any]) -> dict[str, Any]:
+def upgrade_config(config: dict[str, Any]) -> dict[str, Any]:
     """The contents of a run.toml with the keys and settings of today."""
     config = dict(config)
     if config["format"] != FORMAT:
@@ -75,13 +76,13 @@ def upgrade(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_file(folder: Path, name: str) -> Path:
-    """The path of a file of a run; a run of an older format may have it under another name."""
+    """Return the path of a file of a run; a run of an older format may have it under another name."""
     old = folder / OLD_FILE_NAMES.get(name, name)
     return old if old.exists() and not (folder / name).exists() else folder / name
 
 
 def with_inverse_rows(folder: Path, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Tensors of a run in which relation r has the inverse r + R, as rows of its table and of its optimizer state.
+    """Return the tensors of a run with one row for each inverse relation r + R, in tables and optimizer state.
 
     Older runs have one row of twice the width for a relation and its inverse.
     """
@@ -100,7 +101,7 @@ def with_inverse_rows(folder: Path, tensors: dict[str, torch.Tensor]) -> dict[st
 
 
 def to_toml(table: Mapping[str, Any], path: str = "") -> str:
-    """Plain values first, then sub-tables.
+    """Return the TOML text of a table, with its values first and then its sub-tables.
 
     >>> print(to_toml({"format": 1, "settings": {"model": "complex", "lr": 0.001}}), end="")
     format = 1
@@ -128,13 +129,13 @@ def _value(value: Any) -> str:
     if isinstance(value, int):
         return repr(value)
     if isinstance(value, float):
-        return repr(float(value))  # np.float64 is a float too, but its own repr is no TOML
+        return repr(float(value))  # np.float64 is a float too, but its repr is not valid TOML
     if isinstance(value, str):
-        # JSON's strings are TOML's but for DEL, which TOML wants escaped.
+        # A JSON string is a TOML string, except that TOML requires DEL to be escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(item) for item in value) + "]"
-    raise TypeError(f"no TOML for {type(value).__name__}")
+    raise TypeError(f"TOML has no value of type {type(value).__name__}")
 
 
 # ---- writing ------------------------------------------------------------------------------------------------------
@@ -168,14 +169,14 @@ def write_metadata(folder: Path, settings: Config, splits: Splits, normalizer: N
     splits.train.relations.write(folder / "relations.parquet")
     for name, values in arrays.items():
         write_arrays(folder / name, values, seal=False)
-    # Before the other tables: a run.toml that was cut short must still say that it had checksums.
+    # Checksums come before the other tables, so that a run.toml that was cut short still has this key.
     checksums = {path.name: file_checksum(path) for path in sorted(folder.iterdir())}
     (folder / CONFIG).write_bytes(_config_text({"format": FORMAT, "checksums": checksums, **config}))
 
 
 def write_settings(folder: Path, settings: Config) -> None:
-    """Replace the settings of a run by those for the rest of its training."""
-    with reading(folder / CONFIG, RESTORE) as path:
+    """Replace the settings of a run, which apply to the rest of its training."""
+    with reading(folder / CONFIG, RESTORE_ADVICE) as path:
         config = tomllib.loads(path.read_text(encoding="utf-8"))
     config["settings"] = _given_settings(settings)
     with writing(path), replace_file(path, durable=True) as temporary:
@@ -183,13 +184,13 @@ def write_settings(folder: Path, settings: Config) -> None:
 
 
 def _config_text(config: dict[str, Any]) -> bytes:
-    """The text of run.toml; that of a run with checksums ends with its own."""
+    """Return the text of run.toml, which ends with its own checksum if the run has checksums."""
     text = to_toml(config)
     return (seal_text(text) if "checksums" in config else text).encode()
 
 
 def _given_settings(settings: Config) -> dict[str, Any]:
-    """TOML has no None: settings without a value are left out."""
+    """Return the settings that are not None, because TOML has no None."""
     return {key: value for key, value in settings.to_dict().items() if value is not None}
 
 
@@ -197,28 +198,28 @@ def _given_settings(settings: Config) -> dict[str, Any]:
 
 
 def read_metadata(folder: Path, model: object = None, trusted: bool = False) -> Metadata:
-    """Settings, splits and weight scaling of a run.
+    """Return the settings, splits and weight scaling of a run.
 
-    `model` is the class of its model, if that cannot be imported. The model's name in a `trusted` folder, which this
-    very command has written, is not checked.
+    `model` is the class of its model, if that cannot be imported. In a `trusted` folder, which the same command has
+    written, the model's name is not checked.
     """
     config = _read_config(folder)
     config = config if trusted else resolve_stored_model(config, model, folder)
     with reading(folder / CONFIG):
         settings = Config.from_kwargs(**config["settings"])
         splits = _read_splits(folder, config)
-    with _checked(run_file(folder, SCALING), config) as path:
+    with _reading_verified(run_file(folder, SCALING), config) as path:
         arrays = load_file(path)
-        arrays.pop("nothing", None)  # format 2 had it where there was nothing to store
-        kind = "none" if splits.merger is not None else settings.weight_scaling or "relation"
-        normalizer = stored_normalizer(kind, arrays, splits.train.lower_is_better)
-        every = np.arange(len(splits.train.relations), dtype=np.int32)
-        normalizer.transform(np.zeros(len(every)), every)
+        arrays.pop("nothing", None)  # a placeholder of format 2 for an empty file
+        name = "none" if splits.merger is not None else settings.weight_scaling or "relation"
+        normalizer = stored_normalizer(name, arrays, splits.train.lower_is_better)
+        relations = np.arange(len(splits.train.relations), dtype=np.int32)
+        normalizer.transform(np.zeros(len(relations)), relations)  # raises if an array does not fit the relations
     return settings, splits, normalizer
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    with reading(folder / CONFIG, RESTORE) as path:
+    with reading(folder / CONFIG, RESTORE_ADVICE) as path:
         text = path.read_bytes().decode()
         config = tomllib.loads(text)
         version = config["format"]
@@ -226,31 +227,31 @@ def _read_config(folder: Path) -> dict[str, Any]:
         newer = isinstance(version, int) and version > FORMAT
         advice = "update focuse" if newer else f"train it again: focuse train GRAPH --config {path} --out NEW"
         raise FocuseError(f"{path}: run format {version}, this focuse {__version__} reads 2 to {FORMAT}; {advice}")
-    edited = "put a copy back, or if you changed it yourself, remove its last line and its table [checksums]"
-    with reading(path, edited):
+    advice = "put a copy back, or if you changed it yourself, remove its last line and its table [checksums]"
+    with reading(path, advice):
         check_text(text, required="checksums" in config)
-    with reading(path, RESTORE):
-        return upgrade(config)
+    with reading(path, RESTORE_ADVICE):
+        return upgrade_config(config)
 
 
 @contextmanager
-def _checked(path: Path, config: dict[str, Any]) -> Iterator[Path]:
-    """`reading` of a file whose checksum is in run.toml, if that has some."""
-    with reading(path, RESTORE):
-        written = config.get("checksums")
-        if written is not None and file_checksum(path) != dict(written).get(path.name):
+def _reading_verified(path: Path, config: dict[str, Any]) -> Iterator[Path]:
+    """Verify the checksum of a file, if run.toml has checksums, and report errors of the block as `reading` does."""
+    with reading(path, RESTORE_ADVICE):
+        checksums = config.get("checksums")
+        if checksums is not None and file_checksum(path) != dict(checksums).get(path.name):
             raise ValueError(ALTERED)
         yield path
 
 
 def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
     names = {*PARTS, *config["sources"]}
-    with _checked(folder / "entities.parquet", config) as path:
+    with _reading_verified(folder / "entities.parquet", config) as path:
         entities = Vocabulary.read(path)
-    with _checked(folder / "relations.parquet", config) as path:
+    with _reading_verified(folder / "relations.parquet", config) as path:
         relations = Vocabulary.read(path)
-    with _checked(folder / SPLITS, config) as path:
-        edges = map_arrays(path) if path.stat().st_size >= MAPPED else load_file(path)
+    with _reading_verified(folder / SPLITS, config) as path:
+        edges = map_arrays(path) if path.stat().st_size >= MIN_MAPPED_BYTES else load_file(path)
         missing = {f"{name}/{column}" for name in names for column in EDGE_COLUMNS} - set(edges)
         if missing:
             raise ValueError(f"no column {min(missing)}")
@@ -274,27 +275,29 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
     }
     unseen = {name: UnseenNames(**config["unseen"][name]) for name in ("valid", "test")}
     if not all(isinstance(part.rows, int) for part in unseen.values()):
-        raise ValueError("unseen rows that are no number")
+        raise ValueError("the number of unseen rows is not an integer")
     valid, test = (AlignedGraph(parts[name], unseen[name]) for name in ("valid", "test"))
     attributes = None
     if "node_attributes" in config:
-        with _checked(run_file(folder, ATTRIBUTES), config) as path:
+        with _reading_verified(run_file(folder, ATTRIBUTES), config) as path:
             attributes = NodeAttributes.read(path, len(entities))
     return Splits(parts["train"], valid, test, parts.get("inferred"), parts.get("false"), merger, attributes)
 
 
 def _check_edges(edges: dict[str, Any], entities: int, relations: int) -> None:
-    """Raise ValueError unless ids are in the vocabularies, weights are finite, and columns are of one length."""
+    """Raise ValueError unless ids are in the vocabularies, weights are finite, and columns have equal lengths."""
     sizes = {"head": entities, "relation": relations, "tail": entities}
     for key, values in edges.items():
         part, _, column = key.partition("/")
         if column not in EDGE_COLUMNS:
             continue
         if values.shape != edges[f"{part}/head"].shape or values.ndim != 1:
-            raise ValueError(f"{key} has another length than {part}/head")
+            raise ValueError(f"{key} and {part}/head have different lengths")
         if values.dtype.kind != ("f" if column == "weight" else "i"):
             raise ValueError(f"{key} has the data type {values.dtype}")
-        if column == "weight" and not all(np.isfinite(values[piece]).all() for piece in chunks(len(values), CHUNK)):
+        if column == "weight" and not all(
+            np.isfinite(values[chunk]).all() for chunk in chunks(len(values), CHUNK_EDGES)
+        ):
             raise ValueError(f"{key} has a weight that is not a finite number")
         if column in sizes and len(values) and not 0 <= values.min() <= values.max() < sizes[column]:
             raise ValueError(f"{key} has an id that is not in the vocabulary")
@@ -305,7 +308,7 @@ def _check_edges(edges: dict[str, Any], entities: int, relations: int) -> None:
 def _read_merger(folder: Path, config: dict[str, Any]) -> ColumnMerger | None:
     if "weight_columns" not in config:
         return None
-    with _checked(run_file(folder, COLUMNS), config) as path:
+    with _reading_verified(run_file(folder, COLUMNS), config) as path:
         return ColumnMerger.from_stored(config["weight_columns"], load_file(path))
 
 

@@ -1,19 +1,28 @@
 """The folder of a run: metadata, history, checkpoints and the trained model.
 
-It holds everything that prediction and resuming need; nothing is pickled, and nothing is half-written.
+The folder holds everything that prediction and resuming need. Nothing is pickled, and every file is replaced as a
+whole, so that readers never see a part of one.
 
-    run.toml                 every setting, resolved, with a format version
-    entities.parquet         names; relations.parquet likewise
-    splits.safetensors       encoded train, valid and test, what rules infer, and what is known to be false
-    numbers.safetensors      numbers of entities, where there are some
-    columns.safetensors      of several weight columns: their normalizers and importances
-    normaliser.safetensors   arrays of the weight normalizer
-    history.jsonl            one line per epoch
-    checkpoint.safetensors   tables, optimizer, best tables, pool and stopping state, replaced whole
-    checkpoint.previous.safetensors  the one before it, until the run is finished
-    training.lock            there while a training is at work
-    model.safetensors        the final tables
-    calibration.safetensors  from scores to weights; made when first asked for
+    run.toml                         the resolved settings, the format version and checksums
+    entities.parquet                 the names of entities
+    relations.parquet                the names of relations
+    splits.safetensors               the encoded edges of train, valid and test, inferred triples and known negatives
+    weight_scaling.safetensors       the arrays of the weight normalizer
+    weight_columns.safetensors       the normalizers and importances of several weight columns, if there are several
+    node_attributes.safetensors      numeric attributes of entities, if there are any
+    label_exponent.json              the trials that chose the label exponent, if it was searched for
+    extended.json                    the additions of a run that was extended
+    history.jsonl                    one line per epoch
+    checkpoint.safetensors           tables, optimizer state, best tables, sample pool and progress
+    checkpoint.previous.safetensors  the checkpoint before that, until the run is finished
+    partitions/                      the checkpoint of partitioned training, see `focuse.storage.partition_files`
+    model.safetensors                the final tables
+    calibration.safetensors          the map from scores to weights, written when it is first needed
+    weights.safetensors, probability.safetensors  estimators of weights and probabilities, written when first needed
+    job.txt                          the torchrun job that created the run, if several processes did
+    training.lock                    the lock, while a process trains in the folder
+
+Runs of format 2 have other names for some of these files; `focuse.storage.metadata` lists them.
 """
 
 from __future__ import annotations
@@ -35,48 +44,49 @@ from focuse.data.splits import Splits
 from focuse.data.weights import Normalizer
 from focuse.engines.process_group import ProcessGroup
 from focuse.errors import FocuseError
-from focuse.storage.atomic import FULL, ProcessLock, fsync_path, lock_holder, replace_file
+from focuse.storage.atomic import DISK_FULL_ERRORS, ProcessLock, fsync_path, lock_holder, replace_file
 from focuse.storage.metadata import CONFIG, Metadata, read_metadata, run_file, write_metadata, write_settings
 from focuse.storage.tables import MODEL, ONE_PROCESS, PARTITIONS, Checkpoint, TableStorage, WholeTables, last_epoch
 from focuse.storage.tensors import OR_RESUME, Tables, check_row, has_checksums, reading, seal_row, writing
 from focuse.system import deferred_signals
 
 HISTORY, LOCK = "history.jsonl", "training.lock"
-JOB = "job.txt"  # names the torchrun job that created the run
-CREATED: set[Path] = set()  # run folders that this process has created
+JOB = "job.txt"  # holds the name of the torchrun job that created the run
+CREATED_FOLDERS: set[Path] = set()  # run folders that this process has created
 
 
 class ReadOnlyError(FocuseError):
-    """A run folder in which no file can be written."""
+    """The error of a run folder in which no file can be written."""
 
 
 class RunFolder:
-    """Reads and writes the folder of one run; `tables` says how embedding tables are kept in it.
+    """A reader and writer of the folder of one run; `storage` reads and writes its embedding tables.
 
-    Only a process that holds the lock writes. In a training of several processes all call every method: the main
-    process writes the files, and each its own rows of tables.
+    Only a process that holds the lock writes. If several processes train, all of them call every method: the main
+    process writes the files, and each process writes its own rows of the tables.
     """
 
-    def __init__(self, path: Path, tables: TableStorage | None = None) -> None:
-        self.tables = tables or WholeTables()
-        self.tables.path = path
-        self.group = self.tables.group
+    def __init__(self, path: Path, storage: TableStorage | None = None) -> None:
+        self.storage = storage or WholeTables()
+        self.storage.path = path
+        self.group = self.storage.group
         self.last_saved = time.monotonic()
         self._lock: ProcessLock | None = None
 
     @property
     def path(self) -> Path:
-        return self.tables.path
+        """The path of the folder."""
+        return self.storage.path
 
-    def sidecar(self, name: str) -> Path:
-        """The path of a file that is kept next to those of every run."""
+    def file_path(self, name: str) -> Path:
+        """Return the path of a file in the folder; runs of an older format may have it under another name."""
         return run_file(self.path, name)
 
     # ---- creating, opening, locking -------------------------------------------------------------------------------
 
     @staticmethod
     def ensure_new(path: Path, group: ProcessGroup = ONE_PROCESS) -> Path:
-        """The path for a new run; FocuseError if a run cannot be created there."""
+        """Return the path of a new run; raise FocuseError if a run cannot be created there."""
 
         def check() -> Path:
             target = path.resolve() if path.is_symlink() else path
@@ -97,18 +107,21 @@ class RunFolder:
         settings: Config,
         splits: Splits,
         normalizer: Normalizer,
-        tables: TableStorage | None = None,
+        storage: TableStorage | None = None,
         fill: Callable[[RunFolder], None] = lambda folder: None,
     ) -> RunFolder:
-        """Create a run folder with its metadata and what `fill` adds; it appears complete and locked, or not at all.
+        """Create a run folder with its metadata and the files that `fill` adds.
 
-        With several processes, `fill` follows when the folder is there.
+        The folder appears complete and locked, or not at all. With several processes, `fill` is called after the folder
+        has appeared.
         """
-        folder = cls(path, tables)
-        CREATED.add(path.resolve())
+        folder = cls(path, storage)
+        CREATED_FOLDERS.add(path.resolve())
         several = not folder.group.is_single
         metadata = settings, splits, normalizer
-        folder.tables.path = folder.group.run_on_main(lambda: folder._create(metadata, _sign if several else fill))
+        folder.storage.path = folder.group.run_on_main(
+            lambda: folder._create(metadata, _write_job if several else fill)
+        )
         if several:
             fill(folder)
         return folder
@@ -116,9 +129,9 @@ class RunFolder:
     def _create(self, metadata: Metadata, fill: Callable[[RunFolder], None]) -> Path:
         path = self.ensure_new(self.path)
         _remove_abandoned(path)
-        temporary = self.tables.path = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary = self.storage.path = path.with_name(f".{path.name}.{os.getpid()}")
         created = False
-        try:  # from before the folder exists: a pending interrupt is raised just after
+        try:  # this begins before the folder exists, because a pending interrupt is raised just after it is created
             try:
                 temporary.mkdir(parents=True)
             except OSError as error:
@@ -126,47 +139,47 @@ class RunFolder:
             with writing(path):
                 write_metadata(temporary, *metadata)
                 fill(self)
-                self._publish(path)
+                self._move_into_place(path)
             created = True
         except FocuseError as error:
             raise FocuseError(str(error).replace(str(temporary), str(path)).replace(OR_RESUME, "")) from None
         finally:
-            with deferred_signals():  # a second Ctrl-C must not stop the removal
+            with deferred_signals():  # a second Ctrl-C must not interrupt the removal
                 if not created:
                     self.unlock()
                 shutil.rmtree(temporary, ignore_errors=True)
         return path
 
-    def _publish(self, path: Path) -> None:
-        """Flush the folder to the disk and rename it to `path`."""
-        for each in (*self.path.iterdir(), self.path):
-            fsync_path(each)
-        if sys.platform != "win32":  # a folder with an open file cannot be renamed there
+    def _move_into_place(self, path: Path) -> None:
+        """Flush the temporary folder to the disk, lock it and rename it to `path`."""
+        for entry in (*self.path.iterdir(), self.path):
+            fsync_path(entry)
+        if sys.platform != "win32":  # Windows cannot rename a folder with an open file
             self._acquire()
         try:
             if path.exists():
                 path.rmdir()
             os.rename(self.path, path)
         except OSError:
-            self.ensure_new(path)  # says so if another training was faster
+            self.ensure_new(path)  # raises a better error if another process has created the run
             raise
-        self.tables.path = path
+        self.storage.path = path
         if self._lock is not None:
             self._lock.path = path / LOCK
         fsync_path(path.parent)
         self._acquire()
 
     @classmethod
-    def open(cls, path: Path, tables: TableStorage | None = None) -> RunFolder:
-        """The folder of a run that exists."""
+    def open(cls, path: Path, storage: TableStorage | None = None) -> RunFolder:
+        """Return the folder of an existing run; raise FocuseError if there is none."""
         if not (path / CONFIG).is_file():
-            raise FocuseError(f"{path}: not a run (no {CONFIG}); give a folder that 'focuse train --out' made")
-        return cls(path, tables)
+            raise FocuseError(f"{path}: not a run (no {CONFIG}); give a folder that 'focuse train --out' created")
+        return cls(path, storage)
 
     @staticmethod
     def was_created_by(path: Path, group: ProcessGroup) -> bool:
-        """Whether the torchrun job of these processes created the run before torchrun restarted them."""
-        if group.is_single or path.resolve() in CREATED:
+        """Return whether the torchrun job of these processes created the run before torchrun restarted them."""
+        if group.is_single or path.resolve() in CREATED_FOLDERS:
             return False
 
         def is_ours() -> bool:
@@ -176,7 +189,7 @@ class RunFolder:
         return bool(group.run_on_main(is_ours))
 
     def lock(self) -> None:
-        """Lock the folder for this training until `unlock`; FocuseError if another one has locked it."""
+        """Lock the folder until `unlock`; raise FocuseError if another process has locked it."""
         self.group.run_on_main(self._acquire)
 
     def _acquire(self) -> None:
@@ -185,7 +198,8 @@ class RunFolder:
         try:
             self._lock = ProcessLock.acquire(self.path / LOCK)
         except OSError as error:
-            advice = "make room" if error.errno in FULL else "make it writable, or go on with a copy of it"
+            advice = "make it writable, or continue with a copy of it"
+            advice = "free some space" if error.errno in DISK_FULL_ERRORS else advice
             raise ReadOnlyError(f"{self.path}: cannot be written: {error.strerror or error}; {advice}") from None
         if self._lock is None:
             holder = lock_holder(self.path / LOCK) or "another process"
@@ -193,7 +207,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder for a block. That of a finished run which cannot be written is not locked."""
+        """Lock the folder within a block; the folder of a finished run is not locked if it cannot be written."""
         try:
             self.lock()
         except ReadOnlyError:
@@ -205,7 +219,7 @@ class RunFolder:
             self.unlock()
 
     def unlock(self) -> None:
-        """Let others write in the folder."""
+        """Release the lock, so that other processes can write in the folder."""
         if self._lock is not None:
             self._lock.release()
         self._lock = None
@@ -213,17 +227,16 @@ class RunFolder:
     # ---- metadata -------------------------------------------------------------------------------------------------
 
     def metadata(self, model: object = None) -> Metadata:
-        """Settings, splits and weight scaling of the run; `model` is its class, if that cannot be imported."""
+        """Return settings, splits and weight scaling; `model` is the model's class, if that cannot be imported."""
         return read_metadata(self.path, model)
 
-    def reopen(self, settings: Config, checkpoint: Checkpoint | None) -> None:
-        """Prepare a run to go on with other settings; until it is finished again, it predicts with its checkpoint."""
+    def continue_with(self, settings: Config, checkpoint: Checkpoint | None) -> None:
+        """Prepare a run to continue with other settings; it predicts with its checkpoint until it is finished again."""
         self.group.run_on_main(lambda: write_settings(self.path, settings))
         if checkpoint is not None:
             self.save(checkpoint)
-            self.group.run_on_main(
-                lambda: self._remove("calibration.safetensors", MODEL)
-            )  # the tables change from here on
+            # The tables change from here on.
+            self.group.run_on_main(lambda: self._remove("calibration.safetensors", MODEL))
 
     def _remove(self, *names: str) -> None:
         for name in names:
@@ -234,52 +247,52 @@ class RunFolder:
     def save(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint."""
         self.group.run_on_main(self._sync_history)
-        self.tables.save(checkpoint)
+        self.storage.save(checkpoint)
         self.last_saved = time.monotonic()
 
     def load_checkpoint(self, device: str = "cpu", note: Callable[[str], None] | None = None) -> Checkpoint | None:
-        """The newest checkpoint with the history up to it, None if there is none yet.
+        """Return the newest checkpoint with the history up to it, or None if there is none yet.
 
-        With `note` a damaged checkpoint is replaced by the one before it, which is noted; else it is an error.
+        A damaged checkpoint raises an error, or with `note` it is replaced by the previous one and reported to `note`.
         """
-        found = self.tables.load(device, note)
-        if found is not None:
-            at = found.progress.epoch
-            found.history = [row for row in self.history(at) if row["epoch"] <= at]
-        return found
+        checkpoint = self.storage.load(device, note)
+        if checkpoint is not None:
+            epoch = checkpoint.progress.epoch
+            checkpoint.history = [row for row in self.history(epoch) if row["epoch"] <= epoch]
+        return checkpoint
 
     def finish(self, checkpoint: Checkpoint) -> None:
-        """Write the tables to predict with, then the last checkpoint: a run that says it is finished has both."""
+        """Write the final tables and then the last checkpoint, so that a run marked as finished has both."""
         self.group.run_on_main(lambda: self._remove("calibration.safetensors"))  # it was fitted to other tables
-        self.tables.write_model(checkpoint)
+        self.storage.write_model(checkpoint)
         self.save(checkpoint)
-        self.group.run_on_main(self.tables.clean_up)
+        self.group.run_on_main(self.storage.clean_up)
 
     def repair(self, checkpoint: Checkpoint) -> None:
-        """Write the tables of a finished run again if they were removed, and remove what a killed process left."""
+        """Write the final tables again if they were removed, and remove the temporary files of a killed process."""
         writable, missing = self.group.run_on_main(lambda: (self._lock is not None, not (self.path / MODEL).exists()))
         if writable and missing:
-            self.tables.write_model(checkpoint)
+            self.storage.write_model(checkpoint)
         if writable:
             self.group.run_on_main(self._clean_temporary)
-            self.group.run_on_main(self.tables.clean_up)
+            self.group.run_on_main(self.storage.clean_up)
 
     def _clean_temporary(self) -> None:
         """Remove files that a killed process left half-written."""
         for pattern in (".*.*.[0-9]*", ".tmp*"):
-            for left in self.path.glob(pattern):
-                left.unlink(missing_ok=True)
+            for temporary in self.path.glob(pattern):
+                temporary.unlink(missing_ok=True)
 
     def model(self, device: str) -> tuple[Tables, list[dict[str, Any]]]:
-        """The tables to predict with and the history; of an unfinished run the best tables so far."""
+        """Return the final tables and the history; an unfinished run has its best tables so far."""
         if (self.path / MODEL).exists():
-            return self.tables.read_model(device), self.history(last_epoch(self.path))
-        again = f"focuse train --resume {shlex.quote(str(self.path))}"
+            return self.storage.read_model(device), self.history(last_epoch(self.path))
+        command = f"focuse train --resume {shlex.quote(str(self.path))}"
         if (self.path / PARTITIONS).is_dir():
-            raise FocuseError(f"{self.path}: its tables are still in partitions; finish it: {again}")
+            raise FocuseError(f"{self.path}: its tables are still in partitions; finish it with: {command}")
         checkpoint = self.load_checkpoint(device)
         if checkpoint is None:
-            raise FocuseError(f"{self.path}: nothing trained yet; continue with: {again}")
+            raise FocuseError(f"{self.path}: nothing trained yet; continue with: {command}")
         return checkpoint.final(), checkpoint.history
 
     # ---- history --------------------------------------------------------------------------------------------------
@@ -292,20 +305,20 @@ class RunFolder:
                 file.write(json.dumps(seal_row(row)) + "\n")
 
     def _sync_history(self) -> None:
-        """The lines must be on the disk before the checkpoint that follows them."""
+        """Flush the history to the disk, where it must be before the checkpoint that follows it."""
         path = self.path / HISTORY
         if path.exists():
             with writing(path):
                 fsync_path(path)
 
     def truncate_history(self, history: list[dict[str, Any]]) -> None:
-        """Replace the history by that of a checkpoint, and remove files that a killed process left half-written."""
+        """Replace the history by a checkpoint's history, and remove the temporary files of a killed process."""
         self.group.run_on_main(lambda: self._write_history(history))
 
     def _write_history(self, history: list[dict[str, Any]]) -> None:
         self._clean_temporary()
         path = self.path / HISTORY
-        if not history:  # an empty file would be one that was cut short
+        if not history:  # an empty file would be taken for one that was cut short
             path.unlink(missing_ok=True)
             return
         with writing(path), replace_file(path, durable=True) as temporary:
@@ -313,9 +326,9 @@ class RunFolder:
             temporary.write_text(lines, encoding="utf-8", newline="\n")
 
     def history(self, epoch: int = 0) -> list[dict[str, Any]]:
-        """One row per finished epoch, at least up to `epoch`; a last line that a crash cut short is skipped."""
+        """Return one row per finished epoch, at least up to `epoch`; a last line that a crash cut short is skipped."""
         path = self.path / HISTORY
-        with reading(path, "put a copy of it back, or remove it to do without"):
+        with reading(path, "put a copy of it back, or remove it to continue without a history"):
             if not path.exists():
                 return []
             required = has_checksums(self.path)
@@ -326,15 +339,15 @@ class RunFolder:
 
 
 def _history_rows(data: bytes, required: bool) -> list[dict[str, Any]]:
-    """The rows in the lines of a history; ValueError for one that was altered, or has no checksum as `required`."""
+    """Return the rows of a history; raise ValueError if a row was altered or lacks a `required` checksum."""
     rows: list[dict[str, Any]] = []
     lines = data.split(b"\n")
     for number, line in enumerate(lines, 1):
-        is_cut = number == len(lines)  # no line end: a crash came in between
+        is_cut = number == len(lines)  # a crash prevented the line end
         try:
             row = json.loads(line)
             if not isinstance(row, dict):
-                raise ValueError("no row")
+                raise ValueError("not a JSON object")
         except (ValueError, RecursionError):
             if required and (not is_cut or b"}" in line):  # a line that was cut has no end
                 raise ValueError(f"line {number} was altered since it was written") from None
@@ -348,23 +361,23 @@ def _history_rows(data: bytes, required: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def _sign(folder: RunFolder) -> None:
-    """Write which torchrun job creates a run."""
+def _write_job(folder: RunFolder) -> None:
+    """Write the name of the torchrun job that creates a run."""
     (folder.path / JOB).write_text(folder.group.job, encoding="utf-8")
 
 
 def _remove_abandoned(path: Path) -> None:
     """Remove the temporary folders of processes that were killed while they created a run at `path`."""
-    if sys.platform == "win32":  # os.kill would end the process there
+    if sys.platform == "win32":  # os.kill would end the process on Windows
         return
-    for left in path.parent.glob(f".{glob.escape(path.name)}.[0-9]*"):
-        process = left.name.rpartition(".")[2]
-        if process.isdecimal() and left.is_dir() and not lock_holder(left / LOCK) and not _is_alive(int(process)):
-            shutil.rmtree(left, ignore_errors=True)
+    for folder in path.parent.glob(f".{glob.escape(path.name)}.[0-9]*"):
+        process = folder.name.rpartition(".")[2]
+        if process.isdecimal() and folder.is_dir() and not lock_holder(folder / LOCK) and not _is_alive(int(process)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_alive(process: int) -> bool:
-    """Whether a process of this number exists on this machine."""
+    """Return whether a process with this id exists on this machine."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""How a run folder keeps its embedding tables: whole, written by several processes, or in partitions on disk.
+"""Storage of embedding tables in a run folder: whole, written by several processes, or in partitions on disk.
 
 A finished run always has one file of whole tables, so that any number of processes can load it.
 """
@@ -50,7 +50,7 @@ ONE_PROCESS = ProcessGroup(0, 1, torch.device("cpu"))
 
 @dataclass
 class Progress:
-    """How far a training has come: complete epochs, complete batches of the next one, and their loss so far."""
+    """The progress of training: complete epochs, complete batches of the next epoch, and their loss so far."""
 
     epoch: int = 0
     batch: int = 0
@@ -61,13 +61,13 @@ class Progress:
     finished: str = ""
 
     def __str__(self) -> str:
-        """'3 epochs and 1 batch'."""
+        """Return a text like '3 epochs and 1 batch'."""
         return f"{counted(self.epoch, 'epochs')} and {counted(self.batch, 'batches')}"
 
 
 @dataclass
 class Checkpoint:
-    """Everything that a training needs to go on as if it had not been interrupted."""
+    """The complete state of training, from which it continues as if it had not been interrupted."""
 
     progress: Progress
     tables: Tables
@@ -77,14 +77,14 @@ class Checkpoint:
     pool: Tables = field(default_factory=dict)
 
     def final(self) -> Tables:
-        """The tables to predict with: the best if validation chose, else the last."""
+        """Return the tables for prediction: the best by validation, or the last if there was no validation."""
         return self.best or self.tables
 
 
 def check_tables(
     tables: Tables, settings: Config, model: Model, train: Graph, folder: Path, rows: slice = slice(None)
 ) -> None:
-    """Raise FocuseError unless tables, with these `rows` of entities, fit the settings and the graph of their run."""
+    """Raise FocuseError unless tables with these `rows` of entities fit the settings and the graph of their run."""
     width, relation_width = model.widths(settings.dim)
     parameters = model.init_parameters(settings.dim, torch.Generator())
     expected = {
@@ -93,20 +93,20 @@ def check_tables(
         **{name: tuple(value.shape) for name, value in parameters.items()},
     }
     for name, shape in expected.items():
-        found = tuple(tables[name].shape) if name in tables else None
-        if found != shape:
+        actual = tuple(tables[name].shape) if name in tables else None
+        if actual != shape:
             fault = "damaged run" if settings.model in MODELS else f"damaged run, or not of {settings.model}"
-            raise FocuseError(f"{folder}: {fault}: table {name!r} is {found} instead of {shape}")
+            raise FocuseError(f"{folder}: {fault}: table {name!r} is {actual} instead of {shape}")
 
 
 class TableStorage(ABC):
-    """Writes and reads the checkpoint and the final tables in the run folder `path`, which the folder sets."""
+    """The strategy by which a run folder writes and reads checkpoints and final tables; the folder sets `path`."""
 
     path: Path
     group = ONE_PROCESS
 
     def rows(self, entities: int) -> slice:
-        """The rows of the entity table that this process reads and writes."""
+        """Return the rows of the entity table that this process reads and writes."""
         return slice(None)
 
     @abstractmethod
@@ -115,56 +115,56 @@ class TableStorage(ABC):
 
     @abstractmethod
     def load(self, device: str, note: Callable[[str], None] | None) -> Checkpoint | None:
-        """The newest checkpoint without its history, None if there is none.
+        """Return the newest checkpoint without its history, or None if there is none.
 
-        With `note` a damaged checkpoint is replaced by the one before it, which is noted.
+        With `note`, a damaged checkpoint is replaced by the previous one and reported to `note`.
         """
 
     @abstractmethod
     def write_model(self, checkpoint: Checkpoint) -> None:
-        """Write the tables to predict with."""
+        """Write the tables for prediction."""
 
     def read_model(self, device: str) -> Tables:
-        """The tables to predict with, of a finished run."""
+        """Return the tables for prediction of a finished run."""
         advice = "put a copy of it back, or train again"
         if (self.path / NEWEST).exists():
             advice = "remove it, the checkpoint has the same tables"
         elif (self.path / PARTITIONS / MANIFEST).exists():
-            advice = "remove it: --resume then writes it again, from its partitions"
+            advice = "remove it and use --resume, which writes it again from its partitions"
         return with_inverse_rows(self.path, self._read(self.path / MODEL, device, advice)[0])
 
     def _read(self, path: Path, device: str, advice: str) -> tuple[Tables, dict[str, str]]:
         return read_tensors(path, device, advice)
 
-    def clean_up(self) -> None:  # noqa: B027 - most have nothing to remove
-        """Remove what a finished run does not need."""
+    def clean_up(self) -> None:  # noqa: B027 - most storages have nothing to remove
+        """Remove files that a finished run does not need."""
 
 
-def table_storage(engine: str, group: ProcessGroup = ONE_PROCESS) -> TableStorage:
-    """How a training by this engine keeps its tables."""
+def make_table_storage(engine: str, group: ProcessGroup = ONE_PROCESS) -> TableStorage:
+    """Return the storage of tables that an engine trains."""
     if engine.startswith("sharded"):
         return ShardedTables(group)
     return PartitionedTables() if engine == "partitioned" else WholeTables()
 
 
 def last_epoch(path: Path) -> int:
-    """The last epoch of a finished run by its checkpoint or manifest; 0 if it is not finished or neither exists."""
+    """Return the last epoch of a finished run from its checkpoint or manifest; 0 if unfinished or neither exists."""
     newest, manifest = path / NEWEST, path / PARTITIONS / MANIFEST
     with suppress(OSError, SafetensorError, KeyError, TypeError, ValueError):
         if newest.exists() or not manifest.exists():
             with safe_open(newest, framework="pt") as file:
-                at = Progress(**json.loads(file.metadata()["progress"]))
+                progress = Progress(**json.loads(file.metadata()["progress"]))
         else:
-            at = Progress(**json.loads(manifest.read_text(encoding="utf-8"))["progress"])
-        return int(at.epoch) if at.finished else 0
+            progress = Progress(**json.loads(manifest.read_text(encoding="utf-8"))["progress"])
+        return int(progress.epoch) if progress.finished else 0
     return 0
 
 
 class WholeTables(TableStorage):
-    """Every table in one piece, written by one process; the checkpoint before the newest is kept."""
+    """A storage of whole tables, written by one process; the checkpoint before the newest is kept."""
 
     def save(self, checkpoint: Checkpoint) -> None:
-        tensors = _by_part(
+        tensors = _join_parts(
             table=checkpoint.tables, optimizer=checkpoint.optimizer, best=checkpoint.best or {}, pool=checkpoint.pool
         )
         progress = {"progress": json.dumps(asdict(checkpoint.progress))}
@@ -172,7 +172,7 @@ class WholeTables(TableStorage):
 
     def load(self, device: str, note: Callable[[str], None] | None) -> Checkpoint | None:
         newest, previous = self.path / NEWEST, self.path / PREVIOUS
-        if not newest.exists():  # a process that was killed while it replaced the newest left only the previous one
+        if not newest.exists():  # a process was killed while it replaced the newest one
             return self.load_file(previous, device, self._advice()) if previous.exists() else None
         if not previous.exists():
             return self.load_file(newest, device, self._advice())
@@ -180,53 +180,53 @@ class WholeTables(TableStorage):
             return self.load_file(newest, device)
         except DamagedError as error:
             if note is None:
-                again = f"focuse train --resume {shlex.quote(str(self.path))}"
-                raise DamagedError(f"{error}; go on from the one before it: {again}") from None
-            found = self.load_file(previous, device, self._advice())
-            note(f"{error}; going on from the one before it, of epoch {found.progress.epoch}")
+                command = f"focuse train --resume {shlex.quote(str(self.path))}"
+                raise DamagedError(f"{error}; continue from the previous one with: {command}") from None
+            checkpoint = self.load_file(previous, device, self._advice())
+            note(f"{error}; continuing from the previous one, of epoch {checkpoint.progress.epoch}")
             self.group.run_on_main(self._use_previous)
-            return found
+            return checkpoint
 
     def _use_previous(self) -> None:
         with writing(self.path / NEWEST):
             (self.path / PREVIOUS).replace(self.path / NEWEST)
 
     def _advice(self) -> str:
-        """What to do if no checkpoint is whole."""
+        """Return the advice for a run without an undamaged checkpoint."""
         if (self.path / MODEL).exists():
-            return "the run still predicts; to train on, put a copy of it back, or begin with its embeddings (--start)"
+            return "the run still predicts; to train on, put a copy of it back, or start from its embeddings (--start)"
         if (self.path / "extended.json").exists():
             return "put a copy of it back, or extend again"
-        return "put a copy of it back, or remove it: --resume then begins again, to the same bits"
+        return "put a copy of it back, or remove it and train again from the start with --resume"
 
     def load_file(self, path: Path, device: str, advice: str = "") -> Checkpoint:
-        """The checkpoint in a file."""
+        """Return the checkpoint in a file."""
         tensors, metadata = self._read(path, device, advice)
         with reading(path, advice):
             progress = Progress(**json.loads(metadata["progress"]))
             tensors = with_inverse_rows(self.path, tensors)
-            parts = _parts(tensors, "table", "optimizer", "best", "pool")
+            parts = _split_parts(tensors, "table", "optimizer", "best", "pool")
             if not {"entity", "relation"} <= set(parts["table"]):
-                raise ValueError("no tables in it")
+                raise ValueError("it has no tables")
         return Checkpoint(progress, parts["table"], parts["optimizer"], parts["best"] or None, [], parts["pool"])
 
     def write_model(self, checkpoint: Checkpoint) -> None:
         self._write(self.path / MODEL, checkpoint.final(), {})
 
     def clean_up(self) -> None:
-        (self.path / PREVIOUS).unlink(missing_ok=True)  # the model has its tables
+        (self.path / PREVIOUS).unlink(missing_ok=True)  # the model holds the tables
 
     def _write(self, path: Path, tensors: Tables, metadata: dict[str, str], keep: Path | None = None) -> None:
         write_tensors(path, tensors, metadata, keep)
 
 
-def _by_part(**parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors of several parts by 'part/name'."""
+def _join_parts(**parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tensors of several parts in one dictionary, with the keys 'part/name'."""
     return {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
 
 
-def _parts(tensors: Mapping[str, Any], *names: str) -> dict[str, dict[str, Any]]:
-    """The opposite of `_by_part`; KeyError for a tensor of another part."""
+def _split_parts(tensors: Mapping[str, Any], *names: str) -> dict[str, dict[str, Any]]:
+    """Return one dictionary of tensors per part (the inverse of `_join_parts`); raise KeyError for unknown parts."""
     parts: dict[str, dict[str, Any]] = {name: {} for name in names}
     for key, value in tensors.items():
         part, _, name = key.partition("/")
@@ -238,9 +238,9 @@ def _parts(tensors: Mapping[str, Any], *names: str) -> dict[str, dict[str, Any]]
 
 
 class ShardedTables(WholeTables):
-    """Whole tables in files to which every process writes its own rows of entities.
+    """A storage of whole tables in files to which every process writes its own rows of entities.
 
-    All processes must see the folder. The main process writes everything that is not a row of an entity.
+    All processes must have access to the folder. The main process writes all other tables.
     """
 
     def __init__(self, group: ProcessGroup) -> None:
@@ -250,7 +250,7 @@ class ShardedTables(WholeTables):
         return self.group.shard(entities)
 
     def _read(self, path: Path, device: str, advice: str) -> tuple[Tables, dict[str, str]]:
-        """Of tensors with rows of entities only this process's own; the main process verifies the checksum."""
+        """Read this process's rows of entities and all other tensors; the main process verifies the checksum."""
 
         def check() -> None:
             with reading(path, advice):
@@ -262,11 +262,11 @@ class ShardedTables(WholeTables):
 
     def _read_tensor(self, file: Any, key: str) -> torch.Tensor:
         rows = file.get_slice(key)
-        found: torch.Tensor = rows[self.rows(rows.get_shape()[0])] if _is_sharded(key) else file.get_tensor(key)
-        return found.clone()
+        tensor: torch.Tensor = rows[self.rows(rows.get_shape()[0])] if _is_sharded(key) else file.get_tensor(key)
+        return tensor.clone()
 
     def _write(self, path: Path, tensors: Tables, metadata: dict[str, str], keep: Path | None = None) -> None:
-        """The main process creates the file in its full size, all write their part, then it replaces the old file."""
+        """Write a file together: the main process creates it, all write their rows, and it replaces the old file."""
         group = self.group
         order = sorted(tensors, key=lambda key: (not _is_sharded(key), -tensors[key].element_size(), key))
         arrays = {key: tensors[key].detach().cpu().numpy() for key in order}
@@ -290,11 +290,11 @@ class ShardedTables(WholeTables):
                     replacement.close()
 
             file = TensorFile(group.run_on_main(create), specs, metadata)
-            self._write_own(path, file, arrays)
+            self._write_shard(path, file, arrays)
             group.run_on_main(complete)
 
-    def _write_own(self, path: Path, file: TensorFile, arrays: Mapping[str, Array]) -> None:
-        """Write this process's part; if one process fails, all do."""
+    def _write_shard(self, path: Path, file: TensorFile, arrays: Mapping[str, Array]) -> None:
+        """Write this process's rows; if one process fails, all of them raise an error."""
         failure = ""
         try:
             with file.open():
@@ -308,11 +308,11 @@ class ShardedTables(WholeTables):
             failure = error.strerror or str(error)
         if self.group.any_rank(bool(failure)):
             reason = failure or "another process failed and reports why"
-            raise FocuseError(f"{path}: cannot be written: {reason}; make room, then go on with --resume")
+            raise FocuseError(f"{path}: cannot be written: {reason}; free some space, then go on with --resume")
 
 
 def _is_sharded(key: str) -> bool:
-    """Whether a tensor of a file, such as 'table/entity' or 'optimizer/entity.sum', has rows of entities."""
+    """Return whether the tensor of a key such as 'table/entity' or 'optimizer/entity.sum' has rows of entities."""
     return key.rpartition("/")[2].partition(".")[0] == "entity"
 
 
@@ -320,14 +320,16 @@ def _is_sharded(key: str) -> bool:
 
 
 class PartitionedTables(TableStorage):
-    """The entity table in partitions on disk while it is trained.
+    """A storage that keeps the entity table in partitions on disk while it is trained.
 
-    A checkpoint is a manifest of the versions of partitions that belong together, and a file of the tables that all
-    partitions share. A `Checkpoint` holds the shared tables only; all partitions must be on disk when it is saved.
+    A checkpoint consists of a manifest, which lists the versions of partitions that belong together, and a file of the
+    tables that all partitions share. A `Checkpoint` holds the shared tables only; all partitions must be on disk when
+    it is saved.
     """
 
     @cached_property
     def files(self) -> PartitionFiles:
+        """The files of the partitions."""
         return PartitionFiles(self.path / PARTITIONS)
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -340,26 +342,26 @@ class PartitionedTables(TableStorage):
         with reading_partition(self.files.folder / MANIFEST):
             progress = Progress(**manifest.progress)
             tensors = {key: torch.from_numpy(values) for key, values in self.files.read_shared().items()}
-            parts = _parts(with_inverse_rows(self.path, tensors), "table", "optimizer")
+            parts = _split_parts(with_inverse_rows(self.path, tensors), "table", "optimizer")
         return Checkpoint(progress, parts["table"], parts["optimizer"])
 
     def write_model(self, checkpoint: Checkpoint) -> None:
-        """Write one file of whole tables, some rows at a time."""
+        """Write one file of whole tables, in chunks of rows."""
         versions, shared = self.files.best
         others = {name: values.numpy() for name, values in checkpoint.tables.items()}
         if versions:
-            others = _parts(self.files.read_shared(shared), "table", "optimizer")["table"]
+            others = _split_parts(self.files.read_shared(shared), "table", "optimizer")["table"]
         path = self.path / MODEL
         with writing(path), replace_file(path) as temporary:
             self.files.write_whole(temporary, versions or self.files.current, others)
 
     def map_model(self) -> Tables:
-        """The final tables, memory-mapped."""
+        """Return the final tables, memory-mapped."""
         with reading(self.path / MODEL) as path:
             return {name: torch.from_numpy(values) for name, values in map_arrays(path).items()}
 
 
 def shared_arrays(checkpoint: Checkpoint) -> dict[str, Array]:
-    """The tables and the optimizer's state that all partitions share, by 'part/name'."""
-    tensors = _by_part(table=checkpoint.tables, optimizer=checkpoint.optimizer)
+    """Return the tables and the optimizer state that all partitions share, with the keys 'part/name'."""
+    tensors = _join_parts(table=checkpoint.tables, optimizer=checkpoint.optimizer)
     return {name: np.ascontiguousarray(value.detach().numpy()) for name, value in tensors.items()}

@@ -1,6 +1,7 @@
-"""Tensors in files: safetensors with a checksum, written in pieces, read whole, in part or memory-mapped.
+"""Safetensors files with a checksum, which are written in chunks and read whole, in part or memory-mapped.
 
-Also the checksums of texts and JSON records, and one-line errors for files that are damaged or cannot be written.
+The module also has checksums of texts and JSON records, and one-line errors for files that are damaged or cannot be
+written.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from focuse.errors import DiskFullError, FocuseError
 from focuse.storage.atomic import replace_file
 from focuse.system import chunks
 
-if TYPE_CHECKING:  # reading and inspecting a graph need no torch
+if TYPE_CHECKING:  # reading and inspecting a graph must not import torch
     import torch
 
     Tables = dict[str, torch.Tensor]
@@ -38,17 +39,17 @@ Record = TypeVar("Record")
 
 # ---- checksums ----------------------------------------------------------------------------------------------------
 
-KEY = "crc32"
-UNKNOWN = "0" * 8
-FIELD = f'"{KEY}":"'.encode()
-MARK = f"# {KEY} "
+CHECKSUM_KEY = "crc32"
+CHECKSUM_PLACEHOLDER = "0" * 8
+CHECKSUM_FIELD = f'"{CHECKSUM_KEY}":"'.encode()
+CHECKSUM_COMMENT = f"# {CHECKSUM_KEY} "
 CHUNK_BYTES = 1 << 24
 ALTERED = "altered since it was written (its checksum differs)"
-MISSING = "altered since it was written (its checksum is gone)"
+NO_CHECKSUM = "altered since it was written (its checksum is gone)"
 
 
 def checksum(data: bytes | memoryview) -> str:
-    """The CRC-32 of some bytes in eight hexadecimal digits.
+    """Return the CRC-32 of bytes as eight hexadecimal digits.
 
     >>> checksum(b"focuse")
     '366ee0cc'
@@ -57,104 +58,104 @@ def checksum(data: bytes | memoryview) -> str:
 
 
 def file_checksum(path: Path) -> str:
-    """The checksum of a whole file, read in pieces."""
+    """Return the checksum of a whole file, which is read in chunks."""
     with path.open("rb") as file:
         return f"{_remaining_checksum(file, 0):08x}"
 
 
 def _remaining_checksum(file: BinaryIO, start: int) -> int:
-    piece = memoryview(bytearray(CHUNK_BYTES))
-    while count := file.readinto(piece):  # type: ignore[attr-defined]
-        start = zlib.crc32(piece[:count], start)
+    chunk = memoryview(bytearray(CHUNK_BYTES))
+    while count := file.readinto(chunk):  # type: ignore[attr-defined]
+        start = zlib.crc32(chunk[:count], start)
     return start
 
 
 def seal_text(text: str) -> str:
-    """A text of whole lines with its checksum as the last line, a comment of TOML.
+    """Return a text of whole lines with its checksum as the last line, which is a comment in TOML.
 
     >>> print(seal_text("seed = 3\\n"), end="")
     seed = 3
     # crc32 12b4aed9
     """
-    return f"{text}{MARK}{checksum(text.encode())}\n"
+    return f"{text}{CHECKSUM_COMMENT}{checksum(text.encode())}\n"
 
 
 def check_text(text: str, required: bool) -> None:
-    """Raise ValueError if a text differs from its checksum, or has none although that is `required`."""
-    lines, mark, digits = text.rpartition(MARK)
-    if mark and digits == f"{checksum(lines.encode())}\n":
+    """Raise ValueError if a text differs from its checksum, or lacks a `required` one."""
+    lines, comment, digits = text.rpartition(CHECKSUM_COMMENT)
+    if comment and digits == f"{checksum(lines.encode())}\n":
         return
-    if required or mark:
-        raise ValueError(ALTERED if mark else MISSING)
+    if required or comment:
+        raise ValueError(ALTERED if comment else NO_CHECKSUM)
 
 
 def seal_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A JSON object with the checksum of its other fields as the last one.
+    """Return a JSON object with a last field that holds the checksum of the other fields.
 
     >>> seal_row({"epoch": 1})
     {'epoch': 1, 'crc32': '94919848'}
     """
-    return {**row, KEY: checksum(json.dumps(row).encode())}
+    return {**row, CHECKSUM_KEY: checksum(json.dumps(row).encode())}
 
 
 def check_row(row: dict[str, Any], required: bool) -> dict[str, Any]:
-    """The JSON object without its checksum; ValueError if that differs, or is missing although it is `required`."""
-    rest = {key: value for key, value in row.items() if key != KEY}
-    if KEY in row and row[KEY] != checksum(json.dumps(rest).encode()):
+    """Return a JSON object without its checksum; raise ValueError if it differs, or is `required` and missing."""
+    rest = {key: value for key, value in row.items() if key != CHECKSUM_KEY}
+    if CHECKSUM_KEY in row and row[CHECKSUM_KEY] != checksum(json.dumps(rest).encode()):
         raise ValueError(ALTERED)
-    if required and KEY not in row:
-        raise ValueError(MISSING)
+    if required and CHECKSUM_KEY not in row:
+        raise ValueError(NO_CHECKSUM)
     return rest
 
 
 def check_tensors(path: Path, required: bool = False) -> None:
-    """Raise ValueError if a safetensors file differs from its checksum, or has none although that is `required`."""
+    """Raise ValueError if a safetensors file differs from its checksum, or lacks a `required` one."""
     with path.open("rb") as file:
         position, digits = _tensor_checksum(file)
         if position is None:
             if required:
-                raise ValueError(MISSING)
+                raise ValueError(NO_CHECKSUM)
             return
         file.seek(position)
-        if file.read(len(UNKNOWN)) != digits.encode():
+        if file.read(len(CHECKSUM_PLACEHOLDER)) != digits.encode():
             raise ValueError(ALTERED)
 
 
 def _tensor_checksum(file: BinaryIO) -> tuple[int | None, str]:
-    """Where the digits of a safetensors file's checksum are, None if nowhere, and what they should be."""
-    first = file.read(8)
-    length = int.from_bytes(first, "little")
-    if len(first) < 8 or length > os.fstat(file.fileno()).st_size - 8:
+    """Return the position of the checksum in a safetensors file, None if it has none, and its correct digits."""
+    prefix = file.read(8)
+    length = int.from_bytes(prefix, "little")
+    if len(prefix) < 8 or length > os.fstat(file.fileno()).st_size - 8:
         raise ValueError("it is cut short")
-    head = bytearray(file.read(length))
-    position = head.find(FIELD)  # within a string its quotes would be escaped: there is one such position or none
+    header = bytearray(file.read(length))
+    position = header.find(CHECKSUM_FIELD)  # unique, because the quotes would be escaped within a string
     if position < 0:
         return None, ""
-    start = position + len(FIELD)
-    head[start : start + len(UNKNOWN)] = UNKNOWN.encode()
-    return 8 + start, f"{_remaining_checksum(file, zlib.crc32(head, zlib.crc32(first))):08x}"
+    start = position + len(CHECKSUM_FIELD)
+    header[start : start + len(CHECKSUM_PLACEHOLDER)] = CHECKSUM_PLACEHOLDER.encode()
+    return 8 + start, f"{_remaining_checksum(file, zlib.crc32(header, zlib.crc32(prefix))):08x}"
 
 
 def has_checksums(folder: Path) -> bool:
-    """Whether the files of a run must have checksums; runs of the first versions have none."""
+    """Return whether the files of a run must have checksums; runs of early versions have none."""
     try:
         return "checksums" in tomllib.loads((folder / "run.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return False  # the reader of run.toml reports what is wrong with it
+        return False  # the reader of run.toml reports the error
 
 
 # ---- one-line errors ----------------------------------------------------------------------------------------------
 
-TRY_AGAIN, OR_RESUME = "try again", " or go on with --resume"  # the second if there is a run to resume
-FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
+TRY_AGAIN, OR_RESUME = "try again", " or go on with --resume"  # the second is removed if there is no run to resume
+PERMISSION_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class DamagedError(FocuseError):
-    """A file of a run is missing, or is not what was written."""
+    """The error of a file of a run that is missing, or whose contents are not those that were written."""
 
 
 class WriteError(FocuseError):
-    """A file of a run could not be written; the file that was there before is still whole."""
+    """The error of a file of a run that could not be written; the file that it would replace is still complete."""
 
 
 @contextmanager
@@ -164,7 +165,7 @@ def reading(path: Path, advice: str = "") -> Iterator[Path]:
     try:
         yield path
     except DamagedError:
-        raise  # of a file that was read within the block
+        raise  # another file that was read within the block is damaged
     except KeyError as error:
         raise DamagedError(f"{path}: damaged file: {error} is missing or unknown{ending}") from None
     except (FocuseError, OSError, TypeError, ValueError, IndexError, RecursionError, SafetensorError) as error:
@@ -173,12 +174,12 @@ def reading(path: Path, advice: str = "") -> Iterator[Path]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """Turn a full disk and the like into a `WriteError` of one line."""
+    """Turn errors such as a full disk into a `WriteError` of one line."""
     try:
         yield path
     except (OSError, DiskFullError) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or " ".join(str(error).split())
-        advice = "make it writable" if getattr(error, "errno", None) in FORBIDDEN else "make room"
+        advice = "make it writable" if getattr(error, "errno", None) in PERMISSION_ERRORS else "free some space"
         raise WriteError(f"{path}: cannot be written: {reason}; {advice}, then {TRY_AGAIN}{OR_RESUME}") from None
 
 
@@ -190,35 +191,37 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "U64": np.dtype("<u8"), "U32": np.dtype("<u4"), "U16": np.dtype("<u2"), "U8": np.dtype("u1"),
 }  # fmt: skip
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-ALIGNMENT = 64  # bytes: where torch's own tensors begin, too
-PIECE_BYTES = 1 << 24
-MAX_HEADER = 1 << 24  # bytes; a file that claims more is damaged
+ALIGNMENT_BYTES = 64  # torch aligns its own tensors in the same way
+MAX_HEADER_BYTES = 1 << 24  # a file that claims a larger header is damaged
 
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """Data type and shape of an array."""
+    """The data type and shape of an array."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
     @classmethod
     def of(cls, array: Array) -> ArraySpec:
+        """Return the specification of an array."""
         return cls(array.dtype, array.shape)
 
     @property
     def row_bytes(self) -> int:
+        """The size of one row."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     @property
     def bytes(self) -> int:
+        """The size of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 class TensorFile:
-    """A new safetensors file of known shapes, which is written piece by piece, in any order.
+    """A new safetensors file with arrays of known shapes, which are written in parts and in any order.
 
-    Several processes may write to it: one calls `create`, all `write`, then one calls `seal`.
+    Several processes may write to it: one calls `create`, all call `write`, and then one calls `seal`.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "table.safetensors"
@@ -236,25 +239,26 @@ class TensorFile:
         self, path: Path, specs: Mapping[str, ArraySpec], metadata: Mapping[str, str] | None = None, seal: bool = True
     ) -> None:
         self.path, self.specs, self.sealed = path, specs, seal
-        described: dict[str, Any] = dict(sorted({**(metadata or {}), **({KEY: UNKNOWN} if seal else {})}.items()))
-        described = {"__metadata__": described} if described else {}
+        checksum_entry = {CHECKSUM_KEY: CHECKSUM_PLACEHOLDER} if seal else {}
+        entries = dict(sorted({**(metadata or {}), **checksum_entry}.items()))
+        header: dict[str, Any] = {"__metadata__": entries} if entries else {}
         self.offsets, end = {}, 0
         for name, spec in specs.items():
             self.offsets[name] = end
             offsets = [end, end + spec.bytes]
-            described[name] = {"dtype": DTYPE_NAMES[spec.dtype], "shape": list(spec.shape), "data_offsets": offsets}
+            header[name] = {"dtype": DTYPE_NAMES[spec.dtype], "shape": list(spec.shape), "data_offsets": offsets}
             end += spec.bytes
-        text = json.dumps(described, separators=(",", ":")).encode()
-        length = -(-(len(text) + 8) // ALIGNMENT) * ALIGNMENT - 8
+        text = json.dumps(header, separators=(",", ":")).encode()
+        length = -(-(len(text) + 8) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES - 8
         self.header = length.to_bytes(8, "little") + text.ljust(length)
         self.offsets = {name: len(self.header) + offset for name, offset in self.offsets.items()}
         self.size = len(self.header) + end
-        # The checksum of what was written from the beginning without a gap, and where that ends.
+        # These are the checksum of all bytes that were written from the start without a gap, and the end of those.
         self._checksum, self._end = zlib.crc32(self.header), len(self.header)
         self._file: BinaryIO | None = None
 
     def create(self, allocate: bool = False) -> None:
-        """Make the file; with `allocate` in its full size, so that a disk that is too small is noticed now."""
+        """Create the file; with `allocate` it gets its full size, so that a full disk is noticed early."""
         with self.path.open("wb") as file:
             file.write(self.header)
             if allocate:
@@ -264,40 +268,40 @@ class TensorFile:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Keep the file open for the `write`s of a block."""
+        """Keep the file open for the calls of `write` in a block."""
         with self.path.open("r+b", buffering=0) as self._file:
             yield
         self._file = None
 
     def write(self, name: str, values: Array, row: int = 0) -> None:
-        """Write the rows of an array from number `row` on."""
+        """Write rows of an array, the first of which is number `row`."""
         if self._file is None:
             raise ValueError("the file is not open")
         position = self.offsets[name] + row * self.specs[name].row_bytes
         self._file.seek(position)
-        for piece in _pieces(values):
-            rest = piece
+        for chunk in _byte_chunks(values):
+            rest = chunk
             while rest:
                 rest = rest[self._file.write(rest) :]
             if self.sealed and position == self._end:
-                self._checksum = zlib.crc32(piece, self._checksum)
-                self._end += len(piece)
-            position += len(piece)
+                self._checksum = zlib.crc32(chunk, self._checksum)
+                self._end += len(chunk)
+            position += len(chunk)
 
-    def seal(self, sync: bool = True, forget: bool = False) -> None:
-        """Fill in the checksum; with `sync` flush the file to the disk, with `forget` drop it from the page cache."""
+    def seal(self, sync: bool = True, drop_cache: bool = False) -> None:
+        """Fill in the checksum; `sync` flushes the file to the disk, and `drop_cache` drops it from the page cache."""
         with self.path.open("r+b") as file:
             if os.fstat(file.fileno()).st_size != self.size:
-                raise OSError(errno.EIO, "fewer bytes were written than were given")
+                raise OSError(errno.EIO, "the file does not have its full size")
             if self.sealed:
                 digits = f"{self._checksum:08x}" if self._end == self.size else _tensor_checksum(file)[1]
-                file.seek(self.header.index(FIELD) + len(FIELD))
+                file.seek(self.header.index(CHECKSUM_FIELD) + len(CHECKSUM_FIELD))
                 file.write(digits.encode())
             file.flush()
             if sync:
                 os.fsync(file.fileno())
-            if forget:
-                forget_pages(file)
+            if drop_cache:
+                drop_page_cache(file)
 
 
 def write_arrays(
@@ -307,37 +311,39 @@ def write_arrays(
     *,
     seal: bool = True,
     sync: bool = True,
-    forget: bool = False,
+    drop_cache: bool = False,
 ) -> None:
-    """Write arrays to a safetensors file without a copy of any; with `seal` the file holds its checksum."""
-    ordered = dict(sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize))  # so that all are aligned
+    """Write arrays to a safetensors file without copying them; with `seal` the file holds its checksum."""
+    ordered = dict(
+        sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize)
+    )  # the largest items come first, so that all arrays are aligned
     file = TensorFile(path, {name: ArraySpec.of(array) for name, array in ordered.items()}, metadata, seal)
     file.create()
     with file.open():
         for name, array in ordered.items():
             file.write(name, array)
-    file.seal(sync, forget)
+    file.seal(sync, drop_cache)
 
 
 def write_tensors(path: Path, tensors: Tables, metadata: Mapping[str, str], keep: Path | None = None) -> None:
-    """Replace a file of torch tensors; the file that was there before is kept as `keep`."""
+    """Replace a file of torch tensors; with `keep` the old file is renamed to that path."""
     with writing(path), replace_file(path, durable=True, keep=keep) as temporary:
         arrays = {name: tensors[name].detach().cpu().numpy() for name in sorted(tensors)}
         write_arrays(temporary, arrays, metadata, sync=False)
 
 
-def _pieces(array: Array) -> Iterator[memoryview]:
-    """The bytes of an array, some megabytes at a time."""
+def _byte_chunks(array: Array) -> Iterator[memoryview]:
+    """Yield the bytes of an array in chunks of about CHUNK_BYTES."""
     rows = array.reshape(1) if array.ndim == 0 else array
-    step = max(1, PIECE_BYTES // max(1, ArraySpec.of(rows).row_bytes))
+    step = max(1, CHUNK_BYTES // max(1, ArraySpec.of(rows).row_bytes))
     for part in chunks(len(rows), step):
-        some = np.ascontiguousarray(rows[part])
-        if some.size:
-            yield some.reshape(-1).view(np.uint8).data
+        chunk = np.ascontiguousarray(rows[part])
+        if chunk.size:
+            yield chunk.reshape(-1).view(np.uint8).data
 
 
-def forget_pages(file: BinaryIO) -> None:
-    """Drop a file from the page cache, whose memory others need more."""
+def drop_page_cache(file: BinaryIO) -> None:
+    """Drop a file from the page cache, so that its memory is available for other files."""
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -347,35 +353,35 @@ def forget_pages(file: BinaryIO) -> None:
 
 
 def read_header(path: Path) -> tuple[dict[str, tuple[ArraySpec, int]], dict[str, str]]:
-    """The specification and the position of every array in a safetensors file, and its metadata.
+    """Return the specification and the position of every array in a safetensors file, and its metadata.
 
-    Raises ValueError if the file is damaged.
+    Raise ValueError if the file is damaged.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(size - 8, MAX_HEADER):
-            raise ValueError("no header of tensors, or one cut short")
-        described = json.loads(file.read(length))
-    metadata = described.pop("__metadata__", {})
-    found = {}
-    for name, each in described.items():
-        spec = ArraySpec(DTYPES[each["dtype"]], tuple(map(int, each["shape"])))
-        begin, end = map(int, each["data_offsets"])
+        if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
+            raise ValueError("the header of tensors is missing or cut short")
+        header = json.loads(file.read(length))
+    metadata = header.pop("__metadata__", {})
+    specs = {}
+    for name, entry in header.items():
+        spec = ArraySpec(DTYPES[entry["dtype"]], tuple(map(int, entry["shape"])))
+        begin, end = map(int, entry["data_offsets"])
         if min(spec.shape, default=0) < 0 or begin < 0 or end - begin != spec.bytes or 8 + length + end > size:
             raise ValueError(f"tensor {name!r} is cut short")
-        found[name] = (spec, 8 + length + begin)
-    return found, metadata
+        specs[name] = (spec, 8 + length + begin)
+    return specs, metadata
 
 
 def map_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of a safetensors file, memory-mapped: only pages that are used are read. Changes stay in memory."""
-    found, _ = read_header(path)
+    """Return the arrays of a safetensors file, memory-mapped: only used pages are read, and changes stay in memory."""
+    specs, _ = read_header(path)
     arrays: dict[str, Array] = {}
-    for name, (spec, position) in found.items():
+    for name, (spec, position) in specs.items():
         if not math.prod(spec.shape):
             arrays[name] = np.empty(spec.shape, spec.dtype)
-        elif position % spec.dtype.itemsize or sys.platform == "win32":  # there a mapped file cannot be replaced
+        elif position % spec.dtype.itemsize or sys.platform == "win32":  # Windows cannot replace a mapped file
             with path.open("rb") as file:
                 file.seek(position)
                 arrays[name] = np.fromfile(file, spec.dtype, math.prod(spec.shape)).reshape(spec.shape)
@@ -385,16 +391,17 @@ def map_arrays(path: Path) -> dict[str, Array]:
 
 
 def read_into(path: Path, targets: Mapping[str, Array]) -> set[str]:
-    """Read the arrays of a file into `targets` (contiguous, of the same shapes); the names that the file has.
+    """Read the arrays of a file into `targets`, contiguous arrays of the same shapes; return the names in the file.
 
-    If all arrays of the file are read, they are checked against its checksum.
+    If all arrays of the file are read, its checksum is verified.
     """
-    found, metadata = read_header(path)
+    specs, metadata = read_header(path)
     with path.open("rb", buffering=0) as file:
-        head = file.read(min((position for _, position in found.values()), default=0))
-        before, field, after = head.partition(FIELD)
-        total = zlib.crc32(before + field + (UNKNOWN.encode() + after[len(UNKNOWN) :] if field else b""))
-        for name, (spec, position) in found.items():
+        header = file.read(min((position for _, position in specs.values()), default=0))
+        before, field, after = header.partition(CHECKSUM_FIELD)
+        placeholder = CHECKSUM_PLACEHOLDER.encode()
+        total = zlib.crc32(before + field + (placeholder + after[len(placeholder) :] if field else b""))
+        for name, (spec, position) in specs.items():
             if name not in targets:
                 continue
             target = targets[name]
@@ -408,14 +415,14 @@ def read_into(path: Path, targets: Mapping[str, Array]) -> set[str]:
                     raise ValueError(f"tensor {name!r} is cut short")
                 total = zlib.crc32(rest[:count], total)
                 rest = rest[count:]
-        forget_pages(file)
-    if KEY in metadata and found.keys() <= targets.keys() and metadata[KEY] != f"{total:08x}":
+        drop_page_cache(file)
+    if CHECKSUM_KEY in metadata and specs.keys() <= targets.keys() and metadata[CHECKSUM_KEY] != f"{total:08x}":
         raise ValueError(ALTERED)
-    return set(found)
+    return set(specs)
 
 
 def read_tensors(path: Path, device: str, advice: str = "") -> tuple[Tables, dict[str, str]]:
-    """The torch tensors of a file of a run, and its metadata."""
+    """Return the torch tensors of a file of a run, and the metadata of the file."""
     with reading(path, advice):
         check_tensors(path, has_checksums(path.parent))
         with safe_open(path, framework="pt", device=device) as file:
@@ -423,11 +430,11 @@ def read_tensors(path: Path, device: str, advice: str = "") -> tuple[Tables, dic
 
 
 def _aligned(table: torch.Tensor) -> torch.Tensor:
-    """A tensor that begins where torch would begin it: products of vectors elsewhere are rounded differently.
+    """Return the tensor, or a copy with torch's alignment, because vector products are rounded differently without it.
 
-    On Windows it is always a copy, because a file in use cannot be replaced there.
+    On Windows the result is always a copy, because Windows cannot replace a file in use.
     """
-    return table if table.data_ptr() % ALIGNMENT == 0 and sys.platform != "win32" else table.clone()
+    return table if table.data_ptr() % ALIGNMENT_BYTES == 0 and sys.platform != "win32" else table.clone()
 
 
 # ---- records ------------------------------------------------------------------------------------------------------
@@ -443,13 +450,13 @@ def write_records(path: Path, records: list[dict[str, Any]]) -> None:
 
 
 def read_records(path: Path, parse: Callable[[dict[str, Any]], Record]) -> list[Record]:
-    """What `write_records` wrote, each object parsed; an empty list if there is no such file."""
+    """Return the parsed objects of a file that `write_records` wrote; the list is empty if there is no file."""
     if not path.exists():
         return []
     try:
         records = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-            raise ValueError("no list of records")
+            raise ValueError("not a list of records")
         required = has_checksums(path.parent)
         return [parse(check_row(record, required)) for record in records]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from focuse.config import Config
 from focuse.data.splits import Splits
 from focuse.errors import FocuseError
-from focuse.models.registry import imported
+from focuse.models.registry import import_object
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -297,7 +297,7 @@ def _make_callback(each: object) -> Callback:
     if isinstance(each, str):
         if ":" not in each:
             raise FocuseError(f"callback {each!r}: write it like package.module:Class")
-        name, each = each, imported(each, "callback", Callback)
+        name, each = each, import_object(each, "callback", Callback)
         if not (isinstance(each, type) and issubclass(each, Callback)):
             raise FocuseError(f"callback {name!r}: {each!r} is not a subclass of focuse.Callback; derive it from that")
     if isinstance(each, type) and issubclass(each, Callback):

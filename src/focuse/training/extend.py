@@ -156,12 +156,12 @@ def _report_limits(grown: GraphUpdate, frozen: bool, reporter: Reporter) -> None
 
 def write_extended(folder: RunFolder, records: list[dict[str, Any]]) -> None:
     """Write the records of a run's extensions to its folder, oldest first."""
-    write_records(folder.sidecar(FILE), records)
+    write_records(folder.file_path(FILE), records)
 
 
 def read_extended(folder: RunFolder) -> list[dict[str, Any]]:
     """Return the records of the extensions of the run in a folder, oldest first."""
-    return read_records(folder.sidecar(FILE), _check_record)
+    return read_records(folder.file_path(FILE), _check_record)
 
 
 def _check_record(record: dict[str, Any]) -> dict[str, Any]:

@@ -124,12 +124,12 @@ def _trials(
 
 def write_trials(folder: RunFolder, trials: list[LabelExponentTrial]) -> None:
     """Write the trials to the folder of a run."""
-    write_records(folder.sidecar(FILE), [asdict(trial) for trial in trials])
+    write_records(folder.file_path(FILE), [asdict(trial) for trial in trials])
 
 
 def read_trials(folder: RunFolder) -> list[LabelExponentTrial]:
     """Return the trials in the folder of a run, an empty list if there were none."""
-    return read_records(folder.sidecar(FILE), _parse_trial)
+    return read_records(folder.file_path(FILE), _parse_trial)
 
 
 def _parse_trial(record: dict[str, Any]) -> LabelExponentTrial:

@@ -78,7 +78,7 @@ def write_initial_partitions(
                 tables[part].write("entity", rows[positions], int(assignment.row[piece.start + positions[0]]))
     for table in tables:
         with writing(table.path):
-            table.seal(forget=True)
+            table.seal(drop_cache=True)
     # The generator has the state that it would have after a whole entity table, so no entity rows are drawn here.
     others = init_tables(settings, model, 0, relations, random=random)
     return {name: table for name, table in others.items() if name != "entity"}
@@ -202,10 +202,10 @@ class PartitionedPlacement:
 
     def open(self, folder: RunFolder | None, note: Callable[[str], None]) -> None:
         """Write the edges and the initial partitions to disk, or load the tables of a checkpoint."""
-        if folder is None or not isinstance(folder.tables, PartitionedTables):
+        if folder is None or not isinstance(folder.storage, PartitionedTables):
             raise ValueError("a training with partitions needs a run folder")
-        self.storage, self.note = folder.tables, note
-        files, tables = folder.tables.files, self.engine.tables
+        self.storage, self.note = folder.storage, note
+        files, tables = folder.storage.files, self.engine.tables
         path = files.folder / EDGES
         if self.checkpoint is None:
             files.create(self.partitions)

@@ -461,7 +461,7 @@ class TrainingProblem:
             return None
         key, count = seed ^ RandomStream.INFERRED_TRIPLES, self.config.rule_batch_size
         rows = draw_integers(key, (count,), len(inferred), inferred.head.device)
-        return AuxiliaryTriples(inferred.take(rows), objective.shortfall)
+        return AuxiliaryTriples(inferred.take(rows), objective.rule_loss)
 
     def init_tables(self, note: Callable[[str], None]) -> dict[str, torch.Tensor]:
         """Return initial tables, random or those of `config.init_from`; of entities only the rows of this process."""

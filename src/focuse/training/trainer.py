@@ -28,7 +28,7 @@ from focuse.engines.scorer import TableScorer
 from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.ranking import sample_size
-from focuse.models.registry import trusting
+from focuse.models.registry import trust_option
 from focuse.objective.negatives import Batch, Negatives
 from focuse.objective.randomness import EpochOrder, StreamKey, epoch_order, stream_seed
 from focuse.objective.semi_supervised import SamplePool, make_pool_schedule
@@ -354,7 +354,7 @@ class Trainer:
         self.folder.save(self.checkpoint())
         raise Stopped(
             f"stopped after {self.progress}, saved; continue with: "
-            f"{self.group.command}{trusting(self.config.model)} train --resume {shlex.quote(str(self.folder.path))}"
+            f"{self.group.command}{trust_option(self.config.model)} train --resume {shlex.quote(str(self.folder.path))}"
         )
 
 

@@ -89,7 +89,7 @@ def test_ranking_matches_that_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPa
     def ranking(device: str) -> Ranking:
         engine = make_scorer(model, entity.to(device), relation.to(device))
         known = TripleIndex(*facts.to(device), 24, 2)
-        return rank(engine, *facts[:, :30], known, at_once=7 * 24)
+        return rank(engine, *facts[:, :30], known, max_scores=7 * 24)
 
     expected = ranking("cpu")
     monkeypatch.setattr(engines_ranking, "_on_gpu", lambda tensor: tensor.device.type == DEVICE)

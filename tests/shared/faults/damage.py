@@ -215,7 +215,7 @@ def altered_then_resumed(killed: Path, whole: Path, times: int, random: np.rando
             data[int(random.integers(len(data)))] ^= 1 << int(random.integers(8))
             path.write_bytes(data)
             ended = command("train", "--resume", folder)
-            told = [line for line in ended.text.splitlines() if "going on from the one before it" in line]
+            told = [line for line in ended.text.splitlines() if "continuing from the previous one" in line]
             wrong = differences(folder, whole) if ended.code == 0 else [f"exit code {ended.code}: {ended.line}"]
             found.tried += 1
             found.told += bool(told) and not wrong

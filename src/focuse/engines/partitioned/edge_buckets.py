@@ -23,7 +23,7 @@ from focuse.storage.tensors import (
     ArraySpec,
     TensorFile,
     check_tensors,
-    forget_pages,
+    drop_page_cache,
     map_arrays,
     read_header,
     writing,
@@ -149,7 +149,7 @@ class EdgeBuckets:
                     raise ValueError("the file ends before the last edge")
                 some[:, 0] += np.int32(slot[head] * rows)
                 some[:, 2] += np.int32(slot[tail] * rows)
-            forget_pages(file)
+            drop_page_cache(file)
         return edges
 
 
@@ -187,7 +187,7 @@ def write_edge_buckets(
                     file.write("edges", edges[begin[at] : begin[at] + sizes[at]], int(ends[at]))
                 ends += sizes
                 tick()
-        file.seal(forget=True)
+        file.seal(drop_cache=True)
     return EdgeBuckets(path, counts, assignment)
 
 

@@ -117,7 +117,7 @@ class Result:
             with replace_file(folder / f"{name}.json") as temporary:
                 temporary.write_text(text, encoding="utf-8")
         except (OSError, SafetensorError) as error:
-            raise FocuseError(f"{folder / name}: cannot be written ({error}); make room, then go on") from None
+            raise FocuseError(f"{folder / name}: cannot be written ({error}); free some space, then go on") from None
 
     def to_dict(self) -> dict[str, Any]:
         """Cell, facts and metrics (`full` and `clean`, each side by itself and jointly), without the ranks."""
