@@ -39,13 +39,13 @@ HEADINGS = {
     "attribute": {"attribute", "property", "relation", "predicate", "key", "feature", "variable"},
     "value": {"value", "number", "literal", "tail", "object", "weight", "numeric"},
 }
-MAX_NAMES_SHOWN = 3  # in a note
+MAX_NAMES_SHOWN = 3  # names that a note lists
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class AttributeTable:
-    """Rows of entity, attribute and value as they were read; NaN where a value is missing."""
+    """Rows of entity, attribute and value as they were read; a missing value is NaN."""
 
     entity: pa.Array
     attribute: pa.Array
@@ -70,10 +70,11 @@ class NodeAttributes:
     Attributes
     ----------
     values : float32 [E, A]
-        0 where an attribute is missing.
+        Standardized values, 0 if an attribute is missing.
     present : bool [E, A]
+        True if an attribute is known.
     mean, deviation : float64 [A]
-        In the units of the source, to undo the standardization.
+        Mean and standard deviation in the units of the source, which undo the standardization.
     """
 
     names: tuple[str, ...]
@@ -90,8 +91,8 @@ class NodeAttributes:
 
     def original(self, values: npt.NDArray[Any]) -> Floats:
         """Return standardized values [..., A] in the units of the source."""
-        found: Floats = values.astype(np.float64) * self.deviation + self.mean
-        return found
+        original: Floats = values.astype(np.float64) * self.deviation + self.mean
+        return original
 
     def write(self, path: Path) -> None:
         """Write one safetensors file, with the names of the attributes in its metadata."""
@@ -100,7 +101,7 @@ class NodeAttributes:
 
     @classmethod
     def read(cls, path: Path, entities: int) -> NodeAttributes:
-        """Read what `write` wrote; raise ValueError if it does not fit the number of entities."""
+        """Read a file that `write` wrote; raise ValueError if it does not fit the number of entities."""
         with safe_open(path, framework="numpy") as file:
             arrays = {name: file.get_tensor(name) for name in ("values", "present", "mean", "deviation")}
             metadata = file.metadata() or {}
@@ -143,7 +144,7 @@ def read_attributes(
 
 
 def _check_long_format(table: AttributeTable) -> None:
-    """Raise if attributes look like numbers and hardly repeat, as in a table with one column per attribute."""
+    """Raise FocuseError if attributes are numbers that hardly repeat, as in a table with one column per attribute."""
     names = pc.unique(table.attribute).to_pylist()
     if len(table) > 2 and 2 * len(names) > len(table) and all(is_number(str(name)) for name in names):
         raise FocuseError(
@@ -194,10 +195,10 @@ def _is_header(first: list[str], columns: Sequence[str | int] | None) -> bool:
 
 
 def _columns_by_heading(first: list[str]) -> dict[str, int]:
-    """Return the column of each role that a heading names."""
+    """Return the column of each role that has a known heading."""
     words = [field.strip().lower() for field in first]
-    found = {role: [index for index, word in enumerate(words) if word in HEADINGS[role]] for role in ROLES}
-    return {role: indices[0] for role, indices in found.items() if indices}
+    columns = {role: [index for index, word in enumerate(words) if word in HEADINGS[role]] for role in ROLES}
+    return {role: indices[0] for role, indices in columns.items() if indices}
 
 
 def _choose_columns(first: list[str], header: bool, columns: Sequence[str | int] | None, where: str) -> tuple[int, ...]:
@@ -228,17 +229,17 @@ def _from_table(table: pa.Table, columns: Sequence[str | int] | None, where: str
 
 
 def _rows(rows: Iterable[Any]) -> pa.Table:
-    found = []
+    tuples = []
     for number, row in enumerate(rows, 1):
         if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable) or len(row := tuple(row)) != 3:
             raise FocuseError(f"attributes, row {number}: {row!r:.60} is not a tuple of entity, attribute and value")
-        found.append(row)
-    columns = (to_arrow_column([row[index] for row in found], "attributes") for index in range(3))
+        tuples.append(row)
+    columns = (to_arrow_column([row[index] for row in tuples], "attributes") for index in range(3))
     return pa.table(dict(zip(ROLES, columns, strict=True)))
 
 
 def align_attributes(table: AttributeTable, entities: Vocabulary) -> tuple[NodeAttributes, list[str]]:
-    """Return the standardized attributes of `entities`, and notes on what was left out or merged.
+    """Return the standardized attributes of `entities`, and notes on rows that were left out or merged.
 
     Repeated values of an entity's attribute are replaced by their mean.
 
@@ -258,7 +259,7 @@ def align_attributes(table: AttributeTable, entities: Vocabulary) -> tuple[NodeA
     if absent:
         notes.append(f"{where}: no entity of the graph has {_shown(absent)}; left out")
     cells = ids[rows].astype(np.int64) * len(names) + coded.indices.to_numpy()
-    # Divided by the largest first, because sums and squares of very large numbers would overflow.
+    # Values are divided by the largest first, because sums and squares of very large numbers would overflow.
     scale = np.zeros(len(names))
     np.maximum.at(scale, cells % len(names), np.abs(table.value[rows]))
     scale[scale == 0] = 1.0
@@ -279,7 +280,7 @@ def align_attributes(table: AttributeTable, entities: Vocabulary) -> tuple[NodeA
 
 
 def _moments(values: Floats, present: npt.NDArray[np.bool_]) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
-    """Return mean and standard deviation of each column's present values, and which columns are constant."""
+    """Return mean and standard deviation of each column's present values, and a mask of the constant columns."""
     lowest = np.min(values, axis=0, where=present, initial=np.inf)
     constant = lowest == np.max(values, axis=0, where=present, initial=-np.inf)
     mean = np.where(constant, lowest, np.mean(values, axis=0, where=present))

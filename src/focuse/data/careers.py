@@ -180,13 +180,13 @@ class CareerEdges:
 
 
 class _Relation(NamedTuple):
-    """How many edges a relation has, between which kinds of entities, and how their weights are distributed."""
+    """A relation of the graph: its number of edges, its kinds of entities and the distribution of its weights."""
 
     name: str
     head: str  # kind of entity
     tail: str
     edges: int
-    shape: tuple[float, float]  # of the Kumaraswamy law the weights follow on [0, 1]
+    shape: tuple[float, float]  # parameters of the weights' Kumaraswamy distribution on [0, 1]
     directed: bool  # whether fit(a, b) may differ from fit(b, a)
 
 
@@ -213,18 +213,18 @@ _PROFILES: Final[dict[str, tuple[int, ...]]] = {
     "logistics": (0, 1, 2, 0, 1, 0, 0, 4, 2, 0),
     "engineering": (0, 1, 4, 2, 2, 0, 0, 0, 0, 1),
 }
-_NEAR: Final = 0.3  # cosine of two entities' field centers from which on they are plausible partners
-_SECOND: Final = 0.4  # share of a second field in an entity's center
-_SPREAD: Final = 0.3  # individual noise per dimension, so that its length is about that of a field's center
-_TILT: Final = 0.5  # spread of the log importance of a dimension to a relation
-_TURN: Final = 0.7  # strength of the antisymmetric part of a directed relation
-_NOISE: Final = 0.5  # noise on a weight, in standard deviations of the fit
-_STRAY: Final = 0.04  # share of edges between pairs that are not related
-_FLOOR: Final = 2  # edges every entity has at least in each relation between two kinds
+_MIN_COSINE: Final = 0.3  # minimal cosine of the field centers of related entities
+_SECOND_FIELD: Final = 0.4  # fraction of a second field in an entity's center
+_ENTITY_NOISE: Final = 0.3  # noise per dimension, so that its length is about that of a field's center
+_RELATION_NOISE: Final = 0.5  # standard deviation of the log importance of a dimension to a relation
+_ANTISYMMETRY: Final = 0.7  # strength of the antisymmetric part of a directed relation
+_WEIGHT_NOISE: Final = 0.5  # noise on a weight, in standard deviations of the fit
+_RANDOM_EDGES: Final = 0.04  # fraction of edges between pairs that are not related
+_MIN_EDGES: Final = 2  # minimal number of edges of every entity in each relation between two kinds
 
 
 class _World(NamedTuple):
-    """The planted truth: by kind, names, latent vectors and field membership; by relation, its interaction."""
+    """The latent structure: names, vectors and field membership by kind, and interactions by relation."""
 
     names: dict[str, list[str]]
     vectors: dict[str, _Floats]
@@ -233,7 +233,7 @@ class _World(NamedTuple):
 
 
 def _centers() -> _Floats:
-    """Return unit vectors of the fields around their common mean, so that unlike fields point apart."""
+    """Return unit vectors of the fields around their common mean, so that different fields point apart."""
     table = np.array([_PROFILES[field] for field in WORDS], dtype=np.float64)
     table -= table.mean(axis=0)
     return np.asarray(table / np.linalg.norm(table, axis=1, keepdims=True), dtype=np.float64)
@@ -250,8 +250,8 @@ def _names_and_fields(kind: str) -> tuple[list[str], _Floats]:
             share = np.zeros(len(fields))
             share[index] = 1.0
             if second:
-                share[index] -= _SECOND
-                share[fields.index(second)] = _SECOND
+                share[index] -= _SECOND_FIELD
+                share[fields.index(second)] = _SECOND_FIELD
             names.append(name)
             shares.append(share)
     return names, np.stack(shares)
@@ -264,15 +264,15 @@ def _latent(rng: np.random.Generator) -> _World:
     names, vectors, member = {}, {}, {}
     for kind in ("job", "skill", "task", "tool"):
         names[kind], member[kind] = _names_and_fields(kind)
-        own = rng.normal(0.0, _SPREAD, (len(names[kind]), rank))
-        vectors[kind] = member[kind] @ centers + own
+        noise = rng.normal(0.0, _ENTITY_NOISE, (len(names[kind]), rank))
+        vectors[kind] = member[kind] @ centers + noise
     # Rotating pairs of dimensions is multiplication by a complex number, which small bilinear models can express.
-    turn = np.kron(np.eye(rank // 2), np.array([[0.0, 1.0], [-1.0, 0.0]]))
+    rotation = np.kron(np.eye(rank // 2), np.array([[0.0, 1.0], [-1.0, 0.0]]))
     interaction = {}
     for relation in _RELATIONS:
-        interaction[relation.name] = np.diag(np.exp(rng.normal(0.0, _TILT, rank)))
+        interaction[relation.name] = np.diag(np.exp(rng.normal(0.0, _RELATION_NOISE, rank)))
         if relation.directed:
-            interaction[relation.name] += _TURN * turn
+            interaction[relation.name] += _ANTISYMMETRY * rotation
     return _World(names, vectors, member, interaction)
 
 
@@ -283,11 +283,11 @@ def _fit(world: _World, relation: _Relation) -> _Floats:
 
 
 def _related(heads: _Floats, tails: _Floats) -> npt.NDArray[np.bool_]:
-    """Return whether two entities share a field or have similar fields, whatever their own vectors."""
+    """Return whether two entities share a field or have similar fields, independently of their own vectors."""
     centers = _centers()
     left, right = heads @ centers, tails @ centers
     cosine = left @ right.T / np.outer(np.linalg.norm(left, axis=1), np.linalg.norm(right, axis=1))
-    return np.asarray((heads @ tails.T > 0.0) | (cosine >= _NEAR), dtype=np.bool_)
+    return np.asarray((heads @ tails.T > 0.0) | (cosine >= _MIN_COSINE), dtype=np.bool_)
 
 
 def _choose_pairs(world: _World, relation: _Relation, rng: np.random.Generator) -> tuple[_Ints, _Ints]:
@@ -296,23 +296,23 @@ def _choose_pairs(world: _World, relation: _Relation, rng: np.random.Generator) 
     allowed = np.ones_like(related)
     if relation.head == relation.tail:
         np.fill_diagonal(allowed, False)
-    strays = round(_STRAY * relation.edges)
+    random_edges = round(_RANDOM_EDGES * relation.edges)
     key = np.where(related & allowed, rng.random(related.shape), np.inf)
     if relation.head != relation.tail:
         # The first pairs of each entity come before the rest, so that no entity is left without edges.
-        by_row = np.partition(key, _FLOOR - 1, axis=1)[:, _FLOOR - 1 : _FLOOR]
-        by_column = np.partition(key, _FLOOR - 1, axis=0)[_FLOOR - 1 : _FLOOR]
+        by_row = np.partition(key, _MIN_EDGES - 1, axis=1)[:, _MIN_EDGES - 1 : _MIN_EDGES]
+        by_column = np.partition(key, _MIN_EDGES - 1, axis=0)[_MIN_EDGES - 1 : _MIN_EDGES]
         key -= (key <= by_row) | (key <= by_column)
-    plausible = np.argsort(key, axis=None)[: relation.edges - strays]
-    odd = rng.choice(np.flatnonzero(~related & allowed), strays, replace=False)
-    # Shuffled, because the order of the edges must not reveal the random ones.
-    head, tail = np.divmod(rng.permutation(np.concatenate([plausible, odd])), related.shape[1])
+    plausible = np.argsort(key, axis=None)[: relation.edges - random_edges]
+    unrelated = rng.choice(np.flatnonzero(~related & allowed), random_edges, replace=False)
+    # Edges are shuffled, because their order must not reveal the random ones.
+    head, tail = np.divmod(rng.permutation(np.concatenate([plausible, unrelated])), related.shape[1])
     return head.astype(np.int64), tail.astype(np.int64)
 
 
 def _draw_weights(fit: _Floats, relation: _Relation, rng: np.random.Generator) -> _Floats:
-    """Draw weights: noisy fits by rank, mapped to the skewed distribution of the relation."""
-    noisy = fit + rng.normal(0.0, _NOISE * fit.std(), len(fit))
+    """Draw weights from the relation's skewed distribution, in the order of the noisy fits."""
+    noisy = fit + rng.normal(0.0, _WEIGHT_NOISE * fit.std(), len(fit))
     quantile = (np.argsort(np.argsort(noisy)) + 0.5) / len(fit)
     first, second = relation.shape
     unit = (1.0 - (1.0 - quantile) ** (1.0 / second)) ** (1.0 / first)

@@ -39,7 +39,7 @@ from focuse.option_strings import choose
 PARTS = ("train", "valid", "test")
 STEMS = {"train": ("train",), "valid": ("valid", "val"), "test": ("test",)}
 SUFFIXES = (".tsv.gz", ".tsv", ".txt", ".csv")
-MAX_TEXT_BYTES = 256 << 20  # of one decompressed file: none has a tenth of it
+MAX_TEXT_BYTES = 256 << 20  # limit of one decompressed file; none has a tenth of this size
 BLOCK_BYTES = 1 << 20
 
 Report = Callable[[str], None]
@@ -64,7 +64,7 @@ class CatalogFile:
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """A data set of the catalog. Without `url` there is no public source; `note` is what its user must know."""
+    """A data set of the catalog. Without `url` there is no public source; `note` is information for its users."""
 
     name: str
     title: str
@@ -76,14 +76,14 @@ class CatalogEntry:
 
     @property
     def archive(self) -> Archive | None:
-        """Return where to download it and which files to expect, None without a public source."""
+        """The archive to download and the files to expect, or None without a public source."""
         md5 = {f"{part}.tsv": file.md5 for part, file in self.files.items()}
         return Archive(self.url, self.name, md5) if self.url else None
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The three graphs of a data set as their files have them, each with its own ids (see `Graph.align`)."""
+    """The three graphs of a data set as in their files, each with its own ids (see `Graph.align`)."""
 
     name: str
     title: str
@@ -217,7 +217,7 @@ CATALOG: dict[str, CatalogEntry] = {
 
 @dataclass(frozen=True)
 class LocalCopy:
-    """What a folder has of a data set: its files, or else an archive that is not unpacked yet."""
+    """A local copy of a data set: its files, or an archive that is not unpacked yet."""
 
     folder: Path
     files: dict[str, Path] = field(default_factory=dict)
@@ -280,9 +280,9 @@ def _find_in(root: Path, entry: CatalogEntry) -> LocalCopy | None:
     files: dict[str, Path] = {}
     for part in PARTS:
         candidates = (folder / f"{stem}{suffix}" for stem in STEMS[part] for suffix in SUFFIXES)
-        found = next((candidate for candidate in candidates if os.path.isfile(candidate)), None)
-        if found is not None:
-            files[part] = found
+        path = next((candidate for candidate in candidates if os.path.isfile(candidate)), None)
+        if path is not None:
+            files[part] = path
     if len(files) < len(PARTS) and entry.archive is not None:
         for archive in (root / f"{entry.name}.zip", folder / f"{entry.name}.zip"):
             if os.path.isfile(archive):
@@ -430,10 +430,10 @@ class Archive:
 
 
 class DamagedArchiveError(FocuseError):
-    """An archive does not have the expected content."""
+    """The error of an archive that does not have the expected content."""
 
 
-# All that reading a damaged archive was seen to raise; RuntimeError is raised for one with a password.
+# Reading a damaged archive may raise these errors; an archive with a password raises RuntimeError.
 ARCHIVE_ERRORS = (
     DamagedArchiveError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError,
 )  # fmt: skip
@@ -512,13 +512,13 @@ def unpack(path: Path, archive: Archive, folder: Path, where: str = "") -> None:
 
 
 def _expected_members(packed: zipfile.ZipFile, archive: Archive) -> dict[str, zipfile.ZipInfo]:
-    """Return the member of each expected file; raise if one is missing or repeated, or any member is suspicious."""
+    """Return the member of each expected file; raise an error if one is missing or repeated, or one is suspicious."""
     members = packed.infolist()
     if len(members) > MAX_ARCHIVE_MEMBERS:
         raise DamagedArchiveError(f"{len(members):,} members, expected {len(archive.md5)}")
-    found: dict[str, zipfile.ZipInfo] = {}
+    expected: dict[str, zipfile.ZipInfo] = {}
     for info in members:
-        path = info.filename.replace("\\", "/")  # archives made on Windows
+        path = info.filename.replace("\\", "/")  # archives from Windows
         steps = path.split("/")
         file_type = stat.S_IFMT(info.external_attr >> 16)
         if ".." in steps or not steps[0] or ":" in steps[0]:
@@ -529,16 +529,16 @@ def _expected_members(packed: zipfile.ZipFile, archive: Archive) -> dict[str, zi
         if name in archive.md5:
             if info.header_offset < 0 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise DamagedArchiveError(f"{name} is packed in an unusual way")
-            if name in found:
+            if name in expected:
                 raise DamagedArchiveError(f"{name} is in it twice")
-            found[name] = info
-    missing = [name for name in archive.md5 if name not in found]
+            expected[name] = info
+    missing = [name for name in archive.md5 if name not in expected]
     if missing:
         raise DamagedArchiveError(f"no {missing[0]} in it")
-    size = sum(info.file_size for info in found.values())
+    size = sum(info.file_size for info in expected.values())
     if size > archive.max_unpacked:
         raise DamagedArchiveError(f"{size:,} bytes when unpacked, at most {archive.max_unpacked:,} are expected")
-    return found
+    return expected
 
 
 def _extract(packed: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> str:
@@ -556,12 +556,12 @@ def _extract(packed: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> str:
 DOWNLOAD_BLOCK_BYTES = 1 << 16
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 TRANSIENT_STATUS = (408, 425, 429)  # and every 5xx: another attempt may succeed
-ABANDONED_SECONDS = 600.0  # a download that is untouched for so long belongs to a process that was killed
+ABANDONED_SECONDS = 600.0  # a download that is unchanged for this long belongs to a killed process
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often to try, how long to wait before the second attempt (doubled each time), and the timeout of a read."""
+    """The number of attempts, the wait before the second one (doubled each time), and the timeout of a read."""
 
     attempts: int = 4
     wait: float = 0.5
@@ -573,7 +573,7 @@ RETRY_POLICY = RetryPolicy()
 
 
 class _TooLargeError(FocuseError):
-    """The server sends more bytes than expected."""
+    """The error of a server that sends more bytes than expected."""
 
     def __init__(self, archive: Archive, size: str) -> None:
         super().__init__(
@@ -583,7 +583,7 @@ class _TooLargeError(FocuseError):
 
 
 class _TransientError(Exception):
-    """A failure that another attempt may not have."""
+    """A failure after which another attempt may succeed."""
 
 
 def fetch_archive(
@@ -617,7 +617,7 @@ def fetch_archive(
 
 
 def check_address(url: str, origin: str = "") -> None:
-    """Raise unless the address is HTTPS, or HTTP on this machine and not redirected to from elsewhere (`origin`)."""
+    """Raise FocuseError unless the address is HTTPS, or HTTP on this machine without a redirect from elsewhere."""
     address = urlsplit(url)
     from_here = not origin or urlsplit(origin).hostname in LOCAL_HOSTS
     if address.scheme == "https" or (address.scheme == "http" and address.hostname in LOCAL_HOSTS and from_here):
@@ -629,7 +629,7 @@ def check_address(url: str, origin: str = "") -> None:
 
 
 class _CheckedRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects only to addresses that `check_address` accepts."""
+    """A handler that follows redirects only to addresses that `check_address` accepts."""
 
     max_redirections = 5
 
@@ -677,7 +677,7 @@ def _receive(archive: Archive, part: Path, timeout: float, progress: Progress) -
                 part.unlink()
                 raise _TransientError("the server cannot continue where the last download ended")
         else:
-            done = 0  # the server sends the whole file, whether it was asked for or not
+            done = 0  # the server sends the whole file instead of the requested rest
         if total is not None and total > archive.max_packed:
             raise _TooLargeError(archive, f"{total:,}")
         with part.open("ab" if done else "wb") as file:
@@ -695,7 +695,7 @@ def _request(url: str, done: int, timeout: float) -> Any:
         )
     except urllib.error.HTTPError as error:
         if error.code == 416 and done:
-            return error  # a response, too: it states the size
+            return error  # this error is also a response, which states the size
         error.close()
         if error.code in TRANSIENT_STATUS or error.code >= 500:
             raise _TransientError(f"the server answers {error.code} {error.reason}") from None
@@ -746,7 +746,7 @@ def _copy_response(
 
 @contextmanager
 def _partial_file(target: Path) -> Iterator[Path]:
-    """Provide a file for a download that no other process writes to, continuing what an earlier process left.
+    """Yield a file for a download that no other process writes to, which continues an abandoned download if possible.
 
     A process claims the old file by renaming it: of two processes one gets it, the other starts over.
     """

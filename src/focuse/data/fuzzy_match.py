@@ -1,8 +1,8 @@
-"""Names that are similar to a mistyped one, found among millions.
+"""A search for names that are similar to a mistyped one, fast enough for millions of names.
 
-Case, accents, spaces, underscores and hyphens make no difference. Similar are names that begin with or contain what was
-typed, names with typos, and the same words in another order. Letters are counted for all names, and only the best are
-compared letter by letter.
+Case, accents, spaces, underscores and hyphens are ignored. A name is similar if it begins with or contains the typed
+text, differs from it by typos, or has the same words in another order. Letters are counted for all names, and only the
+best names are compared letter by letter.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-CHUNK_NAMES = 1 << 20  # names processed at a time, which bounds the memory
+CHUNK_NAMES = 1 << 20  # names processed at once, which limits the memory
 MAX_COMPARED = 250  # names of a chunk that are compared letter by letter
-MAX_CONTAINING = 50  # names of a chunk compared because they contain what was typed
+MAX_CONTAINING = 50  # names of a chunk that are compared because they contain the typed text
 MIN_SIMILARITY = 0.6
-MIN_SUBSTRING = 3  # fewer letters occur in too many names
+MIN_SUBSTRING = 3  # shorter texts occur in too many names
 IGNORED = " \t\n\r_-"
 
-# Maps bytes of capitals to small letters, and ignored ones to 0, which is in no key.
+# This table maps upper-case letters to lower case, and ignored bytes to 0, which is in no key.
 _BYTES = np.arange(256, dtype=np.uint8)
 _BYTES[ord("A") : ord("Z") + 1] += 32
 _BYTES[[ord(letter) for letter in IGNORED]] = 0
@@ -41,73 +41,72 @@ def key(name: str) -> str:
     return "".join(c for c in plain if unicodedata.category(c) != "Mn" and c not in IGNORED)
 
 
-def nearest_names(name: str, column: pa.Array, most: int = 3) -> list[str]:
-    """Return at most `most` names of the column that are similar to `name`, the most similar first.
+def nearest_names(name: str, column: pa.Array, limit: int = 3) -> list[str]:
+    """Return at most `limit` names of the column that are similar to `name`, the most similar first.
 
     >>> nearest_names("machine_lerning", pa.array(["sql", "Machine Learning", "Learning"]))
     ['Machine Learning', 'Learning']
     """
-    wanted = key(name)
-    if not wanted or most < 1:
+    typed_key = key(name)
+    if not typed_key or limit < 1:
         return []
-    found: set[str] = set()
+    candidates: set[str] = set()
     for start in range(0, len(column), CHUNK_NAMES):
-        part = column.slice(start, CHUNK_NAMES)
-        found.update(part.take(pa.array(_candidates(wanted, part))).to_pylist())
+        chunk = column.slice(start, CHUNK_NAMES)
+        candidates.update(chunk.take(pa.array(_candidates(typed_key, chunk))).to_pylist())
     ranked = sorted(
-        ((_similarity(name, wanted, other), other) for other in found), key=lambda each: (-each[0], each[1])
+        ((_similarity(name, typed_key, other), other) for other in candidates), key=lambda pair: (-pair[0], pair[1])
     )
-    return [other for similarity, other in ranked[:most] if similarity >= MIN_SIMILARITY]
+    return [other for similarity, other in ranked[:limit] if similarity >= MIN_SIMILARITY]
 
 
-def _similarity(name: str, wanted: str, other: str) -> float:
-    """Return the similarity in [0, 1], or above 1 if the keys are equal, the more so the more characters are."""
-    known = key(other)
-    if known == wanted:
+def _similarity(name: str, typed_key: str, other: str) -> float:
+    """Return the similarity in [0, 1], or a value above 1 if the keys are equal, which depends on the characters."""
+    other_key = key(other)
+    if other_key == typed_key:
         return 1.0 + difflib.SequenceMatcher(None, name, other).ratio()
-    matcher = difflib.SequenceMatcher(None, wanted, known)
-    found = matcher.ratio() if matcher.quick_ratio() >= MIN_SIMILARITY else 0.0
+    matcher = difflib.SequenceMatcher(None, typed_key, other_key)
+    similarity = matcher.ratio() if matcher.quick_ratio() >= MIN_SIMILARITY else 0.0
     if sorted(_words(name)) == sorted(_words(other)):
-        found = max(found, 0.95)
-    if len(wanted) >= MIN_SUBSTRING and known.startswith(wanted):
-        found = max(found, 0.75)
-    elif len(wanted) >= MIN_SUBSTRING and wanted in known:
-        found = max(found, 0.65)
-    return found
+        similarity = max(similarity, 0.95)
+    if len(typed_key) >= MIN_SUBSTRING and other_key.startswith(typed_key):
+        similarity = max(similarity, 0.75)
+    elif len(typed_key) >= MIN_SUBSTRING and typed_key in other_key:
+        similarity = max(similarity, 0.65)
+    return similarity
 
 
 def _words(name: str) -> list[str]:
     return [key(word) for word in name.replace("_", " ").replace("-", " ").replace(",", " ").split()]
 
 
-def _candidates(wanted: str, column: pa.Array) -> npt.NDArray[np.int64]:
-    """Return indices of the names worth comparing, at most MAX_COMPARED + MAX_CONTAINING."""
+def _candidates(typed_key: str, column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return indices of the most promising names, at most MAX_COMPARED + MAX_CONTAINING."""
     letters, ends = _keys(column)
-    typed = np.frombuffer(wanted.encode(), np.uint8)
+    typed = np.frombuffer(typed_key.encode(), np.uint8)
     length = np.diff(ends)
     # Pairs of letters distinguish most names; single letters find short names and swapped letters.
     score = _shared(_pairs(letters), _pairs(typed), ends, length, 1) + 0.5 * _shared(letters, typed, ends, length, 0)
     best = np.arange(len(score)) if len(score) <= MAX_COMPARED else np.argpartition(-score, MAX_COMPARED)[:MAX_COMPARED]
-    if len(wanted) < MIN_SUBSTRING or len(score) <= MAX_COMPARED:
+    if len(typed_key) < MIN_SUBSTRING or len(score) <= MAX_COMPARED:
         return best
     keys = pa.StringArray.from_buffers(len(length), pa.py_buffer(ends), pa.py_buffer(letters))
-    containing = np.flatnonzero(pc.match_substring(keys, wanted).to_numpy(zero_copy_only=False))
-    begins = pc.starts_with(keys.take(pa.array(containing)), wanted).to_numpy(zero_copy_only=False)
-    order = np.lexsort((length[containing], ~begins))[
-        :MAX_CONTAINING
-    ]  # names that begin with it first, then short ones
+    containing = np.flatnonzero(pc.match_substring(keys, typed_key).to_numpy(zero_copy_only=False))
+    begins = pc.starts_with(keys.take(pa.array(containing)), typed_key).to_numpy(zero_copy_only=False)
+    # Names that begin with the typed text come first, and then short names.
+    order = np.lexsort((length[containing], ~begins))[:MAX_CONTAINING]
     return np.union1d(best, containing[order])
 
 
 def _keys(column: pa.Array) -> tuple[Letters, npt.NDArray[np.int32]]:
-    """Return the keys of all names as one array of bytes, and where each begins and ends [n + 1]."""
+    """Return the keys of all names as one array of bytes, and the offsets of the names in it [n + 1]."""
     column = column.cast(pa.string())
-    plain = pc.string_is_ascii(column)
-    if not pc.all(plain).as_py():
-        odd = pc.invert(plain)
-        small = pc.utf8_lower(column.filter(odd))
-        bare = pc.replace_substring_regex(pc.utf8_normalize(small, "NFKD"), r"\p{Mn}", "")
-        column = pc.replace_with_mask(column, odd, bare)
+    is_ascii = pc.string_is_ascii(column)
+    if not pc.all(is_ascii).as_py():
+        not_ascii = pc.invert(is_ascii)
+        lower = pc.utf8_lower(column.filter(not_ascii))
+        without_accents = pc.replace_substring_regex(pc.utf8_normalize(lower, "NFKD"), r"\p{Mn}", "")
+        column = pc.replace_with_mask(column, not_ascii, without_accents)
     offsets: Any = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     data = column.buffers()[2]
     text: Letters = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]

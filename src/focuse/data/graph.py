@@ -1,6 +1,7 @@
 """Weighted graphs: names, ids of heads, relations and tails, and one or several weights per edge.
 
-Also the operations that every other package needs on them: concatenation, alignment of ids, and lookup in sorted keys.
+The module also has operations on graphs that other packages need: concatenation, alignment of ids, and lookup in
+sorted keys.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     import polars
 
 
-BASE_IRI = "urn:focuse:"  # what names that are no IRIs are appended to in RDF
-MAX_NAMES_LISTED = 12  # a vocabulary of at most this many names is listed whole in an error
+BASE_IRI = "urn:focuse:"  # the prefix of names in RDF that are not IRIs
+MAX_NAMES_LISTED = 12  # an error lists all names of a vocabulary of at most this size
 
 
 class Vocabulary:
@@ -42,7 +43,7 @@ class Vocabulary:
     def __init__(self, names: Iterable[str] | pa.Array) -> None:
         column = names if isinstance(names, pa.Array) else pa.array(list(names), pa.string())
         self.column: pa.Array = column
-        # Of a graph: the other kind of name ("relation" for entities) and its vocabulary, for error messages.
+        # A graph sets the other kind of name ("relation" for entities) and its vocabulary, for error messages.
         self.counterpart: tuple[str, Vocabulary] | None = None
 
     def __len__(self) -> int:
@@ -60,10 +61,10 @@ class Vocabulary:
     __hash__ = None  # type: ignore[assignment]
 
     def ids(self, names: Sequence[str] | pa.Array) -> npt.NDArray[np.int32]:
-        """Return the id of each name, int32 [n]; −1 where a name is unknown."""
+        """Return the id of each name, int32 [n]; −1 for unknown names."""
         column = names if isinstance(names, pa.Array) else pa.array(names, pa.string())
-        found = pc.index_in(column, value_set=self.column)
-        result: npt.NDArray[np.int32] = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int32)
+        indices = pc.index_in(column, value_set=self.column)
+        result: npt.NDArray[np.int32] = pc.fill_null(indices, -1).to_numpy(zero_copy_only=False).astype(np.int32)
         return result
 
     def find(self, name: str) -> int:
@@ -82,25 +83,25 @@ class Vocabulary:
         Parameters
         ----------
         kind : str
-            What the error calls the name, such as "entity".
+            The kind of name in the error, such as "entity".
         otherwise : str
-            What the error recommends if the name is of the other kind, such as "give it with --relation".
+            The advice in the error if the name is of the other kind, such as "give it with --relation".
         """
-        found = self.find(name)
-        if found < 0:
+        index = self.find(name)
+        if index < 0:
             raise FocuseError(f"the graph has no {kind} {name!r}{self._advice(name, kind, otherwise)}")
-        return found
+        return index
 
-    def nearest(self, name: str, most: int = 3) -> list[str]:
-        """Return at most `most` names that are similar to a mistyped one, the most similar first.
+    def nearest(self, name: str, limit: int = 3) -> list[str]:
+        """Return at most `limit` names that are similar to a mistyped one, the most similar first.
 
         >>> Vocabulary(["Python", "SQL", "café"]).nearest("pyhton"), Vocabulary(["café"]).nearest("CAFE")
         (['Python'], ['café'])
         """
-        return nearest_names(name, self.column, most)
+        return nearest_names(name, self.column, limit)
 
     def _advice(self, name: str, kind: str, otherwise: str) -> str:
-        """Suggest what may have been meant: a name of the other kind, similar names, or all names if there are few."""
+        """Return a suggestion: a name of the other kind, similar names, or all names if there are few."""
         similar = self.nearest(name)
         if self.counterpart is not None and not (similar and key(similar[0]) == key(name)):
             other_kind, other_names = self.counterpart
@@ -122,7 +123,7 @@ class Vocabulary:
 
     @classmethod
     def read(cls, path: Path) -> Vocabulary:
-        """Read what `write` wrote; raise ValueError if the file does not hold names."""
+        """Read a file that `write` wrote; raise ValueError if it does not hold names."""
         column = pq.read_table(path)["name"].combine_chunks()
         if not pa.types.is_string(column.type) or column.null_count:
             raise ValueError(f"names have the type {column.type}, or some are missing")
@@ -136,7 +137,7 @@ def _with_article(kind: str) -> str:
 
 ColumnValues = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-NEUTRAL_WEIGHT = 0.5  # of an edge that has numbers only in columns of importance 0
+NEUTRAL_WEIGHT = 0.5  # the weight of an edge that has numbers only in columns of importance 0
 ALL_WEIGHTS_MISSING = "all its weights are missing; give it at least one or remove the line"
 
 
@@ -144,8 +145,8 @@ ALL_WEIGHTS_MISSING = "all its weights are missing; give it at least one or remo
 class WeightColumns:
     """Several weights per edge.
 
-    `values` is float64 [n, C] in the user's units, NaN where a weight is missing. In the columns that `lower_is_better`
-    names, small numbers mean strong edges.
+    `values` is float64 [n, C] in the user's units; a missing weight is NaN. In the columns of `lower_is_better`, small
+    numbers mean strong edges.
 
     >>> both = WeightColumns(("confidence", "age"), np.array([[0.9, np.nan], [0.2, 30.0]]), frozenset({"age"}))
     >>> both.present.tolist()
@@ -170,11 +171,11 @@ class WeightColumns:
 
     @property
     def present(self) -> Mask:
-        """Return where a weight is given; bool [n, C]."""
+        """A mask of the weights that are not missing; bool [n, C]."""
         return ~np.isnan(self.values)
 
     def take(self, rows: npt.NDArray[Any]) -> WeightColumns:
-        """Return the columns of some rows (indices or a mask)."""
+        """Return the columns of the given rows (indices or a mask)."""
         return replace(self, values=self.values[rows])
 
     def index(self, name: str) -> int:
@@ -187,13 +188,13 @@ class WeightColumns:
         return FocuseError(f"no weight column {name!r}{nearest(name, self.names)}: there are {', '.join(self.names)}")
 
     def values_of(self, names: Sequence[str]) -> ColumnValues:
-        """Return the columns `names` in that order, float64 [n, C]; a column that this has not is all NaN."""
+        """Return the columns `names` in that order, float64 [n, C]; a column that is missing here is all NaN."""
         missing = np.full(len(self), np.nan)
         by_name = {name: self.values[:, index] for index, name in enumerate(self.names)}
         return np.stack([by_name.get(name, missing) for name in names], axis=1)
 
     def provisional_weight(self) -> ColumnValues:
-        """Return one weight per edge [n] before importances are learnt: the mean of the columns scaled to [0, 1]."""
+        """Return one weight per edge [n] before importances are learned: the mean of the columns scaled to [0, 1]."""
         scaled = np.zeros(self.values.shape)
         for index, name in enumerate(self.names):
             column = self.values[:, index]
@@ -201,7 +202,7 @@ class WeightColumns:
             if not present.any():
                 continue
             low, high = column[present].min(), column[present].max()
-            span = high / 2 - low / 2  # halves: the span of numbers near ±1e308 would overflow
+            span = high / 2 - low / 2  # halved, because the span of numbers near ±1e308 would overflow
             unit = (column[present] / 2 - low / 2) / span if span > 0 else np.ones(int(present.sum()))
             scaled[present, index] = 1 - unit if name in self.lower_is_better and span > 0 else unit
         return combine_columns(scaled, self.present, np.ones(len(self.names)))
@@ -214,13 +215,13 @@ def combine_columns(unit_weights: ColumnValues, present: Mask, importance: Colum
     ----------
     unit_weights : float64 [B, C] in [0, 1]
     present : bool [B, C]
-        Columns that an edge has not do not count.
+        False for missing weights, which do not count.
     importance : float64 [C] or [B, C]
 
     Returns
     -------
     float64 [B]
-        NEUTRAL_WEIGHT where an edge has no column of importance above 0.
+        The combined weights; NEUTRAL_WEIGHT for an edge without a column of importance above 0.
 
     >>> unit_weights, present = np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[True, True], [False, True]])
     >>> combine_columns(unit_weights, present, np.array([3.0, 1.0])).tolist()
@@ -240,7 +241,7 @@ def aggregate_groups(
 ) -> ColumnValues:
     """Reduce the values [n] of each group to one by `policy`: max (the strongest), mean or last; float64 [groups].
 
-    NaN values are ignored, and a group of nothing else is NaN. The strongest value is the smallest if
+    NaN values are ignored, and a group without other values is NaN. The strongest value is the smallest if
     `lower_is_better`.
     """
     present = ~np.isnan(values)
@@ -248,7 +249,7 @@ def aggregate_groups(
     count = np.bincount(group, minlength=groups)
     merged: ColumnValues
     if policy == "mean":
-        # Divided before the sum, which would overflow for numbers near 1e308.
+        # Values are divided before they are added, because sums of numbers near 1e308 would overflow.
         merged = np.asarray(np.bincount(group, weights=values / count[group], minlength=groups), np.float64)
     elif policy == "max":
         merged = np.full(groups, np.inf if lower_is_better else -np.inf)
@@ -269,7 +270,7 @@ def concatenate_columns(parts: Iterable[WeightColumns | None]) -> WeightColumns 
     return replace(first, values=np.concatenate([part.values for part in columns if part is not None]))
 
 
-Side = Literal["head", "tail"]  # of a triple: the side that is asked for or replaced
+Side = Literal["head", "tail"]  # the side of a triple that is predicted or replaced
 Ids = npt.NDArray[np.int32]
 Weights = npt.NDArray[np.float64]
 DUPLICATE_POLICIES = ("keep", "max", "mean", "last")
@@ -293,7 +294,7 @@ class Graph:
     lower_is_better : bool
         True if small weights mean strong edges. `columns` states it per column.
     notes : tuple of str
-        What of the source was left out, one line each.
+        Notes on parts of the source that were left out, one line each.
 
     >>> from focuse.data.readers import read
     >>> graph = read([("a", "r", "b", 0.9), ("b", "r", "c", 0.2)])
@@ -333,7 +334,7 @@ class Graph:
 
     @cached_property
     def keys(self) -> npt.NDArray[np.int64]:
-        """Return one number per distinct (head, relation, tail), equal for repeated triples; int64 [n]."""
+        """One number per (head, relation, tail), which is equal for repeated triples; int64 [n]."""
         return self.keys_of(self.head, self.relation, self.tail)
 
     def keys_of(self, head: Ids, relation: Ids, tail: Ids) -> npt.NDArray[np.int64]:
@@ -345,11 +346,11 @@ class Graph:
 
     @property
     def num_repeated(self) -> int:
-        """Count the rows that repeat the (head, relation, tail) of an earlier row."""
+        """The number of rows that repeat the (head, relation, tail) of an earlier row."""
         return len(self) - len(np.unique(self.keys))
 
     def select(self, rows: npt.NDArray[Any]) -> Graph:
-        """Return the graph of some rows (indices or a mask) over the same vocabularies.
+        """Return the graph of the given rows (indices or a mask) over the same vocabularies.
 
         Example: `graph.select(graph.weight > 0.5)`.
         """
@@ -452,7 +453,7 @@ class Graph:
     def to_arrow(self) -> pa.Table:
         """Return a table with the columns head, relation, tail and weight, with names instead of ids.
 
-        Several weights are one column each, under their names, null where a weight is missing.
+        If edges have several weights, each is a column under its name; missing weights are null.
         """
         names = {
             "head": self.entities.take(self.head),
@@ -517,7 +518,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class UnseenNames:
-    """How many rows were left out because train does not have their names, and some of those names."""
+    """The number of rows that were left out because their names are not in train, and examples of those names."""
 
     rows: int = 0
     entities: int = 0
@@ -528,13 +529,13 @@ class UnseenNames:
 
 @dataclass(frozen=True)
 class AlignedGraph:
-    """A graph in the ids of another one (train), and what was left out because train does not have it."""
+    """A graph in the ids of another one (train), and the names of rows that were left out because train lacks them."""
 
     graph: Graph
     unseen: UnseenNames = UnseenNames()
 
     def __str__(self) -> str:
-        """Return one line on the rows that were left out, empty if there are none."""
+        """Return one line on the rows that were left out, or an empty string if there are none."""
         unseen = self.unseen
         if not unseen.rows:
             return ""
@@ -565,7 +566,7 @@ def from_columns(
     Give `columns` instead of `weight` if edges have several weights.
     """
     head_blocks, relation_blocks, tail_blocks = (_dictionary_blocks(column) for column in (head, relation, tail))
-    # Heads and tails together: every name in the dictionary of a block is looked up once, and ids need no second pass.
+    # Heads and tails are unified together, so that every name of a block is looked up once, without a second pass.
     entity_ids, entities = unify_dictionaries(head_blocks + tail_blocks)
     relation_ids, relations = unify_dictionaries(relation_blocks)
     edges = sum(map(len, head_blocks))
@@ -591,7 +592,7 @@ def _dictionary_blocks(column: Iterable[str] | pa.Array | pa.ChunkedArray) -> li
 
 
 def unify_dictionaries(blocks: list[pa.Array]) -> tuple[Ids, Vocabulary]:
-    """Return the ids [n] and the distinct names of blocks that have a dictionary each."""
+    """Return the ids [n] and the distinct names of dictionary-encoded blocks."""
     if not blocks:
         return np.empty(0, np.int32), Vocabulary([])
     column = pa.chunked_array(blocks).unify_dictionaries()
@@ -600,12 +601,12 @@ def unify_dictionaries(blocks: list[pa.Array]) -> tuple[Ids, Vocabulary]:
 
 def concatenate_blocks(blocks: Iterable[pa.Array]) -> npt.NDArray[Any]:
     """Return the numbers of Arrow blocks without nulls as one array [n]."""
-    # Not by Array.to_numpy, which imports pandas first.
+    # Array.to_numpy is not used, because it imports pandas first.
     return np.concatenate([np.from_dlpack(block) for block in blocks])
 
 
 def concatenate(graphs: Sequence[Graph]) -> Graph:
-    """Concatenate the rows of graphs that share their vocabularies; the source is that of the first."""
+    """Concatenate the rows of graphs with the same vocabularies; the result has the source of the first."""
     return replace(
         graphs[0],
         head=np.concatenate([graph.head for graph in graphs]),
@@ -630,8 +631,9 @@ def find_sorted(keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> tuple[npt.N
     Returns
     -------
     index : [n]
-        An index of each value in `keys`; any valid index (0 if there are no keys) where the value is not among them.
+        An index of each value in `keys`, or any valid index (0 if there are no keys) if the value is not among them.
     found : bool [n]
+        True for values that are among the keys.
 
     >>> index, found = find_sorted(np.array([2, 5, 9]), np.array([5, 7]))
     >>> index.tolist(), found.tolist()
@@ -644,14 +646,14 @@ def find_sorted(keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> tuple[npt.N
 
 
 def isin_sorted(values: npt.NDArray[Any], keys: npt.NDArray[Any]) -> Mask:
-    """Return which values are among ascending keys, bool [n]; np.isin would take ten times as long to hash them."""
+    """Return a mask of the values that are among ascending keys, bool [n]; np.isin takes ten times as long."""
     return find_sorted(keys, values)[1]
 
 
 def lookup_sorted(
     keys: npt.NDArray[Any], table: npt.NDArray[Any], values: npt.NDArray[Any], default: npt.ArrayLike
 ) -> npt.NDArray[Any]:
-    """Return the entry of `table` [k] at each value [n]; `default` where the value is not among ascending `keys` [k].
+    """Return the entry of `table` [k] for each value [n], or `default` if it is not among ascending `keys` [k].
 
     >>> lookup_sorted(np.array([2, 5]), np.array([0.2, 0.5]), np.array([5, 7]), -1.0).tolist()
     [0.5, -1.0]

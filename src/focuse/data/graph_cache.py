@@ -32,13 +32,13 @@ from focuse.data.graph import Graph, Vocabulary, WeightColumns
 from focuse.errors import FocuseError
 from focuse.storage.atomic import replace_file
 
-FORMAT = 3  # increased whenever the layout of cached files changes, or what reading makes of the same bytes
+FORMAT = 3  # increased whenever the layout of cached files or the result of reading the same bytes changes
 DEFAULT_MAX_GIGABYTES = 2.0  # size of the cache unless FOCUSE_GRAPH_CACHE sets it
-HASH_CHUNK_BYTES = 1 << 22  # hashed at a time by each thread
+HASH_CHUNK_BYTES = 1 << 22  # bytes hashed at once by each thread
 # File times are coarse: a file that changed more recently than this might change again with the same time.
 UNSETTLED_NS = 2_000_000_000
-ABANDONED_SECONDS = 600.0  # a half-written file that is untouched for so long belongs to a process that was killed
-NOTE_SECONDS = 30 * 86_400.0  # notes are deleted after this time; without its note a file is hashed once more
+ABANDONED_SECONDS = 600.0  # a half-written file that is unchanged for this long belongs to a killed process
+NOTE_SECONDS = 30 * 86_400.0  # notes are deleted after this time; a file without its note is hashed again
 HEADER = struct.Struct("<8s10Q?7xQ")
 MAGIC = b"focuseG\x03"
 ALIGNMENT = 64
@@ -48,38 +48,38 @@ Array = npt.NDArray[Any]
 
 def cache_folder() -> Path:
     """Return the folder of downloaded data sets and cached graphs: FOCUSE_CACHE, else the system's cache folder."""
-    if given := os.environ.get("FOCUSE_CACHE"):
-        return Path(os.path.expanduser(given))
+    if folder := os.environ.get("FOCUSE_CACHE"):
+        return Path(os.path.expanduser(folder))
     try:
         if sys.platform == "win32":
             local = os.environ.get("LOCALAPPDATA")
             return (Path(local) if local else Path.home() / "AppData" / "Local") / "focuse" / "Cache"
         if sys.platform == "darwin":
             return Path.home() / "Library" / "Caches" / "focuse"
-        given = os.environ.get("XDG_CACHE_HOME", "")
-        return (Path(given) if os.path.isabs(given) else Path.home() / ".cache") / "focuse"
+        folder = os.environ.get("XDG_CACHE_HOME", "")
+        return (Path(folder) if os.path.isabs(folder) else Path.home() / ".cache") / "focuse"
     except RuntimeError:
         raise FocuseError("no home folder to store data sets in; name a folder with FOCUSE_CACHE") from None
 
 
 def max_cache_bytes() -> int:
-    """Return how large the cache may be: FOCUSE_GRAPH_CACHE in gigabytes; 0 if it is 'off'."""
-    given = os.environ.get("FOCUSE_GRAPH_CACHE", "").strip().lower()
-    if given in ("off", "no", "false"):
+    """Return the maximum size of the cache: FOCUSE_GRAPH_CACHE in gigabytes; 0 if it is 'off'."""
+    setting = os.environ.get("FOCUSE_GRAPH_CACHE", "").strip().lower()
+    if setting in ("off", "no", "false"):
         return 0
     try:
-        gigabytes = float(given) if given else DEFAULT_MAX_GIGABYTES
+        gigabytes = float(setting) if setting else DEFAULT_MAX_GIGABYTES
         return max(0, int(gigabytes * 1e9))
     except (ValueError, OverflowError):
         raise FocuseError(
-            f"FOCUSE_GRAPH_CACHE is {given!r}; set it to off or to the gigabytes that cached graphs may take"
+            f"FOCUSE_GRAPH_CACHE is {setting!r}; set it to off or to the gigabytes that cached graphs may take"
         ) from None
 
 
 def cached(path: Path, options: Iterable[object], read: Callable[[], Graph]) -> Graph:
-    """Return what `read` makes of the file at `path`, from the cache if it was read before.
+    """Return the graph that `read` reads from the file at `path`, from the cache if it was read before.
 
-    `options` are everything that `read` depends on besides the file's bytes.
+    `options` are all inputs of `read` other than the file's bytes.
     """
     max_bytes = max_cache_bytes()
     folder = _graph_folder() if max_bytes else None
@@ -99,7 +99,7 @@ def cached(path: Path, options: Iterable[object], read: Callable[[], Graph]) -> 
         return replace(graph, source=str(path))
     graph = read()
     with suppress(OSError, FocuseError):
-        # If the file changed after it was hashed, it is unknown which bytes were read.
+        # A graph is not stored if the file changed after it was hashed, because the bytes that were read are unknown.
         if len(graph) and file.is_unchanged() and (file.settled or key == _hashed(context, content_hash(path))):
             store(graph, folder / f"{key}.graph", max_bytes)
             _write_note(note, key, file)
@@ -107,13 +107,13 @@ def cached(path: Path, options: Iterable[object], read: Callable[[], Graph]) -> 
 
 
 def scratch_folder() -> Path | None:
-    """Return the folder for columns of graphs that are larger than memory; None for the system's temporary folder."""
+    """Return the folder for columns of graphs larger than memory, or None for the system's temporary folder."""
     folder = _graph_folder()
     return folder if folder is not None and os.access(folder, os.W_OK) else None
 
 
 def _graph_folder() -> Path | None:
-    """Return the folder of cached graphs, None if it cannot be created."""
+    """Return the folder of cached graphs, or None if it cannot be created."""
     try:
         folder = cache_folder() / "graphs"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ def _hashed(*parts: object) -> str:
 
 @dataclass(frozen=True)
 class FileState:
-    """The state of a file: `stamp` changes whenever its bytes do, which is certain only if it is `settled`."""
+    """The state of a file; `stamp` changes when its bytes change, which is certain only if it is `settled`."""
 
     path: Path
     stamp: tuple[int, ...]
@@ -139,19 +139,21 @@ class FileState:
 
     @classmethod
     def of(cls, path: Path) -> FileState:
+        """Return the current state of a file."""
         now = time.time_ns()
-        found = os.stat(path)
-        stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        status = os.stat(path)
+        stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         # On Windows st_ctime is the time of creation, so that a change with the old time restored would go unnoticed.
-        settled = max(found.st_mtime_ns, found.st_ctime_ns) + UNSETTLED_NS < now and sys.platform != "win32"
+        settled = max(status.st_mtime_ns, status.st_ctime_ns) + UNSETTLED_NS < now and sys.platform != "win32"
         return cls(path, stamp, settled)
 
     def is_unchanged(self) -> bool:
+        """Return whether the file still has this state."""
         return FileState.of(self.path).stamp == self.stamp
 
 
 def content_hash(path: Path) -> str:
-    """Return the SHA-256 of the SHA-256 of each chunk: as strong as one of the whole file, but on all cores."""
+    """Return the SHA-256 of the chunks' SHA-256, which is as strong as that of the whole file but uses all cores."""
 
     def chunk_hash(start: int) -> bytes:
         with path.open("rb") as file:
@@ -168,7 +170,7 @@ def content_hash(path: Path) -> str:
 
 
 def _load_by_note(note: Path, file: FileState) -> Graph | None:
-    """Load the graph that a note names. If it did not change since the note was written, only its length is checked."""
+    """Load the graph of a note; if it did not change since the note was written, only its length is checked."""
     try:
         key, *stamp = note.read_text(encoding="ascii").split()
         stored = note.with_name(f"{key}.graph")
@@ -195,8 +197,8 @@ def _write_note(note: Path, key: str, file: FileState) -> None:
 
 
 def _stamp(stored: Path) -> tuple[int, int, int]:
-    found = stored.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    status = stored.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 # ---- cached graphs: a header, then arrays that begin at multiples of ALIGNMENT --------------------------------------
@@ -228,10 +230,13 @@ def store(graph: Graph, path: Path, max_bytes: int) -> None:
 
 
 def load(path: Path, check: bool = True) -> Graph | None:
-    """Map a cached graph into memory, None if it is absent or damaged. Without `check` only its length is verified."""
+    """Map a cached graph into memory, or return None if it is absent or damaged.
+
+    Without `check`, only its length is verified.
+    """
     try:
         with path.open("rb") as stream:
-            # Copy on write: the arrays are writable like those of any graph, and the file is not changed.
+            # With copy on write, the arrays are writable like those of any graph, and the file is not changed.
             whole = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
         magic, *lengths, weighted, checksum = HEADER.unpack_from(whole)
     except (OSError, ValueError, struct.error):
@@ -242,13 +247,13 @@ def load(path: Path, check: bool = True) -> Graph | None:
     arrays: list[Array] = [np.frombuffer(whole, dtype, count, offset) for dtype, count, offset in layout]
     if check and _checksum(lengths, weighted, arrays) != checksum:
         return None
-    with suppress(OSError):  # records when it was last used; the time of the last change is kept (see _stamp)
+    with suppress(OSError):  # the time of last use is set; the time of the last change is kept (see _stamp)
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
     try:
         graph = _graph_of(arrays, weighted)
         if check:
             _check_names_and_ids(graph)
-    except (FocuseError, ValueError, IndexError, pa.ArrowException):  # nonsense may have a correct checksum
+    except (FocuseError, ValueError, IndexError, pa.ArrowException):  # invalid data may have a correct checksum
         return None
     return graph
 
@@ -263,7 +268,7 @@ def _graph_of(arrays: Sequence[Array], weighted: bool) -> Graph:
 
 
 def _check_names_and_ids(graph: Graph) -> None:
-    """Raise if a name is not valid UTF-8 or an id is out of range."""
+    """Raise an error if a name is not valid UTF-8 or an id is out of range."""
     for names, columns in ((graph.entities, (graph.head, graph.tail)), (graph.relations, (graph.relation,))):
         names.column.validate(full=True)
         if any(len(ids) and not 0 <= ids.min() <= ids.max() < len(names) for ids in columns):
@@ -282,7 +287,7 @@ def _array_layout(lengths: Sequence[int]) -> tuple[list[tuple[Any, int, int]], i
     strings = (np.int32, np.uint8)
     others = zip((*strings, *strings, np.float64, *strings, *strings), lengths[1:], strict=True)
     for dtype, count in (*edge_columns, *others):
-        # Nothing is written for an empty array, so that its offset must not lie behind the end.
+        # Nothing is written for an empty array, so its offset must not be after the end of the file.
         offset = -(-end // ALIGNMENT) * ALIGNMENT if count else 0
         layout.append((dtype, count, offset))
         end = max(end, offset + count * np.dtype(dtype).itemsize)
@@ -301,7 +306,7 @@ def _bytes(array: Array) -> memoryview:
 
 
 def _string_arrays(names: Vocabulary) -> tuple[Array, Array]:
-    """Return where each name begins and ends [n + 1], and the bytes of all names."""
+    """Return the offsets of names [n + 1], and the bytes of all names."""
     column = names.column
     _, offsets, text = column.buffers()
     ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
@@ -310,7 +315,7 @@ def _string_arrays(names: Vocabulary) -> tuple[Array, Array]:
 
 def _vocabulary(ends: Array, text: Array) -> Vocabulary:
     if not len(ends) or ends[0] or ends[-1] != len(text) or (ends[1:] < ends[:-1]).any():
-        raise ValueError("names overlap")  # they would be read from outside of the file
+        raise ValueError("names overlap")  # such names would be read from outside of the file
     return Vocabulary(pa.StringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends), pa.py_buffer(text)))
 
 
@@ -318,9 +323,9 @@ def _vocabulary(ends: Array, text: Array) -> Vocabulary:
 
 
 def evict(folder: Path, max_bytes: int) -> bool:
-    """Delete stale files, then the least recently used graphs until the others fit into `max_bytes`.
+    """Delete stale files, and then the least recently used graphs until the others fit into `max_bytes`.
 
-    Return whether they do.
+    Return whether the remaining graphs fit.
     """
     if max_bytes < 0:
         return False
@@ -329,9 +334,9 @@ def evict(folder: Path, max_bytes: int) -> bool:
     max_age = {".part": ABANDONED_SECONDS, ".note": NOTE_SECONDS}
     for path in folder.iterdir():
         with suppress(OSError):  # another process may delete it at the same time
-            found = path.stat()
+            status = path.stat()
             if path.suffix == ".graph":
-                graphs.append((found.st_atime_ns, found.st_size, path))
+                graphs.append((status.st_atime_ns, status.st_size, path))
             elif now - _last_change(path) > max_age.get(
                 ".part" if path.name.startswith(".") else path.suffix, math.inf
             ):
@@ -347,5 +352,5 @@ def evict(folder: Path, max_bytes: int) -> bool:
 
 
 def _last_change(path: Path) -> float:
-    """Return when a file, or a folder or a file in it, was last written to."""
-    return max(float(each.stat().st_mtime) for each in (path, *(path.iterdir() if path.is_dir() else ())))
+    """Return the time at which a file, or a folder or a file in it, was last written."""
+    return max(float(entry.stat().st_mtime) for entry in (path, *(path.iterdir() if path.is_dir() else ())))

@@ -1,9 +1,9 @@
 """Graphs larger than memory: encode edges block by block and hold out rows in one pass.
 
-Encoding gives what `from_columns` gives, id for id: entities in order of appearance, heads first. Some millions of
-edges are encoded together and their names are looked up among the earlier ones, so that a name is hashed a few times
-and no Python object stands for it. That makes ids in another order; which names were a head first is noted, and at
-the end the columns are read once more. Columns go to disk and are mapped.
+The ids are equal to those of `from_columns`: entities are numbered in order of appearance, heads first. Groups of
+millions of edges are encoded together, and their names are looked up among the earlier ones, so that a name is hashed
+only a few times and needs no Python object. The resulting ids have another order. The order of appearance is recorded,
+and at the end the columns are read once more to translate the ids. Columns are written to disk and mapped.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from focuse.data.graph_cache import scratch_folder
 from focuse.errors import FocuseError
 from focuse.system import chunks, free_memory
 
-MAX_EDGES_PER_GROUP = 1 << 23  # encoded at a time, if memory allows
-BYTES_PER_EDGE = 600  # of free memory wanted per edge of a group: twice what its names and ids take
-CHUNK_EDGES = 1 << 20  # edges processed at a time
-MAX_NAME_BYTES = (1 << 31) - 1  # that one Arrow column of names can hold
+MAX_EDGES_PER_GROUP = 1 << 23  # edges encoded at once, if there is enough memory
+BYTES_PER_EDGE = 600  # free memory required per edge of a group, which is twice the size of its names and ids
+CHUNK_EDGES = 1 << 20  # edges processed at once
+MAX_NAME_BYTES = (1 << 31) - 1  # the limit of one Arrow column of names
 ENCODED = pa.dictionary(pa.int32(), pa.string())
 COLUMNS: tuple[tuple[str, Any], ...] = (
     ("head", np.int32),
@@ -45,6 +45,7 @@ class ColumnFile:
         self.file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
 
     def append(self, values: npt.NDArray[Any]) -> None:
+        """Append values [n] to the column."""
         self.file.write(np.ascontiguousarray(values, self.dtype).data)
         self.length += len(values)
 
@@ -57,7 +58,7 @@ class ColumnFile:
 
 
 class GrowingVocabulary:
-    """Distinct names in the order of their first appearance."""
+    """A set of distinct names in the order of their first appearance, to which names are appended."""
 
     def __init__(self, source: str) -> None:
         self.column: pa.Array = pa.array([], pa.string())
@@ -65,9 +66,9 @@ class GrowingVocabulary:
 
     def ids(self, names: pa.Array) -> Ids:
         """Return the ids of distinct names, int32 [n]; new names are appended."""
-        found = pc.index_in(names, value_set=self.column)
-        new = names.filter(pc.is_null(found))
-        ids: Ids = np.array(pc.fill_null(found, -1))
+        indices = pc.index_in(names, value_set=self.column)
+        new = names.filter(pc.is_null(indices))
+        ids: Ids = np.array(pc.fill_null(indices, -1))
         if len(new):
             size = sum(pc.sum(pc.binary_length(part)).as_py() or 0 for part in (self.column, new))
             if size > MAX_NAME_BYTES:
@@ -78,7 +79,7 @@ class GrowingVocabulary:
 
 
 class AppearanceOrder:
-    """The order in which entities first appear: as a head, or else as a tail."""
+    """The order in which entities first appear as a head, or else as a tail."""
 
     def __init__(self) -> None:
         self.rank = {side: np.empty(0, np.int32) for side in ("head", "tail")}
@@ -140,14 +141,14 @@ def encode_blocks(
 
 
 def _groups_of_blocks(blocks: Iterable[Sequence[pa.Array]]) -> Iterator[list[Sequence[pa.Array]]]:
-    """Yield blocks in groups of some millions of edges."""
+    """Yield blocks in groups of at most MAX_EDGES_PER_GROUP edges, or fewer if memory is short."""
     group: list[Sequence[pa.Array]] = []
     free = free_memory()
-    most = MAX_EDGES_PER_GROUP if free is None else min(MAX_EDGES_PER_GROUP, max(free // BYTES_PER_EDGE, 1))
+    group_edges = MAX_EDGES_PER_GROUP if free is None else min(MAX_EDGES_PER_GROUP, max(free // BYTES_PER_EDGE, 1))
     for block in blocks:
         if len(block[0]):
             group.append(block)
-        if sum(len(each[0]) for each in group) >= most:
+        if sum(len(part[0]) for part in group) >= group_edges:
             yield group
             group = []
     if group:
@@ -160,17 +161,17 @@ def _encoded(column: pa.Array) -> pa.Array:
 
 # ---- held-out rows --------------------------------------------------------------------------------------------------
 
-LARGE_GRAPH = 1 << 22  # edges from which on a graph is processed in chunks
-MAX_SORTED_KEYS = 1 << 24  # keys sorted at a time to count repeated triples
-OVERSAMPLING = 4  # edges drawn per edge wanted, because some are the last of their entity
-FLAG_BITS = 24  # of the hash table that says which keys may be among those drawn
+LARGE_GRAPH = 1 << 22  # graphs of at least this many edges are processed in chunks
+MAX_SORTED_KEYS = 1 << 24  # keys sorted at once to count repeated triples
+OVERSAMPLING = 4  # edges drawn per edge to hold out, because some are the last of their entity
+FLAG_BITS = 24  # size of the hash table of drawn keys
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 Rows = npt.NDArray[np.int64]
 
 
 def hold_out_rows(graph: Graph, sizes: list[int], seed: int) -> list[Rows]:
-    """Draw about `sizes` rows for each part at random, ascending; every entity and relation keeps another edge.
+    """Draw about `sizes` random rows for each part, ascending, such that every entity and relation keeps an edge.
 
     Rows that repeat a (head, relation, tail) stay together.
     """
@@ -182,7 +183,7 @@ def hold_out_rows(graph: Graph, sizes: list[int], seed: int) -> list[Rows]:
     rows, degree, relation_count = _scan(graph, keys)
     triple = np.searchsorted(keys, _keys(graph, rows))
     rows_per_triple = np.bincount(triple, minlength=len(keys))
-    # A row may be held out if the drawn rows are not all that its entities and its relation have.
+    # A row may be held out if its entities and its relation have rows that were not drawn.
     ends = [graph.head[rows], graph.tail[rows]]
     drawn_degree = sum(np.bincount(ids, minlength=len(degree)) for ids in ends)
     drawn_relation_count = np.bincount(graph.relation[rows], minlength=len(relation_count))
@@ -190,7 +191,7 @@ def hold_out_rows(graph: Graph, sizes: list[int], seed: int) -> list[Rows]:
     for ids in ends:
         spare &= (degree > drawn_degree)[ids]
     free = np.bincount(triple, ~spare, minlength=len(keys)) == 0
-    from focuse.data.splits import assign_parts, fit_part  # which imports this module
+    from focuse.data.splits import assign_parts, fit_part  # imported here, because splits imports this module
 
     candidates = random.permutation(np.flatnonzero(free & fit_part(rows_per_triple, sizes)))
     part = assign_parts(candidates, rows_per_triple, sizes)[triple]
@@ -206,15 +207,15 @@ def _scan(graph: Graph, keys: Rows) -> tuple[Rows, Rows, Rows]:
     flags = np.zeros(1 << FLAG_BITS, bool)
     flags[_hash(keys)] = True
     degree, relation_count = np.zeros(len(graph.entities), np.int64), np.zeros(len(graph.relations), np.int64)
-    found = []
+    rows = []
     for chunk in chunks(len(graph), CHUNK_EDGES):
         for ids in (graph.head[chunk], graph.tail[chunk]):
             np.add.at(degree, ids, 1)
         np.add.at(relation_count, graph.relation[chunk], 1)
         chunk_keys = _keys(graph, chunk)
         possible = np.flatnonzero(flags[_hash(chunk_keys)])
-        found.append(chunk.start + possible[isin_sorted(chunk_keys[possible], keys)])
-    return np.concatenate(found), degree, relation_count
+        rows.append(chunk.start + possible[isin_sorted(chunk_keys[possible], keys)])
+    return np.concatenate(rows), degree, relation_count
 
 
 def _hash(keys: Rows) -> npt.NDArray[np.uint64]:
@@ -222,7 +223,7 @@ def _hash(keys: Rows) -> npt.NDArray[np.uint64]:
 
 
 def without_rows(graph: Graph, rows: Rows) -> Graph:
-    """Return a graph without some rows, whose columns are mapped from files."""
+    """Return a graph without the given rows, whose columns are mapped from files."""
     columns = {name: ColumnFile(dtype, scratch_folder()) for name, dtype in COLUMNS}
     for chunk in chunks(len(graph), CHUNK_EDGES):
         keep = np.ones(chunk.stop - chunk.start, bool)
@@ -234,17 +235,17 @@ def without_rows(graph: Graph, rows: Rows) -> Graph:
 
 
 def count_repeated(graph: Graph) -> int:
-    """Count the rows that repeat the (head, relation, tail) of an earlier row, with few keys in memory at a time."""
+    """Count the rows that repeat the (head, relation, tail) of an earlier row, with few keys in memory at once."""
     parts = -(-len(graph) // MAX_SORTED_KEYS)
     return len(graph) - sum(_count_distinct(graph, part, parts) for part in range(parts))
 
 
 def _count_distinct(graph: Graph, part: int, parts: int) -> int:
     """Count the distinct keys whose hash belongs to one of several parts."""
-    found = []
+    part_keys = []
     for chunk in chunks(len(graph), CHUNK_EDGES):
         keys = _keys(graph, chunk)
-        found.append(keys[_hash(keys) % np.uint64(parts) == part])
-    keys = np.concatenate(found)
+        part_keys.append(keys[_hash(keys) % np.uint64(parts) == part])
+    keys = np.concatenate(part_keys)
     keys.sort()
     return int(np.count_nonzero(np.diff(keys, prepend=-1)))

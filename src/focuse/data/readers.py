@@ -51,17 +51,17 @@ from focuse.errors import FocuseError, counted, nearest
 from focuse.system import free_memory
 
 SAMPLE_BYTES = 1 << 16
-# Large blocks mean few partial dictionaries to unify: 16 MiB measured fastest on 5 million rows.
+# Large blocks have few partial dictionaries to unify; 16 MiB was fastest for 5 million rows.
 BLOCK_BYTES = 1 << 24
 OUT_OF_CORE_BYTES = 1 << 28  # larger text is encoded on disk, block by block; a quarter of it if compressed
-CACHED_BYTES = 1 << 20  # smaller text is parsed faster than a cached graph is worth its space; a quarter if compressed
+CACHED_BYTES = 1 << 20  # smaller text is parsed fast enough not to be cached; a quarter of it if compressed
 
 ColumnNames = Sequence[str | int]  # columns by heading, or counted from 1
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The keyword arguments of `read`; every reader uses those that concern its format."""
+    """The keyword arguments of `read`; every reader uses those that apply to its format."""
 
     columns: ColumnNames | None = None
     weights: ColumnNames | None = None
@@ -104,7 +104,7 @@ def read(
         Several weight columns, in which numbers may be missing. `columns` with more than four entries does the same.
         In RDF: properties that annotate triples (default: all that are numbers).
     delimiter, header
-        Of a text file; detected if not given, as is the compression.
+        The layout of a text file, which is detected by default, like the compression.
     relation_weights : mapping or path
         One weight per relation instead of one per edge: a dict or a file with two columns.
     query : str
@@ -169,7 +169,7 @@ def _read_path(path: Path, options: ReadOptions) -> Graph:
 
 # ---- readers of other formats ---------------------------------------------------------------------------------------
 
-PLAIN_SUFFIXES = ("", ".tsv", ".csv", ".txt", ".parquet")  # read here without asking for a registered reader
+PLAIN_SUFFIXES = ("", ".tsv", ".csv", ".txt", ".parquet")  # formats that need no registered reader
 ANY_SCHEME = "://"
 INTEGRATIONS = "focuse.integrations"  # registers its readers and writers when it is imported
 READERS: dict[str, str] = {}
@@ -198,7 +198,7 @@ def register_reader(keys: Iterable[str], function: str) -> None:
 
 
 def register_binary_file_adviser(function: str) -> None:
-    """Register a function (first bytes, path) -> str that says how to read a binary file, empty if it does not know."""
+    """Register a function (first bytes, path) -> str that returns advice on reading a binary file, or ''."""
     BINARY_FILE_ADVISERS.append(function)
 
 
@@ -209,7 +209,7 @@ def registered_reader(key: str) -> Reader | None:
 
 
 def import_function(path: str) -> Callable[..., Any]:
-    """Import the function that "module:name" names."""
+    """Import the function with the path "module:name"."""
     module, _, name = path.partition(":")
     return cast(Callable[..., Any], getattr(import_module(module), name))
 
@@ -230,7 +230,7 @@ def format_suffix(path: Path) -> str:
 
 
 class FileInfo(NamedTuple):
-    """What the first and last bytes of a file say about it."""
+    """Properties of a file that its first and last bytes show."""
 
     is_parquet: bool
     is_compressed: bool
@@ -274,8 +274,8 @@ def read_through_cache(path: Path, file: FileInfo, key: Iterable[object], read_f
 def is_large(path: Path, compressed: bool) -> bool:
     """Return whether a file's graph is encoded on disk instead of in memory."""
     free = free_memory()
-    least = OUT_OF_CORE_BYTES if free is None else min(OUT_OF_CORE_BYTES, free // 8)
-    return path.stat().st_size >= (least // 4 if compressed else least)
+    min_bytes = OUT_OF_CORE_BYTES if free is None else min(OUT_OF_CORE_BYTES, free // 8)
+    return path.stat().st_size >= (min_bytes // 4 if compressed else min_bytes)
 
 
 def _read_parquet(path: Path, options: ReadOptions) -> Graph:
@@ -318,7 +318,7 @@ def _read_text(path: Path, options: ReadOptions) -> Graph:
 
 
 def _text_blocks(path: Path, layout: TableLayout) -> Iterator[Sequence[pa.Array]]:
-    """Yield a text file's columns, some megabytes at a time."""
+    """Yield the columns of a text file in blocks of a few megabytes."""
     try:
         with open_decompressed(path) as stream, arrow_csv.open_csv(stream, **_csv_options(layout)) as blocks:
             for block in blocks:
@@ -413,10 +413,10 @@ def _one_line(error: BaseException) -> str:
 # ---- compressed files, within bounds --------------------------------------------------------------------------------
 
 COMPRESSION_BY_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-SKIPPABLE_ZSTD_FRAME = b"\x2a\x4d\x18"  # after a byte of 50 to 5f: a frame without data, with which pzstd begins
+SKIPPABLE_ZSTD_FRAME = b"\x2a\x4d\x18"  # after a byte of 50 to 5f; pzstd writes this frame without data first
 # Text of graphs compresses 5 to 30 times; a large file that compresses better than this is not a graph.
 MAX_COMPRESSION_RATIO, ALWAYS_ALLOWED_BYTES = 200, 1 << 26
-ALLOWED_PARQUET_BYTES = 1 << 30  # of names in any Parquet file: a sorted graph with few names is very small there
+ALLOWED_PARQUET_BYTES = 1 << 30  # names allowed in any Parquet file, because a sorted graph compresses very well
 UNPACKED_VARIABLE = "FOCUSE_UNPACKED"
 STREAM_BLOCK_BYTES = 1 << 20
 
@@ -433,17 +433,17 @@ def compression_of(first_bytes: bytes) -> str | None:
 
 
 def max_unpacked_bytes(compressed: int) -> float:
-    """Return how large a file of `compressed` bytes may become; FOCUSE_UNPACKED sets it in gigabytes, or 'off'."""
-    given = os.environ.get(UNPACKED_VARIABLE, "").strip().lower()
-    if not given:
+    """Return the allowed unpacked size of `compressed` bytes; FOCUSE_UNPACKED sets it in gigabytes, or to 'off'."""
+    setting = os.environ.get(UNPACKED_VARIABLE, "").strip().lower()
+    if not setting:
         return max(ALWAYS_ALLOWED_BYTES, MAX_COMPRESSION_RATIO * compressed)
     try:
-        limit = float("inf") if given in ("off", "no", "false") else float(given) * 1e9
+        limit = float("inf") if setting in ("off", "no", "false") else float(setting) * 1e9
     except ValueError:
         limit = -1.0
     if not limit > 0:
         raise FocuseError(
-            f"{UNPACKED_VARIABLE} is {given!r}; set it to off or to the gigabytes that a file may have unpacked"
+            f"{UNPACKED_VARIABLE} is {setting!r}; set it to off or to the gigabytes that a file may have unpacked"
         )
     return limit
 
@@ -458,7 +458,7 @@ def _too_large(path: Path, compressed: int, limit: float) -> FocuseError:
 class BoundedStream(io.RawIOBase):
     """A stream of decompressed bytes that raises an error after more than `limit` bytes.
 
-    So a small file cannot fill the memory.
+    This prevents a small file from filling the memory.
     """
 
     def __init__(self, stream: Any, path: Path, compressed: int, limit: float) -> None:
@@ -502,7 +502,7 @@ class BoundedStream(io.RawIOBase):
 
 
 def open_decompressed(path: Path) -> Any:
-    """Open the decompressed bytes of a file, whose compression its first bytes show, not its name."""
+    """Open the decompressed bytes of a file; its compression is detected from its first bytes, not from its name."""
     with path.open("rb") as file:
         start = file.read(4)
         size = os.fstat(file.fileno()).st_size
@@ -531,11 +531,11 @@ def read_parquet_table(path: Path) -> pa.Table:
     limit = max(max_unpacked_bytes(size), ALLOWED_PARQUET_BYTES if UNPACKED_VARIABLE not in os.environ else 0)
     with open_parquet(path) as file:
         schema = file.schema_arrow
-        # Names stay in dictionaries: a long name that is in every row is small in the file, and huge as text.
+        # Names stay in dictionaries, because a long name in every row is small in the file but huge as text.
         texts = [field.name for field in schema if _is_text(field.type)]
-        # Lists and other nested columns are no columns of a graph, and could be of any size.
-        wanted = [field.name for field in schema if not pa.types.is_nested(field.type)]
-        table = pq.read_table(path, columns=wanted, read_dictionary=texts)
+        # Lists and other nested columns do not belong to a graph, and could have any size.
+        flat = [field.name for field in schema if not pa.types.is_nested(field.type)]
+        table = pq.read_table(path, columns=flat, read_dictionary=texts)
         table.validate(full=True)
     if sum(map(_decoded_bytes, table.columns)) > limit:
         raise _too_large(path, size, limit)
@@ -609,11 +609,11 @@ def without_index_columns(table: pa.Table, where: str, roles: Sequence[str] = RO
 def _table_weight_columns(names: Sequence[str], columns: Sequence[pa.ChunkedArray], where: str) -> WeightColumns:
     """Return weight columns in which numbers may be missing, though not all of an edge."""
     values = np.stack([number_column(column, where, allow_missing=True) for column in columns], axis=1)
-    found = WeightColumns(tuple(names), values)
-    empty = ~found.present.any(axis=1)
+    weights = WeightColumns(tuple(names), values)
+    empty = ~weights.present.any(axis=1)
     if empty.any():
         raise FocuseError(f"{where}, row {int(np.flatnonzero(empty)[0]) + 1}: {ALL_WEIGHTS_MISSING}")
-    return found
+    return weights
 
 
 def text_column(column: pa.ChunkedArray, role: str, where: str, first_row: int = 1) -> pa.ChunkedArray:

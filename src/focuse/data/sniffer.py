@@ -1,7 +1,7 @@
 """Detect the layout of a text file (delimiter, header, columns) and find its first faulty line.
 
-The fast reader knows that something is wrong, but seldom where. So a faulty file is read once more, slowly and line
-by line, until the first fault: that costs time only when there is something to report.
+The fast reader detects that a file has a fault, but seldom on which line. A faulty file is therefore read again, slowly
+and line by line, up to the first fault, which costs time only if there is an error to report.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from focuse.errors import FocuseError
 
 DELIMITERS = ("\t", ",", ";", "|", " ")
 ROLES = ("head", "relation", "tail", "weight")
-# Usual headings of such columns. A first line is taken for a header only if it contains some of them.
+# These are common headings of the columns. A first line is a header only if it contains some of them.
 HEADINGS = {
     "head": {"head", "subject", "source", "src", "from", "h", "s", "subj", "start", "node1", "entity1"},
     "relation": {"relation", "predicate", "property", "rel", "r", "p", "edge", "type", "label", "relationship"},
@@ -95,7 +95,7 @@ def first_row(
     sample: str, where: str, delimiter: str | None = None, roles: Sequence[str] = ROLES
 ) -> tuple[list[str], str, int]:
     """Return the fields of the first line that is not blank, their delimiter, and the number of lines up to its end."""
-    # Not str.splitlines, which takes U+2028 and other characters that names may contain for line ends.
+    # str.splitlines is not used, because it splits at U+2028 and other characters that names may contain.
     lines = list(io.StringIO(sample, newline=""))
     blank = next((number for number, line in enumerate(lines) if line.strip("\r\n")), None)
     if blank is None:
@@ -127,13 +127,13 @@ def weight_column_names(first: list[str], header: bool, columns: Sequence[int]) 
 
 def _detect_delimiter(lines: list[str], where: str, roles: Sequence[str] = ROLES) -> str:
     """Return the delimiter that cuts most of the first lines into as many fields (3 or more) as the very first line."""
-    best, most = "", 0
+    best, best_count = "", 0
     has_tabs = any("\t" in line for line in lines)  # then a space is part of a name
     for candidate in (mark for mark in DELIMITERS if mark != " " or not has_tabs):
         widths = [len(row) for row in csv.reader(lines, delimiter=candidate, quoting=quoting(candidate))]
         agree = widths.count(widths[0])
-        if widths[0] >= 3 and agree > most:
-            best, most = candidate, agree
+        if widths[0] >= 3 and agree > best_count:
+            best, best_count = candidate, agree
     if not best:
         raise FocuseError(
             f"{where}, line 1: found no tab, comma, semicolon, bar or space that cuts it into "
@@ -153,13 +153,13 @@ def _is_header(first: list[str], columns: Sequence[str | int]) -> bool:
 
 
 def _columns_by_heading(first: list[str]) -> dict[str, int]:
-    """Return the column of each role that a heading names."""
-    found: dict[str, int] = {}
+    """Return the column of each role that has a known heading."""
+    columns: dict[str, int] = {}
     for index, field in enumerate(first):
         for role in ROLES:
             if field.strip().lower() in HEADINGS[role]:
-                found.setdefault(role, index)
-    return found
+                columns.setdefault(role, index)
+    return columns
 
 
 def is_number(text: str) -> bool:
@@ -254,25 +254,25 @@ def _headings_shown(first: list[str], header: bool) -> str:
 
 def find_columns(first: list[str], header: bool, columns: Sequence[str | int], where: str) -> tuple[int, ...]:
     """Return the indices of columns that are named by heading or counted from 1."""
-    found: list[int] = []
+    indices: list[int] = []
     headings = [field.strip() for field in first] if header else []
     for column in columns:
         if isinstance(column, str) and column.strip() in headings:
-            found.append(headings.index(column.strip()))
+            indices.append(headings.index(column.strip()))
         elif str(column).isdecimal() and 1 <= int(column) <= len(first):
-            found.append(int(column) - 1)
+            indices.append(int(column) - 1)
         else:
             known = ", ".join(first) if header else f"1 to {len(first)}"
             raise FocuseError(f"{where}: no column {column!r}; it has {known}")
-    if len(set(found)) < len(found):
+    if len(set(indices)) < len(indices):
         raise FocuseError(f"columns: {', '.join(map(str, columns))} name one column twice; give each its own")
-    return tuple(found)
+    return tuple(indices)
 
 
 # ---- faulty lines ---------------------------------------------------------------------------------------------------
 
 NOT_A_NUMBER = "is not a number; correct it"
-# What Arrow reads; Python's float also accepts 1_000, digits of other scripts and unusual spaces.
+# This matches the numbers that Arrow reads; Python's float also accepts 1_000, other digits and unusual spaces.
 PLAIN_NUMBER = re.compile(r"[ \t]*[-+.eE0-9]+[ \t]*")
 THOUSANDS = re.compile(r"[ \t]*[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?[ \t]*")
 DECIMAL_COMMA = re.compile(r"[ \t]*[-+]?[0-9.]+,[0-9]+[ \t]*")
@@ -304,7 +304,7 @@ def first_fault(stream: BinaryIO, layout: TableLayout, where: str) -> FocuseErro
 
 
 def row_fault(row: list[str], layout: TableLayout) -> str:
-    """Return what is wrong with one row and what to do; empty if nothing is."""
+    """Return the fault of a row with advice, or an empty string if it has none."""
     if len(row) != layout.width:
         return f"{len(row)} columns instead of {layout.width}; give every line {join_words(layout.roles)}"
     several = len(layout.weight_names) > 1

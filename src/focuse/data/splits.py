@@ -16,22 +16,22 @@ from focuse.data.weights import ColumnMerger
 from focuse.errors import FocuseError
 from focuse.random_streams import RandomStream
 
-# A random split needs no more rows than this for metrics that are stable to the third digit.
+# This many rows are enough for metrics that are stable to the third digit.
 MAX_HELD_OUT = 20_000
 
 
 @dataclass(frozen=True)
 class Splits:
-    """Train, valid and test over train's vocabularies. `valid` or `test` may be empty.
+    """The train, valid and test graphs with train's vocabularies; `valid` and `test` may be empty.
 
     Attributes
     ----------
     inferred : Graph or None
         Triples that rules infer from train; their weights are confidences in [0, 1].
     known_negatives : Graph or None
-        Triples known to be false, which are positives nowhere. Their weights are the strength of evidence, in (0, 1].
+        Triples known to be false, which are never positives. Their weights are the strength of evidence, in (0, 1].
     merger : ColumnMerger or None
-        What combined the weights of edges that have several columns.
+        The merger that combined the weight columns of edges that have several.
     attributes : NodeAttributes or None
         Numeric attributes of the entities.
     """
@@ -45,7 +45,7 @@ class Splits:
     attributes: NodeAttributes | None = None
 
     def warnings(self) -> list[str]:
-        """Return what was left out of valid and test, one line each."""
+        """Return notes on rows that were left out of valid and test, one line each."""
         return [line for line in (str(self.valid), str(self.test)) if line]
 
 
@@ -95,8 +95,8 @@ def splits_from_graphs(
 class ValidationParts:
     """Validation in three disjoint parts, so that nothing is fitted and measured on the same rows.
 
-    `stopping` decides when to stop and selects the label exponent, `calibration` is what maps of scores are fitted to,
-    and `conformal` measures their errors.
+    `stopping` is used for early stopping and the choice of the label exponent, `calibration` to fit maps from scores to
+    weights, and `conformal` to measure their errors.
     """
 
     stopping: Graph
@@ -105,7 +105,7 @@ class ValidationParts:
 
 
 def split_validation(valid: Graph, stopping: float, seed: int = 0) -> ValidationParts:
-    """Split `valid` at random: a fraction for stopping, the rest in halves. Repeats of a triple stay together.
+    """Split `valid` at random: a fraction for stopping, and the rest in halves; repeats of a triple stay together.
 
     >>> from focuse.data.readers import read
     >>> parts = split_validation(read([("a", "r", str(i), i) for i in range(100)]), 0.5)
@@ -128,7 +128,7 @@ def _assign_rows(graph: Graph, sizes: Sequence[int], seed: int) -> npt.NDArray[n
         return np.zeros(len(graph), np.int8)
     _, first, group, rows = np.unique(graph.keys, return_index=True, return_inverse=True, return_counts=True)
     order = np.random.default_rng(seed).permutation(len(first))
-    # In random order, the first edge of every entity and relation stays in train.
+    # The first edge of every entity and relation in a random order stays in train.
     needed = np.zeros(len(order), bool)
     head, relation, tail = (column[first][order] for column in (graph.head, graph.relation, graph.tail))
     for column in (relation, np.concatenate([head, tail])):
@@ -146,9 +146,9 @@ def assign_parts(
     candidates : int [c]
         Indices of the triples that may be held out, in random order.
     rows_per_triple : int [d]
-        How many rows each of the distinct triples has.
+        The number of rows of each distinct triple.
     sizes : sequence of int
-        Rows wanted per part. If there are too few candidates, all parts get fewer in the same proportion.
+        The number of rows per part. If there are too few candidates, all parts get fewer in the same proportion.
 
     Returns
     -------
@@ -160,16 +160,16 @@ def assign_parts(
     if len(total) and total[-1] < sum(sizes):
         sizes = [int(size * int(total[-1]) / sum(sizes)) for size in sizes]
     part = np.zeros(len(rows_per_triple), np.int8)
-    start = taken = 0
+    start = assigned_rows = 0
     for number, size in enumerate(sizes, 1):
-        stop = int(np.searchsorted(total, taken + size, side="right"))
+        stop = int(np.searchsorted(total, assigned_rows + size, side="right"))
         part[candidates[start:stop]] = number
-        start, taken = stop, int(total[stop - 1]) if stop else 0
+        start, assigned_rows = stop, int(total[stop - 1]) if stop else 0
     return part
 
 
 def fit_part(rows_per_triple: npt.NDArray[Any], sizes: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Return which triples are small enough to be held out: very many rows would not fit and end a part early."""
+    """Return a mask of triples with few enough rows to be held out; very many rows would end a part early."""
     max_rows = max(min(size for size in sizes if size) // 10, int(np.median(rows_per_triple)))
     small: npt.NDArray[np.bool_] = rows_per_triple <= max_rows
     return small

@@ -1,4 +1,4 @@
-"""Statistics of a graph, and leakage from train to test: what `focuse inspect` prints."""
+"""Statistics of a graph, and leakage from train to test, which `focuse inspect` prints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HISTOGRAM_BINS = 10
 
 @dataclass(frozen=True)
 class RelationStatistics:
-    """Edges of a relation and the distribution of their weights (`histogram`: ten equal bins from min to max)."""
+    """The number of edges of a relation and the distribution of their weights; `histogram` has ten equal bins."""
 
     name: str
     edges: int
@@ -48,7 +48,7 @@ class ColumnStatistics:
 
 @dataclass(frozen=True)
 class Leakage:
-    """How many rows of a held-out graph can be looked up in train."""
+    """The numbers of rows of a held-out graph that can be looked up in train."""
 
     rows: int
     unseen: UnseenNames
@@ -62,7 +62,7 @@ class Leakage:
 
 @dataclass(frozen=True)
 class GraphStatistics:
-    """The statistics of a graph; `leakage` by the name of each held-out graph."""
+    """The statistics of a graph; `leakage` has one entry per held-out graph, by name."""
 
     source: str
     first_edge: list[str]
@@ -85,11 +85,12 @@ class GraphStatistics:
     columns: list[ColumnStatistics] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return all statistics as JSON can hold them."""
         return asdict(self)
 
 
 def describe(graph: Graph, held_out: dict[str, Graph] | None = None) -> GraphStatistics:
-    """Compute statistics of a graph, and how much of each held-out graph leaks from it.
+    """Compute statistics of a graph, and its leakage to each held-out graph.
 
     >>> from focuse.data.readers import read
     >>> train, test = read([("a", "r", "b", 0.9), ("b", "r", "c", 0.2)]), read([("b", "r", "a", 0.8)])
@@ -152,7 +153,7 @@ def _column_statistics(graph: Graph) -> list[ColumnStatistics]:
 
 
 def _first_edge(graph: Graph) -> list[str]:
-    """Return head, relation, tail and weight of the first row, where a header taken for an edge shows."""
+    """Return head, relation, tail and weight of the first row, which shows a header that was read as an edge."""
     names = [graph.entities[graph.head[0]], graph.relations[graph.relation[0]], graph.entities[graph.tail[0]]]
     return [*names, f"{graph.weight[0]:g}"]
 
@@ -180,13 +181,13 @@ def leakage(train: Graph, held_out: Graph) -> Leakage:
 
 
 def leaked(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
-    """Return which rows are in train, or have an inverse edge there by any relation; bool [n].
+    """Return a mask of the rows that are in train, or whose inverse edge is there with any relation; bool [n].
 
     `rows` has train's ids, like `run.splits.test.graph`; translate another graph by `graph.align(train).graph`.
     """
     inverse = np.isin(_pair_keys(rows, reverse=True), _pair_keys(train)) & (rows.head != rows.tail)
-    found: npt.NDArray[np.bool_] = np.isin(rows.keys, train.keys) | inverse
-    return found
+    mask: npt.NDArray[np.bool_] = np.isin(rows.keys, train.keys) | inverse
+    return mask
 
 
 def _pair_keys(graph: Graph, reverse: bool = False) -> npt.NDArray[np.int64]:
@@ -196,7 +197,7 @@ def _pair_keys(graph: Graph, reverse: bool = False) -> npt.NDArray[np.int64]:
 
 
 def _same_triple_and_weight(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
-    """Return which rows are in train with the same weight, or with all of several weights the same; bool [n]."""
+    """Return a mask of the rows that are in train with the same weight, or the same several weights; bool [n]."""
     if train.columns is not None and rows.columns is not None:
         return _same_triple_and_columns(train, rows)
     record = np.dtype([("key", np.int64), ("weight", np.float64)])
@@ -207,7 +208,7 @@ def _same_triple_and_weight(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
 
 
 def _same_triple_and_columns(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
-    """Return the same for several weights; weights that are missing in both are equal."""
+    """Return the mask of `_same_triple_and_weight` for several weights; weights missing in both are equal."""
     if train.columns is None or rows.columns is None:
         return np.zeros(len(rows), bool)
     key = np.unique(np.concatenate([rows.keys, train.keys]), return_inverse=True)[1]
@@ -218,7 +219,7 @@ def _same_triple_and_columns(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]
 
 
 def _safe(average: Callable[[npt.NDArray[np.float64]], Any], weight: npt.NDArray[np.float64]) -> float:
-    """Return the mean or median, of numbers scaled down first if their sum could overflow."""
+    """Return the mean or median, for which numbers are scaled down if their sum could overflow."""
     scale = 2.0**64 if np.abs(weight).max() > 1e280 else 1.0
     small = weight / scale
     return float(np.clip(average(small), small.min(), small.max()) * scale)
@@ -236,7 +237,7 @@ def _relation_statistics(graph: Graph) -> list[RelationStatistics]:
             continue
         weight = graph.weight[rows]
         low, high = float(weight.min()), float(weight.max())
-        # Scaled to [0, 1] first: bins over a tiny or a huge span would not be representable.
+        # Weights are scaled to [0, 1], because bins over a tiny or a huge span would not be representable.
         span = high / 2 - low / 2
         unit = (weight / 2 - low / 2) / span if span > 0 else np.zeros(len(weight))
         statistics.append(

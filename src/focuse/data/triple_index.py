@@ -1,7 +1,7 @@
 """An index of known triples: membership, known answers and the filter of filtered ranks.
 
-It is two sorted arrays instead of a dict of lists. Of graphs too large to sort, `relevant_triple_index` keeps only
-the triples that the ranks of some given triples are filtered by.
+The index consists of two sorted arrays instead of a dictionary of lists. If graphs are too large to sort,
+`relevant_triple_index` keeps only the triples that filter the ranks of given triples.
 This is the only module of `data` that imports torch.
 """
 
@@ -18,17 +18,17 @@ from focuse.data.graph import Graph, Side, isin_sorted
 from focuse.errors import FocuseError
 from focuse.system import chunks
 
-CHUNK_EDGES = 1 << 20  # edges examined at a time
-LARGE_GRAPH = 1 << 22  # edges from which on only those that bear on the queries are sorted
+CHUNK_EDGES = 1 << 20  # edges examined at once
+LARGE_GRAPH = 1 << 22  # in graphs of this many edges, only edges that are relevant for the queries are sorted
 
 Keys = npt.NDArray[np.int64]
 
 
 class TripleIndex:
-    """Known triples as sorted 64-bit keys, so that whole batches are looked up by binary search.
+    """An index of known triples as sorted 64-bit keys, so that whole batches are looked up by binary search.
 
-    `keys["tail"]` sorts them by (head, relation, tail), to answer (head, relation, ?); `keys["head"]` by
-    (tail, relation, head), to answer (?, relation, tail). The triples, ids int64 [n], may repeat and come in any order.
+    `keys["tail"]` is sorted by (head, relation, tail), to answer (head, relation, ?). `keys["head"]` is sorted by
+    (tail, relation, head), to answer (?, relation, tail). The triples, ids int64 [n], may repeat and have any order.
     """
 
     def __init__(self, head: Tensor, relation: Tensor, tail: Tensor, entities: int, relations: int) -> None:
@@ -45,10 +45,10 @@ class TripleIndex:
         return given * self.relations + relation
 
     def contains(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return which triples are known: ids [...] -> bool [...]."""
+        """Return a mask of the known triples: ids [...] -> bool [...]."""
         known = self.keys["tail"]
         keys = self.query_key(head, relation) * self.entities + tail
-        # Known triples that are mapped from a file stay on the CPU and are looked up there.
+        # Known triples that are mapped from a file stay on the CPU, where they are looked up.
         return find_sorted_tensor(known, keys.to(known.device))[1].to(keys.device)
 
     def answer_ranges(self, query: Tensor, side: Side) -> tuple[Tensor, Tensor]:
@@ -67,7 +67,7 @@ def _sorted_distinct(keys: Tensor) -> Tensor:
     if keys.device.type != "cpu":
         distinct: Tensor = torch.unique(keys)
         return distinct
-    ordered = np.sort(keys.numpy())  # by vector instructions: ten times as fast as torch's and np.unique
+    ordered = np.sort(keys.numpy())  # it uses vector instructions and is ten times as fast as torch and np.unique
     return torch.from_numpy(ordered[np.diff(ordered, prepend=-1) != 0])
 
 
@@ -111,7 +111,7 @@ def build_triple_index(graphs: list[Graph], device: torch.device | str = "cpu") 
 
 
 def filter_index(ranked: Graph, known: list[Graph], device: torch.device | str = "cpu") -> TripleIndex:
-    """Index the known triples that filter the ranks of `ranked`: all of them, or of many those that matter."""
+    """Index the known triples that filter the ranks of `ranked`: all, or if there are many the relevant ones."""
     if sum(map(len, known)) >= LARGE_GRAPH:
         return relevant_triple_index(known, ranked, device)
     return build_triple_index(known, device)
@@ -120,8 +120,8 @@ def filter_index(ranked: Graph, known: list[Graph], device: torch.device | str =
 def relevant_triple_index(known: Sequence[Graph], ranked: Graph, device: torch.device | str = "cpu") -> TripleIndex:
     """Index only the known triples that answer (head, relation, ?) or (?, relation, tail) of a triple in `ranked`.
 
-    Ranks of `ranked` that are filtered by them equal ranks that are filtered by all known triples. The memory needed is
-    that of the triples found.
+    Ranks of `ranked` that are filtered by these triples equal ranks that are filtered by all known triples. Only the
+    relevant triples take memory.
 
     >>> from focuse.data.readers import read
     >>> graph = read([("a", "r", "b", 1), ("a", "r", "c", 1), ("c", "r", "d", 1), ("d", "s", "b", 1)])
@@ -129,21 +129,21 @@ def relevant_triple_index(known: Sequence[Graph], ranked: Graph, device: torch.d
     2
     """
     parts = [[column[rows] for column in columns] for columns, rows in _relevant_rows(known, ranked)]
-    found = [np.concatenate([part[column] for part in parts] or [np.empty(0, np.int32)]) for column in range(3)]
-    head, relation, tail = (torch.from_numpy(column.astype(np.int64)).to(device) for column in found)
+    relevant = [np.concatenate([part[column] for part in parts] or [np.empty(0, np.int32)]) for column in range(3)]
+    head, relation, tail = (torch.from_numpy(column.astype(np.int64)).to(device) for column in relevant)
     return TripleIndex(head, relation, tail, len(ranked.entities), len(ranked.relations))
 
 
 def contained_in(graph: Graph, other: Graph) -> npt.NDArray[np.bool_]:
-    """Return which triples of a graph are in another one with the same vocabularies; bool [n]."""
+    """Return a mask of the triples of a graph that are in another one with the same vocabularies; bool [n]."""
     if len(other) < LARGE_GRAPH:
         return isin_sorted(graph.keys, np.sort(other.keys))
-    found = [
+    relevant = [
         graph.keys_of(*(column[rows] for column in columns))
         for columns, rows in _relevant_rows([other], graph)
         if len(rows)
     ]
-    return isin_sorted(graph.keys, np.unique(np.concatenate(found or [np.empty(0, np.int64)])))
+    return isin_sorted(graph.keys, np.unique(np.concatenate(relevant or [np.empty(0, np.int64)])))
 
 
 def _relevant_rows(known: Sequence[Graph], ranked: Graph) -> Iterator[tuple[list[npt.NDArray[np.int32]], Keys]]:
@@ -155,11 +155,11 @@ def _relevant_rows(known: Sequence[Graph], ranked: Graph) -> Iterator[tuple[list
     for graph in known:
         for chunk in chunks(len(graph), CHUNK_EDGES):
             head, relation, tail = columns = [column[chunk] for column in (graph.head, graph.relation, graph.tail)]
-            # A table of flags leaves few rows for the binary search.
-            some = np.flatnonzero(is_head[head] | is_tail[tail])
-            relevant = isin_sorted(_query_keys(ranked, head[some], relation[some]), tail_queries)
-            relevant |= isin_sorted(_query_keys(ranked, tail[some], relation[some]), head_queries)
-            yield columns, some[relevant]
+            # The table of flags excludes most rows from the binary search.
+            rows = np.flatnonzero(is_head[head] | is_tail[tail])
+            relevant = isin_sorted(_query_keys(ranked, head[rows], relation[rows]), tail_queries)
+            relevant |= isin_sorted(_query_keys(ranked, tail[rows], relation[rows]), head_queries)
+            yield columns, rows[relevant]
 
 
 def _query_keys(ranked: Graph, given: npt.NDArray[np.int32], relation: npt.NDArray[np.int32]) -> Keys:

@@ -1,4 +1,4 @@
-"""Weights of any unit as numbers in [0, 1] and back, and several weight columns combined into one weight.
+"""Maps between weights of any unit and [0, 1], and the combination of several weight columns into one weight.
 
 Everything here is fitted on the training split only. A *unit weight* is a weight in [0, 1] of which 1 is the strongest.
 """
@@ -19,14 +19,14 @@ from focuse.option_strings import choose
 from focuse.random_streams import RandomStream
 from focuse.system import chunks
 
-CHUNK_EDGES = 1 << 20  # edges examined at a time
+CHUNK_EDGES = 1 << 20  # edges examined at once
 Arrays = dict[str, npt.NDArray[np.float64]]
 
 
 class Normalizer(ABC):
     """A monotone map of weights to unit weights, with an inverse.
 
-    `fit` makes one; `arrays` is all of its state, so that a run stores it without pickling.
+    `fit` creates a normalizer, and `arrays` is its complete state, which a run stores without pickling.
     """
 
     name: ClassVar[str]
@@ -65,7 +65,7 @@ class RelationRange(Normalizer):
 
     def transform(self, weight: Weights, relation: Ids) -> Weights:
         low, high = self.arrays["low"][relation], self.arrays["high"][relation]
-        # Halves first: the span of numbers near ±1e308 would overflow.
+        # Numbers are halved first, because the span of numbers near ±1e308 would overflow.
         span = high / 2 - low / 2
         inside = np.clip(weight, low, high) / 2 - low / 2
         return np.divide(inside, span, out=np.ones(len(weight)), where=span > 0)
@@ -87,7 +87,7 @@ class GlobalRange(RelationRange):
 
 
 class RelationQuantile(Normalizer):
-    """The fraction of a relation's other edges that weigh less, ties counted half; 1 for a single value.
+    """The fraction of a relation's other edges with lower weights, where ties count half; 1 for a single value.
 
     Between two training weights the map is linear, so it has an inverse.
     """
@@ -96,7 +96,7 @@ class RelationQuantile(Normalizer):
 
     @classmethod
     def fit(cls, graph: Graph) -> Normalizer:
-        # Sorted by relation, then weight; each distinct (relation, weight) becomes one knot of the map.
+        # Edges are sorted by relation and weight, and each distinct (relation, weight) becomes one knot of the map.
         order = np.lexsort((graph.weight, graph.relation))
         relation, weight = graph.relation[order], graph.weight[order]
         new = np.ones(len(weight), bool)
@@ -124,10 +124,10 @@ class RelationQuantile(Normalizer):
         # Rows are grouped by relation once, so that the cost does not grow with the number of relations.
         order = np.argsort(relation, kind="stable")
         relations, starts, counts = np.unique(relation[order], return_index=True, return_counts=True)
-        for one, start, count in zip(relations, starts, counts, strict=True):
+        for index, start, count in zip(relations, starts, counts, strict=True):
             rows = order[start : start + count]
-            knots = slice(offsets[one], offsets[one + 1])
-            if offsets[one + 1] > offsets[one]:
+            knots = slice(offsets[index], offsets[index + 1])
+            if offsets[index + 1] > offsets[index]:
                 result[rows] = _interpolate_safely(given[rows], self.arrays[source][knots], self.arrays[target][knots])
         return result
 
@@ -145,7 +145,7 @@ def _interpolate_safely(given: Weights, source: Weights, target: Weights) -> Wei
 
 
 class IdentityNormalizer(Normalizer):
-    """No change: the weights of train must lie in [0, 1] already."""
+    """The identity, for training weights that lie in [0, 1] already."""
 
     name = "none"
 
@@ -166,9 +166,9 @@ class IdentityNormalizer(Normalizer):
 
 
 class LowerIsBetter(Normalizer):
-    """Another normalizer applied to weights of which the small ones are strong: the smallest get 1, the largest 0.
+    """A normalizer of weights of which small ones are strong: the smallest are mapped to 1, and the largest to 0.
 
-    It normalizes negated weights, so that the rules of the inner normalizer for ties and single values hold.
+    It applies another normalizer to negated weights, so that its rules for ties and single values hold.
     """
 
     name = "lower-is-better"
@@ -221,9 +221,9 @@ def stored_normalizer(name: str, arrays: Arrays, lower_is_better: bool) -> Norma
 
 
 def with_more_relations(normalizer: Normalizer, graph: Graph, known: int) -> Normalizer:
-    """Extend a normalizer of `known` relations to all relations of a graph, which are fitted to their edges there.
+    """Extend a normalizer of `known` relations to all relations of a graph.
 
-    The first `known` relations keep their map.
+    The first `known` relations keep their map, and the others are fitted to their edges in the graph.
 
     >>> from focuse.data.readers import read
     >>> first = fit_normalizer("relation", read([("a", "r", "b", 2.0), ("a", "r", "c", 4.0)]))
@@ -280,9 +280,9 @@ def scale_globally(weight: Weights, train: Weights) -> Weights:
 
 
 def unit_strength(graph: Graph, train: Graph) -> Weights:
-    """Return how strong each edge is, in [0, 1], for deciles and thresholds of evaluation; float64 [n].
+    """Return the strength of each edge, in [0, 1], for deciles and thresholds of evaluation; float64 [n].
 
-    Weights are scaled by the range of all weights of train, and reversed if lower is better there.
+    Weights are scaled by the range of all training weights, and reversed if lower is better in train.
 
     >>> from focuse.data.readers import read
     >>> distances = read([("a", "r", "b", 2.0), ("a", "r", "c", 8.0)]).with_lower_is_better(True)
@@ -299,22 +299,22 @@ def unit_strength(graph: Graph, train: Graph) -> Weights:
 # ---- one scale per relation, without clipping ------------------------------------------------------------------------
 
 RelationIds = npt.NDArray[Any]
-MIN_EDGES_FOR_RANGE = 30  # edges of train from which on their range is taken for the range of the relation's weights
-MIN_EDGES_FOR_MAGNITUDE = 10  # edges of train that show how large a relation's weights are
-WIDENING_EDGES = 10.0  # number of edges at which a range is widened half as much as with none
+MIN_EDGES_FOR_RANGE = 30  # with this many training edges, their range is used as the range of the relation
+MIN_EDGES_FOR_MAGNITUDE = 10  # training edges that show the magnitude of a relation's weights
+WIDENING_EDGES = 10.0  # number of edges at which a range is widened half as much as without edges
 SAME_UNIT_FACTOR = 2.0  # relations share a unit if their largest weights differ by at most this factor
-SMALL_WEIGHT = 0.1  # a relation of weights in [0, 1] that never reaches this has a unit of its own
-MAX_OVERSHOOT = 1e6  # in widths of the range: weights farther outside are clipped, lest they overflow
+SMALL_WEIGHT = 0.1  # a relation of weights in [0, 1] that are all below this has its own unit
+MAX_OVERSHOOT = 1e6  # in widths of the range; weights farther outside are clipped, because they would overflow
 
 
 @dataclass(frozen=True, eq=False)
 class WeightScaler:
     """Linear maps of each relation's weights from `low` to `high` [R] to 0 to 1, reversed if lower is better.
 
-    Weights outside of the range are mapped outside of [0, 1]. If all weights of train lie in [0, 1], they are not
-    changed, except in a relation that uses only a small part of it. Otherwise the range is that of train if the
-    largest weights of all relations are of the same size, else that of each relation in train, widened if it has few
-    edges. `common` is True if one range holds for the whole graph.
+    Weights outside of the range are mapped outside of [0, 1]. If all training weights lie in [0, 1], they are not
+    changed, except in a relation that uses only a small part of [0, 1]. Otherwise the range is that of all training
+    weights if the largest weights of all relations have the same magnitude, else that of each relation, which is
+    widened if the relation has few edges. `common` is True if the whole graph has one range.
     """
 
     low: Weights
@@ -345,13 +345,13 @@ class WeightScaler:
         return cls(np.full(len(count), least), np.full(len(count), most), train.lower_is_better, True)
 
     def to_unit(self, weight: Weights, relation: RelationIds) -> Weights:
-        """Map weights [n] of edges with `relation` [n] to unit weights [n], outside of [0, 1] beyond the range.
+        """Map weights [n] of edges with `relation` [n] to unit weights [n], which may be outside of [0, 1].
 
-        The only value of a relation with a single one is mapped to 1.
+        The value of a relation with a single value is mapped to 1.
         """
         low, high = self.low[relation], self.high[relation]
         inside = np.clip(weight, low, high)
-        # Halves first: the span of numbers near ±1e308 would overflow.
+        # Numbers are halved first, because the span of numbers near ±1e308 would overflow.
         span = high / 2 - low / 2
         within = np.divide(inside / 2 - low / 2, span, out=np.ones(len(weight)), where=span > 0)
         with np.errstate(over="ignore"):
@@ -367,7 +367,7 @@ class WeightScaler:
         overshoot = unit_weight - within
         if self.lower_is_better:
             within, overshoot = 1.0 - within, -overshoot
-        inside = np.clip(low * (1 - within) + high * within, low, high)  # rounding may lead out of the range
+        inside = np.clip(low * (1 - within) + high * within, low, high)  # rounding may leave the range
         with np.errstate(over="ignore"):
             return np.asarray(inside + 2 * overshoot * self._half_width(relation), np.float64)
 
@@ -376,14 +376,14 @@ class WeightScaler:
         half = self.high / 2 - self.low / 2
         single = np.where(self.low == 0, 1.0, np.abs(self.low)) / 2
         width = np.maximum(np.where(half > 0, half, single), np.finfo(np.float64).tiny)  # never 0
-        found: Weights = width[relation]
-        return found
+        half_width: Weights = width[relation]
+        return half_width
 
 
 def _same_unit(low: Weights, high: Weights, count: RelationIds) -> bool:
-    """Return whether ranges [R] look like one unit: no weight is far larger than the largest of any relation.
+    """Return whether ranges [R] seem to have one unit, because the largest weights of all relations are similar.
 
-    Relations with very few edges are left out, because these may all be small by chance.
+    Relations with very few edges are left out, because their weights may all be small by chance.
     """
     largest = np.maximum(np.abs(low), np.abs(high))
     shown = largest[(count >= min(MIN_EDGES_FOR_MAGNITUDE, float(np.median(count)))) & (largest > 0)]
@@ -391,18 +391,18 @@ def _same_unit(low: Weights, high: Weights, count: RelationIds) -> bool:
 
 
 def _widened(low: Weights, high: Weights, count: RelationIds) -> tuple[Weights, Weights]:
-    """Widen the ranges [R] of relations with few edges towards the usual width, within the range of train.
+    """Widen the ranges [R] of relations with few edges toward the median width, within the range of train.
 
     The width of a range is measured in multiples of its largest weight, which is in the relation's unit.
     """
-    # Halves first: the span of numbers near ±1e308 would overflow.
+    # Numbers are halved first, because the span of numbers near ±1e308 would overflow.
     half, largest = high / 2 - low / 2, np.maximum(np.abs(low), np.abs(high))
     enough = (count >= MIN_EDGES_FOR_RANGE) & (half > 0)
-    usual = float(np.median(half[enough] / largest[enough])) if enough.any() else 0.5
-    more = np.maximum(usual * largest - half, 0.0) * (WIDENING_EDGES / (count + WIDENING_EDGES))
-    more[(count >= MIN_EDGES_FOR_RANGE) | (count == 0)] = 0.0
+    median_width = float(np.median(half[enough] / largest[enough])) if enough.any() else 0.5
+    margin = np.maximum(median_width * largest - half, 0.0) * (WIDENING_EDGES / (count + WIDENING_EDGES))
+    margin[(count >= MIN_EDGES_FOR_RANGE) | (count == 0)] = 0.0
     with np.errstate(over="ignore"):
-        return np.maximum(low - more, low.min()), np.minimum(high + more, high.max())
+        return np.maximum(low - margin, low.min()), np.minimum(high + margin, high.max())
 
 
 # ---- several weight columns -----------------------------------------------------------------------------------------
@@ -432,7 +432,7 @@ def learn_importance(columns: list[tuple[Graph, Weights]], seed: int = 0) -> tup
 def explained_variance(graph: Graph, unit_weight: Weights, seed: int = 0) -> float:
     """Return the fraction of the variance of `unit_weight` [n] that other edges of the graph explain (R² out of fold).
 
-    It is 0 if it may be chance.
+    The result is 0 if it is not significant.
 
     >>> from focuse.data.readers import read
     >>> graph = read([(f"h{i % 20}", "r", f"t{i // 20}", i % 20) for i in range(400)])
@@ -447,7 +447,7 @@ def explained_variance(graph: Graph, unit_weight: Weights, seed: int = 0) -> flo
         graph, unit_weight = graph.select(rows), unit_weight[rows]
     if len(graph) < 2 * FOLDS or np.ptp(unit_weight) == 0:
         return 0.0
-    # Repeats of a triple fall into one fold, because that a weight occurs twice is not structure.
+    # Repeats of a triple are in one fold, because a weight that occurs twice is not structure.
     distinct, triple = np.unique(graph.keys, return_inverse=True)
     fold = (random.permutation(len(distinct)) % FOLDS)[triple]
     groups = _groups(graph)
@@ -494,7 +494,7 @@ def _predict(groups: Groups, unit_weight: Weights, fitted: npt.NDArray[np.bool_]
 
 
 def shrunken_means(values: Weights, group: npt.NDArray[np.intp], groups: int) -> Weights:
-    """Return the mean of each group's values [n], shrunken towards 0 if groups differ little beyond chance; [groups].
+    """Return the mean of each group's values [n], shrunken toward 0 if groups differ little beyond chance; [groups].
 
     The estimate is m · nτ² / (nτ² + σ²) for a group of n values with mean m, where the variances within groups (σ²) and
     between them (τ²) come from the analysis of variance.
@@ -518,7 +518,7 @@ def shrunken_means(values: Weights, group: npt.NDArray[np.intp], groups: int) ->
 
 @dataclass(frozen=True, eq=False)
 class ColumnMerger:
-    """Combines the weight columns of edges into one weight: names, normalizers and importances [C], which sum to 1.
+    """A function that combines the weight columns of edges into one weight, by importances [C] that sum to 1.
 
     `explained` [C] is the fraction of each column's variance that the graph's structure explains; NaN if unknown.
     """
@@ -530,7 +530,7 @@ class ColumnMerger:
     explained: Weights
 
     def unit_weights(self, graph: Graph) -> tuple[Weights, Mask]:
-        """Return the unit weights of a graph's columns and where they are present, [n, C] each."""
+        """Return the unit weights of a graph's columns, and a mask of the present ones; [n, C] each."""
         if graph.columns is None:
             raise FocuseError(
                 f"{graph.source}: a single weight per edge, but train has {', '.join(self.names)}; "
@@ -573,7 +573,7 @@ class ColumnMerger:
     # ---- storing ------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what run.toml stores of it."""
+        """Return the part that run.toml stores."""
         measured = {} if np.isnan(self.explained).any() else {"explained": self.explained.tolist()}
         return {
             "names": list(self.names),
@@ -584,7 +584,7 @@ class ColumnMerger:
         }
 
     def arrays(self) -> Arrays:
-        """Return its arrays, those of a column under its index."""
+        """Return the arrays that a run stores; those of a column have its index as a prefix."""
         arrays = {
             f"{index}/{name}": array
             for index, normalizer in enumerate(self.normalizers)
@@ -593,13 +593,15 @@ class ColumnMerger:
         return arrays | {"importance": self.importance, "explained": self.explained}
 
     @classmethod
-    def from_stored(cls, described: Mapping[str, Any], arrays: Arrays) -> ColumnMerger:
-        """Restore what `to_dict` and `arrays` returned."""
-        names, reversed_columns = tuple(described["names"]), described["lower_is_better"]
+    def from_stored(cls, stored: Mapping[str, Any], arrays: Arrays) -> ColumnMerger:
+        """Restore a merger from the results of `to_dict` and `arrays`."""
+        names, reversed_columns = tuple(stored["names"]), stored["lower_is_better"]
         normalizers = []
-        for index, (name, lower) in enumerate(zip(described["normalize"], reversed_columns, strict=True)):
-            own = {key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{index}/")}
-            normalizers.append(stored_normalizer(name, own, lower))
+        for index, (name, lower) in enumerate(zip(stored["normalize"], reversed_columns, strict=True)):
+            column_arrays = {
+                key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{index}/")
+            }
+            normalizers.append(stored_normalizer(name, column_arrays, lower))
         lower_is_better = frozenset(name for name, lower in zip(names, reversed_columns, strict=True) if lower)
         return cls(names, lower_is_better, tuple(normalizers), arrays["importance"], arrays["explained"])
 

@@ -1,8 +1,8 @@
 """Write graphs and tables of links to text, Parquet, RDF or GraphML files.
 
-A file is written whole or not at all. Files of data are faithful: what was read is written, and reads back the same.
-For files that are to be opened in a spreadsheet, FOCUSE_SPREADSHEET=1 puts an apostrophe before names that a
-spreadsheet would run as formulas, as the explorer does in everything that it saves.
+A file is written as a whole or not at all. Files are exact: a graph that is written and read again is the same. For
+files that will be opened in a spreadsheet, FOCUSE_SPREADSHEET=1 puts an apostrophe before names that a spreadsheet
+would run as formulas, as the explorer does in all files that it saves.
 """
 
 from __future__ import annotations
@@ -211,16 +211,16 @@ def _write_links_tsv(table: pa.Table, path: Path, stream: Any) -> None:
 # ---- text that is safe to open in a spreadsheet ---------------------------------------------------------------------
 
 SPREADSHEET_VARIABLE = "FOCUSE_SPREADSHEET"
-# Wide characters, too, which some programs convert. Leading quotes vanish when text without quoting is read.
+# Wide characters are included, because some programs convert them. Leading quotes vanish when unquoted text is read.
 FORMULA = '^"*[=+\\-@\t\r\n＝＋－＠]'
 
 
 def for_spreadsheets() -> bool:
-    """Return whether text files are to be safe to open in a spreadsheet instead of exact."""
-    given = os.environ.get(SPREADSHEET_VARIABLE, "").strip().lower()
-    if given not in ("", "0", "off", "no", "false", "1", "on", "yes", "true"):
-        raise FocuseError(f"{SPREADSHEET_VARIABLE} is {given!r}; set it to 1 or 0")
-    return given in ("1", "on", "yes", "true")
+    """Return whether text files must be safe to open in a spreadsheet instead of exact."""
+    setting = os.environ.get(SPREADSHEET_VARIABLE, "").strip().lower()
+    if setting not in ("", "0", "off", "no", "false", "1", "on", "yes", "true"):
+        raise FocuseError(f"{SPREADSHEET_VARIABLE} is {setting!r}; set it to 1 or 0")
+    return setting in ("1", "on", "yes", "true")
 
 
 def escape_formulas(names: pa.Array) -> pa.Array:
@@ -229,12 +229,14 @@ def escape_formulas(names: pa.Array) -> pa.Array:
     >>> escape_formulas(pa.array(["=1+1", "plain", "-x"])).to_pylist()
     ["'=1+1", 'plain', "'-x"]
     """
-    odd = pc.match_substring_regex(names, FORMULA)
-    return pc.if_else(odd, pc.binary_join_element_wise("'", names, ""), names) if pc.any(odd).as_py() else names
+    is_formula = pc.match_substring_regex(names, FORMULA)
+    if not pc.any(is_formula).as_py():
+        return names
+    return pc.if_else(is_formula, pc.binary_join_element_wise("'", names, ""), names)
 
 
 def spreadsheet_safe(table: pa.Table) -> pa.Table:
-    """Return a table for a text file, with formulas escaped if FOCUSE_SPREADSHEET asks for it."""
+    """Return a table for a text file, with formulas escaped if FOCUSE_SPREADSHEET is set."""
     if not for_spreadsheets():
         return table
     for index, field in enumerate(table.schema):
@@ -247,6 +249,6 @@ def spreadsheet_safe(table: pa.Table) -> pa.Table:
 
 
 def safe_headings(names: Sequence[str]) -> list[str]:
-    """Return column names, with formulas escaped if FOCUSE_SPREADSHEET asks for it."""
-    given = pa.array(names, pa.string())
-    return list((escape_formulas(given) if for_spreadsheets() else given).to_pylist())
+    """Return column names, with formulas escaped if FOCUSE_SPREADSHEET is set."""
+    column = pa.array(names, pa.string())
+    return list((escape_formulas(column) if for_spreadsheets() else column).to_pylist())
