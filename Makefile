@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-PIP := -m pip install --quiet --disable-pip-version-check
+# --no-compile: Python compiles what is imported, and most of it never is.
+PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 LOCKED := $(PIP) --require-hashes --no-deps --only-binary :all:
 TOOLS := .venv-tools
 
