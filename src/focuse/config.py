@@ -447,7 +447,7 @@ def read_config(path: str | Path, model: object = None) -> dict[str, Any]:
     if "format" in content:
         found = upgrade_settings(found)
     if model is not None:
-        model_class(model_name(model))  # whoever names it has asked for its module, which may be the file's, too
+        model_class(model_name(model))  # the user has asked for its module, which may be that of the file
     if model is not None and _untrusted_module(found):
         found = {name: value for name, value in found.items() if name != "model"}
     check_trust(found, Path(path), "import it first")
