@@ -194,7 +194,7 @@ class WholeTables(TableStorage):
     def _advice(self) -> str:
         """What to do if no checkpoint is whole."""
         if (self.path / MODEL).exists():
-            return "the run still predicts; to train on, put a copy of it back, or begin with its embeddings (--start)"
+            return "the run still predicts; to train on, put a copy back, or start from its embeddings (--init-from)"
         if (self.path / "extended.json").exists():
             return "put a copy of it back, or extend again"
         return "put a copy of it back, or remove it: --resume then begins again, to the same bits"
