@@ -186,7 +186,7 @@ def test_best_epoch_is_announced(small, listen):
     at = run.last.progress
     found = f"best validation MRR {at.best_value:.3f} at epoch {at.best_epoch}"
     more = "; it was still improving" if at.best_epoch == 4 else ""
-    assert recorder.notes[-1] == f"all epochs at epoch 4; {found}, those weights are kept{more}"
+    assert recorder.notes[-1] == f"all epochs at epoch 4; {found}, whose tables are kept{more}"
 
 
 class TestConfidence:
@@ -302,7 +302,7 @@ def test_unavailable_devices_are_refused():
     assert choose_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
     assert choose_device("cpu") == "cpu"
     for name in ("banana", "cuda:99"):
-        with pytest.raises(FocuseError, match=f"device '{name}' is not available here; use 'auto' or 'cpu'"):
+        with pytest.raises(FocuseError, match=f"device '{name}' is not available; use 'auto' or 'cpu'"):
             choose_device(name)
 
 

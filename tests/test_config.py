@@ -80,10 +80,10 @@ WRONG = [
         "'ukge-logi' learns the weights themselves and requires weight_mode 'none'",
     ),
     ({"model": "ukge-rect", "loss": "nll"}, "'ukge-rect' learns weights by the loss 'squared-error', not 'nll'"),
-    ({"model": "distmult", "loss": "squared-error"}, "loss 'squared-error' needs a model whose score is a confidence"),
+    ({"model": "distmult", "loss": "squared-error"}, "loss 'squared-error' needs a confidence model"),
     (
         {"model": "complex", "stop_metric": "mse"},
-        "stop_metric 'mse' needs a model whose score is a confidence: ukge-rect or ukge",
+        "stop_metric 'mse' needs a confidence model: ukge-rect or ukge",
     ),
     ({"stop_metric": "mrs"}, "unknown stop_metric 'mrs' (did you mean mse or mrr?)"),
     ({"model": "ukge-logi", "rule_loss_weight": -0.1}, "rule_loss_weight -0.1: give a number of at least 0"),

@@ -59,7 +59,7 @@ def test_missing_and_binary_files_are_refused(tmp_path):
     with pytest.raises(FocuseError, match=r"none\.toml: No such file or directory; give the path"):
         read_config(tmp_path / "none.toml")
     (tmp_path / "image.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(FocuseError, match="not a text in UTF-8"):
+    with pytest.raises(FocuseError, match="not UTF-8 text; give a TOML file"):
         read_config(tmp_path / "image.toml")
 
 

@@ -268,11 +268,11 @@ class Config:
             raise FocuseError(f"model {self.model!r} learns the weights themselves and requires weight_mode 'none'")
         if takes_weights(self.loss) and self.weight_mode != "none":
             raise FocuseError(f"loss {self.loss!r} uses the weights itself and requires weight_mode 'none'")
+        names = " or ".join(name for name, model in MODELS.items() if model.confidence_head is not None)
         if self.semi_supervised != "none" and make_pool_schedule(self.semi_supervised) and not confident:
-            raise FocuseError(f"semi_supervised requires a confidence model, not {self.model!r}")
+            raise FocuseError(f"semi_supervised needs a confidence model: {names}, not {self.model!r}")
         if not confident and (self.loss == SQUARED_ERROR or self.stop_metric == "mse"):
             asked = f"loss {self.loss!r}" if self.loss == SQUARED_ERROR else f"stop_metric {self.stop_metric!r}"
-            names = " or ".join(name for name, model in MODELS.items() if model.confidence_head is not None)
             raise FocuseError(f"{asked} needs a confidence model: {names}, not {self.model!r}")
 
     def make_model(self) -> Model:

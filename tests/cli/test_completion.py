@@ -92,6 +92,7 @@ def test_fixed_choices_agree_with_the_registries():
     from focuse import datasets
     from focuse.data.graph import DUPLICATE_POLICIES
     from focuse.data.weights import NORMALIZERS
+    from focuse.engines import optimizers
     from focuse.engines.factory import ENGINES
     from focuse.evaluation import ranking
     from focuse.inference.calibration import METHODS
@@ -102,7 +103,6 @@ def test_fixed_choices_agree_with_the_registries():
     from focuse.objective import negatives as chances
     from focuse.objective.focuse import NONLINEARITIES
     from focuse.rules.mining import SHAPES
-    from focuse.training import optimizers
 
     known = {
         "negative_sampling": negatives.SAMPLINGS,

@@ -36,7 +36,7 @@ def test_invalid_extensions_are_refused(refused, trained, tmp_path):
         ((trained.folder, tmp_path / "new.tsv"), "needs a folder"),
         ((tmp_path, tmp_path / "new.tsv", "--out", out), "not a run"),
         ((trained.folder, tmp_path / "new.tsv", "--out", trained.folder), "not empty"),
-        ((trained.folder, "--out", out), "nothing to extend"),
+        ((trained.folder, "--out", out), "nothing to change in the run: give edges to add"),
     ):
         with pytest.raises(FocuseError, match=words):
             app(["extend", *map(str, arguments), "--quiet"], standalone_mode=False)

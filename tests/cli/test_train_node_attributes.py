@@ -54,7 +54,7 @@ def test_run_with_attributes_works_without_their_file(train_here, tmp_path):
         ("--model kblrn", "model 'kblrn' needs numbers of entities"),
         (
             "--node-attributes numbers.tsv",
-            "model 'complex' has no use for numbers of entities; train one of literale-distmult",
+            "model 'complex' does not use node attributes; train one of literale-distmult",
         ),
         ("--model kblrn --node-attributes none.tsv", "none.tsv: No such file"),
         ("--model kblrn --node-attributes broken.tsv", "broken.tsv, line 2: the value 'x' is not a number"),

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import equal
 
 from focuse.data.graph import Graph
-from focuse.engines.process_group import START
+from focuse.engines.process_group import TORCHRUN_COMMAND
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 SETTINGS = ["--dim", "8", "--label-exponent", "1", "--eval-every", "2"]
@@ -48,7 +48,7 @@ def test_sharded_engine_without_torchrun_gives_advice(folder: Path) -> None:
     command = [sys.executable, "-m", "focuse", "train", "graph.tsv", "--out", "run", "--engine", "sharded"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8", timeout=120)
     assert done.returncode == 2
-    assert done.stderr.strip() == f"focuse: engine 'sharded' is for processes that torchrun starts: {START}"
+    assert done.stderr.strip() == f"focuse: engine 'sharded' needs processes that torchrun starts: {TORCHRUN_COMMAND}"
     assert not (folder / "run").exists()
 
 

@@ -59,7 +59,7 @@ def test_soft_logic_and_rules_are_trained_in_a_process(command, files, graph_fil
     assert (data["settings"]["model"], data["settings"]["loss"]) == ("ukge-logi", "squared-error")
     assert (data["settings"]["stop_metric"], data["settings"]["rule_loss_weight"]) == ("mse", 0.2)
     assert "inferred triples (soft logic)" in done.stderr
-    assert f"best validation MSE {data['valid_mse']:.4f} at epoch {data['best_epoch']}, those" in done.stderr
+    assert f"best validation MSE {data['valid_mse']:.4f} at epoch {data['best_epoch']}, whose tables" in done.stderr
     assert "valid MSE 0." in done.stderr
     assert "β" not in done.stderr
 
@@ -188,8 +188,8 @@ class TestRefused:
             ("--rules rules.txt", "train ukge-rect or ukge-logi or passleaf"),
             ("--model ukge-logi --weight-mode focuse", "requires weight_mode 'none'"),
             ("--model ukge-logi --loss nll", "by the loss 'squared-error', not 'nll'"),
-            ("--model distmult --loss squared-error", "needs a model whose score is a confidence"),
-            ("--model complex --stop-metric mse", "stop_metric 'mse' needs a model whose score is a confidence"),
+            ("--model distmult --loss squared-error", "loss 'squared-error' needs a confidence model: ukge-rect or"),
+            ("--model complex --stop-metric mse", "stop_metric 'mse' needs a confidence model: ukge-rect or"),
             ("--model ukge-logi --rule-loss-weight -1", "rule_loss_weight -1: give a number of at least 0"),
             ("--model ukge-logi --rule-batch-size 0", "rule_batch_size 0: give a whole number of at least 1"),
         ],

@@ -236,7 +236,7 @@ def test_conve_queries_are_computed_in_chunks(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_conve_needs_inverse_relations_and_a_rectangle(small: focuse.Graph) -> None:
-    with pytest.raises(FocuseError, match="'conve' can only be asked for tails; it needs reciprocal=True"):
+    with pytest.raises(FocuseError, match="'conve' can only predict tails; it needs reciprocal=True"):
         focuse.train(small, model="conve", reciprocal=False, dim=8)
     with pytest.raises(FocuseError, match="not 13; try 14"):
         focuse.train(small, model="conve", dim=13)

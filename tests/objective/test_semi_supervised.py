@@ -76,7 +76,7 @@ class TestSchedule:
             make_pool_schedule(text)
 
     def test_only_confidence_models_have_a_pool(self, small: Graph) -> None:
-        with pytest.raises(FocuseError, match="a pool holds confidences, and the model 'complex' has none"):
+        with pytest.raises(FocuseError, match=r"semi_supervised needs a confidence model: ukge-rect .*, not 'complex'"):
             focuse.train(small, model="complex", semi_supervised="pool")
 
 

@@ -206,7 +206,7 @@ class TestResume:
         assert again.last.progress.best_value >= first.last.progress.best_value
 
     def test_fewer_epochs_are_refused(self, whole):
-        with pytest.raises(FocuseError, match="has 8 epochs already"):
+        with pytest.raises(FocuseError, match="already has 8 epochs; --epochs can only raise"):
             focuse.resume(whole(), epochs=8)
 
 
@@ -629,18 +629,18 @@ def test_checkpoints_by_the_clock_also_come_within_an_epoch(small, tmp_path, mon
     saved = []
     now = [0.0]
     monkeypatch.setattr("focuse.storage.run_folder.time.monotonic", lambda: now[0])
-    save, step = RunFolder.save, Trainer._train
+    save, step = RunFolder.save, Trainer._train_batch
 
     def spy(self, checkpoint):
         saved.append((checkpoint.progress.epoch, checkpoint.progress.batch))
         save(self, checkpoint)
 
-    def slow(self, rows, beta):
+    def slow(self, rows, beta, seed):
         now[0] += 1.0
-        return step(self, rows, beta)
+        return step(self, rows, beta, seed)
 
     monkeypatch.setattr(RunFolder, "save", spy)
-    monkeypatch.setattr(Trainer, "_train", slow)
+    monkeypatch.setattr(Trainer, "_train_batch", slow)
     run = train(small, tmp_path / "run", checkpoint_every="4s", epochs=2)
     batches = -(-len(run.graph) // 64)
     assert saved[:-1] == [divmod(second, batches) for second in range(4, 2 * batches, 4)]
@@ -675,7 +675,7 @@ def test_resumed_training_reports_its_starting_epoch(small, tmp_path, listen):
         train(small, tmp_path / "run")
     recorder = listen()
     focuse.resume(tmp_path / "run")
-    assert recorder.notes[0] == f"{tmp_path / 'run'}: going on after 1 epoch and 1 batch"
+    assert recorder.notes[0] == f"{tmp_path / 'run'}: resuming after 1 epoch and 1 batch"
 
 
 def test_a_folder_in_use_is_refused_for_a_new_run(tmp_path):

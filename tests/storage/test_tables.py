@@ -53,5 +53,5 @@ def test_several_processes_need_the_sharded_engine_and_a_folder(monkeypatch: pyt
         monkeypatch.setenv(name, value)
     with pytest.raises(FocuseError, match="use --engine sharded"):
         join_group("auto", "cpu")
-    with pytest.raises(FocuseError, match="needs a folder"):
+    with pytest.raises(FocuseError, match="needs a run folder that all processes can access"):
         join_group("sharded", "cpu", None)

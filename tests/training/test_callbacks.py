@@ -155,7 +155,7 @@ def test_failing_callback_is_one_line_and_progress_is_saved(small, plain, tmp_pa
 
 
 def test_error_of_a_failing_callback_holds_the_unsaved_run(small, plain, tmp_path):
-    with pytest.raises(CallbackFailed, match=r"\.run$") as caught:
+    with pytest.raises(CallbackFailed, match=r"the attribute \.run of the error holds the run") as caught:
         focuse.train(small, epochs=6, callbacks=[Faulty("epoch", 4)], **SMALL)
     assert len(caught.value.run.history) == 4
     caught.value.run.save(tmp_path / "run")
@@ -213,11 +213,11 @@ def test_callbacks_from_classes_and_import_paths(tmp_path, monkeypatch):
     assert make_callbacks(made[0]) == [made[0]]
     for wrong, said in [
         ("mine:Min", r"callback 'mine:Min': mine has no class 'Min' \(did you mean Mine\?\)"),
-        ("mine:Other", "no subclass of focuse.Callback"),
-        ("mine:Picky", "callback Picky: cannot be made without arguments"),
+        ("mine:Other", "is not a subclass of focuse.Callback"),
+        ("mine:Picky", "callback Picky: cannot be created without arguments"),
         ("nowhere:Mine", "there is no module 'nowhere'"),
         ("mine", "write it like package.module:Class"),
-        (7, "callback 7: is no focuse.Callback"),
+        (7, "callback 7: is not a focuse.Callback"),
     ]:
         with pytest.raises(FocuseError, match=said):
             make_callbacks([wrong])

@@ -180,7 +180,7 @@ class TestChangedTriples:
     def test_held_out_triples_stay_held_out(self, base: focuse.Run) -> None:
         held = base.splits.test.graph.select(np.arange(1)).to_arrow().to_pylist()[0]
         made, notes = told(base, [*NEW, tuple(held.values())], frozen=False, epochs=1)
-        assert "1 edge stands in the run's test split" in notes
+        assert "1 edge is in the run's test split and not trained on" in notes
         assert len(made.graph) == len(base.graph) + 4
         assert len(made.splits.test.graph) == len(base.splits.test.graph)
 
@@ -198,8 +198,8 @@ class TestChangedTriples:
         left = {tuple(row.values())[:3] for row in made.graph.to_arrow().to_pylist()}
         assert not left & set(gone)
         assert made.extended[0]["removed"] == 3
-        assert "rows still remember" in notes
-        assert "1 of 4 triples to remove are none of the run's facts" in notes
+        assert "frozen rows still reflect them (use --warm to retrain)" in notes
+        assert "1 of 4 triples to remove are not in the run" in notes
         warm, notes = told(base, None, remove=gone, frozen=False, epochs=1)
         assert len(warm.graph) == len(base.graph) - 3
 
@@ -213,8 +213,8 @@ class TestChangedTriples:
 
 def test_weights_beyond_the_range_of_train_give_a_note(base: focuse.Run) -> None:
     notes = told(base, [("n1", "r0", "e1", 90), ("n1", "r0", "e2", 40)])[1]
-    assert "2 of 2 weights lie beyond what train has" in notes
-    assert "is that one unit?" in notes
+    assert "2 of 2 weights are outside of the range of their relation in train" in notes
+    assert "if the units differ, convert the weights first" in notes
     notes = told(base, [("n1", "r0", "e1"), ("n1", "r0", "e2")])[1]
     assert "each new edge gets the median weight" in notes
 
@@ -264,8 +264,8 @@ class TestFaults:
         known = base.graph.select(np.arange(5))
         for edges, words in (
             ([], "no edges"),
-            (known, "every edge of it is known already"),
-            (None, "nothing to extend"),
+            (known, "all edges are known already"),
+            (None, "nothing to change in the run"),
         ):
             with pytest.raises(FocuseError, match=words):
                 focuse.extend(base, edges, out=tmp_path / "out", progress=False)
@@ -284,11 +284,11 @@ class TestFaults:
             focuse.extend(base, NEW, duplicates="frist", progress=False)
         with pytest.raises(FocuseError, match="at least 1"):
             focuse.extend(base, NEW, frozen=False, epochs=0, progress=False)
-        with pytest.raises(FocuseError, match="no use for numbers"):
+        with pytest.raises(FocuseError, match="does not use node attributes"):
             focuse.extend(base, NEW, node_attributes=[("n1", "size", 1)], progress=False)
-        with pytest.raises(FocuseError, match="removes every edge"):
+        with pytest.raises(FocuseError, match="would remove every edge of train"):
             focuse.extend(base, None, remove=base.graph, progress=False)
-        with pytest.raises(FocuseError, match="none of the triples to remove is a fact"):
+        with pytest.raises(FocuseError, match="none of the triples to remove is in the run"):
             focuse.extend(base, None, remove=[("nobody", "knows", "them")], progress=False)
         with pytest.raises(FocuseError, match=r"epochs 1\.5: give a whole number"):
             focuse.extend(base, NEW, epochs=1.5, progress=False)  # type: ignore[arg-type]

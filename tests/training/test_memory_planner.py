@@ -77,7 +77,7 @@ def test_partitions_are_a_setting_of_the_partitioned_engine_only() -> None:
 @pytest.mark.parametrize(
     ("settings", "note"),
     [
-        ({"engine": "auto", "partitions": "4:3", "memory_limit": "1GB"}, "no partitions are made"),
+        ({"engine": "auto", "partitions": "4:3", "memory_limit": "1GB"}, "partitions are not used"),
         ({"engine": "partitioned", "partitions": "4:2"}, "two partitions in memory"),
         ({"engine": "partitioned", "partitions": "4:3"}, ""),
         ({"engine": "partitioned", "partitions": "2:2"}, ""),
@@ -93,7 +93,7 @@ def test_a_choice_of_partitions_that_learns_worse_or_has_no_effect_is_noted(
             notes.append(text)
 
     focuse.train(graph(), dim=4, epochs=1, label_exponent=1, out=tmp_path / "run", progress=Listening(), **settings)
-    found = [text for text in notes if "no partitions are made" in text or "two partitions" in text]
+    found = [text for text in notes if "partitions are not used" in text or "two partitions" in text]
     assert [note in text for text in found] == ([True] if note else [])
 
 

@@ -112,7 +112,7 @@ def test_known_negatives_are_in_no_split(tmp_path: Path, signed: Any, listen: An
     )
     assert run.splits.known_negatives is not None
     assert len(run.splits.known_negatives) == 40 + 2
-    assert any("1 false triple stands in rows as facts" in note for note in recorder.notes)
+    assert any("1 false triple is also in rows and left out" in note for note in recorder.notes)
     assert any("'zz'" in note for note in recorder.notes)
     assert any("42 triples known to be false" in note for note in recorder.notes)
     assert sum(len(graph) for graph in parts(run)) == 160
@@ -132,7 +132,7 @@ def test_held_out_negative_weights_are_not_evaluated(signed: Any, listen: Any) -
     held = [("h4", "r", "t2", 2), ("h6", "r", "t4", -1), ("h8", "r", "t6", 1)]
     run = train(signed, valid=held, test=held, weight_mode="none", negative_weights="known-negative")
     assert len(run.splits.valid.graph) == len(run.splits.test.graph) == 2
-    assert any("1 row speaks against a link, not evaluated" in note for note in recorder.notes)
+    assert any("1 known negative is not evaluated" in note for note in recorder.notes)
     assert run.evaluate(held).all.n == 2
 
 
@@ -151,24 +151,26 @@ def test_held_out_triples_among_known_negatives_are_not_evaluated(signed: Any, l
     for part in (run.splits.valid, run.splits.test):
         assert len(part.graph) == 2
         assert not np.isin(part.graph.keys, run.splits.known_negatives.keys).any()  # type: ignore[union-attr]
-    assert sum("1 row is said to be false, not evaluated" in note for note in recorder.notes) == 2
+    assert sum("1 row is known to be false and not evaluated" in note for note in recorder.notes) == 2
     assert run.evaluate(held).all.n == 2
 
 
 def test_negative_weights_without_a_setting_give_a_note(signed: Any, listen: Any) -> None:
     recorder = listen()
     train(signed, weight_mode="none")
-    assert any("weights lie below 0, counting as the weakest facts" in note for note in recorder.notes)
+    told = [note for note in recorder.notes if "weights are below 0, counting as the weakest positives" in note]
+    assert len(told) == 1
+    assert told[0].endswith("use --negative-weights known-negative")
     recorder.notes.clear()
     train(signed, weight_mode="none", negative_weights="known-negative")
-    assert not any("lie below 0" in note for note in recorder.notes)
+    assert not any("are below 0" in note for note in recorder.notes)
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"column_importance": "a=1"}, "one weight an edge, column_importance is about several columns"),
-        ({"column_beta_decay_epochs": "a=1"}, "one weight an edge, column_beta_decay_epochs is about several columns"),
+        ({"column_importance": "a=1"}, "one weight per edge, but column_importance needs several columns"),
+        ({"column_beta_decay_epochs": "a=1"}, "weight per edge, but column_beta_decay_epochs needs several columns"),
         ({"lower_is_better": ["p"]}, "without a name"),
         ({"negative_weights": "known-negative", "lower_is_better": True}, "lower is better"),
         ({"negative_weights": "known-negatives"}, "did you mean known-negative"),

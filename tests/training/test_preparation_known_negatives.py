@@ -50,7 +50,7 @@ def test_triple_is_a_known_negative_only_if_all_its_columns_are() -> None:
 def test_known_negatives_need_positives_and_higher_is_better() -> None:
     with pytest.raises(FocuseError, match="lower is better"):
         split_known_negatives(read(ROWS).with_lower_is_better(True), negative=True)
-    with pytest.raises(FocuseError, match="no fact to train on"):
+    with pytest.raises(FocuseError, match="no positive to train on"):
         split_known_negatives(read([("a", "r", "b", -1)]), negative=True)
     graph = read([("a", "r", "b")])
     assert split_known_negatives(graph, True, True) == (graph, None)

@@ -245,7 +245,7 @@ def test_diverging_training_is_one_line_with_advice(small, listen, optimizer, lr
     assert recorder.stopped == 1  # a bar must not stay on the terminal
 
 
-@pytest.mark.parametrize(("policy", "done"), [("keep", "kept"), ("max", "merged by max")])
+@pytest.mark.parametrize(("policy", "done"), [("keep", "kept"), ("max", "merged by 'max'")])
 def test_repeated_triples_are_counted_and_reported(small, listen, policy, done):
     columns = small.to_arrow().to_pylist()
     rows = [(row["head"], row["relation"], row["tail"], row["weight"]) for row in columns]

@@ -136,15 +136,15 @@ def test_notes_state_matched_names_and_leaked_held_out_triples(small: focuse.Gra
     focuse.train(small, init_from=first, **{**asked, "progress": alike})
     focuse.train(small, init_from=first, seed=1, **{**asked, "progress": apart})
     entities = len(small.entities)
-    begun = f"{entities} of {entities} entities and {len(small.relations)} of {len(small.relations)} relations begin"
+    begun = f"{entities} of {entities} entities and {len(small.relations)} of {len(small.relations)} relations start"
     assert [note for note in alike.notes if begun in note and "complex embeddings" in note]
-    assert not [note for note in alike.notes if "too good" in note]
+    assert not [note for note in alike.notes if "metrics will be too high" in note]
     learnt = set(_facts(first.splits.train))
     second = split(small, seed=1)
     for name, part in (("validation", second.valid.graph), ("test", second.test.graph)):
         seen = sum(fact in learnt for fact in _facts(part))
         assert 0 < seen < len(part)
-        told = f"trained on {seen} of the {len(part)} {name} triples: their figures will be too good"
+        told = f"trained on {seen} of the {len(part)} {name} triples, so metrics will be too high"
         assert [note for note in apart.notes if told in note]
 
 
@@ -157,7 +157,7 @@ class TestFaults:
         self, small: focuse.Graph, teacher: focuse.Run, tmp_path: Path
     ) -> None:
         other = focuse.read([(f"x{i % 9}", "r", f"y{i % 7}", 0.5) for i in range(60)])
-        with pytest.raises(FocuseError, match="knows none of this graph's entities"):
+        with pytest.raises(FocuseError, match="it has none of this graph's entities"):
             focuse.train(other, model="convkb", init_from=teacher, out=tmp_path / "out", **ASKED)
         assert not (tmp_path / "out").exists()
 
@@ -165,7 +165,7 @@ class TestFaults:
         self, small: focuse.Graph, teacher: focuse.Run, tmp_path: Path
     ) -> None:
         for model, dim, width in (("convkb", 6, 6), ("complex", 8, 16)):
-            expected = rf"its entity table \(kbgat, dim 8\) holds 8 numbers, this training's {width}; choose a dim"
+            expected = rf"its entity table \(kbgat, dim 8\) has 8 values, but this training needs {width}; choose a"
             with pytest.raises(FocuseError, match=expected):
                 focuse.train(small, model=model, init_from=teacher, out=tmp_path / "out", **{**ASKED, "dim": dim})
         assert not (tmp_path / "out").exists()

@@ -194,7 +194,7 @@ class WholeTables(TableStorage):
     def _advice(self) -> str:
         """Return the advice for a run without an undamaged checkpoint."""
         if (self.path / MODEL).exists():
-            return "the run still predicts; to train on, put a copy of it back, or start from its embeddings (--start)"
+            return "the run still predicts; to train on, put a copy back, or start from its embeddings (--init-from)"
         if (self.path / "extended.json").exists():
             return "put a copy of it back, or extend again"
         return "put a copy of it back, or remove it and train again from the start with --resume"

@@ -171,7 +171,7 @@ def _report_negative_weights(facts: Graph, reporter: Reporter) -> None:
     if below and not facts.lower_is_better:
         reporter.note(
             f"{facts.source}: {counted(below, 'weights', 'are')} below 0, counting as the weakest positives; if they "
-            "mark known negatives, use --negative-weights against"
+            "mark known negatives, use --negative-weights known-negative"
         )
 
 
@@ -216,9 +216,7 @@ def positives_of(graph: Graph, settings: Config, held: bool = False) -> tuple[Gr
 def _read_held_out(part: Any, settings: Config, reporter: Reporter) -> Graph:
     graph, known_negatives = positives_of(read(part), settings, held=True)
     if known_negatives is not None:
-        reporter.note(
-            f"{graph.source}: {counted(len(known_negatives), 'rows', 'are')} known negatives and not evaluated"
-        )
+        reporter.note(f"{graph.source}: {counted(len(known_negatives), 'known negatives', 'are')} not evaluated")
     return graph
 
 
@@ -294,7 +292,7 @@ def check_confidences(splits: Splits, settings: Config, reporter: Reporter) -> N
         if settings.weight_scaling == "none" and not in_unit_range(part.weight):
             raise FocuseError(
                 f"{part.source}: confidences must be in [0, 1], found {part.weight.min():g} to {part.weight.max():g}; "
-                "weight_scaling 'relation', 'global' or 'quantile'"
+                "use weight_scaling 'relation', 'global' or 'quantile'"
             )
 
 

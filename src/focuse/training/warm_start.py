@@ -53,11 +53,15 @@ def started(
         matched, counts[name] = _copy_matching_rows(mine_rows, wanted, rows, known)
         made[name] = matched if mine_rows is tables[name] else split_inverse_relations(matched)
     if not counts["entity"]:
-        raise FocuseError(f"start {folder}: has none of this graph's entities; give a run with the same names")
+        raise FocuseError(f"init_from {folder}: it has none of this graph's entities; give a run with the same names")
     entities, relations = (f"{counts[name]:,} of {len(names[name][0]):,}" for name in ("entity", "relation"))
-    note(f"start {folder}: {entities} entities and {relations} relations start from its {settings.model} embeddings")
+    copied = f"{entities} entities and {relations} relations"
+    note(f"init_from {folder}: {copied} start from its {settings.model} embeddings")
     for leak in _leakage(mine, splits):
-        note(f"start {folder}: leakage: it was trained on {leak}, so metrics will be too high; use the same split")
+        note(
+            f"init_from {folder}: leakage: it was trained on {leak}, so metrics will be too high; use the same split "
+            "(--seed, or --valid and --test)"
+        )
     return made
 
 
@@ -78,8 +82,8 @@ def _named_rows(table: torch.Tensor, names: Vocabulary) -> torch.Tensor:
 def _check_widths(name: str, table: torch.Tensor, found: torch.Tensor, folder: str, other: Config) -> None:
     if table.shape[1] != found.shape[1]:
         raise FocuseError(
-            f"start {folder}: a row of its {name} table ({other.model}, dim {other.dim}) has {found.shape[1]} values, "
-            f"but this training needs {table.shape[1]}; choose a model and a dim of the same width"
+            f"init_from {folder}: a row of its {name} table ({other.model}, dim {other.dim}) has {found.shape[1]} "
+            f"values, but this training needs {table.shape[1]}; choose a model and a dim of the same width"
         )
 
 

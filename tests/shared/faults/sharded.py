@@ -29,7 +29,7 @@ COUNT = 2  # processes
 AGAIN, MOST = 0.4, 4  # chance that resumed ones are killed, too, and kills of one training
 NOTICE = 20.0  # seconds in which a process that has met the other must see that it is gone
 ENGINES = ("sharded:plain", *(("sharded:torchrec",) if find_spec("torchrec") else ()))
-LOST = "another process of this training is gone"
+LOST = "another process of this training has ended"
 EPOCHS = "40"  # by torchrun, where killing is by the clock: long enough to be hit
 
 
