@@ -35,6 +35,7 @@ def run(small):
     return focuse.train(small, **QUICK)
 
 
+@pytest.mark.slow
 def test_readme_example_runs(careers, tmp_path, capsys):
     careers.select(np.arange(0, len(careers), 3)).write(tmp_path / "skills.tsv")  # a third of it shows as much
 

@@ -69,7 +69,14 @@ def test_documentation_has_blocks_to_run() -> None:
     assert kinds.count("sh") >= 4
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+LONG_EXAMPLES = ("weights", "explain", "discover", "pykeen_pipeline")
+EXAMPLES = [
+    pytest.param(path, marks=pytest.mark.slow if path.stem in LONG_EXAMPLES else [])
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_run(path: Path, tmp_path: Path) -> None:
     assert run([sys.executable, str(path)], tmp_path).strip()
 

@@ -105,7 +105,7 @@ def run(chosen: object, data: common.Data, folder: str) -> None:
             found = trainer.test(trained, datamodule=source, verbose=False)[0]
         more |= {"ranking_seconds": round(time.perf_counter() - start, 3), "mrr": found.get("Test_mrr")}
     packages = {"torch": torch.__version__, "numpy": np.__version__, "lightning": lightning.__version__}
-    rows = len(samplers.train_triples)
+    rows = len(samplers.triple_store)
     common.report("unKR", "1.0.3", chosen, data, clock, rows, packages=packages, **more)
 
 

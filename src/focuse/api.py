@@ -49,10 +49,10 @@ from focuse.training.label_exponent import LabelExponentTrial, choose_label_expo
 from focuse.training.preparation import (
     check_confidences,
     check_node_attributes,
-    choose_engine,
     fit_training_normalizer,
     ignore_equal_weights,
     make_splits,
+    partition_if_needed,
     read_test_graph,
     read_training_graph,
     with_node_attributes,
@@ -234,7 +234,7 @@ def train(
     track
         Experiment trackers: 'tensorboard:FOLDER', 'mlflow:URI' or 'wandb:PROJECT'.
     deadline
-        Time, as of time.monotonic, at which training stops and saves, as on Ctrl-C.
+        Time, as of time.monotonic, at which training stops as on Ctrl-C; it is saved if there is a folder `out`.
     **settings
         Settings of `Config`: model (a name, 'package.module:Class' or a class), dim, epochs, weight_mode, lr, …
         `init_from` may be a run or its folder.
@@ -254,7 +254,7 @@ def train(
     given = graph, valid, test, valid_share, test_share, known_negatives, node_attributes, inferred_triples, rules
     prepare = partial(_prepare, chosen, reporter, *given)
     resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine in SHARDED_ENGINES else prepare()
-    resolved = choose_engine(resolved, splits, reporter, out is not None)
+    resolved = partition_if_needed(resolved, splits, reporter, out is not None)
     with explain_memory_errors():
         resolved, label_exponent_trials = choose_label_exponent(resolved, splits, normalizer, reporter, deadline)
         callback_reporter = CallbackReporter(
@@ -265,7 +265,7 @@ def train(
             tables, fill = make_table_storage(resolved.engine, group), partial(_fill, trainer, label_exponent_trials)
             trainer.folder = RunFolder.create(Path(out), resolved, splits, normalizer, tables, fill)
         with _remove_folder_on_early_failure(trainer):
-            return finish(trainer, splits, normalizer, callback_reporter, label_exponent_trials)
+            return train_to_end(trainer, splits, normalizer, callback_reporter, label_exponent_trials)
 
 
 def _callbacks(callbacks: Sequence[object], track: Sequence[str] | str | None) -> list[Callback]:
@@ -373,7 +373,7 @@ def resume(
             all_callbacks += stored_trackers(store.path, all_callbacks, reporter.note)
         callback_reporter = CallbackReporter(reporter, all_callbacks, splits, store.path)
         trainer = make_trainer(settings, splits, normalizer, callback_reporter, store, checkpoint, deadline)
-        made = finish(trainer, splits, normalizer, callback_reporter, read_trials(store))
+        made = train_to_end(trainer, splits, normalizer, callback_reporter, read_trials(store))
         return replace(made, extended=read_extended(store))
 
 
@@ -440,7 +440,7 @@ def _remove_folder_on_early_failure(trainer: Trainer) -> Iterator[None]:
         raise
 
 
-def finish(
+def train_to_end(
     trainer: Trainer,
     splits: Splits,
     normalizer: Normalizer,
@@ -594,7 +594,7 @@ def _continue_training(base: Run, grown: Extension, out: str | Path | None, repo
             write_extended(store, grown.extended)
 
         trainer.folder = RunFolder.create(Path(out), grown.settings, grown.splits, grown.normalizer, fill=fill)
-    made = finish(trainer, grown.splits, grown.normalizer, callback_reporter, base.label_exponent_trials)
+    made = train_to_end(trainer, grown.splits, grown.normalizer, callback_reporter, base.label_exponent_trials)
     *before, record = grown.extended
     record = {**record, "epochs": made.history[-1]["epoch"] - record["before"]}  # early stopping may have ended it
     if trainer.folder is not None:

@@ -49,7 +49,11 @@ MAX_SCORES_PER_BATCH = 1 << 24  # 64 MB of float32 scores, of which autograd kee
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The settings of a training. `resolve` replaces None and 'auto' by values; a run stores the resolved settings."""
+    """The settings of a training; a run stores the resolved ones.
+
+    `resolve` replaces None and 'auto' by values that depend on the graph or the machine. After it, preparation may
+    still set weight_mode 'none' (equal weights) and engine 'partitioned' (little memory), and select label_exponent.
+    """
 
     # model
     model: str = "complex"  # a name of models/registry.py, 'package.module:Class' or 'pykeen:NAME'
@@ -102,8 +106,8 @@ class Config:
     stop_metric: str = "auto"  # 'mrr' or 'mse'; 'auto': mse for confidence models
     eval_every: int = 5  # epochs between two validations
     eval_start: int | None = None  # first epoch that is validated; None: see `_eval_start`
-    patience: int = 8  # validations without improvement before training stops
-    valid_min_weight: float = 0.8  # validation triples with less (scaled) weight do not count
+    patience: int = 8  # validations without improvement before training stops; with few epochs it never does
+    valid_min_weight: float = 0.8  # triples of lower weight are not validated; weights outside [0, 1] are scaled
     stop_fraction: float = 0.5  # of the validation triples; the others calibrate predicted weights
 
     # resources
@@ -642,7 +646,7 @@ def parse_assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_setting_value(name: str, text: str) -> Any:
-    """Convert text to the type of its setting; text that cannot be converted is returned for `Config.of` to reject."""
+    """Convert text to the type of its setting; other text is returned as it is, and `from_kwargs` rejects it."""
     kinds = {field.name: str(field.type).partition(" | ")[0] for field in fields(Config)}
     kind = kinds.get(name)
     if kind == "bool":

@@ -39,6 +39,7 @@ def made(parts: tuple[Graph, ValidationParts, Graph]) -> Estimator:
     return fit(parts[0], parts[1])
 
 
+@pytest.mark.slow
 def test_beats_the_relation_mean_by_far(made: Estimator, parts: tuple[Graph, ValidationParts, Graph]) -> None:
     train, _, test = parts
     found = made(test.head, test.relation, test.tail)
@@ -59,6 +60,7 @@ def test_spreads_are_smaller_for_predictable_edges(
     assert np.mean((low <= test.weight) & (test.weight <= high)) == pytest.approx(0.9, abs=0.04)
 
 
+@pytest.mark.slow
 def test_conformal_part_affects_only_intervals(made: Estimator, parts: tuple[Graph, ValidationParts, Graph]) -> None:
     """Other weights in the conformal part change no prediction, only the intervals."""
     train, held, test = parts

@@ -176,7 +176,7 @@ class TestWeightEvaluation:
         false = [(*triple, 0.0) for triple in every if triple not in known][:50]
         table = run.probabilities(negatives=false)
         assert table.negatives == 50
-        assert table.base_rate == pytest.approx(table.facts / (table.facts + 50))
+        assert table.base_rate == pytest.approx(table.positives / (table.positives + 50))
         assert "given" in " ".join(table.notes)
         made = run.calibrate("platt", negatives=[triple[:3] for triple in false], base_rate=0.2)
         assert made.method == "platt"
@@ -294,6 +294,7 @@ def both() -> focuse.Run:
 class TestColumns:
     """Several numbers an edge: each is told in its own units, whichever way is the strong one."""
 
+    @pytest.mark.slow
     def test_weights_of_each_column_can_be_predicted(self, both: focuse.Run) -> None:
         test = both.splits.test.graph
         for name in ("stars", "distance"):
@@ -363,6 +364,7 @@ class TestColumns:
             both.weights(TRIPLES, column="star")
 
 
+@pytest.mark.slow
 def test_lower_is_better_weights_and_bounds_are_in_their_units() -> None:
     graph = rated()
     far = replace(graph, weight=100 - 15 * graph.weight)

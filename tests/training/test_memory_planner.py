@@ -28,7 +28,7 @@ def test_a_text_that_is_no_memory_size_is_an_error(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["8", "4:8", "0:0", "a:b", "8:-1", "8:4:0", "8:4:2:1"])
 def test_a_text_that_gives_no_partitions_is_an_error(text: str) -> None:
-    with pytest.raises(FocuseError, match=r"partitions .*give how many"):
+    with pytest.raises(FocuseError, match=r"partitions .*give the number of partitions and the number loaded at once"):
         parse_partitions(text)
 
 

@@ -107,11 +107,11 @@ def test_weights_of_each_epoch_are_written_into_the_same_memory(small: Graph, wi
         lower_is_better=["distance"],
     )
     trainer = make_trainer(settings, splits, fit_training_normalizer(settings, splits), SilentReporter())
-    place = trainer.problem.train_triples.weight.data_ptr()
+    place = trainer.problem.triple_store.weight.data_ptr()
     trainer.run()
     weight, beta = trainer.problem.triples.weights_at(3)
-    assert trainer.problem.train_triples.weight.data_ptr() == place
-    assert torch.equal(trainer.problem.train_triples.weight, torch.from_numpy(weight))
+    assert trainer.problem.triple_store.weight.data_ptr() == place
+    assert torch.equal(trainer.problem.triple_store.weight, torch.from_numpy(weight))
     assert trainer.history[-1]["beta"] == beta
     assert beta != FocusELayer(beta_decay_epochs=settings.beta_decay_epochs or 0).beta(3)
 
@@ -153,9 +153,9 @@ def test_known_negatives_follow_the_positives_with_negative_weights(signed: Any)
     assert (rows.weight[facts:] == KNOWN_NEGATIVE_WEIGHT).all()
     trainer = make_trainer(settings, splits, fit_training_normalizer(settings, splits), SilentReporter())
     assert (
-        trainer.problem.train_triples.weight.tolist() == [1.0] * facts + [KNOWN_NEGATIVE_WEIGHT] * 82
+        trainer.problem.triple_store.weight.tolist() == [1.0] * facts + [KNOWN_NEGATIVE_WEIGHT] * 82
     )  # a plain model's labels
-    assert trainer.problem.train_triples.tail[-82:].tolist() == splits.known_negatives.tail.tolist()
+    assert trainer.problem.triple_store.tail[-82:].tolist() == splits.known_negatives.tail.tolist()
     assert not np.isin(splits.known_negatives.keys, splits.train.keys).any()
 
 

@@ -309,7 +309,7 @@ class TestSampling:
         drawn, sample = [], TrainingProblem._auxiliary
 
         def spy(self, seed):
-            negatives = self.negative_sampler(self.train_triples, seed)[0].entities.flatten()[:64]
+            negatives = self.negative_sampler(self.triple_store, seed)[0].entities.flatten()[:64]
             drawn.append(torch.corrcoef(torch.stack([negatives, sample(self, seed).batch.head]).double())[0, 1])
             return sample(self, seed)
 

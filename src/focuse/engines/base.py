@@ -63,8 +63,8 @@ TrainBatches = Callable[[Sequence[Tensor], float, Sequence[int]], float | Tensor
 class TableOptimizer(Protocol):
     """An optimizer that updates embedding tables in place.
 
-    If `rows_only` is True, the optimizer takes gradients of the rows of the batch only. An engine sets `repeated` to
-    True if the ids of an update may contain duplicates; duplicates have equal gradients and are applied once.
+    If `rows_only` is True, the optimizer takes gradients of the rows of the batch only. An engine sets
+    `allow_duplicate_ids` if the ids of an update may contain duplicates: their gradients are equal and applied once.
     """
 
     rows_only: bool
@@ -96,7 +96,7 @@ class OptimizerSpec:
 class FusableOptimizer(TableOptimizer, Protocol):
     """An optimizer whose step an engine can compute itself.
 
-    The engine adds 1 to all `counters` and then applies `rule` to the tables and their `moments`.
+    The engine adds 1 to all `counters` and then applies `spec` to the tables and their `moments`.
     """
 
     @property

@@ -81,7 +81,9 @@ class PassleafComplEx(LogisticConfidence, ComplEx):
 
 
 class PassleafRotatE(LogisticConfidence, Model):
-    """Confidence by 2 minus RotatE's mean squared distance; `PassleafComplEx` has the equations.
+    """Confidence by 2 minus RotatE's mean squared distance (PASSLEAF, Chen, Yeh and Kuo, 2021).
+
+    `PassleafComplEx` has the equations.
 
     Because |q − c|² = |q|² + |c|² − 2 q·c, the scores of a pool are one matrix product.
     """

@@ -17,17 +17,17 @@ positives are no longer increased.
 **Soft labels** avoid that. With p⁺ = e^f(t⁺) / (e^f(t⁺) + Σ e^f(t⁻)), the softmax of a positive among its negatives,
 the label and the loss are
 
-    q     = w^γ                                                                                  (5)
-    loss  = −q ln p⁺ − (1 − q) ln(1 − p⁺)            whose slope by f(t⁺) is p⁺ − q              (6)
+    q     = w^γ                                                                                 (S1)
+    loss  = −q ln p⁺ − (1 − q) ln(1 − p⁺)            whose slope by f(t⁺) is p⁺ − q             (S2)
 
 so the score of a positive increases until p⁺ reaches its label, and decreases where p⁺ is above it. The label exponent
 γ is the only parameter: with γ = 0 every label is 1 (a model without weights), with γ = 1 weights are used as
 probabilities, and the larger γ is, the fewer triples have labels far from 0. `focuse.objective.losses.SoftLabelLoss`
-computes (6).
+computes (S2).
 
-This module implements equations 1 to 5 for one weight per triple. With several weight columns,
+This module implements equations 1 to 4 and S1 for one weight per triple. With several weight columns,
 `focuse.training.problem` combines the β of each column into one weight and one β per epoch for this layer. The C++ and
-Triton kernels repeat equations 1 to 4.
+Triton kernels repeat equations 1 to 4 and S2.
 """
 
 from __future__ import annotations

@@ -348,7 +348,7 @@ class ColdStartPlacement(InMemoryPlacement):
         batch = batch if problem.labels is None else replace(batch, weight=problem.labels(batch.weight))
         mean = config.reduction == "mean"
         self.problem = replace(
-            problem, train_triples=batch, scale=1.0 / (config.batch_size or self.batch_size) if mean else 1.0
+            problem, triple_store=batch, scale=1.0 / (config.batch_size or self.batch_size) if mean else 1.0
         )
         self.triples, self.best = batch, BestTables()
         self.batch_count = -(-int(self.is_new.sum()) // self.batch_size)

@@ -12,6 +12,7 @@ from focuse.errors import FocuseError
 from focuse.models.registry import model_class
 from focuse.option_strings import parse_partitions
 from focuse.training.callbacks import Reporter
+from focuse.training.label_exponent import DEFAULT_EXPONENT
 from focuse.training.preparation import (
     MOMENTS_PER_PARAMETER,
     PARTITIONED,
@@ -49,8 +50,10 @@ def plan_partitions(config: Config, splits: Splits, reporter: Reporter, has_run_
     if slots == 2 < partitions:
         reporter.note("with two partitions in memory, negatives come only from those of the edge; three are better")
     if resolved.weight_mode == "soft-labels" and resolved.label_exponent is None:
-        reporter.note("label exponent 2 is used, because short trainings to select it take too long (--label-exponent)")
-        resolved = replace(resolved, label_exponent=2.0)
+        reporter.note(
+            f"label exponent {DEFAULT_EXPONENT:g} is used: trainings to select it take too long (--label-exponent)"
+        )
+        resolved = replace(resolved, label_exponent=DEFAULT_EXPONENT)
     return resolved
 
 

@@ -325,7 +325,7 @@ EDGE_BYTES = 28  # bytes per edge in memory: three ids and a weight
 MOMENTS_PER_PARAMETER = {"row-adagrad": 1, "row-adam": 2}  # values that an optimizer stores per parameter
 
 
-def choose_engine(config: Config, splits: Splits, reporter: Reporter, has_run_folder: bool) -> Config:
+def partition_if_needed(config: Config, splits: Splits, reporter: Reporter, has_run_folder: bool) -> Config:
     """Return the config, with the engine 'partitioned' if it is requested or if 'auto' does not fit into memory.
 
     `has_run_folder` is True if the run is written to a folder during training, which partitions need.

@@ -101,8 +101,8 @@ Floats = npt.NDArray[np.float32]
 class ColumnDecays:
     """The weight columns of the training edges and their importances, if each column has its own decay of β.
 
-    `shares` [n, C] are the weights in [0, 1], `present` [n, C] is True where an edge has a column, `importance` is [C],
-    and `focuses` has one FocusE layer per column.
+    `unit_weights` [n, C] are in [0, 1], `present` [n, C] is True where an edge has a column, `importance` is [C],
+    and `layers` has one FocusE layer per column.
     """
 
     unit_weights: Weights
@@ -124,7 +124,7 @@ class ColumnDecays:
 
 @dataclass(frozen=True, eq=False)
 class TrainingTriples:
-    """The training triples: the edges of train, followed by the known negatives, whose weight is `mark`."""
+    """The edges of train, followed by the known negatives, whose weight is `known_negative_weight`."""
 
     facts: Graph
     false: Graph | None
@@ -156,9 +156,9 @@ class TrainingTriples:
 
     @property
     def weight(self) -> Floats:
-        """Weights float32 [n]: in [0, 1] for positives, and `mark` for known negatives.
+        """Weights float32 [n]: in [0, 1] for positives, and `known_negative_weight` for known negatives.
 
-        `mark` is KNOWN_NEGATIVE_WEIGHT, or 0 for a confidence model.
+        That is KNOWN_NEGATIVE_WEIGHT, or 0 for a confidence model.
         """
         weight = np.full(len(self), self.known_negative_weight, np.float32)
         for piece in chunks(len(self.facts), CHUNK):
@@ -223,10 +223,11 @@ def _column_decays(settings: Config, splits: Splits) -> ColumnDecays | None:
     return ColumnDecays(*merger.unit_weights(splits.train), merger.importance, layers)
 
 
-def make_soft_labels(settings: Config, splits: Splits) -> SoftLabels | None:
-    """Return the soft labels of the weights, or None if training does not use soft labels.
+def make_labels(settings: Config, splits: Splits) -> SoftLabels | None:
+    """Return the soft labels of the training triples, or None if training does not use soft labels.
 
-    With known negatives, training without focus uses soft labels with exponent 0 to distinguish them from positives.
+    With known negatives, training without weights uses soft labels with exponent 0, which distinguish them from
+    positives.
     """
     if splits.known_negatives is None or settings.loss == SQUARED_ERROR:
         return settings.make_soft_labels()
@@ -364,16 +365,17 @@ class TriplesInMemory:
 
 @dataclass(frozen=True, eq=False)
 class TrainingProblem:
-    """Everything that defines the optimization problem, and nothing about how or where it is solved.
+    """Everything that defines the optimization problem; a trainer and an engine solve it.
 
-    `batch` holds all training triples with the weights of the first epoch, or with soft labels if `labels` is given.
+    `triples` are the training triples as a graph with scaled weights. `triple_store` holds the same triples as tensors
+    from which batches are taken, with the weights of the first epoch, or with soft labels if `labels` is given.
     """
 
     config: Config
     splits: Splits
     model: Model
     triples: TrainingTriples
-    train_triples: TripleStore
+    triple_store: TripleStore
     labels: SoftLabels | None
     focuse_layer: FocusELayer | None
     negative_sampler: NegativeSampler
@@ -388,7 +390,7 @@ class TrainingProblem:
         """Return the problem of a resolved config on these splits; `source` loads the triples, by default to memory."""
         source = TriplesInMemory() if source is None else source
         train = splits.train
-        triples, labels = TrainingTriples.from_splits(config, splits, normalizer), make_soft_labels(config, splits)
+        triples, labels = TrainingTriples.from_splits(config, splits, normalizer), make_labels(config, splits)
         batch = source.load(triples, labels, config.device)
         known = source.index(train, config.device) if config.filter_negatives else None
         # A uniform distribution does not depend on the triples, so triples on disk need not be loaded.

@@ -101,7 +101,7 @@ class InMemoryPlacement:
 
     def __init__(self, problem: TrainingProblem, engine: Engine, checkpoint: Checkpoint | None = None) -> None:
         self.problem, self.engine = problem, engine
-        self.triples = problem.train_triples
+        self.triples = problem.triple_store
         self._shuffled: tuple[int, EpochOrder] | None = None
         at = checkpoint.progress if checkpoint else Progress()
         tables = checkpoint.best if checkpoint else None
@@ -180,7 +180,8 @@ def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, report
 class Trainer:
     """The training loop: `engine` takes the steps, `placement` provides the batches, `folder` stores the checkpoints.
 
-    At the `deadline` (in terms of time.monotonic) training stops and is saved, as on Ctrl-C.
+    At the `deadline` (of time.monotonic) it does as on Ctrl-C: it saves and raises `Stopped`, or without a folder it
+    raises KeyboardInterrupt.
     """
 
     def __init__(
@@ -368,7 +369,7 @@ def make_trainer(
     deadline: float = math.inf,
 ) -> Trainer:
     """Return a trainer of a resolved config: in memory, with a partitioned entity table, or with several processes."""
-    # Both modules are imported only where they are needed, because they are rarely used.
+    # Both placements are rare and plug in here.
     if config.engine == "partitioned":
         from focuse.training.partitioned import PartitionedPlacement
 

@@ -111,6 +111,7 @@ def removal(run: focuse.Run, questions: int, seeds: int) -> tuple[float, float]:
     return tuple(np.mean(changes, axis=0))  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 def test_score_falls_after_retraining_without_its_supports(run: focuse.Run) -> None:
     strongest, others = removal(run, questions=4, seeds=1)
     assert strongest < 0

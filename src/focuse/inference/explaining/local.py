@@ -53,7 +53,7 @@ class TrainedObjective:
         entities = len(splits.train.entities)
         bounded = replace(_bounded(config, entities), device=str(device))
         problem = TrainingProblem.build(bounded, splits, normalizer)
-        labels, triples, batch = problem.labels, problem.triples, problem.train_triples
+        labels, triples, batch = problem.labels, problem.triples, problem.triple_store
         if not isinstance(batch, Batch):
             raise TypeError("explanations need the training triples in memory")
         # While β falls, high-weight triples cease to pull, but what they taught stays: all of training counts.
