@@ -78,9 +78,8 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
     history: list[dict[str, Any]]
     last: Checkpoint | None = None
     folder: Path | None = None
-    label_exponent_trials: list[LabelExponentTrial] = field(
-        default_factory=list
-    )  # what short trainings showed of each label exponent
+    # The short trainings that selected the label exponent.
+    label_exponent_trials: list[LabelExponentTrial] = field(default_factory=list)
     extended: list[dict[str, Any]] = field(default_factory=list)  # what it was extended from, oldest first
     tables_checksum: str = ""  # fingerprint of the final tables in the folder
     calibration_stored: bool = False
@@ -540,7 +539,7 @@ def extend(
         RunFolder.ensure_new(Path(out))
     base = run if isinstance(run, Run) else load(run, model=model)
     if not frozen and base.settings.engine == "partitioned":
-        raise FocuseError("a run trained with partitions keeps its optimizer state on disk; extend it with frozen=True")
+        raise FocuseError("a run trained with partitions keeps its optimizer state on disk; use frozen=True (--freeze)")
     reporter = make_reporter(progress)
     change = RequestedChange(edges, remove, duplicates, valid_share, test_share, node_attributes)
     with explain_memory_errors():

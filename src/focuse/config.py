@@ -63,12 +63,8 @@ class Config:
     init_from: str | None = None  # folder of a run whose embeddings are the initial ones, by name
 
     # weights
-    weight_mode: str = (
-        "soft-labels"  # how weights enter the loss: 'soft-labels', 'focuse' (the paper's layer) or 'none'
-    )
-    label_exponent: float | None = (
-        None  # soft labels are weight ** label_exponent; None: selected on validation triples
-    )
+    weight_mode: str = "soft-labels"  # how weights enter the loss: 'soft-labels', 'focuse' (the paper) or 'none'
+    label_exponent: float | None = None  # soft labels are weight ** label_exponent; None: selected on validation
     beta_decay_epochs: int | None = None  # 'focuse': epochs in which β falls from 1; None: all epochs
     column_beta_decay_epochs: str | None = None  # the same per weight column, 'column=epochs,…'
     beta: float | None = None  # 'focuse': a fixed β
@@ -560,7 +556,7 @@ OLD_SETTING_VALUES: dict[tuple[str, Any], Any] = {  # (new name, old value) -> n
 
 
 def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a stored run, of any format, by the names and values of today.
+    """Return the settings of a stored run, of any format, by their current names and values.
 
     >>> upgrade_settings({"focus": "paper", "dim": 8, "eval_start": 2})
     {'weight_mode': 'focuse', 'dim': 8, 'eval_start': 2}
@@ -568,6 +564,8 @@ def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for old, value in settings.items():
         name = OLD_SETTING_NAMES.get(str(old), str(old))
+        if name in found:
+            raise FocuseError(f"{name} is given twice, also by its old name; remove one of them")
         found[name] = OLD_SETTING_VALUES.get((name, str(value)), value)
     return found
 

@@ -464,5 +464,5 @@ def test_scores_carry_no_gradient() -> None:
 def test_negatives_of_both_sides_need_a_side_per_negative() -> None:
     tables = make_tables("complex")
     engine = AutogradEngine(make_model("complex"), **tables, optimizer=make_optimizer("sgd", tables, 0.1))
-    with pytest.raises(ValueError, match="side 'both' need replaces_tail"):
+    with pytest.raises(ValueError, match="side 'both' need entities and replaces_tail"):
         engine.step(Step(make_batch(), [Negatives("both", torch.zeros(5, 2).long())], objective("complex"), BETA))

@@ -64,7 +64,7 @@ def state(run_folders):
 
     first, second = (Explorer(focuse.load(folder), folder.name) for folder in run_folders)
     made = State(first, second)
-    for future in made._continue_training:
+    for future in made._warming:
         future.result(60)
     return made
 

@@ -61,7 +61,7 @@ def url(run):
     from focuse.serve.state import State
 
     state = State(Explorer(run, TITLE), Explorer(run, "{{title}}"))
-    for future in state._continue_training:
+    for future in state._warming:
         future.result(60)
     listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(configuration(make_app(state), Door(Limits())))

@@ -22,6 +22,7 @@ import focuse
 from focuse import FocuseError
 from focuse.errors import Stopped
 from focuse.storage.atomic import ProcessLock
+from focuse.storage.metadata import FORMAT
 from focuse.storage.run_folder import LOCK, ReadOnlyError, RunFolder
 from focuse.storage.tensors import TensorFile, write_tensors
 from focuse.training.trainer import Trainer
@@ -351,8 +352,8 @@ class TestDamage:
         ("change", "says"),
         [
             (lambda text: text[: text.index("[settings]") + 40], "damaged"),
-            (lambda text: text.replace("format = 3\n", ""), "format"),
-            (lambda text: text.replace("format = 3", "format = 99"), "run format 99"),
+            (lambda text: text.replace(f"format = {FORMAT}\n", ""), "format"),
+            (lambda text: text.replace(f"format = {FORMAT}", "format = 99"), "run format 99"),
             (lambda text: text.replace('model = "complex"', 'model = "complx"'), "did you mean complex"),
             (lambda text: text.replace("[settings]", "[sittings]"), "settings"),
             (lambda text: text.replace("[unseen", "[onseen"), "unseen"),
@@ -575,7 +576,7 @@ class TestContents:
     def test_every_setting_is_in_run_toml_resolved(self, whole):
         config = tomllib.loads((whole() / "run.toml").read_text(encoding="utf-8"))
         run = focuse.load(whole())
-        assert config["format"] == 3
+        assert config["format"] == FORMAT
         assert config["focuse"] == focuse.__version__
         given = {key: value for key, value in run.settings.to_dict().items() if value is not None}
         assert config["settings"] == given

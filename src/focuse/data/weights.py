@@ -153,7 +153,7 @@ class IdentityNormalizer(Normalizer):
     def fit(cls, graph: Graph) -> Normalizer:
         if not in_unit_range(graph.weight):
             raise FocuseError(
-                f"{graph.source}: weight_scaling 'none' needs weights in [0, 1], found {graph.weight.min():g} to "
+                f"{graph.source}: scaling 'none' needs weights in [0, 1], found {graph.weight.min():g} to "
                 f"{graph.weight.max():g}; use 'relation', 'global' or 'quantile'"
             )
         return cls({})

@@ -315,8 +315,8 @@ def _score_negatives(
     """Return the scores [B, N] of one group of negatives, whose embeddings are `candidates`."""
     head, relation, tail = triples.head, triples.relation, triples.tail
     if group.side == "both":
-        if group.replaces_tail is None:
-            raise ValueError("negatives with side 'both' need replaces_tail")
+        if group.replaces_tail is None or group.entities is None:
+            raise ValueError("negatives with side 'both' need entities and replaces_tail")
         of_tail = model.score_negatives(model.query(head, relation, "tail"), relation, candidates, "tail")
         of_head = model.score_negatives(model.query(tail, relation, "head"), relation, candidates, "head")
         return torch.where(group.replaces_tail, of_tail, of_head)

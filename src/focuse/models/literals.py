@@ -99,7 +99,11 @@ class AttributeRegression(AuxiliaryLoss):
 
 
 class TransEA(TransE):
-    """TransE trained together with a linear regression of attributes; scores use the distance alone."""
+    """TransE trained together with a linear regression of attributes: TransEA (Wu and Wang, 2018).
+
+    The loss is (1 − α) of TransE and α Σ |aᵀx + b − value| over the attributes of head and tail, with x the row of an
+    entity and α the setting attribute_loss_weight; scores use the distance alone.
+    """
 
     name = "transea"
     fused = None

@@ -94,9 +94,14 @@ def model_name(model: object) -> str:
     """
     if isinstance(model, str) and model.lower() in MODELS:
         return model.lower()
-    if isinstance(model, type) and issubclass(model, Model) and model_family(getattr(model, "name", "")):
+    if isinstance(model, type) and issubclass(model, Model) and _in_family(model):
         return model.name
     return model if isinstance(model, str) else register_model(model)
+
+
+def _in_family(model: type[Model]) -> bool:
+    name = getattr(model, "name", None)
+    return isinstance(name, str) and bool(model_family(name))
 
 
 def make_model(name: str) -> Model:

@@ -66,7 +66,7 @@ def write_report(run: Reported, path: Path, test: Any = None, map: str = "tsne",
 
 def head(run: Reported, figures: Gathered) -> str:
     """Title, summary and the figures that somebody asks for first."""
-    said = " ".join([*_trained(run), *_ranked(run, figures), *_with_default_weights(run, figures), *_probable(figures)])
+    said = " ".join([*_trained(run), *_ranked(run, figures), *_weight_sentences(run, figures), *_probable(figures)])
     shown = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(beside)}</small></dd></div>"
         for name, value, beside in tiles(run, figures)
@@ -119,7 +119,7 @@ def _ranked(run: Reported, figures: Gathered) -> list[str]:
     return lines
 
 
-def _with_default_weights(run: Reported, figures: Gathered) -> list[str]:
+def _weight_sentences(run: Reported, figures: Gathered) -> list[str]:
     found = figures.weights
     best = None if found is None or not run.graph.weighted else best_weights(found)
     if found is None or best is None:

@@ -25,20 +25,20 @@ class State:
         self.readers = Readers(names <= limits.SMALL_NAMES and facts <= limits.SMALL_FACTS)
         self.started = time.monotonic()
         self._told: tuple[bool, bytes] | None = None
-        self._continue_training: list[Future[None]] = [
+        self._warming: list[Future[None]] = [
             self.worker.submit(explorer.warm) for explorer in (first, second) if explorer is not None
         ]
 
     @property
     def status(self) -> Literal["ready", "warming", "failed"]:
-        if not all(future.done() for future in self._continue_training):
+        if not all(future.done() for future in self._warming):
             return "warming"
         return "failed" if self.problem else "ready"
 
     @property
     def problem(self) -> str:
         """What went wrong while fitting, in one line."""
-        faults = [str(future.exception()) for future in self._continue_training if future.done() and future.exception()]
+        faults = [str(future.exception()) for future in self._warming if future.done() and future.exception()]
         return faults[0] if faults else ""
 
     def other(self) -> Explorer:

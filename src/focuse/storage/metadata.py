@@ -36,7 +36,7 @@ from focuse.storage.tensors import (
 )
 from focuse.system import chunks
 
-FORMAT = 3
+FORMAT = 4
 CHUNK_EDGES = 1 << 20  # edges checked at once
 MIN_MAPPED_BYTES = 1 << 26  # edges of at least this size are memory-mapped instead of read
 CONFIG = "run.toml"
@@ -49,7 +49,7 @@ RESTORE_ADVICE = "put a copy of it back, or train again"
 Metadata = tuple[Config, Splits, Normalizer]
 
 # ---- format 2 -----------------------------------------------------------------------------------------------------
-# Format 3 gave files and tensors other names. Settings were renamed within formats too: see `upgrade_settings`.
+# Format 3 gave files, tensors and some settings other names, format 4 more settings (see `upgrade_settings`).
 
 OLD_FILE_NAMES = {  # new -> old
     SCALING: "normaliser.safetensors",
@@ -63,15 +63,15 @@ OLD_KEYS = {"columns": "weight_columns", "numbers": "node_attributes"}
 
 
 def upgrade_config(config: dict[str, Any]) -> dict[str, Any]:
-    """The contents of a run.toml with the keys and settings of today."""
+    """Return the contents of a run.toml with the keys and settings of the current format."""
     config = dict(config)
-    if config["format"] != FORMAT:
+    if isinstance(config.get("settings"), dict):
+        config["settings"] = upgrade_settings(config["settings"])
+    if config["format"] == 2:
         config = {OLD_KEYS.get(key, key): value for key, value in config.items()}
         # Before validation had two parts, all of it decided when to stop.
         config["settings"] = {"stop_fraction": 1.0, **dict(config["settings"])}
         config["lower_weights_are_stronger"] = config.pop("direction", "higher") == "lower"
-    if isinstance(config.get("settings"), dict):
-        config["settings"] = upgrade_settings(config["settings"])
     return config
 
 
@@ -223,7 +223,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         text = path.read_bytes().decode()
         config = tomllib.loads(text)
         version = config["format"]
-    if version not in (2, FORMAT):
+    if version not in range(2, FORMAT + 1):
         newer = isinstance(version, int) and version > FORMAT
         advice = "update focuse" if newer else f"train it again: focuse train GRAPH --config {path} --out NEW"
         raise FocuseError(f"{path}: run format {version}, this focuse {__version__} reads 2 to {FORMAT}; {advice}")

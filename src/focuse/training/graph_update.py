@@ -27,9 +27,8 @@ from focuse.training.preparation import check_node_attributes, positives_of
 
 Note = Callable[[str], None]
 Mask = npt.NDArray[np.bool_]
-UNIT_MISMATCH_FACTOR = (
-    5.0  # weights that are larger or smaller by this factor than those of the run seem to have another unit
-)
+# Weights that are larger or smaller by this factor than those of the run seem to have another unit.
+UNIT_MISMATCH_FACTOR = 5.0
 MAX_SAMPLED_WEIGHTS = 100_000  # training weights that are sampled to detect another unit
 
 

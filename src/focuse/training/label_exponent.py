@@ -33,10 +33,8 @@ CANDIDATE_EXPONENTS = (1.0, 2.0, 4.0, 8.0, 16.0)
 TOLERANCE = 0.01  # two models with a smaller difference of top-decile MRR or ΔMRR count as equally good
 DEFAULT_EXPONENT = 2.0  # the exponent that is used if there are too few validation triples to choose one
 MIN_VALIDATION_TRIPLES = 200  # with fewer, the MRR of a tenth of them is too noisy for a difference of 0.01
-TRIAL_EPOCHS_DIVISOR, MIN_TRIAL_EPOCHS = (
-    4,
-    10,
-)  # a short training has the epochs divided by TRIAL_EPOCHS_DIVISOR, but at least MIN_TRIAL_EPOCHS epochs
+# A short training has the epochs divided by TRIAL_EPOCHS_DIVISOR, but at least MIN_TRIAL_EPOCHS epochs.
+TRIAL_EPOCHS_DIVISOR, MIN_TRIAL_EPOCHS = 4, 10
 FILE = "label_exponent.json"
 
 

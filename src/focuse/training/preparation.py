@@ -91,7 +91,7 @@ def check_node_attributes(settings: Config, given: bool) -> None:
     wanted = "attributes" in model_class(settings.model).requires
     if wanted and not given:
         raise FocuseError(
-            f"model {settings.model!r} needs numbers of entities: give a file of entity, attribute, value with numbers "
+            f"model {settings.model!r} needs node_attributes: give a file with the columns entity, attribute, value "
             "(--node-attributes)"
         )
     if given and not wanted:

@@ -14,7 +14,7 @@ import torch
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.inference.discovery.batch import select_label_exponent
+from focuse.inference.discovery.batch import top_scores
 
 Query = tuple[str | None, str | None, str | None]
 
@@ -80,11 +80,11 @@ def _order(scores: torch.Tensor) -> torch.Tensor:
 def test_ties_are_ordered_by_id() -> None:
     scores = torch.tensor([[1.0, 2.0, 2.0, 2.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0], [5.0, 1.0, 5.0, 1.0, 9.0]])
     for top in (1, 2, 3, 5, 9):
-        value, place = select_label_exponent(scores, top)
+        value, place = top_scores(scores, top)
         assert place.tolist() == _order(scores)[:, :top].tolist()
         assert value.tolist() == scores.gather(1, place).tolist()
     random = torch.randint(0, 4, (50, 40), generator=torch.Generator().manual_seed(0)).float()
-    assert select_label_exponent(random, 6)[1].tolist() == _order(random)[:, :6].tolist()
+    assert top_scores(random, 6)[1].tolist() == _order(random)[:, :6].tolist()
 
 
 @pytest.mark.parametrize("kind", ["tsv", "csv", "parquet", "headed tsv", "swapped csv", "frame"])

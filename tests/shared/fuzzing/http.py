@@ -138,7 +138,7 @@ def explorer() -> tuple[Any, Any, asyncio.AbstractEventLoop]:
             focuse.train(graph, model=model, dim=4, epochs=3, out=place, progress=False)
             runs.append(Explorer(focuse.load(place), HOSTILE[number]))
         state = State(*runs)
-        for future in state._continue_training:
+        for future in state._warming:
             future.result(120)
     return make_app(state), state, asyncio.new_event_loop()
 

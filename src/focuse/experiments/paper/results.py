@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from focuse.api import Run
+from focuse.config import upgrade_settings
 from focuse.data.statistics import leaked
 from focuse.data.triple_index import build_triple_index
 from focuse.data.weights import unit_strength
@@ -135,6 +136,12 @@ class Result:
         """From its NAME.json; what is damaged is one line that names the file."""
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
+            data["cell"]["changes"] = upgrade_settings(data["cell"]["changes"])
+            data["facts"] |= {
+                key: upgrade_settings(value)
+                for key, value in data["facts"].items()
+                if key in ("settings", "given") and isinstance(value, dict)
+            }
             arrays = load_file(path.with_suffix(".safetensors"))
             rivals = CompetitorCounts(arrays["higher"].astype(np.int64), arrays["same"].astype(np.int64))
             test = Ranked(rivals, arrays["score"], arrays["weight"], arrays["clean"].astype(bool))

@@ -121,7 +121,7 @@ def weight_parts(runs: Runs) -> list[WeightPart]:
     """Every table that the results have figures for, data set after data set."""
     parts = []
     for data in DATA:
-        groups = {name: _with_default_weights(runs.groups.get((data, *name), [])) for name in rows_of(data)}
+        groups = {name: _weights_of(runs.groups.get((data, *name), [])) for name in rows_of(data)}
         groups = {name: found for name, found in groups.items() if found}
         if groups:
             parts += [_part(data, protocol, groups) for protocol in FIGURES]
@@ -142,7 +142,7 @@ def reached(parts: Iterable[WeightPart]) -> list[Reached]:
     return found
 
 
-def _with_default_weights(group: Iterable[Result]) -> list[Mapping[str, Any]]:
+def _weights_of(group: Iterable[Result]) -> list[Mapping[str, Any]]:
     return [result.weights for result in group if result.weights is not None]
 
 

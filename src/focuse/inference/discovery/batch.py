@@ -135,7 +135,7 @@ class Many:
         head, relation, tail = (torch.from_numpy(ids).to(self.scorer.device) for ids in asked)
         scores = self._scores(head, relation, tail, missing)
         check_finite(scores.amax(1))
-        value, place = select_label_exponent(scores, self.top + self._spare(head, relation, tail, missing))
+        value, place = top_scores(scores, self.top + self._spare(head, relation, tail, missing))
         shown = value > NOTHING
         if self.new_only:
             ends = {"head": head[:, None], "relation": relation[:, None], "tail": tail[:, None], missing: place}
@@ -197,7 +197,7 @@ class Many:
         return {**made, "known": find_sorted(facts.keys, keys)[1], "weight": strongest}
 
 
-def select_label_exponent(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
+def top_scores(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
     """The `top` largest of each row and their places, [B, E] -> [B, n] each; equal ones by place."""
     top = min(top, scores.shape[1])
     value, place = torch.topk(scores, top, dim=1)

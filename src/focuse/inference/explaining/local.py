@@ -112,7 +112,7 @@ class LocalLoss:
     """Losses of some facts [n] and their gradients by the rows θ [k, d] of `free` entities, k being 1 or 2."""
 
     def __init__(self, trained: TrainedObjective, scorer: TableScorer, free: list[int], rows: Tensor) -> None:
-        """`rows` int64 [n] are those of `learnt.graph`."""
+        """`rows` int64 [n] are those of `trained.graph`."""
         self.trained, self.scorer, self.model = trained, scorer, scorer.model
         self.free = torch.tensor(free, device=scorer.device)
         rows = rows.to(scorer.device)
