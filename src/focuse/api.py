@@ -385,7 +385,7 @@ def _settings_to_resume(
         done = at.epoch if at else 0
         if epochs <= done or epochs < settings.epochs:
             have = counted(max(done, settings.epochs), "epochs")
-            raise FocuseError(f"{store.path}: already has {have}; --epochs can only raise the number")
+            raise FocuseError(f"{store.path}: is set to {have}; --epochs can only raise the number")
         settings = replace(settings, epochs=epochs)
         if at is not None:
             if at.finished == "stopped early":  # more epochs restart the patience of early stopping

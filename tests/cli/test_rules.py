@@ -22,7 +22,7 @@ ROWS = [
     ("babe", "plays", "baseball", 0.7),
     ("lakers", "teamPlays", "basketball", 0.6),
 ]
-SHARED = "--limit --normalize --columns --query --delimiter --header --json --help"
+SHARED = "--limit --weight-scaling --columns --query --delimiter --header --json --help"
 RULE = "playsFor(x,y) & plays(x,z) -> teamPlays(y,z) : 0.9\n"
 
 
@@ -155,7 +155,7 @@ def test_files_of_another_layout_are_read(rules_command, tmp_path):
     graph.write_text("w;from;to;kind\n50;a;b;r\n100;b;c;r\n0;c;d;r\n100;b;a;r\n")
     rules = tmp_path / "rules.txt"
     rules.write_text("r(x, y) -> r(y, x)")
-    layout = ["--columns", "from,kind,to,w", "--delimiter", ";", "--header", "--normalize", "global", "--json"]
+    layout = ["--columns", "from,kind,to,w", "--delimiter", ";", "--header", "--weight-scaling", "global", "--json"]
     data = json.loads(rules_command("ground", graph, rules, *layout).out)
     assert data["rules"][0]["triples"] == 3
     data = json.loads(rules_command("mine", graph, "--support", "2", *layout).out)

@@ -116,7 +116,7 @@ def test_weights_in_another_unit_need_a_normalizer(train_here, files, small):
     assert train_here("--model", "ukge-logi", "--rules", "rules.txt", *more, graph=graph_file)[::2] == (0, "")
     run = focuse.load("run")
     assert run.settings.weight_scaling == "global"
-    expected = inferred(run.graph, read_rules("rules.txt"), normalize="global")
+    expected = inferred(run.graph, read_rules("rules.txt"), weight_scaling="global")
     assert triples(run.splits.inferred) == triples(expected)
     assert 0 < run.splits.inferred.weight.max() <= 1 < run.graph.weight.min()
 

@@ -215,7 +215,7 @@ def test_other_units_need_a_normalizer() -> None:
     graph = read([("a", "r", "b", 40.0), ("b", "r", "c", 90.0), ("c", "r", "d", 100.0), ("d", "r", "e", 0.0)])
     with pytest.raises(FocuseError, match=r"found 0 to 100; normalize them by 'relation', 'global' or 'quantile'"):
         ground(graph, TRANSITIVITY)
-    assert inferred(graph, TRANSITIVITY, normalize="global").weight.tolist() == pytest.approx([0.9])
+    assert inferred(graph, TRANSITIVITY, weight_scaling="global").weight.tolist() == pytest.approx([0.9])
 
 
 def test_the_source_of_inferred_triples_is_the_rules_file(tmp_path: Path) -> None:

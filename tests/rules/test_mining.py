@@ -179,9 +179,9 @@ def test_invalid_mining_options_are_refused() -> None:
     graph = read([("a", "r", "b", 5.0), ("b", "r", "a", 1.0)])
     with pytest.raises(FocuseError, match="found 1 to 5; normalize them by 'relation'"):
         mine(graph)
-    assert len(mine(graph, normalize="quantile", minimum_support=1)) > 0
+    assert len(mine(graph, weight_scaling="quantile", minimum_support=1)) > 0
     with pytest.raises(FocuseError, match=r"unknown shape 'inverses'.*did you mean inverse"):
         mine(graph, shapes=["inverses"])
     for options in ({"minimum_support": 0}, {"minimum_confidence": 0.0}, {"minimum_confidence": 1.5}, {"limit": 0}):
         with pytest.raises(FocuseError, match="mining needs a support"):
-            mine(graph, normalize="global", **options)
+            mine(graph, weight_scaling="global", **options)

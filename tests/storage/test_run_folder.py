@@ -207,7 +207,7 @@ class TestResume:
         assert again.last.progress.best_value >= first.last.progress.best_value
 
     def test_fewer_epochs_are_refused(self, whole):
-        with pytest.raises(FocuseError, match="already has 8 epochs; --epochs can only raise"):
+        with pytest.raises(FocuseError, match="is set to 8 epochs; --epochs can only raise"):
             focuse.resume(whole(), epochs=8)
 
 

@@ -157,7 +157,7 @@ class TestDamaged:
 
     def test_unsupported_run_format_is_reported(self, damaged):
         path = damaged / "run.toml"
-        path.write_text(path.read_text().replace("format = 3", "format = 1"))
+        path.write_text(path.read_text().replace("format = 4", "format = 1"))
         assert "run format 1, this focuse" in self.refused(damaged, focuse.load)
 
 

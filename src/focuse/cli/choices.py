@@ -30,7 +30,6 @@ CHOICES: dict[str, list[str]] = {
     "regularizer_scope": ["tables", "touched", "rows"],
     "optimizer": ["adam", "adagrad", "sgd", "row-adam", "row-adagrad"],
     "weight_scaling": ["relation", "global", "quantile", "none"],
-    "normalize": ["relation", "global", "quantile", "none"],
     "duplicates": ["keep", "max", "mean", "last"],
     "negative_weights": ["low", "known-negative"],
     "zero_weights": ["low", "known-negative"],

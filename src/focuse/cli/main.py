@@ -110,8 +110,8 @@ def run() -> None:
         told = f"--trust stands before the command: focuse --trust MODULE {asked}…"
         warn(told if misplaced else f"{error.format_message()} (see focuse {asked}--help)")
         sys.exit(2)
-    except (KeyboardInterrupt, typer.Abort):
-        warn("stopped")
+    except (KeyboardInterrupt, typer.Abort) as error:
+        warn(f"stopped; {error}" if str(error) else "stopped")
         sys.exit(130)
     except RuntimeError as error:
         from focuse.engines.process_group import PEER_LOST, is_peer_lost

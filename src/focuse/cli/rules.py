@@ -23,8 +23,9 @@ File = Annotated[str, typer.Argument(help="A graph with confidences in [0, 1].",
 Columns = Annotated[str | None, typer.Option(help="Columns to use, by heading or counted from 1.")]
 Delimiter = Annotated[str | None, typer.Option(help="Separator of a text file.")]
 Header = Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 is a header.")]
-Normalize = Annotated[
-    str | None, typer.Option(help=f"Bring weights into [0, 1]: {', '.join(CHOICES['normalize'])}.", show_default=False)
+WeightScaling = Annotated[
+    str | None,
+    typer.Option(help=f"Bring weights into [0, 1]: {', '.join(CHOICES['weight_scaling'])}.", show_default=False),
 ]
 AsJson = Annotated[bool, Json]
 
@@ -40,7 +41,7 @@ def ground(
     out: Annotated[Path | None, typer.Option(help="Write the inferred triples here.", show_default=False)] = None,
     minimum: Annotated[float, typer.Option(help="Least truth of a rule's body.")] = MINIMUM,
     limit: Annotated[int, typer.Option(help="Most groundings a rule may have.")] = MOST_GROUNDINGS,
-    normalize: Normalize = None,
+    weight_scaling: WeightScaling = None,
     keep_known: Annotated[
         bool, typer.Option("--keep-known", help="Write triples that the graph has, too.", show_default=False)
     ] = False,
@@ -56,7 +57,7 @@ def ground(
 
     wanted = read_rules(rules)
     graph = Layout(columns, delimiter, header, query=query).read(file)
-    found = grounding.ground(graph, wanted, minimum=minimum, limit=limit, normalize=normalize)
+    found = grounding.ground(graph, wanted, minimum=minimum, limit=limit, weight_scaling=weight_scaling)
     inferred = grounding.collect(graph, found, keep_known)
     _note([one.note for one in found if one.note])
     if out is not None:
@@ -83,7 +84,7 @@ def mine(
     ] = None,
     top: Annotated[int, typer.Option(help="Most rules to show.")] = 20,
     limit: Annotated[int, typer.Option(help="Most paths of two edges to walk.")] = MOST_PATHS,
-    normalize: Normalize = None,
+    weight_scaling: WeightScaling = None,
     columns: Columns = None,
     delimiter: Delimiter = None,
     header: Header = None,
@@ -100,7 +101,7 @@ def mine(
         minimum_support=support,
         minimum_confidence=confidence,
         limit=limit,
-        normalize=normalize,
+        weight_scaling=weight_scaling,
     )
     _note(found.notes)
     if out is not None:

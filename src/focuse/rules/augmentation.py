@@ -97,8 +97,8 @@ def with_inferred(splits: Splits, inferred_triples: Any, rules: Any, settings: C
     if inferred_triples is not None:
         parts.append(read_soft_logic(inferred_triples, splits.train).graph)
     if rules is not None:
-        normalize = "none" if splits.merger is not None else settings.weight_scaling
-        groundings = ground(splits.train, _as_rules(rules), normalize=normalize)
+        weight_scaling = "none" if splits.merger is not None else settings.weight_scaling
+        groundings = ground(splits.train, _as_rules(rules), weight_scaling=weight_scaling)
         for grounding in groundings:
             if grounding.note:
                 reporter.note(grounding.note)

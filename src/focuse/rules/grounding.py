@@ -64,8 +64,8 @@ class RelationEdges:
 class FactIndex:
     """A graph as rules see it: each triple once with its largest weight, in [0, 1], sorted for joins."""
 
-    def __init__(self, graph: Graph, normalize: str | None = None) -> None:
-        merged = _with_unit_weights(graph, normalize).merge_repeated("max")
+    def __init__(self, graph: Graph, weight_scaling: str | None = None) -> None:
+        merged = _with_unit_weights(graph, weight_scaling).merge_repeated("max")
         order = np.argsort(merged.keys)
         self.graph = merged.select(order)
         self.keys = merged.keys[order]
@@ -93,10 +93,10 @@ class FactIndex:
         return np.where(known, self.graph.weight[index], 0.0), known
 
 
-def _with_unit_weights(graph: Graph, normalize: str | None) -> Graph:
+def _with_unit_weights(graph: Graph, weight_scaling: str | None) -> Graph:
     """Return the graph with weights in [0, 1]: as they are, or by a normalizer fitted to it."""
-    if normalize is not None:
-        weight = fit_normalizer(normalize, graph).transform(graph.weight, graph.relation)
+    if weight_scaling is not None:
+        weight = fit_normalizer(weight_scaling, graph).transform(graph.weight, graph.relation)
         return replace(graph, weight=weight, lower_is_better=False)
     if not in_unit_range(graph.weight):
         raise FocuseError(
@@ -191,7 +191,7 @@ def ground(
     *,
     minimum: float = DEFAULT_MINIMUM,
     limit: int = DEFAULT_LIMIT,
-    normalize: str | None = None,
+    weight_scaling: str | None = None,
 ) -> list[Grounding]:
     """Return every grounding of each rule whose body is true to at least `minimum`, in (0, 1].
 
@@ -203,7 +203,7 @@ def ground(
     limit : int
         If a join would have more rows, the minimum is raised to the lowest that fits, and the grounding's `note` says
         so.
-    normalize : str
+    weight_scaling : str
         The normalizer for weights outside of [0, 1].
 
     >>> from focuse.data.readers import read
@@ -217,7 +217,7 @@ def ground(
         raise FocuseError(f"the minimum must lie above 0 and at most at 1, not {minimum:g}")
     if limit < 1:
         raise FocuseError(f"the limit must be at least 1 grounding, not {limit}")
-    facts = FactIndex(graph, normalize)
+    facts = FactIndex(graph, weight_scaling)
     encoded = [_relation_ids(rule, graph) for rule in parsed]  # all names first, so that a typo is found at once
     return [_Grounder(facts, rule, ids, limit).ground(minimum) for rule, ids in zip(parsed, encoded, strict=True)]
 
@@ -228,7 +228,7 @@ def inferred(
     *,
     minimum: float = DEFAULT_MINIMUM,
     limit: int = DEFAULT_LIMIT,
-    normalize: str | None = None,
+    weight_scaling: str | None = None,
     keep_known: bool = False,
 ) -> Graph:
     """Return the triples that rules infer beyond the graph, each once with the largest confidence of any rule.
@@ -241,7 +241,7 @@ def inferred(
     >>> inferred(graph, "r(x, y) & r(y, z) -> r(x, z) : 0.9").to_arrow().to_pylist()[0]["tail"]
     'c'
     """
-    return collect(graph, ground(graph, rules, minimum=minimum, limit=limit, normalize=normalize), keep_known)
+    return collect(graph, ground(graph, rules, minimum=minimum, limit=limit, weight_scaling=weight_scaling), keep_known)
 
 
 def collect(graph: Graph, groundings: Sequence[Grounding], keep_known: bool = False) -> Graph:

@@ -93,7 +93,7 @@ def mine(
     minimum_support: int = DEFAULT_SUPPORT,
     minimum_confidence: float = DEFAULT_CONFIDENCE,
     limit: int = DEFAULT_LIMIT,
-    normalize: str | None = None,
+    weight_scaling: str | None = None,
 ) -> MinedRules:
     """Return the rules of the given shapes that hold often enough, by decreasing confidence and support.
 
@@ -114,7 +114,7 @@ def mine(
             "mining needs a support and a limit of at least 1 and a confidence above 0 and at most 1, not "
             f"{minimum_support}, {limit} and {minimum_confidence:g}"
         )
-    miner = _Miner(FactIndex(graph, normalize), minimum_support, minimum_confidence, limit)
+    miner = _Miner(FactIndex(graph, weight_scaling), minimum_support, minimum_confidence, limit)
     if "symmetry" in shapes or "inverse" in shapes:
         miner.inverses([shape for shape in ("symmetry", "inverse") if shape in shapes])
     if "transitivity" in shapes:

@@ -36,6 +36,7 @@ MIN_VALIDATION_TRIPLES = 200  # with fewer, the MRR of a tenth of them is too no
 # A short training has the epochs divided by TRIAL_EPOCHS_DIVISOR, but at least MIN_TRIAL_EPOCHS epochs.
 TRIAL_EPOCHS_DIVISOR, MIN_TRIAL_EPOCHS = 4, 10
 FILE = "label_exponent.json"
+NOT_SAVED = "the label exponent was being selected, so there is nothing to save yet (--label-exponent skips that)"
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def _trials(
             trainer.run()
         except KeyboardInterrupt:
             if time.monotonic() < deadline:
-                raise
+                raise KeyboardInterrupt(NOT_SAVED) from None
             return
         found = evaluate(trainer.engine.scorer, judged, splits.train, known)
         yield LabelExponentTrial(label_exponent, found.top.mrr, found.delta_mrr)

@@ -172,7 +172,7 @@ class Logic:
             minimum_support=MINED_SUPPORT,
             minimum_confidence=MINED_CONFIDENCE,
             limit=MINED_PATHS,
-            normalize=normalize,
+            weight_scaling=normalize,
         )
         return cls(FactIndex(graph, normalize), _by_head([(one.rule, one.soft_confidence) for one in found]))
 
