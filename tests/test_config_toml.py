@@ -42,9 +42,13 @@ def test_training_from_run_toml_gives_the_same_losses(small, tmp_path):
         ("[settings]\ndimm = 8\n", r"bad\.toml: unknown setting 'dimm'"),
         ("[model]\nname = 'complex'\n", r"bad\.toml: model \{.*\}: give the name of a model or a class"),
         ("settings = 3\n", r"bad\.toml: settings is not a table"),
+        (f"lr = 1{'0' * 400}\n", r"bad\.toml: lr: too large; give a number"),
+        (f"checkpoint_every = '9{'0' * 400}'\n", r"bad\.toml: checkpoint_every '90+': give epochs"),
+        ("negatives = 3\n[settings]\ndim = 8\n", r"bad\.toml: negatives is outside of \[settings\]"),
+        ("format = 2\n[settings]\nfocus = 'off'\nweight_mode = 'none'\n", "weight_mode is given twice"),
         (
             "lr = 0.1\nbeta_decay_epochs = 3\n[settings]\ndim = 8\n",
-            r"bad\.toml: beta_decay_epochs, lr stands outside of \[settings\]",
+            r"bad\.toml: beta_decay_epochs, lr is outside of \[settings\]",
         ),
     ],
 )

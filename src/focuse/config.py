@@ -386,7 +386,7 @@ def checkpoint_interval(text: str) -> tuple[int, float]:
         value = float(number) if seconds else int(number)
     except ValueError:
         value = -1
-    if value < 0 or not math.isfinite(value):
+    if not 0 <= value < 2**63:
         raise FocuseError(f"checkpoint_every {text!r}: give epochs ('10'), seconds ('60s') or '0' for never")
     return (0, float(value)) if seconds else (int(value), 0.0)
 
@@ -407,7 +407,10 @@ def _coerce(name: str, value: Any, kind: str) -> Any:
         return None
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind != "bool"):
         raise FocuseError(f"{name} {value!r}: give {words}")
-    return convert(value)
+    try:
+        return convert(value)
+    except OverflowError:
+        raise FocuseError(f"{name}: too large; give {words} below 1e308") from None
 
 
 def _at_least(name: str, value: int, least: int) -> None:
@@ -441,9 +444,9 @@ def read_config(path: str | Path, model: object = None) -> dict[str, Any]:
         raise FocuseError(f"{path}: settings is not a table; write [settings] above its lines")
     if found is not content:
         # A setting above the table would be ignored silently.
-        lost = [field.name for field in fields(Config) if field.name in content]
+        lost = [name for name in (*(field.name for field in fields(Config)), *OLD_SETTING_NAMES) if name in content]
         if lost:
-            raise FocuseError(f"{path}: {', '.join(lost)} stands outside of [settings]; move it below that line")
+            raise FocuseError(f"{path}: {', '.join(lost)} is outside of [settings]; move it below that line")
     if "format" in content:
         found = upgrade_settings(found)
     if model is not None:

@@ -123,7 +123,7 @@ def parse_memory(text: str) -> int:
     if match is not None and match[2] + match[4]:  # a number without a unit is ambiguous
         size = float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2].lower() or " ")
     if not 1 <= size < 1 << 63:
-        raise FocuseError(f"memory {text!r}: give a size like '6GB' or '512MB'")
+        raise FocuseError(f"memory_limit {text!r}: give a size like '6GB' or '512MB'")
     return int(size)
 
 

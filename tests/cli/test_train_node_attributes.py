@@ -51,7 +51,7 @@ def test_run_with_attributes_works_without_their_file(train_here, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("--model kblrn", "model 'kblrn' needs numbers of entities"),
+        ("--model kblrn", "model 'kblrn' needs node_attributes"),
         (
             "--node-attributes numbers.tsv",
             "model 'complex' does not use node attributes; train one of literale-distmult",
@@ -77,5 +77,5 @@ def test_settings_of_a_run_with_attributes_need_them_again(train_here):
     given = "--model literale-distmult --node-attributes numbers.tsv --out run"
     assert train_here(*given.split(), *TRAINING.split(), "--label-exponent", 1)[0] == 0
     again = ["--config", "run/run.toml", "--out", "again"]
-    assert "needs numbers of entities" in train_here(*again)[2]
+    assert "needs node_attributes" in train_here(*again)[2]
     assert train_here(*again, "--node-attributes", "numbers.tsv")[0] == 0

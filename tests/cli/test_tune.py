@@ -203,7 +203,7 @@ class TestRefused:
             ("g.tsv --out s --space bad.toml", "bad.toml: unknown setting 'dimm'"),
             ("g.tsv --out s --budget 30", "duration '30': give a number above 0 and its unit"),
             ("g.tsv --out s --sampler random", "unknown sampler 'random': choose one of tpe, grid"),
-            ("g.tsv --out s --model kblrn", "model 'kblrn' needs numbers of entities"),
+            ("g.tsv --out s --model kblrn", "model 'kblrn' needs node_attributes"),
             ("g.tsv --out s --node-attributes g.tsv", "model 'complex' does not use node attributes"),
             ("g.tsv --out taken", "taken: exists and is not a study; choose another --out"),
             ("even.tsv --out s", "even.tsv: all weights are equal"),

@@ -335,14 +335,16 @@ def _train(graph: str | None, out: Path | None, options: dict[str, Any], given: 
 
     if options["config"] is not None:
         given = merged(read_config(options["config"], given.get("model")), given)
+        sources = read_toml(options["config"]).get("sources")
+        sources = sources if isinstance(sources, dict) else {}
         again = options["inferred_triples"] or options["rules"] or given.get("rule_loss_weight") == 0
-        if "inferred" in read_toml(options["config"]).get("sources", {}) and not again:
+        if "inferred" in sources and not again:
             raise FocuseError(
                 f"{options['config']}: that run learnt from inferred triples; give --inferred-triples or --rules "
                 "again, or --rule-loss-weight 0 to do without"
             )
         taken = "known-negative" in (given.get("negative_weights"), given.get("zero_weights"))
-        if "false" in read_toml(options["config"]).get("sources", {}) and not (options["known_negatives"] or taken):
+        if "false" in sources and not (options["known_negatives"] or taken):
             raise FocuseError(
                 f"{options['config']}: that run learnt from known negatives; give --known-negatives again"
             )

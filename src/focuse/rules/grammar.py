@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from focuse.errors import FocuseError, printable
 
-RESERVED = '(),&|!"#'  # characters that end a bare name, neighborss spaces and an arrow
+RESERVED = '(),&|!"#'  # characters that end a bare name, besides spaces and an arrow
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 HEX_ESCAPES = {"u": 4, "U": 8}  # digits
 NUMBER_CHARACTERS = set("0123456789.eE+-")
