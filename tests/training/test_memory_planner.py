@@ -22,7 +22,7 @@ def test_memory_sizes_are_parsed(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "many", "10", "-6GB", "6XB", "0GB", "nan"])
 def test_a_text_that_is_no_memory_size_is_an_error(text: str) -> None:
-    with pytest.raises(FocuseError, match=r"memory .*give a size"):
+    with pytest.raises(FocuseError, match=r"memory_limit .*give a size"):
         parse_memory(text)
 
 
