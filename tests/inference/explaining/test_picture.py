@@ -103,7 +103,8 @@ def test_thickness_follows_weight() -> None:
 
 def test_entity_without_neighbors_has_a_picture() -> None:
     asked = Prediction(1, "a", "r", "a", 0.0, True, 0.5)
-    ElementTree.fromstring(Explanation(asked, 1).svg())
+    root = ElementTree.fromstring(Explanation(asked, 1).svg())
+    assert "a" in {text.strip() for text in root.itertext()}
 
 
 def test_names_are_cut_at_their_width() -> None:

@@ -144,7 +144,7 @@ class ShardedScorer(TableScorer):
         target: Tensor,
         start: Tensor,
         stop: Tensor,
-        facts: Tensor,
+        answers: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the counts int64 [n, 4] of `scorer.count_competitors`, and the scores of the targets [n]."""
         scores = super().score_all(known, relation, side)  # scores of this process's rows
@@ -155,7 +155,7 @@ class ShardedScorer(TableScorer):
         target_scores[here] = scores[query[here], row[here]]
         self.group.all_reduce(target_scores)
         counts = count_local_competitors(
-            scores, target_scores, query, target, start, stop, facts, self.exchange.first, self.num_entities
+            scores, target_scores, query, target, start, stop, answers, self.exchange.first, self.num_entities
         )
         finite = torch.isfinite(scores).all(1)[query]
         table = self.group.all_reduce(torch.cat([counts, (~finite).long()[:, None]], dim=1))
