@@ -20,7 +20,7 @@ DOCS = ROOT / "docs"
 # Files at the root that are pages of the manual themselves.
 OF_THE_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
-# What became of [`Focus.beta`](../src/focuse/focus.py).
+# A link such as [`FocusELayer.beta`](../src/focuse/objective/focuse.py), as the site renders it.
 NAME_IN_CODE = re.compile(r'(<a href="[^"#]*code/([^"#]+\.py)\.html)("><code>([A-Za-z_][\w.]*)</code>)')
 SETTINGS_HERE = re.compile(r"^<!-- settings: .*-->$", re.MULTILINE)
 LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "sh", ".cpp": "cpp", ".hpp": "cpp", ".json": "json"}
@@ -78,7 +78,7 @@ def redirect(text: str, folder: Path, page: str) -> str:
 
 
 def line_of(name: str, path: Path) -> int | None:
-    """The line on which a class or function, like 'Focus.beta', begins in a file of Python; None where it has none.
+    """Return the line on which a class or function such as 'FocusELayer.beta' begins in a file, or None.
 
     >>> line_of("nobody", Path(__file__)) is None, line_of("line_of", Path(__file__)) is None
     (True, False)
