@@ -33,7 +33,7 @@ def links(run: focuse.Run) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarr
     tail = np.concatenate([random.choice(tails, count) for (_, tails), count in zip(ends, counts, strict=True)])
     relation = np.repeat(np.arange(len(counts)), counts)
     weight = np.repeat(pairs / counts, counts)
-    valid, test = run.splits.valid.graph, run.splits.test.graph
+    valid, test = run.splits.valid, run.splits.test
     known = np.concatenate([part.keys for part in (graph, valid, test)])
     new = ~np.isin(graph.keys_of(head, relation, tail), known) & (head != tail)
     stands_for = (len(valid) + len(test)) / len(test)
@@ -49,7 +49,7 @@ def main() -> None:
     options = smoke.parse(parser)
     run = smoke.train() if options.smoke else focuse.load(options.run, "cpu")
     *ids, weight, true = links(run)
-    said = {"usual": run.weigher(full=True).probable(*ids), "discovery": run._looking(False).probable(*ids)}
+    said = {"usual": run.weight_predictor(full=True).probable(*ids), "discovery": run._looking(False).probable(*ids)}
     print("| said | " + " | ".join(f"{name}: links | {name}: said, true" for name in said) + " |")
     print("| --- |" + " ---: | ---: |" * len(said))
     for low, high in pairwise(BINS):

@@ -158,7 +158,7 @@ def main() -> None:
         )
     if asked.run or asked.smoke:
         run = focuse.load(asked.run, asked.device) if asked.run else smoke.train()
-        run.weigher(full=True)
+        run.weight_predictor(full=True)
         for anywhere in (False, True):
             start = time.process_time()
             found = run.discover(top=1000, anywhere=anywhere)

@@ -26,12 +26,12 @@ import torch
 import focuse
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.scorer import TableScorer
-from focuse.experiments.demo import careers
 from focuse.inference.explaining.asking import closeness
 from focuse.inference.explaining.influence import Influence
 from focuse.inference.explaining.local import TrainedObjective
 from focuse.inference.predict import predict
 from focuse.objective.randomness import EpochOrder
+from focuse.paper.demo import careers
 from focuse.training.callbacks import SilentReporter
 from focuse.training.problem import TrainingProblem
 from focuse.training.trainer import InMemoryPlacement, Trainer, build_engine
@@ -110,7 +110,7 @@ def chosen(
 
 def questions(run: focuse.Run, count: int) -> list[tuple[int, int, int]]:
     """Held-out facts that the run believes in: of the best third by reciprocal rank."""
-    test = run.splits.test.graph
+    test = run.splits.test
     triples = list(zip(test.head.tolist(), test.relation.tolist(), test.tail.tolist(), strict=True))
     ranked = sorted(triples, key=lambda one: (-judged(run.scorer, one)[1], one))
     best = ranked[: max(count, len(ranked) // 3)]
@@ -198,7 +198,7 @@ def shown(rows: list[dict[str, Any]]) -> str:
 def timed(folder: Path, count: int) -> str:
     """Processor seconds of a run's explanations; the maps behind probabilities and weights are left out."""
     run, clock = focuse.load(folder), time.process_time
-    test, started = run.splits.test.graph, time.process_time()
+    test, started = run.splits.test, time.process_time()
     logic, found = run._logic(None), []
     run._learnt()
     once = clock() - started

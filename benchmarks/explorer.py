@@ -116,7 +116,7 @@ def measure(folder: Path, entities: int, hub: str, patience: float) -> list[tupl
 
 
 def page_weight() -> str:
-    from focuse.serve.app import assets
+    from focuse.explorer.app import assets
 
     found = assets()
     size = sum(len(asset.content) for one, asset in found.items() if not one.startswith("docs"))

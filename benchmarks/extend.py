@@ -44,7 +44,7 @@ from focuse.data.triple_index import build_triple_index
 from focuse.data.weights import fit_normalizer
 from focuse.engines.scorer import TableScorer
 from focuse.evaluation.evaluate import evaluate
-from focuse.experiments.demo import careers
+from focuse.paper.demo import careers
 from focuse.training.problem import init_tables
 
 SHARE = 0.02  # of the entities are unseen
@@ -122,7 +122,7 @@ def figures(run: focuse.Run, task: Task, weights: bool) -> dict[str, Any]:
     found = run.evaluate(task.judged, ties="mean")
     row = {"mrr": found.all.mrr, "hits10": found.all.hits[10], "delta_mrr": found.delta_mrr, "rows": found.all.n}
     if weights:
-        said = run.weights(task.judged)
+        said = run.predict_weights(task.judged)
         truth, sure = said.truth, said.columns
         low, high = sure["low"], sure["high"]
         row["mae"] = float(np.abs(sure["expected"] - truth).mean())
@@ -164,7 +164,7 @@ def of_known(run: focuse.Run, task: Task, known: focuse.Graph) -> float:
 
     What is true of newcomers is left out, whether the run has been given it or not.
     """
-    graphs = [run.splits.train, run.splits.valid.graph]
+    graphs = [run.splits.train, run.splits.valid]
     graphs += [part.align(run.graph).graph for part in (task.given, task.judged)]
     facts = build_triple_index(graphs, run.scorer.device)
     return evaluate(run.scorer, known.align(run.graph), run.graph, facts, "mean").all.mrr
@@ -172,7 +172,7 @@ def of_known(run: focuse.Run, task: Task, known: focuse.Graph) -> float:
 
 def popular(run: focuse.Run, task: Task) -> dict[str, Any]:
     aligned = task.judged.align(run.graph)
-    known = build_triple_index([run.splits.train, run.splits.valid.graph, run.splits.test.graph, aligned.graph])
+    known = build_triple_index([run.splits.train, run.splits.valid, run.splits.test, aligned.graph])
     found = evaluate(Popularity(run.graph), aligned, run.graph, known, "mean")
     return {"mrr": found.all.mrr, "hits10": found.all.hits[10], "delta_mrr": found.delta_mrr, "rows": found.all.n}
 
@@ -181,7 +181,7 @@ def make_base(task: Task, folder: Path | None, asked: dict[str, Any]) -> focuse.
     """The run without the unseen entities, or what was kept of it."""
     if folder is not None and folder.exists():
         return focuse.load(folder)
-    return focuse.train(task.known, valid_share=0.05, test_share=0.0, out=folder, **asked)
+    return focuse.train(task.known, valid_fraction=0.05, test_fraction=0.0, out=folder, **asked)
 
 
 def rows(name: str, seed: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -199,7 +199,7 @@ def rows(name: str, seed: int, options: argparse.Namespace) -> Iterator[dict[str
             if way == "full":
                 parts = base.splits
                 everything = focuse.read(join_names(parts.train, given))
-                run = focuse.train(everything, valid=parts.valid.graph, test_share=0.0, **asked)
+                run = focuse.train(everything, valid=parts.valid, test_fraction=0.0, **asked)
             else:
                 few = None if way in ("frozen", "warm") else 0
                 run = focuse.extend(base, given, frozen=way != "warm", epochs=few, progress=False)
@@ -207,7 +207,7 @@ def rows(name: str, seed: int, options: argparse.Namespace) -> Iterator[dict[str
             if way == "chance":
                 run = by_chance(run, len(base.graph.entities), seed)
             weights = options.weights and way in ("frozen", "warm", "full")
-            old = base.splits.valid.graph.select(np.arange(min(MOST_KNOWN, len(base.splits.valid.graph))))
+            old = base.splits.valid.select(np.arange(min(MOST_KNOWN, len(base.splits.valid))))
             row = popular(run, task) if way == "popularity" else figures(run, task, weights)
             if way in ("frozen", "warm", "full"):
                 row |= {"mrr_known": of_known(run, task, old), "mrr_known_before": of_known(base, task, old)}

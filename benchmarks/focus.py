@@ -21,7 +21,7 @@ from typing import Any
 
 import smoke
 
-from focuse.experiments.paper.cells import load_configuration
+from focuse.paper.cells import load_configuration
 
 GRAPHS = ("ppi5k", "nl27k", "cn15k", "onet-importance")
 MODELS = ("transe", "distmult", "complex")

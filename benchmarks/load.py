@@ -38,7 +38,7 @@ MIX = {  # what visitors ask, as they click: names and facts often, the model's 
     "neighbourhood": 4,
     "facts": 4,
     "predict": 5,
-    "weigh": 2,
+    "predict-weights": 2,
     "missing": 1,
     "explain": 1,
     "export": 1,
@@ -92,7 +92,9 @@ def questions(run: Path) -> dict[str, list[bytes]]:
         "neighbourhood": [request("GET", f"/api/neighbourhood?entity={head}") for head in heads],
         "facts": [request("GET", f"/api/facts?entity={head}") for head in heads],
         "predict": [request("POST", "/api/predict", one) for one in two],
-        "weigh": [request("POST", "/api/weigh", {"triples": posts[at : at + 5]}) for at in range(len(posts) - 5)],
+        "predict-weights": [
+            request("POST", "/api/weigh", {"triples": posts[at : at + 5]}) for at in range(len(posts) - 5)
+        ],
         "missing": [request("GET", f"/api/missing?entity={head}") for head in heads],
         "explain": [request("POST", "/api/explain", one) for one in posts],
         "export": [request("GET", f"/api/export?table=facts&entity={head}&format=json") for head in heads],
@@ -307,7 +309,7 @@ def main() -> None:
         run = options.run
         if run is None:
             import focuse
-            from focuse.experiments.demo import careers
+            from focuse.paper.demo import careers
 
             run = Path(folder) / "careers"
             if options.smoke:

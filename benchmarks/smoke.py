@@ -42,7 +42,7 @@ def graph() -> Graph:
     import numpy as np
 
     import focuse
-    from focuse.experiments.demo import careers
+    from focuse.paper.demo import careers
 
     whole = careers()
     return focuse.read(whole.select(np.arange(0, len(whole), PART)).to_arrow())
@@ -57,7 +57,7 @@ def load(name: str) -> Dataset:
     from focuse.data.splits import split
 
     parts = split(graph())
-    return datasets.Dataset(name, name, parts.train, parts.valid.graph, parts.test.graph, Path())
+    return datasets.Dataset(name, name, parts.train, parts.valid, parts.test, Path())
 
 
 def write(folder: Path) -> dict[str, Path]:

@@ -91,7 +91,7 @@ def trained(graph: str, model: str, seed: int, more: dict[str, Any], leaky: bool
     best = max(run.history, key=_better)
     row |= {"best_epoch": best["epoch"], "valid": round(abs(_better(best)), 5)}
     if run.scorer.model.confidence_head is not None:
-        row["facts"] = _errors(run, run.splits.test.graph)
+        row["facts"] = _errors(run, run.splits.test)
         if graph != smoke.GRAPH:
             with_negatives = focuse.read(data.folder / "test_with_neg.tsv.gz").align(run.graph).graph
             row["ukge"] = _errors(run, with_negatives)
@@ -135,12 +135,12 @@ def _ranks(run: Any, count: int | None) -> dict[str, Any]:
     from focuse.evaluation.ranking import rank_graph
 
     splits = run.splits
-    learnt = [splits.train, splits.valid.graph, splits.test.graph]
+    learnt = [splits.train, splits.valid, splits.test]
     known, test = build_triple_index(learnt, str(run.scorer.device)), splits.test
     if count is not None and count < len(test.graph):
         chosen = np.sort(np.random.default_rng(0).choice(len(test.graph), count, replace=False))
         test = replace(test, graph=test.graph.select(chosen))
-    found = evaluate(run.scorer, test, splits.train, known, "worst", "sides", True, splits.valid.graph)
+    found = evaluate(run.scorer, test, splits.train, known, "worst", "sides", True, splits.valid)
     tails = 1 / rank_graph(run.scorer, test.graph, known).filtered.ranks()[:, 0]
     figures = {"mrr": tails.mean(), "both": found.all.mrr, "top": found.top.mrr, "delta": found.delta_mrr}
     return {"ranked": len(test.graph), **{name: round(float(value), 4) for name, value in figures.items()}}

@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import focuse
-from focuse.experiments.demo import careers
+from focuse.paper.demo import careers
 
 IMAGES = Path(__file__).parent / "images"
 WIDE, NARROW = (1360, 1180), (390, 1500)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import focuse
-from focuse.experiments.demo import careers
+from focuse.paper.demo import careers
 
 
 class Patience(focuse.Callback):

@@ -8,7 +8,7 @@ Without GRAPH the embedded careers graph is used.
 import sys
 
 import focuse
-from focuse.experiments.demo import MODELS, careers
+from focuse.paper.demo import MODELS, careers
 
 
 def main() -> None:

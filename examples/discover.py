@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 import focuse
-from focuse.experiments.demo import careers
+from focuse.paper.demo import careers
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
         )
 
     head, tail = (graph.entities[int(ids[0])] for ids in (graph.head, graph.tail))
-    near = run.neighbours(head, top=3)
+    near = run.similar(head, top=3)
     print(f"like {head}: {', '.join(row.neighbour for row in near)}")
 
     groups = run.clusters(8)
@@ -37,7 +37,7 @@ def main() -> None:
     print(run.analogies(head, tail, near[0].neighbour, top=3))
 
     queries = [(row.neighbour, graph.relations[int(graph.relation[0])], None) for row in near]
-    for answer in run.predict_many(queries, top=1, new_only=True):
+    for answer in run.predict_batch(queries, top=1, new_only=True):
         print(f"query {answer.query}: {answer.head} | {answer.relation} | {answer.tail}")
 
 

@@ -8,7 +8,7 @@ Without arguments the embedded careers graph is used.
 import sys
 
 import focuse
-from focuse.experiments.demo import careers
+from focuse.paper.demo import careers
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import logging
 import numpy as np
 
 from focuse.data.splits import split
-from focuse.experiments.demo import careers
+from focuse.paper.demo import careers
 
 SETTINGS = {
     "model": "ComplEx",
@@ -41,9 +41,9 @@ def main() -> None:
     parts = split(graph.select(np.isin(graph.relation, [0, 1])), valid=0.0, test=0.15)  # two relations are quick
     training = TriplesFactory.from_labeled_triples(names(parts.train))
     ids = {"entity_to_id": training.entity_to_id, "relation_to_id": training.relation_to_id}
-    testing = TriplesFactory.from_labeled_triples(names(parts.test.graph), **ids)
+    testing = TriplesFactory.from_labeled_triples(names(parts.test), **ids)
     weights = EdgeWeights.of(training, parts.train)
-    heaviest, lightest = tenths(testing, parts.test.graph)
+    heaviest, lightest = tenths(testing, parts.test)
     for name, fixed in (("plain", 1.0), ("FocusE", None)):  # with β = 1 weights have no say
         loss = FocusELoss(beta_decay_epochs=EPOCHS // 2, fixed_beta=fixed)
         result = pipeline(

@@ -8,7 +8,7 @@ Without GRAPH the embedded careers graph is used.
 import sys
 
 import focuse
-from focuse.experiments.demo import careers
+from focuse.paper.demo import careers
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
 
     for method in ("isotonic", "platt"):
         run.calibrate(method)
-        rows = run.weigh().table.rows
+        rows = run.evaluate_weights().table.rows
         ours, mean = rows[f"complex, {method}"]["positives"], rows["relation mean"]["positives"]
         print(f"{method}: MSE {ours.errors.mse:.4f}, by the relation's mean alone {mean.errors.mse:.4f}")
 

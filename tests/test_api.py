@@ -110,10 +110,10 @@ class TestEvaluate:
 
     def test_evaluation_without_a_test_split_is_refused_with_advice(self, small):
         parts = split(small)
-        run = focuse.train(parts.train, valid=parts.valid.graph, **QUICK)
+        run = focuse.train(parts.train, valid=parts.valid, **QUICK)
         with pytest.raises(FocuseError, match="no test split; give a test graph"):
             run.evaluate()
-        assert run.evaluate(parts.test.graph).all.n == len(parts.test.graph)
+        assert run.evaluate(parts.test).all.n == len(parts.test)
 
     def test_evaluation_options_reach_the_ranking(self, run):
         plain = run.evaluate()
@@ -134,7 +134,7 @@ class TestEvaluate:
 
 class TestPredict:
     def test_predictions_mark_known_triples_of_all_splits(self, run):
-        for graph in (run.splits.train, run.splits.valid.graph, run.splits.test.graph):
+        for graph in (run.splits.train, run.splits.valid, run.splits.test):
             head, relation = graph.entities[graph.head[0]], graph.relations[graph.relation[0]]
             tail = graph.entities[graph.tail[0]]
             found = run.predict(head=head, relation=relation, top=40)
@@ -153,15 +153,15 @@ class TestPredict:
 class TestSplits:
     def test_given_splits_are_used_unchanged(self, small):
         parts = split(small, seed=5)
-        run = focuse.train(parts.train, valid=parts.valid.graph, test=parts.test.graph, **QUICK)
+        run = focuse.train(parts.train, valid=parts.valid, test=parts.test, **QUICK)
         assert len(run.splits.train) == len(parts.train)
-        assert run.splits.test.graph.to_arrow().equals(parts.test.graph.to_arrow())
+        assert run.splits.test.to_arrow().equals(parts.test.to_arrow())
 
     @pytest.mark.parametrize(("share", "held"), [(0.1, 54), (0.25, 135), (0.0, 0)])
     def test_validation_share_is_held_out_beside_a_given_test_graph(self, small, share, held):
-        parts = split(small, valid=0.0, test=0.1)
-        run = focuse.train(parts.train, test=parts.test.graph, valid_share=share, **QUICK)
-        assert len(run.splits.valid.graph) == held
+        parts = split(small, valid_fraction=0.0, test_fraction=0.1)
+        run = focuse.train(parts.train, test=parts.test, valid_fraction=share, **QUICK)
+        assert len(run.splits.valid) == held
         assert len(run.splits.train) == 540 - held
 
     def test_unseen_names_in_given_splits_are_reported(self, small, listen):
@@ -172,7 +172,7 @@ class TestSplits:
 
     def test_shares_out_of_range_are_refused(self, small):
         with pytest.raises(FocuseError, match="out of range"):
-            focuse.train(small, valid_share=0.6, test_share=0.6, **QUICK)
+            focuse.train(small, valid_fraction=0.6, test_fraction=0.6, **QUICK)
 
     def test_graph_of_two_edges_can_be_trained(self):
         run = focuse.train([("a", "r", "b", 0.1), ("b", "r", "c", 0.9)], **QUICK)
@@ -266,8 +266,8 @@ class TestConfidence:
     def test_predicted_weights_are_in_the_units_of_the_graph(self, units, model, weight_scaling):
         run = focuse.train(units, model=model, weight_scaling=weight_scaling, rules=parse_rules(self.RULE), **QUICK)
         assert run.splits.inferred.weight.max() <= 1
-        train, valid = run.graph, run.splits.valid.graph
-        found = run.weigher().own(valid.head, valid.relation, valid.tail)
+        train, valid = run.graph, run.splits.valid
+        found = run.weight_predictor().own(valid.head, valid.relation, valid.tail)
         scores = run.scorer.score(*id_tensors(valid)).double().numpy()
         share = 1 / (1 + np.exp(-scores)) if model == "ukge-logi" else np.clip(scores, 0, 1)
         for row, kind in enumerate(valid.relation):

@@ -31,7 +31,7 @@ def test_version_is_the_installed_one():
 
 def test_reading_and_inspecting_do_not_import_torch():
     code = (
-        "import focuse, sys; graph = focuse.read([('a', 'r', 'b', 0.5)]); focuse.inspect(graph); "
+        "import focuse, sys; graph = focuse.read([('a', 'r', 'b', 0.5)]); focuse.describe(graph); "
         "print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -32,7 +32,7 @@ def test_validation_ranks_with_the_current_tables(optimizer: str) -> None:
     assert run.last is not None
     tables = {name: table.clone() for name, table in run.last.tables.items()}
     fresh = make_scorer(make_model("distmult"), tables["entity"], tables["relation"])
-    parts = [run.splits.train, run.splits.valid.graph, run.splits.test.graph]
+    parts = [run.splits.train, run.splits.valid, run.splits.test]
     valid, known = run.splits.valid, build_triple_index(parts)
     from focuse.training.validation import rank_validator
 
@@ -79,14 +79,14 @@ def test_often_repeated_triple_does_not_reduce_the_held_out_rows(seed: int) -> N
     names = random.integers(0, 40, (3, 500))
     columns = [np.concatenate([row, np.repeat(row[:1], 500)]).astype(str) for row in (names[0], names[1] % 3, names[2])]
     parts = focuse.split(from_columns(*columns, random.random(1000)), 0.1, 0.1, seed=seed)
-    assert 90 <= len(parts.valid.graph) <= 100
-    assert 90 <= len(parts.test.graph) <= 100
+    assert 90 <= len(parts.valid) <= 100
+    assert 90 <= len(parts.test) <= 100
 
 
 def test_divergence_in_the_last_step_is_detected(small: focuse.Graph, tmp_path: Path) -> None:
     settings = {**QUICK, "epochs": 1, "lr": 3e38, "batch_size": 5000, "weight_mode": "focuse"}
     with pytest.raises(FocuseError, match="diverged"):
-        focuse.train(small, valid_share=0, test_share=0, out=tmp_path / "run", **settings)
+        focuse.train(small, valid_fraction=0, test_fraction=0, out=tmp_path / "run", **settings)
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 

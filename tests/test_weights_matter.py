@@ -10,7 +10,7 @@ import torch
 
 import focuse
 from focuse.data.splits import Splits, split
-from focuse.experiments.demo import SETTINGS
+from focuse.paper.demo import SETTINGS
 
 QUICK = {"dim": 8, "epochs": 4, "beta_decay_epochs": 3, "lr": 1e-2, "num_negatives": 5, "eval_every": 2}
 
@@ -30,7 +30,7 @@ def shuffled(splits: Splits, seed: int) -> Splits:
 
 
 def train(splits: Splits, **settings) -> focuse.Run:
-    return focuse.train(splits.train, valid=splits.valid.graph, test=splits.test.graph, progress=False, **settings)
+    return focuse.train(splits.train, valid=splits.valid, test=splits.test, progress=False, **settings)
 
 
 def same(one: focuse.Run, other: focuse.Run) -> bool:

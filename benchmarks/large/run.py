@@ -104,7 +104,7 @@ def inside(given: argparse.Namespace) -> None:
         fits = given.folder / "fits.parquet"
         Recipe(*given.fitting).write(fits)
         run = focuse.train(
-            focuse.read(fits), valid_share=0.0, engine="auto", memory_limit="64GB", **SAME
+            focuse.read(fits), valid_fraction=0.0, engine="auto", memory_limit="64GB", **SAME
         )  # steps alone
         print(json.dumps({"in_memory_edges_a_second": len(run.splits.train) / run.history[0]["seconds"]}))
         return

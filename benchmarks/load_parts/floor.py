@@ -12,7 +12,7 @@ import numpy as np
 
 EMPTY = """
 import sys, uvicorn
-from focuse.serve.server import listen
+from focuse.explorer.server import listen
 
 async def app(scope, receive, send):
     headers = [(b"content-type", b"application/json"), (b"content-length", b"2")]

@@ -16,8 +16,8 @@ from focuse.data.splits import split
 from focuse.data.triple_index import build_triple_index
 from focuse.engines.scorer import make_scorer
 from focuse.evaluation.ranking import rank_graph
-from focuse.experiments.demo import careers
 from focuse.models.registry import make_model
+from focuse.paper.demo import careers
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Splits:
         """Of a data set of the literature, or 'careers', the graph that comes with focuse."""
         if name == "careers":
             parts = split(careers())
-            return cls(parts.train, parts.valid.graph, parts.test.graph)
+            return cls(parts.train, parts.valid, parts.test)
         data = smoke.load(name)
         return cls.of(data.train, data.valid, data.test)
 

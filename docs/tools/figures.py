@@ -23,8 +23,8 @@ from focuse.data import datasets
 from focuse.data.statistics import leakage
 from focuse.data.triple_index import build_triple_index
 from focuse.evaluation.ranking import rank_graph
-from focuse.experiments.demo import MODELS, careers
-from focuse.reports.violins import BOTTOM_COLOUR, TOP_COLOUR, svg_of
+from focuse.paper.demo import MODELS, careers
+from focuse.report.violins import BOTTOM_COLOUR, TOP_COLOUR, svg_of
 
 IMAGES = Path(__file__).parent.parent / "images"
 GREY, GREEN = "#8a8a8a", "#4c9a6a"
@@ -146,8 +146,8 @@ def tenths(runs: dict[str, Run]) -> Figure:
 
 def mrr_by_tenth(run: Run) -> np.ndarray:
     """Filtered MRR of ten equal parts of test, light to heavy, rows tied at a cut as they stand; [10]."""
-    test = run.splits.test.graph
-    known = build_triple_index([run.splits.train, run.splits.valid.graph, test])
+    test = run.splits.test
+    known = build_triple_index([run.splits.train, run.splits.valid, test])
     reciprocal = (1 / rank_graph(run.scorer, test, known).filtered.ranks("worst", "sides")).mean(1)
     order = np.argsort(test.weight, kind="stable")
     return np.array([reciprocal[part].mean() for part in np.array_split(order, 10)])
@@ -183,8 +183,8 @@ def numbers(run: Run) -> Figure:
 
 def filtering(run: Run) -> Figure:
     """A test link, the known facts above it, and what filtered ranks leave out."""
-    test = run.splits.test.graph
-    known = build_triple_index([run.splits.train, run.splits.valid.graph, test])
+    test = run.splits.test
+    known = build_triple_index([run.splits.train, run.splits.valid, test])
     ranking = rank_graph(run.scorer, test, known)
     raw, filtered = (part.ranks("worst", "sides")[:, 0] for part in (ranking.raw, ranking.filtered))
     wanted = np.flatnonzero((raw <= 13) & (filtered >= 3))  # ranks that fit on the picture

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from focuse.data.graph import Graph
     from focuse.data.readers import read
     from focuse.data.splits import split
-    from focuse.data.statistics import describe as inspect
+    from focuse.data.statistics import describe
     from focuse.errors import FocuseError
     from focuse.training.callbacks import Callback
 
@@ -35,8 +35,8 @@ __all__ = [
     "Graph",
     "Run",
     "datasets",
+    "describe",
     "extend",
-    "inspect",
     "load",
     "read",
     "read_config",
@@ -51,7 +51,7 @@ _HOMES = {
     "FocuseError": ("focuse.errors", "FocuseError"),
     "Graph": ("focuse.data.graph", "Graph"),
     "read": ("focuse.data.readers", "read"),
-    "inspect": ("focuse.data.statistics", "describe"),
+    "describe": ("focuse.data.statistics", "describe"),
     "split": ("focuse.data.splits", "split"),
     "Run": ("focuse.api", "Run"),
     "extend": ("focuse.api", "extend"),

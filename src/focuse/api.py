@@ -30,7 +30,7 @@ from focuse.inference.predict import Predictions, predict, question
 from focuse.integrations.trackers import make_trackers, stored_trackers
 from focuse.models.checks import check_scores
 from focuse.models.registry import MODELS, model_class, model_family
-from focuse.reports.report import write_report
+from focuse.report.report import write_report
 from focuse.rules.augmentation import with_inferred
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, ShardedTables, check_tables, make_table_storage
@@ -124,12 +124,12 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
         Evaluation
             Its `delta_mrr` is the MRR of the top decile by weight minus that of the bottom decile.
         """
-        aligned = self.splits.test if test is None else read_test_graph(test, self.settings, self.splits)
+        aligned = self.splits.aligned_test if test is None else read_test_graph(test, self.settings, self.splits)
         if test is None and not len(aligned.graph) and not aligned.unseen.rows:
             raise FocuseError("the run has no test split; give a test graph (focuse evaluate RUN TEST)")
-        graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph, aligned.graph]
+        graphs = [self.splits.train, self.splits.valid, self.splits.test, aligned.graph]
         known = filter_index(aligned.graph, graphs, self.scorer.device)
-        valid = self.splits.valid.graph
+        valid = self.splits.valid
         return evaluate(self.scorer, aligned, self.graph, known, ties, protocol, filtered, valid, candidates)
 
     def predict(
@@ -147,12 +147,13 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
         `run.predict(head="MLEngineer", relation="requiresSkill")[0].probability`. If the graph is too large to compute
         its features in memory, a prediction has only a score.
         """
-        graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph]
+        graphs = [self.splits.train, self.splits.valid, self.splits.test]
         question(self.graph, head, relation, tail, top, new_only)  # reports a misspelled name before the slow fitting
-        weigher = self.weigher(full=True) if self.can_weigh() else None
-        return predict(self.scorer, graphs, head, relation, tail, top, new_only, weigher)
+        predictor = self.weight_predictor(full=True) if self.can_predict_weights() else None
+        return predict(self.scorer, graphs, head, relation, tail, top, new_only, predictor)
 
-    def place(self) -> Path:
+    @property
+    def path(self) -> Path:
         """Return the folder of the run; raise FocuseError if it was not saved."""
         if self.folder is None:
             raise FocuseError("this run has no folder yet; save it first: run.save(FOLDER)")
@@ -193,8 +194,8 @@ def train(
     *,
     valid: Any = None,
     test: Any = None,
-    valid_share: float = 0.1,
-    test_share: float = 0.1,
+    valid_fraction: float = 0.1,
+    test_fraction: float = 0.1,
     inferred_triples: Any = None,
     rules: Any = None,
     known_negatives: Any = None,
@@ -214,7 +215,7 @@ def train(
         Training graph: a graph or any source that `focuse.read` accepts.
     valid, test
         Validation and test triples, like `graph`. Without both, random fractions of the graph are held out.
-    valid_share, test_share
+    valid_fraction, test_fraction
         Fractions of the graph to hold out.
     inferred_triples
         Triples that rules infer, with their confidences; for confidence models such as ukge-rect and ukge-logi.
@@ -250,7 +251,7 @@ def train(
     if out is not None and RunFolder.was_created_by(Path(out), group):  # torchrun has restarted its processes
         return resume(str(out), progress=progress, callbacks=all_callbacks, deadline=deadline)
     reporter = make_reporter(progress if current_group().is_main else False)
-    given = graph, valid, test, valid_share, test_share, known_negatives, node_attributes, inferred_triples, rules
+    given = graph, valid, test, valid_fraction, test_fraction, known_negatives, node_attributes, inferred_triples, rules
     prepare = partial(_prepare, chosen, reporter, *given)
     resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine in SHARDED_ENGINES else prepare()
     resolved = partition_if_needed(resolved, splits, reporter, out is not None)
@@ -280,8 +281,8 @@ def _prepare(
     graph: Any,
     valid: Any,
     test: Any,
-    valid_share: float,
-    test_share: float,
+    valid_fraction: float,
+    test_fraction: float,
     known_negatives: Any,
     node_attributes: Any,
     inferred_triples: Any,
@@ -289,7 +290,14 @@ def _prepare(
 ) -> PreparedData:
     """Return the resolved settings, the splits and the normalizer for the user's input."""
     splits = make_splits(
-        read_training_graph(graph, reporter), valid, test, valid_share, test_share, chosen, reporter, known_negatives
+        read_training_graph(graph, reporter),
+        valid,
+        test,
+        valid_fraction,
+        test_fraction,
+        chosen,
+        reporter,
+        known_negatives,
     )
     splits = with_node_attributes(splits, node_attributes, reporter)
     resolved = chosen.resolve(splits.train, choose_device(chosen.device, chosen.engine))
@@ -311,7 +319,7 @@ def _fill(trainer: Trainer, label_exponent_trials: list[LabelExponentTrial], sto
 def _check_arguments(given: dict[str, Any], out: str | Path | None) -> tuple[Config, ProcessGroup]:
     """Return the settings and the process group, after checking the folders `out` and `init_from`."""
     init_from = given.get("init_from")
-    chosen = Config.from_kwargs(**given | ({"init_from": init_from.place()} if isinstance(init_from, Run) else {}))
+    chosen = Config.from_kwargs(**given | ({"init_from": init_from.path} if isinstance(init_from, Run) else {}))
     if chosen.model not in MODELS and not model_family(chosen.model):
         check_scores(model_class(chosen.model))
     group = join_group(chosen.engine, chosen.device, out)
@@ -496,8 +504,8 @@ def extend(
     epochs: int | None = None,
     remove: Any = None,
     duplicates: str = "last",
-    valid_share: float = 0.0,
-    test_share: float = 0.0,
+    valid_fraction: float = 0.0,
+    test_fraction: float = 0.0,
     node_attributes: Any = None,
     model: object = None,
     progress: bool | Reporter = True,
@@ -519,7 +527,7 @@ def extend(
         Triples to remove.
     duplicates
         Weight of a new edge that repeats a training triple: 'last', 'max', 'mean' or 'keep'.
-    valid_share, test_share
+    valid_fraction, test_fraction
         Fractions of the new edges to hold out.
     node_attributes
         Node attributes of new entities.
@@ -541,7 +549,7 @@ def extend(
     if not frozen and base.settings.engine == "partitioned":
         raise FocuseError("a run trained with partitions keeps its optimizer state on disk; use frozen=True (--freeze)")
     reporter = make_reporter(progress)
-    change = RequestedChange(edges, remove, duplicates, valid_share, test_share, node_attributes)
+    change = RequestedChange(edges, remove, duplicates, valid_fraction, test_fraction, node_attributes)
     with explain_memory_errors():
         grown = build_extension(_base_run(base), change, frozen, epochs, reporter)
         return _finish_frozen_extension(base, grown, out) if frozen else _continue_training(base, grown, out, reporter)

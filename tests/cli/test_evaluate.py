@@ -77,7 +77,7 @@ class TestWeights:
         done = command("evaluate", trained.folder, "--weights", "--json", check=True)
         assert done.stderr == ""
         told = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
-        assert told == load(trained.folder).weigh().to_dict()
+        assert told == load(trained.folder).evaluate_weights().to_dict()
         assert set(told) == {"protocols", "rows", "trivial", "threshold", "notes", "ndcg", "intervals"}
         assert told["rows"]["complex, isotonic"]["with_negatives"]["n"] == 120
         assert told["threshold"] == 0.85

@@ -1,4 +1,4 @@
-"""The command around the demo; what the demo shows is in tests/experiments."""
+"""The command around the demo; what the demo shows is in tests/paper."""
 
 from __future__ import annotations
 

@@ -54,11 +54,11 @@ def test_impossible_conversions_are_refused(refused, graph_file: Path, tmp_path:
         "convert", graph_file, tmp_path / "x.xlsx"
     )
     assert "that is the graph itself" in refused("convert", graph_file, graph_file)
-    assert "no such table: absent" in refused("inspect", base, "--query", "SELECT * FROM absent")
+    assert "no such table: absent" in refused("describe", base, "--query", "SELECT * FROM absent")
 
 
 def test_commands_read_from_a_database(command, base: str, graph_file: Path, tmp_path: Path) -> None:
-    shown = json.loads(command("inspect", base, "--query", EDGES, "--json", check=True).stdout)
+    shown = json.loads(command("describe", base, "--query", EDGES, "--json", check=True).stdout)
     assert shown["edges"] == 600
     folder = tmp_path / "run"
     held = f"{base}?query=SELECT%20*%20FROM%20edges%20LIMIT%2030"

@@ -1,4 +1,4 @@
-"""`focuse inspect`: statistics, leakage and baselines of a graph."""
+"""`focuse describe`: statistics, leakage and baselines of a graph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def files(small, tmp_path):
 
 
 def test_json_describes_the_graph(command, files):
-    done = command("inspect", files / "train.tsv", "--test", files / "test.tsv", "--json", check=True)
+    done = command("describe", files / "train.tsv", "--test", files / "test.tsv", "--json", check=True)
     data = json.loads(done.stdout)
     assert (data["edges"], data["entities"], data["relations"]) == (600, 40, 3)
     assert {row["name"] for row in data["per_relation"]} == {"r0", "r1", "r2"}
@@ -30,7 +30,9 @@ def test_json_describes_the_graph(command, files):
 
 
 def test_text_describes_the_graph(command, files):
-    shown = command("inspect", files / "train.tsv", "--test", files / "test.tsv", "--relations", "2", check=True).stdout
+    shown = command(
+        "describe", files / "train.tsv", "--test", files / "test.tsv", "--relations", "2", check=True
+    ).stdout
     for words in (
         "600 edges, 40 entities, 3 relations",
         "repeated triples: 0",
@@ -47,7 +49,7 @@ def test_baselines_of_a_split_are_shown(command, tmp_path):
     (tmp_path / "train.tsv").write_text("a\tr\tb\t0.2\nb\tr\tc\t0.6\nc\ts\ta\t0.4\n")
     (tmp_path / "test.tsv").write_text("b\tr\ta\t0.3\na\ts\tb\t0.5\na\tr\tc\t0.4\nc\ts\tx\t0.9\n")
     (tmp_path / "valid.tsv").write_text("a\tr\ta\t0.9\n")
-    files = ("inspect", tmp_path / "train.tsv", "--test", tmp_path / "test.tsv", "--valid", tmp_path / "valid.tsv")
+    files = ("describe", tmp_path / "train.tsv", "--test", tmp_path / "test.tsv", "--valid", tmp_path / "valid.tsv")
     data = json.loads(command(*files, "--json", check=True).stdout)["trivial"]
     assert list(data) == ["valid", "test"]
     assert list(data["test"]) == ["positives", "clean"]
@@ -67,7 +69,7 @@ def test_baselines_of_a_split_are_shown(command, tmp_path):
 
 def test_undefined_values_are_a_dash_in_text_and_null_in_json(command, files):
     """The only row that train knows stands in train: nothing is clean."""
-    arguments = ("inspect", files / "train.tsv", "--test", files / "test.tsv")
+    arguments = ("describe", files / "train.tsv", "--test", files / "test.tsv")
     assert command(*arguments, check=True).stdout.splitlines()[-1].split()[-2:] == ["–", "–"]
     data = json.loads(command(*arguments, "--json", check=True).stdout)["trivial"]["test"]
     assert data["clean"]["global mean"] == {"n": 0, "mse": None, "mae": None}
@@ -75,14 +77,14 @@ def test_undefined_values_are_a_dash_in_text_and_null_in_json(command, files):
 
 def test_graph_without_weights_has_no_baselines(command, tmp_path):
     (tmp_path / "three.csv").write_text("head,relation,tail\na,r,b\nb,r,c\n")
-    arguments = ("inspect", tmp_path / "three.csv", "--test", tmp_path / "three.csv")
+    arguments = ("describe", tmp_path / "three.csv", "--test", tmp_path / "three.csv")
     assert "weights guessed" not in command(*arguments, check=True).stdout
     assert json.loads(command(*arguments, "--json", check=True).stdout)["trivial"] == {}
 
 
 def test_equal_weights_give_a_note_that_the_layer_would_be_off(command, tmp_path):
     (tmp_path / "three.csv").write_text("head,relation,tail\na,r,b\nb,r,c\n")
-    assert "training ignores them" in command("inspect", tmp_path / "three.csv", check=True).stdout
+    assert "training ignores them" in command("describe", tmp_path / "three.csv", check=True).stdout
 
 
 @pytest.mark.parametrize(
@@ -92,12 +94,12 @@ def test_equal_weights_give_a_note_that_the_layer_would_be_off(command, tmp_path
 def test_faulty_files_are_refused(refused, tmp_path, text, says):
     if text is not None:
         (tmp_path / "g.tsv").write_text(text)
-    assert says in refused("inspect", tmp_path / "g.tsv")
+    assert says in refused("describe", tmp_path / "g.tsv")
 
 
 def test_torch_is_not_loaded(files):
     code = (
-        "import sys; sys.argv = ['focuse', 'inspect', sys.argv[1], '--test', sys.argv[2]]; "
+        "import sys; sys.argv = ['focuse', 'describe', sys.argv[1], '--test', sys.argv[2]]; "
         "from focuse.cli.main import run; run(); print('torch' in sys.modules)"
     )
     arguments = [sys.executable, "-c", code, files / "train.tsv", files / "test.tsv"]

@@ -23,7 +23,7 @@ COMMANDS = {
     "evaluate": "--ties --protocol --raw --weights --negatives --queries --threshold --device --json",
     "predict": "--head --relation --tail --top --json",
     "calibrate": "--method --device --json",
-    "inspect": "--valid --test --json",
+    "describe": "--valid --test --json",
     "demo": "--out --seed --json",
 }
 GROUPS = ("rules", "datasets")  # their commands have their own tests
@@ -77,7 +77,7 @@ def test_a_usage_error_is_one_line(refused, arguments, says):
 def test_closed_pipe_causes_no_error_message(command, graph_file):
     reading, writing = os.pipe()
     os.close(reading)
-    for arguments in (["inspect", graph_file], ["train", "--help"]):
+    for arguments in (["describe", graph_file], ["train", "--help"]):
         done = command(*arguments, capture_output=False, stdout=writing, stderr=subprocess.PIPE)
         assert done.stderr == ""
         assert done.returncode == 1

@@ -49,7 +49,7 @@ def test_color_follows_terminal_and_environment(changes, terminal, expected, mon
         ["train", "--help"],
         ["predict", "RUN", "--head", "e1", "--relation", "r0"],
         ["evaluate", "RUN"],
-        ["inspect", "GRAPH"],
+        ["describe", "GRAPH"],
         ["nothing"],
         ["predict", "RUN", "--head", "e99999", "--relation", "r0"],
     ],

@@ -101,6 +101,6 @@ def test_invalid_options_are_refused(calibrated, copied, small, tmp_path):
         calibrated(copied, "--method", "plat")
     with pytest.raises(FocuseError, match="not a run"):
         calibrated(tmp_path / "nowhere")
-    focuse.train(small, valid_share=0.0, dim=4, epochs=1, out=tmp_path / "bare", progress=False)
+    focuse.train(small, valid_fraction=0.0, dim=4, epochs=1, out=tmp_path / "bare", progress=False)
     with pytest.raises(FocuseError, match="no validation triples to calibrate on"):
         calibrated(tmp_path / "bare")

@@ -17,7 +17,7 @@ import focuse
 @pytest.fixture(scope="module")
 def known(trained) -> set[tuple[str, str, str]]:
     run = focuse.load(trained.folder)
-    parts = (run.splits.train, run.splits.valid.graph, run.splits.test.graph)
+    parts = (run.splits.train, run.splits.valid, run.splits.test)
     tables = [part.to_arrow().to_pylist() for part in parts]
     return {(row["head"], row["relation"], row["tail"]) for table in tables for row in table}
 

@@ -1,4 +1,4 @@
-"""`focuse neighbours`, `clusters`, `duplicates` and `analogies` as processes."""
+"""`focuse similar`, `clusters`, `duplicates` and `analogies` as processes."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 import focuse
 
 ASKED = [
-    (["neighbours", "RUN", "e1", "e2", "--top", "3"], "neighbours", 6),
+    (["similar", "RUN", "e1", "e2", "--top", "3"], "similar", 6),
     (["clusters", "RUN", "--count", "4"], "clusters", 40),
     (["duplicates", "RUN", "--similarity", "0", "--overlap", "0", "--top", "7", "--names"], "pairs", 7),
     (["analogies", "RUN", "e1", "e2", "e3", "--top", "5"], "analogies", 5),
@@ -35,10 +35,10 @@ def test_results_are_printed_as_json_and_written_to_files(inside, trained, tmp_p
 
 def test_text_equals_that_of_the_run(inside, trained) -> None:
     run = focuse.load(trained.folder)
-    shown = inside("neighbours", trained.folder, "e1", "e2", "e3", "--between")
-    assert shown.strip("\n") == str(run.neighbours(["e1", "e2", "e3"], among=["e1", "e2", "e3"]))
-    shown = inside("neighbours", trained.folder, "e1", "e2", "--together", "--measure", "euclidean")
-    assert shown.strip("\n") == str(run.neighbours(["e1", "e2"], together=True, measure="euclidean"))
+    shown = inside("similar", trained.folder, "e1", "e2", "e3", "--between")
+    assert shown.strip("\n") == str(run.similar(["e1", "e2", "e3"], among=["e1", "e2", "e3"]))
+    shown = inside("similar", trained.folder, "e1", "e2", "--together", "--measure", "euclidean")
+    assert shown.strip("\n") == str(run.similar(["e1", "e2"], together=True, measure="euclidean"))
 
 
 def test_analogies_can_be_limited_to_new_links(inside, trained) -> None:
@@ -52,9 +52,9 @@ def test_analogies_can_be_limited_to_new_links(inside, trained) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["neighbours", "RUN", "e99"], ["no entity 'e99'", "did you mean"]),
-        (["neighbours", "RUN", "e1", "--measure", "cosin"], ["unknown measure 'cosin'", "cosine"]),
-        (["neighbours", "RUN", "e1", "--top", "0"], ["top 0"]),
+        (["similar", "RUN", "e99"], ["no entity 'e99'", "did you mean"]),
+        (["similar", "RUN", "e1", "--measure", "cosin"], ["unknown measure 'cosin'", "cosine"]),
+        (["similar", "RUN", "e1", "--top", "0"], ["top 0"]),
         (["clusters", "RUN", "--count", "41"], ["count 41", "40 entities"]),
         (["clusters", "RUN", "--method", "ward"], ["unknown method 'ward'"]),
         (["clusters", "RUN", "--method", "hdbscan", "--count", "3"], ["leave count out"]),

@@ -1,4 +1,4 @@
-"""`focuse weigh`."""
+"""`focuse predict-weights`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from focuse.errors import FocuseError
 @pytest.fixture
 def weighed(capsys):
     def run(*arguments):
-        app(["weigh", *map(str, arguments)], standalone_mode=False)
+        app(["predict-weights", *map(str, arguments)], standalone_mode=False)
         return capsys.readouterr().out
 
     return run

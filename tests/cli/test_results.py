@@ -10,7 +10,7 @@ import pytest
     [
         (["predict", "--queries"], "q.tsv"),
         (["discover", "--relation", "r0", "--tails-from"], "q.csv"),
-        (["weigh"], "q.tsv"),
+        (["predict-weights"], "q.tsv"),
     ],
 )
 def test_input_file_is_not_overwritten(refused, trained, tmp_path, words, name):

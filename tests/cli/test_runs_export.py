@@ -33,6 +33,6 @@ def test_predictions_and_weights_are_written_as_rdf(command, trained, graph_file
     found = load(trained.folder).predict("e1", "r0", top=4)
     back = read(tmp_path / "x.ttl", weights=["probability"])
     assert back.weight.tolist() == [row.probability for row in found]
-    command("weigh", trained.folder, graph_file, "--out", tmp_path / "w.nt", check=True)
+    command("predict-weights", trained.folder, graph_file, "--out", tmp_path / "w.nt", check=True)
     weighed = read(tmp_path / "w.nt", weights=["weight"])
     assert weighed.to_arrow().equals(read(graph_file).to_arrow())

@@ -182,7 +182,7 @@ class TestRefused:
             ("--resume nowhere", "nowhere: not a run"),
             ("g.tsv --out run --init-from taken", "taken: not a run"),
             ("g.tsv --out run --model conve --dim 7", "model 'conve' needs a dim that makes a rectangle, not 7; try 8"),
-            ("--resume taken --lr 0.1 --valid-share 0.2 --test g.tsv", "leave out lr, test, valid-share"),
+            ("--resume taken --lr 0.1 --valid-fraction 0.2 --test g.tsv", "leave out lr, test, valid-fraction"),
             ("g.tsv --resume taken --out run", "leave out graph, out"),
         ],
     )
@@ -280,7 +280,7 @@ def test_relation_weights_and_given_files_reach_the_training(command, graph_file
     (tmp_path / "weights.csv").write_text("relation,weight\nr0,1\nr1,5\nr2,9\n")
     (tmp_path / "test.tsv").write_text("e1\tr0\te2\t0.5\ne3\tr1\tstranger\t0.7\n")
     done = command(
-        *("train", graph_file, "--out", tmp_path / "run", "--json", "--valid-share", "0.2"),
+        *("train", graph_file, "--out", tmp_path / "run", "--json", "--valid-fraction", "0.2"),
         *("--relation-weights", tmp_path / "weights.csv", "--test", tmp_path / "test.tsv", *QUICK),
         check=True,
     )

@@ -67,7 +67,7 @@ def test_lower_is_better_is_passed_on(command, graph_file, tmp_path):
     run = focuse.load(tmp_path / "run")
     assert run.graph.lower_is_better
     shown = run.evaluate()
-    weight = run.splits.test.graph.weight
+    weight = run.splits.test.weight
     assert weight[shown.top_share == 1].max() < weight[shown.bottom_share == 1].min()
 
 
@@ -110,13 +110,13 @@ def test_known_negatives_with_the_focuse_layer_are_refused(refused, graph_file, 
 
 def test_inspect_shows_weight_columns(command, many):
     options = ["--weight-columns", "fit,noise,distance"]
-    data = json.loads(command("inspect", many, *options, "--json", check=True).stdout)
+    data = json.loads(command("describe", many, *options, "--json", check=True).stdout)
     found = {row["name"]: row for row in data["columns"]}
     assert found["noise"]["importance"] < 0.05
     assert found["fit"]["missing"] == pytest.approx(0.2, abs=0.05)
     assert (
         30 <= found["distance"]["weight_min"] < found["distance"]["weight_mean"] < found["distance"]["weight_max"] <= 50
     )
-    shown = command("inspect", many, *options, check=True).stdout
+    shown = command("describe", many, *options, check=True).stdout
     assert "weights: 3 columns" in shown
     assert "importance" in shown

@@ -163,7 +163,7 @@ def test_repeated_triples_are_counted() -> None:
 def test_a_large_graph_is_split_like_a_small_one(seed: int) -> None:
     given = graph(seed=seed)
     parts = split(given, 0.1, 0.05, seed)
-    train, valid, test = parts.train, parts.valid.graph, parts.test.graph
+    train, valid, test = parts.train, parts.valid, parts.test
     assert len(train) + len(valid) + len(test) == len(given)
     assert 0.5 * 400 <= len(valid) <= 400
     assert 0.5 * 200 <= len(test) <= 200
@@ -178,8 +178,8 @@ def test_a_large_graph_is_split_like_a_small_one(seed: int) -> None:
     held = np.isin(given.keys, [*keys[1], *keys[2]])
     assert np.array_equal(train.weight, given.weight[~held])
     again = split(given, 0.1, 0.05, seed)
-    assert np.array_equal(again.test.graph.keys, test.keys)
-    assert not np.array_equal(split(given, 0.1, 0.05, seed + 1).test.graph.keys, test.keys)
+    assert np.array_equal(again.test.keys, test.keys)
+    assert not np.array_equal(split(given, 0.1, 0.05, seed + 1).test.keys, test.keys)
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -190,11 +190,11 @@ def test_few_rows_are_held_out_if_few_are_spare() -> None:
     )
     parts = split(chain)
     assert len(parts.train) == count
-    assert len(parts.valid.graph) == len(parts.test.graph) == 0
+    assert len(parts.valid) == len(parts.test) == 0
 
 
 @pytest.mark.usefixtures("small_pieces")
 def test_split_without_held_out_rows_is_possible() -> None:
     parts = split(graph(), 0.0, 0.0)
     assert len(parts.train) == 4000
-    assert len(parts.test.graph) == 0
+    assert len(parts.test) == 0

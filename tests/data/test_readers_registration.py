@@ -20,7 +20,7 @@ from pathlib import Path
 import focuse
 graph = focuse.read(sys.argv[1])
 graph.write(Path(sys.argv[1]).with_name("copy" + Path(sys.argv[1]).suffix))
-focuse.inspect(graph)
+focuse.describe(graph)
 focuse.split(graph)
 print(*(name for name in sys.modules if name == "torch" or name.startswith("focuse.integrations")))
 """

@@ -40,7 +40,7 @@ def rows(graph: Graph) -> list[tuple[int, int, int, float]]:
 
 
 def parts(found: Splits) -> list[list[tuple[int, int, int, float]]]:
-    return [rows(found.train), rows(found.valid.graph), rows(found.test.graph)]
+    return [rows(found.train), rows(found.valid), rows(found.test)]
 
 
 GRAPHS = st.lists(
@@ -115,8 +115,8 @@ def test_given_graphs_are_translated_to_the_ids_of_train() -> None:
     test = from_columns(["b", "a", "b"], ["r", "t", "r"], ["a", "b", "y"], [6.0, 7.0, 8.0], "test.tsv")
     found = splits.splits_from_graphs(train, valid, test)
     assert found.train is train
-    assert rows(found.valid.graph) == [(2, 1, 1, 4.0)]
-    assert rows(found.test.graph) == [(1, 0, 0, 6.0)]
+    assert rows(found.valid) == [(2, 1, 1, 4.0)]
+    assert rows(found.test) == [(1, 0, 0, 6.0)]
     assert [line.split(" rows")[0] for line in found.warnings()] == ["valid.tsv: 1 of 2", "test.tsv: 2 of 3"]
     assert all("\n" not in line for line in found.warnings())
 
@@ -125,9 +125,9 @@ def test_given_without_valid_holds_out_a_part_of_train() -> None:
     graph = random_graph(400, 20, 2, seed=4)
     test = replace(random_graph(30, 20, 2, seed=5), source="test")
     found = splits.splits_from_graphs(graph, None, test, seed=3)
-    assert Counter(rows(found.train) + rows(found.valid.graph)) == Counter(rows(graph))
-    assert 35 <= len(found.valid.graph) <= 40
-    assert len(found.test.graph) + found.test.unseen.rows == 30
+    assert Counter(rows(found.train) + rows(found.valid)) == Counter(rows(graph))
+    assert 35 <= len(found.valid) <= 40
+    assert len(found.test) + found.unseen_test.rows == 30
     assert parts(found) == parts(splits.splits_from_graphs(graph, None, test, seed=3))
     assert parts(found) != parts(splits.splits_from_graphs(graph, None, test, seed=4))
 
@@ -135,8 +135,8 @@ def test_given_without_valid_holds_out_a_part_of_train() -> None:
 def test_given_splits_without_test_have_none() -> None:
     graph = random_graph(100, 10, 2, seed=6)
     found = splits.splits_from_graphs(graph, graph, None)
-    assert len(found.test.graph) == 0
-    assert rows(found.valid.graph) == rows(graph)
+    assert len(found.test) == 0
+    assert rows(found.valid) == rows(graph)
 
 
 def test_validation_in_parts_covers_it_once_and_keeps_repeats_together():

@@ -225,7 +225,7 @@ def test_loss_falls_with_every_sampling(small: focuse.Graph, model: str, samplin
 
 
 def ids(run: focuse.Run) -> tuple[Tensor, Tensor, Tensor]:
-    graph = run.splits.test.graph
+    graph = run.splits.test
     head, relation, tail = (
         torch.from_numpy(getattr(graph, name).astype(np.int64)) for name in ("head", "relation", "tail")
     )
@@ -243,9 +243,9 @@ def sides(run: focuse.Run, head: Tensor, relation: Tensor, tail: Tensor) -> tupl
 
 def test_ranks_of_each_side_use_the_scores_of_that_side(run: focuse.Run) -> None:
     head, relation, tail = ids(run)
-    graphs = [run.splits.train, run.splits.valid.graph, run.splits.test.graph]
+    graphs = [run.splits.train, run.splits.valid, run.splits.test]
     facts = {triple for graph in graphs for triple in zip(graph.head, graph.relation, graph.tail, strict=True)}
-    ranking = rank_graph(run.scorer, run.splits.test.graph, build_triple_index(graphs))
+    ranking = rank_graph(run.scorer, run.splits.test, build_triple_index(graphs))
     of_tail, of_head = sides(run, head, relation, tail)
     np.testing.assert_allclose(ranking.tail_score, of_tail, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(ranking.head_score, of_head, rtol=1e-4, atol=1e-5)
@@ -271,7 +271,7 @@ def test_score_of_a_triple_is_the_mean_of_both_sides(run: focuse.Run) -> None:
     np.testing.assert_allclose(found.scores, both, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(run.scorer.score(*ids(run)).numpy(), both, rtol=1e-4, atol=1e-5)
     assert found.order is not None
-    weight, kind = run.splits.test.graph.weight, run.splits.test.graph.relation
+    weight, kind = run.splits.test.weight, run.splits.test.relation
     pairs = [(i, j) for i in range(len(both)) for j in range(i) if kind[i] == kind[j] and weight[i] != weight[j]]
     agree = np.mean([(both[i] > both[j]) == (weight[i] > weight[j]) for i, j in pairs])
     assert found.order.relation.pairs == len(pairs)
@@ -279,7 +279,7 @@ def test_score_of_a_triple_is_the_mean_of_both_sides(run: focuse.Run) -> None:
 
 
 def test_predictions_rank_by_one_side_and_weigh_by_the_mean_of_both(run: focuse.Run) -> None:
-    names, weigher = run.graph, run.weigher(full=True)
+    names, predictor = run.graph, run.weight_predictor(full=True)
     for asked, side in (({"head": "e1", "relation": "r0"}, 0), ({"relation": "r0", "tail": "e2"}, 1)):
         rows = run.predict(**asked, top=5)
         heads, kinds, tails = (
@@ -289,7 +289,7 @@ def test_predictions_rank_by_one_side_and_weigh_by_the_mean_of_both(run: focuse.
         scores = sides(run, *map(torch.from_numpy, (heads, kinds, tails)))
         np.testing.assert_allclose([row.score for row in rows], scores[side], rtol=1e-4, atol=1e-5)
         assert [row.score for row in rows] == sorted((row.score for row in rows), reverse=True)
-        confidence = weigher.confidence(weigher.score(heads, kinds, tails), kinds)
+        confidence = predictor.confidence(predictor.score(heads, kinds, tails), kinds)
         np.testing.assert_allclose([row.confidence for row in rows], confidence)
     kinds_asked = run.predict(head="e1", tail="e2")
     assert len(kinds_asked) == 3
@@ -297,15 +297,15 @@ def test_predictions_rank_by_one_side_and_weigh_by_the_mean_of_both(run: focuse.
 
 def test_weights_probabilities_and_report_work_with_inverse_relations(run: focuse.Run, tmp_path: Path) -> None:
     made = run.calibrate("platt")
-    test = run.splits.test.graph
+    test = run.splits.test
     both = np.mean(sides(run, *ids(run)), axis=0).astype(np.float64)
     facts = made.facts(both, test.relation)  # shares, which are the weights themselves in [0, 1]
-    row = run.weigh(forests=False).to_dict()["rows"]["complex, platt"]
+    row = run.evaluate_weights(forests=False).to_dict()["rows"]["complex, platt"]
     assert row["positives"]["mse"] == pytest.approx(np.mean((facts - test.weight) ** 2), rel=1e-4)
-    told = run.weights([("e1", "r0", "e2"), ("e3", "r1", "e4")])
+    told = run.predict_weights([("e1", "r0", "e2"), ("e3", "r1", "e4")])
     assert np.isfinite(told.columns["expected"]).all()
     assert ((told.columns["probability"] >= 0) & (told.columns["probability"] <= 1)).all()
-    assert "after: platt" in run.probabilities().to_dict()["rows"]
+    assert "after: platt" in run.evaluate_probabilities().to_dict()["rows"]
     page = run.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "complex" in page
     assert "reciprocal" in page

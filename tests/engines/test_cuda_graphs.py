@@ -14,7 +14,6 @@ from focuse.engines.autograd import AutogradEngine, FixedSizeTableView, TableVie
 from focuse.engines.base import Step
 from focuse.engines.cuda_graphs import WARM_UP_STEPS, CudaGraphEngine, CudaGraphRunner
 from focuse.engines.optimizers import make_optimizer
-from focuse.experiments.demo import careers
 from focuse.models import Context, Model
 from focuse.models.base import RandomnessUnavailableError
 from focuse.models.bilinear import DistMult
@@ -22,6 +21,7 @@ from focuse.models.registry import MODELS, make_model
 from focuse.objective.losses import make_regularizer
 from focuse.objective.negatives import SAMPLINGS, Batch, NegativeSampler
 from focuse.objective.randomness import stream_seed
+from focuse.paper.demo import careers
 from focuse.training.problem import make_objective
 
 ENTITIES, RELATIONS, ROWS = 12, 3, 8

@@ -176,11 +176,11 @@ class TestEvaluation:
             TableScorer, "score_all", lambda self, *ids: asked.append(len(ids[0])) or score_all(self, *ids)
         )
         assert run.evaluate().settings["candidates"] == 15
-        weighed = run.weigh()
+        weighed = run.evaluate_weights()
         assert "convkb" not in weighed.gains
         assert "no nDCG of convkb" in str(weighed)
         run.calibrate()
-        run.probabilities()
+        run.evaluate_probabilities()
         listener = listen()
         again = focuse.train(run.graph, model="convkb", dim=4, epochs=1, weight_mode="none")  # judged
         assert "validation ranks against 15 sampled entities per side, not all" in listener.notes

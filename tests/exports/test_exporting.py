@@ -26,7 +26,7 @@ ODD = ["a b", 'quo"te', "comma,", "100%", "ü", "new\nline", "tab\tbed", "\u2028
 def run() -> focuse.Run:
     """Complex numbers, two of a row's; names that formats stumble over."""
     rows = [(ODD[i % 11], f"r {i % 2}", ODD[i * 7 % 11 - 3] if i % 5 else f"t{i}", i / 9) for i in range(60)]
-    return focuse.train(rows, dim=3, epochs=2, progress=False, valid_share=0.1, test_share=0.1)
+    return focuse.train(rows, dim=3, epochs=2, progress=False, valid_fraction=0.1, test_fraction=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,12 @@ def test_safetensors_export_has_names_in_its_metadata(run, tmp_path: Path) -> No
 
 def test_names_that_a_format_cannot_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = focuse.train(
-        [(f"h\x00{i}", "r", f"t{i}", i) for i in range(9)], dim=2, epochs=1, progress=False, valid_share=0, test_share=0
+        [(f"h\x00{i}", "r", f"t{i}", i) for i in range(9)],
+        dim=2,
+        epochs=1,
+        progress=False,
+        valid_fraction=0,
+        test_fraction=0,
     )
     with pytest.raises(FocuseError, match="zero byte, which NumPy cuts off"):
         run.export(tmp_path / "x.npz")
@@ -221,7 +226,7 @@ def test_pytorch_geometric_data_is_valid(run) -> None:
     data = run.to_pyg(["train", "valid", "test"])
     assert isinstance(data, data_of)
     assert data.validate()
-    sizes = [len(part) for part in (run.splits.train, run.splits.valid.graph, run.splits.test.graph)]
+    sizes = [len(part) for part in (run.splits.train, run.splits.valid, run.splits.test)]
     assert data.num_edges == sum(sizes)
     assert torch.bincount(data.edge_part).tolist() == sizes
     assert data.num_nodes == len(run.graph.entities)

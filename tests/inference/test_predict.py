@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from focuse.data.graph import AlignedGraph, Graph, from_columns
+from focuse.data.graph import Graph, from_columns
 from focuse.data.splits import Splits
 from focuse.data.weights import fit_normalizer
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.inference.predict import Prediction, Predictions, predict
-from focuse.inference.weight_predictor import Weigher
+from focuse.inference.weight_predictor import WeightPredictor
 from focuse.models.registry import MODELS
 
 PLAIN = ("complex", "distmult", "transe", "transe-l2", "ukge-logi", "ukge-rect")
@@ -190,7 +190,7 @@ def test_predictions_print_a_table_and_convert_to_json() -> None:
     fields = {"rank", "head", "relation", "tail", "score", "known", "weight", "expected_weight", "confidence"}
     fields |= {"low", "high", "probability"}
     assert set(told["predictions"][0]) == fields
-    # Without a weigher nothing is said of weights.
+    # Without a predictor nothing is said of weights.
     assert {(row["expected_weight"], row["confidence"]) for row in told["predictions"]} == {(None, None)}
     assert "≈" not in str(found)
 
@@ -200,9 +200,9 @@ def ids_of_names(graph: Graph, row: Prediction) -> list[np.ndarray]:
     return [np.array([one]) for one in (graph.entities.id(row.head, "e"), kind, graph.entities.id(row.tail, "e"))]
 
 
-def weigher_of(engine: AutogradEngine, parts: list[Graph]) -> Weigher:
-    splits = Splits(parts[0], AlignedGraph(parts[1]), AlignedGraph(parts[2]))
-    bare = Weigher("distmult", engine, splits, fit_normalizer("relation", parts[0]))
+def weigher_of(engine: AutogradEngine, parts: list[Graph]) -> WeightPredictor:
+    splits = Splits(parts[0], parts[1], parts[2])
+    bare = WeightPredictor("distmult", engine, splits, fit_normalizer("relation", parts[0]))
     return replace(bare, calibration=bare.fit("isotonic", seed=2))
 
 
@@ -211,11 +211,11 @@ def test_each_completion_has_an_expected_weight_and_a_confidence(asked: dict[str
     """Of its own relation, also where relations are ranked; the order and all else stay as they are."""
     parts = graphs()
     engine = engine_of(parts[0])
-    weigher = weigher_of(engine, parts)
+    predictor = weigher_of(engine, parts)
     low, high = (float(end(parts[0].weight)) for end in (np.min, np.max))
     for new_only in (False, True):
         plain = predict(engine, parts, **asked, top=7, new_only=new_only)
-        found = predict(engine, parts, **asked, top=7, new_only=new_only, weigher=weigher)
+        found = predict(engine, parts, **asked, top=7, new_only=new_only, predictor=predictor)
         assert [
             replace(row, **dict.fromkeys(("expected_weight", "confidence", "low", "high"))) for row in found
         ] == plain
@@ -227,9 +227,9 @@ def test_each_completion_has_an_expected_weight_and_a_confidence(asked: dict[str
                 continue
             assert (row.low, row.high) == (None, None)
             score, kind = np.array([row.score]), np.array([parts[0].relations.id(row.relation, "relation")])
-            share = weigher.calibration.facts(score, kind)[0]
+            share = predictor.calibration.facts(score, kind)[0]
             assert row.expected_weight == pytest.approx(low + (high - low) * share)
-            assert row.confidence == weigher.calibration.doubting(score, kind)[0]
+            assert row.confidence == predictor.calibration.doubting(score, kind)[0]
             assert type(row.expected_weight) is type(row.confidence) is float
         for line, row in zip(str(found).splitlines() if found else (), found, strict=True):
             assert (f"  weight ≈ {row.expected_weight:.3g} " in line) == (not row.known)

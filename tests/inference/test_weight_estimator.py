@@ -31,7 +31,7 @@ def nothing_of(graph: Graph) -> Graph:
 @pytest.fixture(scope="module")
 def parts() -> tuple[Graph, ValidationParts, Graph]:
     splits = split(planted(6000), valid=0.3, test=0.2, seed=1)
-    return splits.train, split_validation(splits.valid.graph, 0.5, 1), splits.test.graph
+    return splits.train, split_validation(splits.valid, 0.5, 1), splits.test
 
 
 @pytest.fixture(scope="module")

@@ -37,8 +37,8 @@ def rated(rows: int = 4000) -> Graph:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("asking") / "run"
-    run = focuse.train(rated(), dim=8, epochs=3, eval_every=3, valid_share=0.2, out=out, progress=False)
-    run.weight(*TRIPLES[0])
+    run = focuse.train(rated(), dim=8, epochs=3, eval_every=3, valid_fraction=0.2, out=out, progress=False)
+    run.predict_weight(*TRIPLES[0])
     return out
 
 
@@ -68,8 +68,8 @@ class TestParts:
 
 class TestAnswers:
     def test_weights_are_in_the_units_of_the_graph(self, run: focuse.Run) -> None:
-        test = run.splits.test.graph
-        found = run.weights(test)
+        test = run.splits.test
+        found = run.predict_weights(test)
         assert len(found) == len(test)
         assert np.mean((found.expected - test.weight) ** 2) < 0.2 * test.weight.var()
         inside = (found.low <= test.weight) & (test.weight <= found.high)
@@ -78,39 +78,39 @@ class TestAnswers:
         assert ((found.probability >= 0) & (found.probability <= 1)).all()
 
     def test_single_weight_equals_that_of_a_batch(self, run: focuse.Run) -> None:
-        one = run.weight(*TRIPLES[1])
-        many = run.weights(TRIPLES)
+        one = run.predict_weight(*TRIPLES[1])
+        many = run.predict_weights(TRIPLES)
         assert (one.head, one.relation, one.tail) == TRIPLES[1]
         for name in ("expected", "typical", "low", "high", "probability"):
             assert getattr(one, name) == pytest.approx(getattr(many[1], name))
-        assert run.weights(TRIPLES[1])[0] == many[1]
+        assert run.predict_weights(TRIPLES[1])[0] == many[1]
         assert [(row.head, row.relation, row.tail) for row in many[1:]] == TRIPLES[1:]
 
     def test_larger_coverage_gives_wider_intervals(self, run: focuse.Run) -> None:
-        narrow, wide = (run.weight(*TRIPLES[0], coverage=coverage) for coverage in (0.5, 0.95))
+        narrow, wide = (run.predict_weight(*TRIPLES[0], coverage=coverage) for coverage in (0.5, 0.95))
         assert wide.low <= narrow.low <= narrow.high <= wide.high  # type: ignore[operator]
         assert wide.high - wide.low > narrow.high - narrow.low  # type: ignore[operator]
 
     def test_predictions_have_the_same_weights(self, run: focuse.Run) -> None:
         for row in run.predict(head="e1", relation="r0", top=3):
-            told = run.weight(row.head, row.relation, row.tail)
+            told = run.predict_weight(row.head, row.relation, row.tail)
             assert row.expected_weight == pytest.approx(told.expected)
             assert (row.low, row.high) == pytest.approx((told.low, told.high))
             assert row.probability == pytest.approx(told.probability)
 
     def test_unseen_names_are_left_out_with_a_note(self, run: focuse.Run) -> None:
-        found = run.weights([*TRIPLES, ("nobody", "r0", "e1")])
+        found = run.predict_weights([*TRIPLES, ("nobody", "r0", "e1")])
         assert len(found) == 3
         assert "nobody" in found.notes[0]
         assert "nobody" in str(found)
         with pytest.raises(FocuseError, match="nobody"):
-            run.weights([("nobody", "r0", "e1")])
+            run.predict_weights([("nobody", "r0", "e1")])
         with pytest.raises(FocuseError, match="nobody"):
-            run.weight("nobody", "r0", "e1")
+            run.predict_weight("nobody", "r0", "e1")
 
     @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".parquet"])
     def test_weights_are_written_and_read_back(self, run: focuse.Run, tmp_path: Path, suffix: str) -> None:
-        found = run.weights([(*triple, 2.0) for triple in TRIPLES])
+        found = run.predict_weights([(*triple, 2.0) for triple in TRIPLES])
         found.write(tmp_path / f"told{suffix}")
         columns = ["head", "relation", "tail", "expected"]
         again = read(tmp_path / f"told{suffix}", columns=columns, header=None if suffix == ".parquet" else True)
@@ -120,7 +120,7 @@ class TestAnswers:
             found.write(tmp_path / "told.txt")
 
     def test_weights_convert_to_json(self, run: focuse.Run) -> None:
-        told = json.loads(json.dumps(run.weights(TRIPLES).to_dict(), allow_nan=False))
+        told = json.loads(json.dumps(run.predict_weights(TRIPLES).to_dict(), allow_nan=False))
         assert told["coverage"] == 0.9
         assert set(told["triples"][0]) == {
             *("head", "relation", "tail", "expected", "typical", "low", "high", "probability", "known")
@@ -133,14 +133,14 @@ class TestStoring:
     ) -> None:
         monkeypatch.setattr(focuse.inference.weight_predictor, "fit", lambda *_: pytest.fail("fitted again"))
         monkeypatch.setattr(asking, "fit_probability", lambda *_: pytest.fail("fitted again"))
-        assert run.weight(*TRIPLES[0]).probability is not None
+        assert run.predict_weight(*TRIPLES[0]).probability is not None
 
     def test_stored_estimator_gives_the_same_weights_as_a_new_fit(self, folder: Path, tmp_path: Path) -> None:
         copy = Path(shutil.copytree(folder, tmp_path / "run"))
-        stored = focuse.load(copy).weights(TRIPLES)
+        stored = focuse.load(copy).predict_weights(TRIPLES)
         for name in (ESTIMATOR_FILE, PROBABILITY_FILE):
             (copy / name).unlink()
-        fresh = focuse.load(copy).weights(TRIPLES)
+        fresh = focuse.load(copy).predict_weights(TRIPLES)
         for name, column in stored.columns.items():
             np.testing.assert_allclose(fresh.columns[name], column, rtol=1e-9)
         assert (copy / ESTIMATOR_FILE).exists()
@@ -150,17 +150,17 @@ class TestStoring:
         copy = Path(shutil.copytree(folder, tmp_path / "run"))
         (copy / name).write_bytes(b"no tensors here")
         with pytest.raises(FocuseError, match=f"{name}: damaged file"):
-            focuse.load(copy).weight(*TRIPLES[0])
+            focuse.load(copy).predict_weight(*TRIPLES[0])
 
     def test_files_of_other_tables_are_ignored(self, folder: Path, run: focuse.Run) -> None:
-        parts = run.weigher().estimator_parts()
+        parts = run.weight_predictor().estimator_parts()
         assert keeping.load_estimator(folder, "other", "", *parts) is None
         assert keeping.load_probability(folder, "other", 3) is None
 
 
 class TestWeightEvaluation:
     def test_weigh_reports_rows_and_interval_coverage(self, run: focuse.Run) -> None:
-        judged = run.weigh(coverage=0.8)
+        judged = run.evaluate_weights(coverage=0.8)
         rows = judged.table.rows
         assert list(rows)[:3] == ["complex, expected", "complex, typical", "complex, isotonic"]
         assert rows["complex, expected"]["positives"].errors.mse < 0.3 * rows["relation mean"]["positives"].errors.mse
@@ -174,21 +174,21 @@ class TestWeightEvaluation:
         known = {*zip(*(run.graph.to_arrow()[name].to_pylist() for name in ("head", "relation", "tail")), strict=True)}
         every: Any = ((f"e{i}", "r0", f"e{j}") for i in range(80) for j in range(80))
         false = [(*triple, 0.0) for triple in every if triple not in known][:50]
-        table = run.probabilities(negatives=false)
+        table = run.evaluate_probabilities(negatives=false)
         assert table.negatives == 50
         assert table.base_rate == pytest.approx(table.positives / (table.positives + 50))
         assert "given" in " ".join(table.notes)
         made = run.calibrate("platt", negatives=[triple[:3] for triple in false], base_rate=0.2)
         assert made.method == "platt"
-        assert run.weigher(full=True).probability.base_rate == 0.2  # type: ignore[union-attr]
+        assert run.weight_predictor(full=True).probability.base_rate == 0.2  # type: ignore[union-attr]
         run.folder = None  # what other tests read stays as it was
 
     def test_invalid_coverage_and_negatives_are_refused(self, run: focuse.Run) -> None:
-        for ask in (run.weigh, lambda **options: run.weights(TRIPLES, **options)):
+        for ask in (run.weigh, lambda **options: run.predict_weights(TRIPLES, **options)):
             with pytest.raises(FocuseError, match="coverage 2"):
                 ask(coverage=2)
         with pytest.raises(FocuseError, match="no triple of weight 0"):
-            run.probabilities(negatives=[("e1", "r0", "e2", 0.5)])
+            run.evaluate_probabilities(negatives=[("e1", "r0", "e2", 0.5)])
 
 
 def test_intervals_are_measured_again_after_recalibration(
@@ -196,21 +196,21 @@ def test_intervals_are_measured_again_after_recalibration(
 ) -> None:
     """Where the curves are what is told, intervals are measured anew with them."""
     monkeypatch.setattr(estimate, "_mix", lambda made, held: np.array([0.0, 1.0, 0.0]))
-    run = focuse.train(small, dim=8, epochs=3, eval_every=3, valid_share=0.3, out=tmp_path / "run", progress=False)
-    run.weights(TRIPLES)
+    run = focuse.train(small, dim=8, epochs=3, eval_every=3, valid_fraction=0.3, out=tmp_path / "run", progress=False)
+    run.predict_weights(TRIPLES)
     run.calibrate("platt")
-    told = run.weights(TRIPLES)
-    again = focuse.load(tmp_path / "run").weights(TRIPLES)
-    rows = run.weigher().parts.conformal
-    curves = run.weigher().facts(rows.head, rows.relation, rows.tail)
-    off = run.weigher(full=True).estimator.conformal.off  # type: ignore[union-attr]
+    told = run.predict_weights(TRIPLES)
+    again = focuse.load(tmp_path / "run").predict_weights(TRIPLES)
+    rows = run.weight_predictor().parts.conformal
+    curves = run.weight_predictor().facts(rows.head, rows.relation, rows.tail)
+    off = run.weight_predictor(full=True).estimator.conformal.off  # type: ignore[union-attr]
     np.testing.assert_allclose(off, np.abs(curves - rows.weight) / 0.005, rtol=1e-6)
     for name, column in told.columns.items():
         np.testing.assert_allclose(again.columns[name], column, rtol=1e-9)
     (tmp_path / "run" / "calibration.safetensors").unlink()  # made anew, with other curves: so are the intervals
     anew = focuse.load(tmp_path / "run")
-    found = anew.weigher(full=True).estimator.conformal.off  # type: ignore[union-attr]
-    curves = anew.weigher().facts(rows.head, rows.relation, rows.tail)
+    found = anew.weight_predictor(full=True).estimator.conformal.off  # type: ignore[union-attr]
+    curves = anew.weight_predictor().facts(rows.head, rows.relation, rows.tail)
     np.testing.assert_allclose(found, np.abs(curves - rows.weight) / 0.005, rtol=1e-6)
     assert not np.allclose(found, off)
 
@@ -221,7 +221,7 @@ def test_intervals_reach_beyond_the_weights_of_train() -> None:
     wider = replace(more, weight=3 + 2 * (more.weight - 3))  # −1 to 7 where train has 1 to 5
     valid, test = wider.select(np.arange(900)), wider.select(np.arange(900, 1500))
     run = focuse.train(train, valid=valid, test=test, dim=8, epochs=2, eval_every=2, progress=False)
-    table = run.weigh().intervals
+    table = run.evaluate_weights().intervals
     assert table is not None
     for name, figures in table.rows.items():
         assert figures.coverage == pytest.approx(0.9, abs=0.04), name
@@ -235,8 +235,8 @@ def test_recalibration_depends_only_on_the_last_method(run: focuse.Run, folder: 
         one = focuse.load(copy)
         for method in methods:
             one.calibrate(method)
-        told[name] = one.weights(run.splits.test.graph).columns
-        told[f"{name}, loaded"] = focuse.load(copy).weights(run.splits.test.graph).columns
+        told[name] = one.predict_weights(run.splits.test).columns
+        told[f"{name}, loaded"] = focuse.load(copy).predict_weights(run.splits.test).columns
     for columns in told.values():
         for name, column in columns.items():
             np.testing.assert_allclose(column, told["at once"][name], rtol=1e-9)
@@ -248,7 +248,7 @@ def test_constant_train_weight_takes_intervals_from_validation(small: Graph, oth
     constant = replace(train, weight=np.full(400, 5.0))
     held = replace(rest, weight=3 + np.arange(200) / 30 if others else np.full(200, 5.0))
     run = focuse.train(constant, valid=held, test=held, dim=4, epochs=1, progress=False)
-    found, new = run.weights(held), run.weights(TRIPLES[1:])
+    found, new = run.predict_weights(held), run.predict_weights(TRIPLES[1:])
     assert new.expected.tolist() == [5.0, 5.0]
     if others:
         covered = np.mean((found.low <= held.weight) & (held.weight <= found.high))
@@ -260,7 +260,7 @@ def test_constant_train_weight_takes_intervals_from_validation(small: Graph, oth
 
 def test_known_triple_keeps_its_weight(run: focuse.Run) -> None:
     train = run.splits.train
-    found = run.weights(train)
+    found = run.predict_weights(train)
     assert all(row.known for row in found[:20])
     np.testing.assert_array_equal(found.columns["known"], np.ones(len(train)))
     assert ((found.low <= train.weight) & (train.weight <= found.high)).all()
@@ -269,14 +269,14 @@ def test_known_triple_keeps_its_weight(run: focuse.Run) -> None:
     )
     for name in ("expected", "typical", "low", "high"):
         np.testing.assert_allclose(getattr(found, name)[alone], train.weight[alone])
-    new = run.weights(run.splits.test.graph)
-    assert new.columns["known"].sum() == np.isin(run.splits.test.graph.keys, train.keys).sum()
+    new = run.predict_weights(run.splits.test)
+    assert new.columns["known"].sum() == np.isin(run.splits.test.keys, train.keys).sum()
 
 
 def test_weights_without_validation_are_refused(small: Graph) -> None:
-    bare = focuse.train(small, valid_share=0.0, dim=4, epochs=1, progress=False)
+    bare = focuse.train(small, valid_fraction=0.0, dim=4, epochs=1, progress=False)
     with pytest.raises(FocuseError, match="no validation triples to calibrate on"):
-        bare.weight("e1", "r0", "e2")
+        bare.predict_weight("e1", "r0", "e2")
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +287,7 @@ def both() -> focuse.Run:
     table.loc[::3, "distance"] = np.nan
     many = read(table, columns=["head", "relation", "tail", "stars", "distance"])
     return focuse.train(
-        many, dim=8, epochs=3, eval_every=3, valid_share=0.2, lower_is_better=["distance"], progress=False
+        many, dim=8, epochs=3, eval_every=3, valid_fraction=0.2, lower_is_better=["distance"], progress=False
     )
 
 
@@ -296,10 +296,10 @@ class TestColumns:
 
     @pytest.mark.slow
     def test_weights_of_each_column_can_be_predicted(self, both: focuse.Run) -> None:
-        test = both.splits.test.graph
+        test = both.splits.test
         for name in ("stars", "distance"):
             rows = test.column(name)
-            found = both.weights(replace(rows, columns=None), column=name)
+            found = both.predict_weights(replace(rows, columns=None), column=name)
             assert np.corrcoef(found.expected, rows.weight)[0, 1] > 0.8
             assert (found.low <= found.expected).all()
             assert (found.expected <= found.high).all()
@@ -311,7 +311,7 @@ class TestColumns:
             assert rows["complex, expected"]["positives"].errors.mse < rows["relation mean"]["positives"].errors.mse
 
     def test_validation_parts_of_a_column_are_those_of_the_run(self, both: focuse.Run) -> None:
-        whole = held_parts(both.splits.valid.graph, both.settings.stop_fraction, both.settings.seed)[0]
+        whole = held_parts(both.splits.valid, both.settings.stop_fraction, both.settings.seed)[0]
         apart = both._column_weigher("distance").parts
         for name in ("stopping", "calibration", "conformal"):
             assert 0 < len(getattr(apart, name)) < len(getattr(whole, name))
@@ -321,16 +321,19 @@ class TestColumns:
         table = rated(600).to_pandas().rename(columns={"weight": "stars"})
         table["rare"] = np.where(np.arange(600) % 50 == 0, table["stars"], np.nan)
         many = read(table, columns=["head", "relation", "tail", "stars", "rare"])
-        run = focuse.train(many, dim=4, epochs=1, valid_share=0.05, test_share=0.3, progress=False)
+        run = focuse.train(many, dim=4, epochs=1, valid_fraction=0.05, test_fraction=0.3, progress=False)
         assert len(run._column_weigher("rare").parts.calibration) == 0
         assert set(run.weigh_columns()) == {"stars"}
-        found = run.weights(TRIPLES, column="rare")
+        found = run.predict_weights(TRIPLES, column="rare")
         assert np.isfinite(found.expected).all()
         assert np.isfinite(found.probability).all()
         assert not any("no probabilities" in note for note in found.notes)
 
     def test_single_weight_of_a_column_equals_that_of_a_batch(self, both: focuse.Run) -> None:
-        one, many = both.weight(*TRIPLES[0], column="distance"), both.weights(TRIPLES, column="distance")
+        one, many = (
+            both.predict_weight(*TRIPLES[0], column="distance"),
+            both.predict_weights(TRIPLES, column="distance"),
+        )
         assert one == many[0]
         assert 20 < one.expected < 90
 
@@ -345,23 +348,23 @@ class TestColumns:
             dim=8,
             epochs=2,
             eval_every=2,
-            valid_share=0.2,
+            valid_fraction=0.2,
             progress=False,
         )
-        assert "ukge-rect" in run.weigh(forests=False).table.rows
+        assert "ukge-rect" in run.evaluate_weights(forests=False).table.rows
         assert "ukge-rect" not in run.weigh_columns()["hundreds"].table.rows
 
     def test_merged_weights_lie_in_the_unit_interval(self, both: focuse.Run) -> None:
-        found = both.weights(replace(both.splits.test.graph, columns=None))
+        found = both.predict_weights(replace(both.splits.test, columns=None))
         assert ((found.expected >= 0) & (found.expected <= 1)).all()
 
     def test_run_with_one_weight_has_no_columns(self, run: focuse.Run) -> None:
         with pytest.raises(FocuseError, match="one weight an edge"):
-            run.weights(TRIPLES, column="stars")
+            run.predict_weights(TRIPLES, column="stars")
 
     def test_unknown_column_is_refused(self, both: focuse.Run) -> None:
         with pytest.raises(FocuseError, match="weight column"):
-            both.weights(TRIPLES, column="star")
+            both.predict_weights(TRIPLES, column="star")
 
 
 @pytest.mark.slow
@@ -369,11 +372,11 @@ def test_lower_is_better_weights_and_bounds_are_in_their_units() -> None:
     graph = rated()
     far = replace(graph, weight=100 - 15 * graph.weight)
     near, other = (
-        focuse.train(one, dim=8, epochs=3, eval_every=3, valid_share=0.2, progress=False, **more)
+        focuse.train(one, dim=8, epochs=3, eval_every=3, valid_fraction=0.2, progress=False, **more)
         for one, more in ((graph, {}), (far, {"lower_is_better": True}))
     )
-    test = near.splits.test.graph
-    stars, distances = near.weights(test), other.weights(replace(test, weight=100 - 15 * test.weight))
+    test = near.splits.test
+    stars, distances = near.predict_weights(test), other.predict_weights(replace(test, weight=100 - 15 * test.weight))
     np.testing.assert_allclose(distances.expected, 100 - 15 * stars.expected, rtol=1e-5)
     np.testing.assert_allclose(distances.low, 100 - 15 * stars.high, rtol=1e-5)
     np.testing.assert_allclose(distances.high, 100 - 15 * stars.low, rtol=1e-5)

@@ -28,7 +28,7 @@ from focuse.evaluation.weight_evaluation import PROTOCOLS
 from focuse.inference import keeping
 from focuse.inference import weight_predictor as weigh
 from focuse.inference.calibration import FILE, Calibration, fingerprint, fit_curves
-from focuse.inference.weight_predictor import Weigher, held_parts
+from focuse.inference.weight_predictor import WeightPredictor, held_parts
 from focuse.models.registry import MODELS
 from focuse.objective.negatives import corrupt_graph
 
@@ -67,46 +67,46 @@ def known_model(scale: float = 1.0, shift: float = 0.0, name: str = "distmult") 
 
 def weigher_of(
     scale: float = 1.0, shift: float = 0.0, name: str = "distmult", valid: float = 0.1, seed: int = 1
-) -> Weigher:
+) -> WeightPredictor:
     engine, graph = known_model(scale, shift, name)
-    splits = focuse.split(graph, valid=valid, test=0.1, seed=seed)
-    bare = Weigher(name, engine, splits, fit_normalizer("relation", splits.train))
-    return Weigher(name, engine, splits, bare.normalizer, bare.fit("isotonic"))
+    splits = focuse.split(graph, valid_fraction=valid, test_fraction=0.1, seed=seed)
+    bare = WeightPredictor(name, engine, splits, fit_normalizer("relation", splits.train))
+    return WeightPredictor(name, engine, splits, bare.normalizer, bare.fit("isotonic"))
 
 
-def scores_by_hand(weigher: Weigher, graph: Graph) -> np.ndarray:
-    entity, kind = (weigher.scorer.tables[name].double().numpy() for name in ("entity", "relation"))
+def scores_by_hand(predictor: WeightPredictor, graph: Graph) -> np.ndarray:
+    entity, kind = (predictor.scorer.tables[name].double().numpy() for name in ("entity", "relation"))
     return (entity[graph.head] * kind[graph.relation] * entity[graph.tail]).sum(1)
 
 
 class TestWeightPredictor:
     def test_chunk_size_does_not_change_scores(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        weigher = weigher_of()
-        train = weigher.splits.train
-        expected = scores_by_hand(weigher, train)
+        predictor = weigher_of()
+        train = predictor.splits.train
+        expected = scores_by_hand(predictor, train)
         for size in (7, len(train), 1 << 18):
             monkeypatch.setattr(weigh, "AT_ONCE", size)
-            np.testing.assert_allclose(weigher.score(train.head, train.relation, train.tail), expected, atol=1e-5)
+            np.testing.assert_allclose(predictor.score(train.head, train.relation, train.tail), expected, atol=1e-5)
         nothing = train.head[:0]
-        assert weigher.score(nothing, nothing, nothing).shape == (0,)
+        assert predictor.score(nothing, nothing, nothing).shape == (0,)
 
     @pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (4.0, 1.0)])
     @pytest.mark.parametrize("method", ["isotonic", "platt"])
     def test_calibration_is_fitted_on_validation_and_as_many_negatives(
         self, method: str, scale: float, shift: float
     ) -> None:
-        weigher = weigher_of(scale, shift)
-        train, valid = weigher.splits.train, weigher.splits.valid.graph
+        predictor = weigher_of(scale, shift)
+        train, valid = predictor.splits.train, predictor.splits.valid
         low, high = (0.0, 1.0) if scale == 1 else (train.weight.min(), train.weight.max())
         means = np.array([(train.weight[train.relation == kind].mean() - low) / (high - low) for kind in range(3)])
         share = (np.clip(valid.weight, low, high) - low) / (high - low)
         false = corrupt_graph(valid, np.concatenate([train.keys, valid.keys]), seed=5)
         assert len(false) == len(valid) == 200
-        score, wrong = (weigher.score(graph.head, graph.relation, graph.tail) for graph in (valid, false))
+        score, wrong = (predictor.score(graph.head, graph.relation, graph.tail) for graph in (valid, false))
         facts = fit_curves(method, score, valid.relation, share, means, doubting=False)
         both = np.concatenate([score, wrong]), np.concatenate([valid.relation, false.relation])
         doubting = fit_curves(method, *both, np.concatenate([share, np.zeros(200)]), means, doubting=True)
-        made = weigher.fit(method, seed=5)
+        made = predictor.fit(method, seed=5)
         assert made is not None
         assert made.method == method
         for one, two in ((made.facts, facts), (made.doubting, doubting)):
@@ -115,26 +115,29 @@ class TestWeightPredictor:
                 np.testing.assert_allclose(one.arrays[key], two.arrays[key], rtol=1e-9, atol=1e-12)
 
     def test_calibrated_weights_beat_the_mean_if_scores_are_informative(self) -> None:
-        weigher = weigher_of()
-        test, known = weigher.splits.test.graph, weigher.known_keys()
+        predictor = weigher_of()
+        test, known = predictor.splits.test, predictor.known_keys()
         ids = test.head, test.relation, test.tail
-        trivial = np.mean((weigher.splits.train.weight.mean() - test.weight) ** 2)
-        error = np.mean((weigher.facts(*ids) - test.weight) ** 2)
+        trivial = np.mean((predictor.splits.train.weight.mean() - test.weight) ** 2)
+        error = np.mean((predictor.facts(*ids) - test.weight) ** 2)
         assert error < 0.1 * trivial
         # The doubting map knows that corruptions are no facts, and says less of facts for it.
         false = corrupt_graph(test, known, seed=3)
         wrong = false.head, false.relation, false.tail
-        assert np.mean(weigher.doubting(*wrong) ** 2) < 0.7 * np.mean(weigher.facts(*wrong) ** 2)
-        assert error < np.mean((weigher.doubting(*ids) - test.weight) ** 2)
+        assert np.mean(predictor.doubting(*wrong) ** 2) < 0.7 * np.mean(predictor.facts(*wrong) ** 2)
+        assert error < np.mean((predictor.doubting(*ids) - test.weight) ** 2)
 
     @pytest.mark.parametrize(("scale", "shift"), [(4.0, 1.0), (-3.0, 2.0), (2e6, -1e6)])
     def test_expected_weights_are_in_any_unit(self, scale: float, shift: float) -> None:
         """Ratings, or weights that are negative: expected weights are in their unit, confidence in [0, 1]."""
         graph = known_model()[1]  # a split whose train has the lowest and the highest weight: both have the same range
-        trains = ((seed, focuse.split(graph, valid=0.1, test=0.1, seed=seed).train.weight) for seed in range(100))
+        trains = (
+            (seed, focuse.split(graph, valid_fraction=0.1, test_fraction=0.1, seed=seed).train.weight)
+            for seed in range(100)
+        )
         seed = next(seed for seed, weight in trains if (weight.min(), weight.max()) == (0, 1))
         plain, other = weigher_of(seed=seed), weigher_of(scale, shift, seed=seed)
-        train, test = other.splits.train, other.splits.test.graph
+        train, test = other.splits.train, other.splits.test
         score = other.score(test.head, test.relation, test.tail)
         expected, confidence = other.expected(score, test.relation), other.confidence(score, test.relation)
         assert (expected >= train.weight.min()).all()
@@ -147,43 +150,55 @@ class TestWeightPredictor:
     @pytest.mark.parametrize("name", ["ukge-logi", "ukge-rect"])
     @pytest.mark.parametrize("valid", [0.0, 0.1])
     def test_confidence_model_uses_its_own_confidence(self, name: str, valid: float) -> None:
-        weigher = weigher_of(name=name, valid=valid)
-        test = weigher.splits.test.graph
-        score = weigher.score(test.head, test.relation, test.tail)
+        predictor = weigher_of(name=name, valid=valid)
+        test = predictor.splits.test
+        score = predictor.score(test.head, test.relation, test.tail)
         own = 1 / (1 + np.exp(-score)) if name == "ukge-logi" else np.clip(score, 0, 1)
-        np.testing.assert_allclose(weigher.confidence(score, test.relation), own, atol=1e-12)
-        low, high = (weigher.normalizer.arrays[key][test.relation] for key in ("low", "high"))
+        np.testing.assert_allclose(predictor.confidence(score, test.relation), own, atol=1e-12)
+        low, high = (predictor.normalizer.arrays[key][test.relation] for key in ("low", "high"))
         np.testing.assert_allclose(
-            weigher.own(test.head, test.relation, test.tail), low + (high - low) * own, atol=1e-12
+            predictor.own(test.head, test.relation, test.tail), low + (high - low) * own, atol=1e-12
         )
-        if weigher.calibration is not None:  # what it would weigh as a fact is calibrated all the same
-            assert not np.allclose(weigher.expected(score, test.relation), own, atol=0.05)
+        if predictor.calibration is not None:  # what it would weigh as a fact is calibrated all the same
+            assert not np.allclose(predictor.expected(score, test.relation), own, atol=0.05)
 
     def test_without_validation_there_is_no_calibration(self) -> None:
-        weigher = weigher_of(valid=0.0)
-        assert weigher.calibration is None
+        predictor = weigher_of(valid=0.0)
+        assert predictor.calibration is None
         score, relation = np.zeros(2), np.zeros(2, np.int32)
-        for ask in (weigher.expected, weigher.confidence):
+        for ask in (predictor.expected, predictor.confidence):
             with pytest.raises(FocuseError, match="no validation triples to calibrate on"):
                 ask(score, relation)
 
     def test_non_finite_scores_are_refused(self) -> None:
-        weigher = weigher_of()
-        weigher.scorer.tables["entity"][:, 0] = math.nan
+        predictor = weigher_of()
+        predictor.scorer.tables["entity"][:, 0] = math.nan
         with pytest.raises(FocuseError, match="not finite: training diverged"):
-            weigher.fit("isotonic")
+            predictor.fit("isotonic")
 
     def test_validation_weight_beyond_the_unit_range_is_clipped(self) -> None:
         """Train in [.5, 1], one weight of validation above 1: it counts as 1, and no other weight moves."""
-        weigher = weigher_of(0.5, 0.5)
-        splits = weigher.splits
-        valid = splits.valid.graph
+        predictor = weigher_of(0.5, 0.5)
+        splits = predictor.splits
+        valid = splits.valid
         valid.weight.flags.writeable = True
         valid.weight[0] = 1.5
-        weigher = Weigher(weigher.name, weigher.scorer, splits, weigher.normalizer, weigher.fit("isotonic"))
-        found = weigher.facts(valid.head, valid.relation, valid.tail)
+        predictor = WeightPredictor(
+            predictor.name,
+            predictor.scorer,
+            splits,
+            predictor.normalizer,
+            predictor.fit("isotonic"),
+        )
+        found = predictor.facts(valid.head, valid.relation, valid.tail)
         valid.weight[0] = 1.0
-        clipped = Weigher(weigher.name, weigher.scorer, splits, weigher.normalizer, weigher.fit("isotonic"))
+        clipped = WeightPredictor(
+            predictor.name,
+            predictor.scorer,
+            splits,
+            predictor.normalizer,
+            predictor.fit("isotonic"),
+        )
         np.testing.assert_array_equal(found, clipped.facts(valid.head, valid.relation, valid.tail))
 
 
@@ -198,14 +213,14 @@ def in_ranges(graph: Graph, ranges: np.ndarray = RANGES) -> Graph:
     return replace(graph, weight=low + (high - low) * graph.weight)
 
 
-def told_of(engine: AutogradEngine, graph: Graph, seed: int = 1) -> tuple[Weigher, dict[str, np.ndarray]]:
+def told_of(engine: AutogradEngine, graph: Graph, seed: int = 1) -> tuple[WeightPredictor, dict[str, np.ndarray]]:
     """All that is told of test by a model that is given."""
-    splits = focuse.split(graph, valid=0.3, test=0.2, seed=seed)
-    held, _ = held_parts(splits.valid.graph, 0.5, 0)
-    bare = Weigher("distmult", engine, splits, fit_normalizer("relation", splits.train), held=held)
+    splits = focuse.split(graph, valid_fraction=0.3, test_fraction=0.2, seed=seed)
+    held, _ = held_parts(splits.valid, 0.5, 0)
+    bare = WeightPredictor("distmult", engine, splits, fit_normalizer("relation", splits.train), held=held)
     known = replace(bare, calibration=bare.fit("isotonic"))
     known = replace(known, estimator=known.fit_estimator())
-    test = splits.test.graph
+    test = splits.test
     return known, known.guess(test.head, test.relation, test.tail)
 
 
@@ -214,7 +229,7 @@ class TestUnits:
     def test_weights_and_bounds_stay_in_the_range_of_their_relation(self, rows: int) -> None:
         engine, graph = known_model()
         known, told = told_of(engine, in_ranges(graph).select(np.arange(rows)))
-        train, test = known.splits.train, known.splits.test.graph
+        train, test = known.splits.train, known.splits.test
         assert bool(known.estimator and known.estimator.forests) == (rows == 2000)
         for kind in range(3):
             own, asked = train.weight[train.relation == kind], test.relation == kind
@@ -232,7 +247,7 @@ class TestUnits:
     def test_unit_of_one_relation_has_no_effect_on_another(self, rows: int) -> None:
         engine, graph = known_model()
         graph, factor = graph.select(np.arange(rows)), np.array([1.0, 1.0, 1000.0])
-        test = told_of(engine, in_ranges(graph))[0].splits.test.graph
+        test = told_of(engine, in_ranges(graph))[0].splits.test
         plain, other = (told_of(engine, in_ranges(graph, RANGES * size))[1] for size in (1, factor[:, None]))
         for column in ("expected", "typical", "low", "high"):
             np.testing.assert_allclose(other[column], plain[column] * factor[test.relation], rtol=1e-6)
@@ -240,7 +255,7 @@ class TestUnits:
     def test_relation_with_small_weights_is_predicted_in_its_own_range(self) -> None:
         engine, graph = known_model()
         known, told = told_of(engine, in_ranges(graph, np.array([(0, 1), (0, 1), (0, 0.001)])))
-        test = known.splits.test.graph
+        test = known.splits.test
         small = test.relation == 2
         assert max(told["expected"][small].max(), told["high"][small].max()) <= 0.001
         assert np.mean((told["expected"] - test.weight)[small] ** 2) < 0.3 * test.weight[small].var()
@@ -256,7 +271,7 @@ class TestUnits:
     def test_intervals_of_constant_width_are_in_units_of_the_relation(self) -> None:
         engine, graph = known_model()
         known, _ = told_of(engine, in_ranges(graph))
-        test = known.splits.test.graph
+        test = known.splits.test
         table = known.intervals(test)
         assert table is not None
         for row in table.rows.values():
@@ -270,15 +285,15 @@ class TestUnits:
         """What was fitted in shares of one range is made anew where units differ, by the same method; else it stays."""
         run = focuse.train(in_ranges(small) if units else small, out=tmp_path / "run", **QUICK)
         run.calibrate("platt", base_rate=0.2)
-        asked = run.splits.test.graph
-        told = run.weights(asked).columns
+        asked = run.splits.test
+        told = run.predict_weights(asked).columns
         age(older(tmp_path / "run"), np.full(5, 0.25))
         written = (tmp_path / "run" / FILE).stat().st_mtime_ns
         loaded = focuse.load(tmp_path / "run")
-        for name, column in loaded.weights(asked).columns.items():
+        for name, column in loaded.predict_weights(asked).columns.items():
             if units or name in ("probability", "known"):
                 np.testing.assert_allclose(column, told[name], rtol=1e-9)
-        calibration = loaded.weigher().calibration
+        calibration = loaded.weight_predictor().calibration
         assert calibration is not None
         assert calibration.method == "platt"
         assert np.all(calibration.facts.arrays["shift"][:4] == 0.25) == (not units)
@@ -333,8 +348,8 @@ def bits(calibration: Calibration | None) -> dict[str, bytes]:
 
 
 def fresh(run: focuse.Run, method: str = "isotonic") -> dict[str, bytes]:
-    held, _ = held_parts(run.splits.valid.graph, run.settings.stop_fraction, run.settings.seed)
-    return bits(Weigher(run.settings.model, run.scorer, run.splits, run.normalizer, held=held).fit(method))
+    held, _ = held_parts(run.splits.valid, run.settings.stop_fraction, run.settings.seed)
+    return bits(WeightPredictor(run.settings.model, run.scorer, run.splits, run.normalizer, held=held).fit(method))
 
 
 class Crash(BaseException):
@@ -348,7 +363,7 @@ class TestStoring:
         first = loaded.predict(head="e1", relation="r0")
         assert bits(stored(folder)) == fresh(loaded)
         written = (folder / FILE).stat().st_mtime_ns
-        monkeypatch.setattr(Weigher, "fit", lambda *_: pytest.fail("fitted again"))
+        monkeypatch.setattr(WeightPredictor, "fit", lambda *_: pytest.fail("fitted again"))
         assert focuse.load(folder).predict(head="e1", relation="r0") == first == loaded.predict("e1", "r0")
         assert (folder / FILE).stat().st_mtime_ns == written
         assert all(row.expected_weight is not None and row.confidence is not None for row in first)
@@ -358,10 +373,10 @@ class TestStoring:
         loaded.predict(head="e1", relation="r0")
         made = loaded.calibrate("platt")
         assert made.method == "platt"
-        again = focuse.load(folder).weigher().calibration
+        again = focuse.load(folder).weight_predictor().calibration
         assert again is not None
         assert again.method == "platt"
-        assert bits(again) == bits(loaded.weigher().calibration) == fresh(loaded, "platt")
+        assert bits(again) == bits(loaded.weight_predictor().calibration) == fresh(loaded, "platt")
         with pytest.raises(FocuseError, match="unknown calibration 'isotone'"):
             loaded.calibrate("isotone")
         assert bits(stored(folder)) == bits(again)
@@ -370,24 +385,24 @@ class TestStoring:
         run = focuse.train(small, **QUICK)
         made = bits(run.calibrate("platt"))
         run.save(tmp_path / "run")
-        assert bits(focuse.load(tmp_path / "run").weigher().calibration) == made
+        assert bits(focuse.load(tmp_path / "run").weight_predictor().calibration) == made
 
     def test_more_epochs_make_a_stored_calibration_stale(self, folder: Path) -> None:
-        before = bits(focuse.load(folder).weigher().calibration)
+        before = bits(focuse.load(folder).weight_predictor().calibration)
         more = focuse.resume(folder, epochs=24, progress=False)
         assert not (folder / FILE).exists()
-        after = bits(more.weigher().calibration)
+        after = bits(more.weight_predictor().calibration)
         assert after == fresh(more) != before
         assert bits(stored(folder)) == after
 
     def test_stale_run_does_not_write_calibration_into_a_newer_folder(self, folder: Path) -> None:
         old = focuse.load(folder)
         focuse.resume(folder, epochs=24, progress=False)
-        old.weigher()
+        old.weight_predictor()
         assert not old.calibration_stored
         assert not (folder / FILE).exists()
         new = focuse.load(folder)
-        assert bits(new.weigher().calibration) == fresh(new)
+        assert bits(new.weight_predictor().calibration) == fresh(new)
         assert new.calibration_stored
 
     def test_calibration_is_not_used_while_more_epochs_are_trained(
@@ -396,7 +411,7 @@ class TestStoring:
         """Killed in the middle of them, the run predicts with its checkpoint and stores nothing."""
         out = tmp_path / "run"
         run = focuse.train(small, out=out, **{**QUICK, "checkpoint_every": "1"})
-        before = bits(run.weigher().calibration)
+        before = bits(run.weight_predictor().calibration)
         assert (out / FILE).exists()
 
         def crash(epoch: int, _: int) -> None:
@@ -407,7 +422,7 @@ class TestStoring:
         with pytest.raises(Crash):
             focuse.resume(out, epochs=24)
         loaded = focuse.load(out)
-        assert bits(loaded.weigher().calibration) == fresh(loaded) != before
+        assert bits(loaded.weight_predictor().calibration) == fresh(loaded) != before
         assert not (out / FILE).exists()
 
     def test_an_unfinished_run_predicts_but_stores_nothing(self, small: Graph, tmp_path: Path, listen: Any) -> None:
@@ -427,14 +442,14 @@ class TestStoring:
         """Killed while it was being extended, a run still has its old tables and their calibration."""
         out = tmp_path / "run"
         run = focuse.train(small, out=out, **QUICK)
-        before = bits(run.weigher().calibration)
+        before = bits(run.weight_predictor().calibration)
         settings = (older(out) / "run.toml").read_text(encoding="utf-8")
         assert settings.count("\nepochs = 4\n") == 1
         (out / "run.toml").write_text(settings.replace("\nepochs = 4\n", "\nepochs = 24\n"), encoding="utf-8")
         more = focuse.resume(out, progress=False)
         assert len(more.history) > 4
         assert not (out / FILE).exists()
-        assert bits(focuse.load(out).weigher().calibration) == fresh(more) != before
+        assert bits(focuse.load(out).weight_predictor().calibration) == fresh(more) != before
 
     @pytest.mark.parametrize("fault", ["read-only", "full"])
     def test_read_only_folder_still_gives_weights(
@@ -473,13 +488,13 @@ class TestStoring:
             loaded.predict(head="e1", relation="r0")
         assert str(folder / FILE) in str(error.value)
         loaded.calibrate()
-        assert bits(focuse.load(folder).weigher().calibration) == fresh(loaded)
+        assert bits(focuse.load(folder).weight_predictor().calibration) == fresh(loaded)
 
 
 @pytest.fixture(scope="module")
 def bare(small: Graph) -> focuse.Run:
     """A run without validation."""
-    return focuse.train(small, valid_share=0.0, **QUICK)
+    return focuse.train(small, valid_fraction=0.0, **QUICK)
 
 
 class TestWithoutValidation:
@@ -497,11 +512,11 @@ class TestWithoutValidation:
         assert not (tmp_path / "run" / FILE).exists()
 
     def test_confidence_model_needs_no_validation(self, small: Graph) -> None:
-        run = focuse.train(small, valid_share=0.0, model="ukge-rect", dim=8, epochs=2, progress=False)
+        run = focuse.train(small, valid_fraction=0.0, model="ukge-rect", dim=8, epochs=2, progress=False)
         (row,) = run.predict(head="e1", relation="r0", top=1)
         assert row.expected_weight is None
         assert row.confidence == pytest.approx(min(max(row.score, 0.0), 1.0))
-        assert list(run.weigh().table.rows) == ["ukge-rect", *TRIVIAL]
+        assert list(run.evaluate_weights().table.rows) == ["ukge-rect", *TRIVIAL]
 
 
 def strict(evaluation: Any) -> dict[str, Any]:
@@ -511,7 +526,7 @@ def strict(evaluation: Any) -> dict[str, Any]:
 
 class TestWeigh:
     def test_weigh_prints_a_table_per_protocol_and_the_gains(self, run: focuse.Run) -> None:
-        judged = run.weigh()
+        judged = run.evaluate_weights()
         told = strict(judged)
         assert set(told) == {"protocols", "rows", "trivial", "threshold", "notes", "ndcg", "intervals"}
         assert told["protocols"] == PROTOCOLS
@@ -536,20 +551,24 @@ class TestWeigh:
         assert f"{gain['linear']:10.4f}{gain['exponential']:13.4f}" in shown
 
     def test_positives_and_negatives_use_different_curves(self, run: focuse.Run) -> None:
-        test, weigher = run.splits.test.graph, run.weigher()
-        known = np.concatenate([run.graph.keys, run.splits.valid.graph.keys, test.keys])
+        test, predictor = run.splits.test, run.weight_predictor()
+        known = np.concatenate([run.graph.keys, run.splits.valid.keys, test.keys])
         false = corrupt_graph(test, known, seed=0)
-        wrong = weigher.doubting(false.head, false.relation, false.tail)
-        right = weigher.doubting(test.head, test.relation, test.tail)
+        wrong = predictor.doubting(false.head, false.relation, false.tail)
+        right = predictor.doubting(test.head, test.relation, test.tail)
         off = np.concatenate([right - test.weight, wrong])
-        row = strict(run.weigh())["rows"]["complex, isotonic"]
+        row = strict(run.evaluate_weights())["rows"]["complex, isotonic"]
         assert row["with_negatives"]["mse"] == pytest.approx(np.mean(off**2))
         assert row["negatives"]["mae"] == pytest.approx(np.mean(wrong))
-        facts = weigher.facts(test.head, test.relation, test.tail)
+        facts = predictor.facts(test.head, test.relation, test.tail)
         assert row["positives"]["mse"] == pytest.approx(np.mean((facts - test.weight) ** 2))
 
     def test_drawn_negatives_are_the_same_each_time(self, run: focuse.Run, folder: Path) -> None:
-        assert strict(run.weigh()) == strict(run.weigh()) == strict(focuse.load(folder).weigh())
+        assert (
+            strict(run.evaluate_weights())
+            == strict(run.evaluate_weights())
+            == strict(focuse.load(folder).evaluate_weights())
+        )
 
     def test_negatives_can_be_read_from_a_ukge_file(self, run: focuse.Run, tmp_path: Path) -> None:
         """`test_with_neg` holds test itself, too; strangers are passed over."""
@@ -558,7 +577,7 @@ class TestWeigh:
         with gzip.open(path, "wt") as file:
             for row in [("e7", "r0", "e8", 0.9), *false, ("e9", "r1", "e1", 0.1), ("stranger", "r0", "e1", 0.0)]:
                 file.write("\t".join(map(str, row)) + "\n")
-        told, plain = strict(run.weigh(negatives=path)), strict(run.weigh(negatives=false))
+        told, plain = strict(run.evaluate_weights(negatives=path)), strict(run.evaluate_weights(negatives=false))
         assert {**told, "notes": None} == {**plain, "notes": None}
         assert [note for note in told["notes"] if note not in plain["notes"]] == [
             f"{path}: 1 of 6 rows name 1 entity ('stranger') not in train; they have no embedding and are left out of "
@@ -570,19 +589,19 @@ class TestWeigh:
         )
         row = told["rows"]["complex, isotonic"]["negatives"]
         assert row["n"] == 3
-        assert row["mse"] == pytest.approx(np.mean(run.weigher().doubting(h, r, t) ** 2))
+        assert row["mse"] == pytest.approx(np.mean(run.weight_predictor().doubting(h, r, t) ** 2))
         assert any(note.startswith("3 negatives and 60 positives; the protocol") for note in told["notes"])
 
     def test_ndcg_can_be_computed_from_a_file_of_queries(self, run: focuse.Run, small: Graph, tmp_path: Path) -> None:
         small.select(small.relation == 1).write(tmp_path / "queries.tsv")
-        judged = run.weigh(queries=tmp_path / "queries.tsv")
+        judged = run.evaluate_weights(queries=tmp_path / "queries.tsv")
         expected = ndcg(run.scorer, focuse.read(tmp_path / "queries.tsv").align(run.graph).graph)
         assert judged.gains["complex"] == expected
-        assert judged.gains["complex"].queries != run.weigh().gains["complex"].queries
+        assert judged.gains["complex"].queries != run.evaluate_weights().gains["complex"].queries
 
     def test_another_test_graph_and_threshold_can_be_given(self, run: focuse.Run, small: Graph) -> None:
         part = small.select(np.arange(40))
-        told = strict(run.weigh(part, threshold=0.5))
+        told = strict(run.evaluate_weights(part, threshold=0.5))
         figures = told["rows"]["complex, isotonic"]["with_negatives"]
         assert figures["n"] == 80
         assert figures["at_threshold"]["strong"] == int((part.weight > 0.5).sum())
@@ -591,7 +610,7 @@ class TestWeigh:
     @pytest.mark.parametrize("threshold", [-0.1, 1.01, math.nan, math.inf])
     def test_threshold_outside_the_unit_interval_is_refused(self, run: focuse.Run, threshold: float) -> None:
         with pytest.raises(FocuseError, match=r"threshold .*: give a weight in \[0, 1\]"):
-            run.weigh(threshold=threshold)
+            run.evaluate_weights(threshold=threshold)
 
     @pytest.mark.parametrize(
         ("given", "says"),
@@ -604,17 +623,17 @@ class TestWeigh:
     )
     def test_invalid_weigh_options_are_refused(self, run: focuse.Run, given: dict[str, Any], says: str) -> None:
         with pytest.raises(FocuseError) as error:
-            run.weigh(**given)
+            run.evaluate_weights(**given)
         assert says in str(error.value)
 
     def test_weigh_without_a_test_split_is_refused(self, small: Graph) -> None:
-        run = focuse.train(small, test_share=0.0, **QUICK)
+        run = focuse.train(small, test_fraction=0.0, **QUICK)
         with pytest.raises(FocuseError, match="the run has no test split; give a test graph"):
-            run.weigh()
-        assert strict(run.weigh(small.select(np.arange(30))))["rows"]["global mean"]["positives"]["n"] == 30
+            run.evaluate_weights()
+        assert strict(run.evaluate_weights(small.select(np.arange(30))))["rows"]["global mean"]["positives"]["n"] == 30
 
     def test_unseen_names_in_test_are_reported(self, run: focuse.Run) -> None:
-        judged = run.weigh([("e1", "r0", "e2", 0.5), ("e1", "r0", "stranger", 0.5)])
+        judged = run.evaluate_weights([("e1", "r0", "e2", 0.5), ("e1", "r0", "stranger", 0.5)])
         assert any("stranger" in note for note in strict(judged)["notes"])
 
     def test_weights_beyond_the_unit_interval_have_errors_only(self, small: Graph) -> None:
@@ -627,12 +646,12 @@ class TestWeigh:
             "rated",
         )
         run = focuse.train(rated, **QUICK)
-        told = strict(run.weigh())
+        told = strict(run.evaluate_weights())
         assert set(told["protocols"]) == {"positives", "clean"}
         assert told["threshold"] is None
         assert any("weights outside [0, 1]" in note for note in told["notes"])
-        test = run.splits.test.graph
-        expected = run.weigher().facts(test.head, test.relation, test.tail)
+        test = run.splits.test
+        expected = run.weight_predictor().facts(test.head, test.relation, test.tail)
         assert told["rows"]["complex, isotonic"]["positives"]["mae"] == pytest.approx(
             np.mean(np.abs(expected - test.weight))
         )
@@ -644,10 +663,10 @@ class TestWeigh:
 
     def test_confidence_model_is_evaluated_with_and_without_calibration(self, small: Graph) -> None:
         run = focuse.train(small, model="ukge-logi", dim=8, epochs=3, lr=0.01, progress=False)
-        told = strict(run.weigh())
+        told = strict(run.evaluate_weights())
         assert list(told["rows"]) == ["ukge-logi", "ukge-logi, isotonic", *TRIVIAL]
-        test = run.splits.test.graph
-        score = run.weigher().score(test.head, test.relation, test.tail)
+        test = run.splits.test
+        score = run.weight_predictor().score(test.head, test.relation, test.tail)
         own = 1 / (1 + np.exp(-score))
         assert told["rows"]["ukge-logi"]["positives"]["mse"] == pytest.approx(np.mean((own - test.weight) ** 2))
         for row in run.predict(head="e1", relation="r0", top=5):
@@ -655,8 +674,10 @@ class TestWeigh:
 
     def test_suspicious_files_give_notes(self, run: focuse.Run) -> None:
         facts = [("e1", "r0", "e2", 0.5), ("e3", "r1", "e4", 0.0), ("e5", "r2", "e6", 0.0)]
-        assert any("2 triples of weight 0 count as facts" in note for note in strict(run.weigh(facts))["notes"])
-        bare = strict(run.weigh([row[:3] for row in facts]))
+        assert any(
+            "2 triples of weight 0 count as facts" in note for note in strict(run.evaluate_weights(facts))["notes"]
+        )
+        bare = strict(run.evaluate_weights([row[:3] for row in facts]))
         assert any("no weights given, every one is taken for 1" in note for note in bare["notes"])
-        queries = strict(run.weigh(queries=[facts[0], ("stranger", "r0", "e1", 0.5)]))
+        queries = strict(run.evaluate_weights(queries=[facts[0], ("stranger", "r0", "e1", 0.5)]))
         assert any("stranger" in note for note in queries["notes"])

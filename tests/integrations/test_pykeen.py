@@ -16,9 +16,9 @@ from focuse.data.triple_index import TripleIndex
 from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.evaluation.ranking import rank
-from focuse.experiments.demo import careers
 from focuse.models.registry import make_model
 from focuse.objective.focuse import AUTHORS_SHIFT
+from focuse.paper.demo import careers
 
 pytest.importorskip("pykeen")
 
@@ -303,7 +303,7 @@ def test_high_weight_triples_gain_in_pykeens_pipeline() -> None:
     """ΔMRR by PyKEEN's evaluator: the heaviest tenth of test rises further above the lightest than without weights."""
     graph = careers()
     parts = split(graph.select(np.isin(graph.relation, [0, 1])), valid=0.0, test=0.15)
-    train, held = _rows(parts.train), _rows(parts.test.graph)
+    train, held = _rows(parts.train), _rows(parts.test)
     held.sort(key=lambda row: row[3])
     size = len(held) // 10
     gaps = []

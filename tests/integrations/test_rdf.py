@@ -311,7 +311,7 @@ def test_training_notes_skipped_statements(tmp_path: Path, listen) -> None:
     rows = "".join(f"<http://e/{i}> <http://e/p> <http://e/{i * 7 % 12}> .\n" for i in range(12))
     (tmp_path / "x.nt").write_text(rows + '<http://e/1> <http://e/label> "one" .\n', encoding="utf-8")
     heard = listen()
-    focuse.train(tmp_path / "x.nt", epochs=1, dim=2, valid_share=0, test_share=0)
+    focuse.train(tmp_path / "x.nt", epochs=1, dim=2, valid_fraction=0, test_fraction=0)
     assert any("1 statements with a literal" in note for note in heard.notes)
 
 

@@ -225,12 +225,19 @@ def test_the_password_is_never_shown(postgresql: str, tmp_path: Path, command) -
     graph = read(postgresql, query=EDGES)
     assert graph.source.startswith("postgresql://ann@127.0.0.1:")
     run = focuse.train(
-        graph, epochs=1, dim=2, valid_share=0, test_share=0, progress=False, out=tmp_path / "run", weight_mode="none"
+        graph,
+        epochs=1,
+        dim=2,
+        valid_fraction=0,
+        test_fraction=0,
+        progress=False,
+        out=tmp_path / "run",
+        weight_mode="none",
     )
     assert run.graph.source == graph.source
-    done = command("inspect", postgresql, "--query", EDGES, check=True)
+    done = command("describe", postgresql, "--query", EDGES, check=True)
     wrong = postgresql.replace(quote(PASSWORD, safe=""), "wr0ng%40")
-    failed = command("inspect", wrong, "--query", EDGES)
+    failed = command("describe", wrong, "--query", EDGES)
     assert failed.returncode == 2
     assert "authentication failed" in failed.stderr
     written = b"".join(path.read_bytes() for path in (tmp_path / "run").iterdir())
@@ -337,7 +344,7 @@ def test_a_wrong_query_comes_with_advice(url: str, query: str) -> None:
 def test_the_path_of_a_database_file_comes_with_advice(kind: str, request, command) -> None:
     url = request.getfixturevalue(kind)
     path = url.partition(":///")[2]
-    done = command("inspect", path)
+    done = command("describe", path)
     assert done.returncode == 2
     named = {"sqlite": "an SQLite", "duckdb": "a DuckDB"}[kind]
     advice = f'read it as {url.replace(" ", "%20")} --query "SELECT head, relation, tail, weight FROM …"'

@@ -21,13 +21,13 @@ from torch import Tensor
 import focuse
 from focuse.config import Config
 from focuse.errors import FocuseError
-from focuse.experiments.search.space import make_space
 from focuse.models import registry
 from focuse.models.base import ConfidenceHead, Model, TripleModel, score_triples
 from focuse.models.bilinear import ComplEx
 from focuse.models.checks import check_model
 from focuse.models.registry import MODELS, make_model, model_class, model_name
 from focuse.models.uncertain import UkgeLogi
+from focuse.tuning.space import make_space
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 TRIPLES = [(f"a{i % 6}", "r" if i % 2 else "q", f"b{i % 7}", float(i % 5)) for i in range(60)]

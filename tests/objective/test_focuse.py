@@ -201,7 +201,7 @@ def test_distance_models_get_the_shifted_softplus() -> None:
         assert default_nonlinearity(model_class(name)) == "shifted-softplus"
         assert default_nonlinearity(make_model(name)) == "shifted-softplus"
         run = focuse.train([("a", "r", "b", 1.0), ("b", "r", "c", 0.5)], model=name, dim=2, epochs=1,
-                           weight_mode="focuse", valid_share=0.0, test_share=0.0, progress=False)  # fmt: skip
+                           weight_mode="focuse", valid_fraction=0.0, test_fraction=0.0, progress=False)  # fmt: skip
         assert run.settings.nonlinearity == "shifted-softplus"
     for name in ("complex", "quate", "hole", "simple", "cp", "rescal", "tucker"):
         assert default_nonlinearity(model_class(name)) == "softplus"

@@ -399,6 +399,6 @@ def test_a_relation_with_only_false_triples_has_negatives() -> None:
         "epochs": 1,
     }
     run = focuse.train(
-        facts, model="distmult", valid_share=0, test_share=0, progress=False, label_exponent=1.0, **settings
+        facts, model="distmult", valid_fraction=0, test_fraction=0, progress=False, label_exponent=1.0, **settings
     )
     assert len(run.history) == 1

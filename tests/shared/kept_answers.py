@@ -13,7 +13,7 @@ ASKED = 3  # test triples that each kind of question is put about
 
 def answers(run: focuse.Run) -> dict[str, Any]:
     """Evaluation, predictions of both sides, weights and an explanation, of the first test triples."""
-    test, entities, relations = run.splits.test.graph, run.graph.entities, run.graph.relations
+    test, entities, relations = run.splits.test, run.graph.entities, run.graph.relations
     rows = [
         (entities[int(test.head[row])], relations[int(test.relation[row])], entities[int(test.tail[row])])
         for row in range(ASKED)
@@ -27,7 +27,7 @@ def answers(run: focuse.Run) -> dict[str, Any]:
         "evaluation": run.evaluate().to_dict(),
         "tails": run.predict(head=head, relation=relation, top=5).to_dict()["predictions"],
         "heads": run.predict(relation=relation, tail=tail, top=5).to_dict()["predictions"],
-        "weights": run.weights(rows).to_dict(),
+        "weights": run.predict_weights(rows).to_dict(),
         "explanation": explanation,
     }
 

@@ -128,7 +128,7 @@ def prepared_by_one(group: ProcessGroup) -> None:
     assert found == settings
     pairs = (
         (parts.train, splits.train),
-        (parts.valid.graph, splits.valid.graph),
+        (parts.valid, splits.valid),
         (parts.known_negatives, splits.known_negatives),
     )
     for one, other in pairs:

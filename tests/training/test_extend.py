@@ -51,7 +51,7 @@ def blocks(users: range, seed: int = 0) -> list[tuple[str, str, str, float]]:
 
 
 def test_new_entity_with_few_edges_ranks_nearly_as_well_as_after_retraining() -> None:
-    asked: dict[str, Any] = {"dim": 16, "epochs": 30, "label_exponent": 0.0, "progress": False, "test_share": 0.0}
+    asked: dict[str, Any] = {"dim": 16, "epochs": 30, "label_exponent": 0.0, "progress": False, "test_fraction": 0.0}
     known, unseen = blocks(range(60)), blocks(range(100, 108))
     few = [row for place, row in enumerate(unseen) if place % 10 < 4]
     rest = [row for place, row in enumerate(unseen) if place % 10 >= 4]
@@ -99,20 +99,20 @@ class TestFrozen:
         assert torch.equal(one, two)
 
     def test_extended_run_can_be_loaded_and_evaluated(self, base: focuse.Run, tmp_path: Path) -> None:
-        made = focuse.extend(base.place(), NEW, out=tmp_path / "new", progress=False)
+        made = focuse.extend(base.path, NEW, out=tmp_path / "new", progress=False)
         found = focuse.load(tmp_path / "new")
         assert torch.equal(found.scorer.tables["entity"], made.scorer.tables["entity"])
         assert found.evaluate().to_dict() == made.evaluate().to_dict()
         assert str(found.predict(head="n1", relation="r0")) == str(made.predict(head="n1", relation="r0"))
-        said = found.weight("n1", "r0", "e5")
+        said = found.predict_weight("n1", "r0", "e5")
         assert 0 <= said.expected <= 1
         assert said.low <= said.expected <= said.high
         assert 0 <= said.probability <= 1
-        assert found.weigh(forests=False)
+        assert found.evaluate_weights(forests=False)
         assert found.extended == made.extended
-        assert found.extended[0]["from"] == str(base.place())
+        assert found.extended[0]["from"] == str(base.path)
         assert (found.extended[0]["added"], found.extended[0]["entities"]) == (4, 2)
-        old = load_file(base.place() / "model.safetensors")
+        old = load_file(base.path / "model.safetensors")
         assert torch.equal(old["entity"], base.scorer.tables["entity"].cpu())
         more = focuse.resume(tmp_path / "new", epochs=made.settings.epochs + 1, progress=False)
         assert len(more.history) == len(base.history) + 1
@@ -125,14 +125,14 @@ class TestFrozen:
         assert torch.equal(two.scorer.tables["entity"][:-1], one.scorer.tables["entity"])
         assert list(two.graph.entities)[-3:] == ["n1", "n2", "n9"]
         assert [row["from"] for row in focuse.load(tmp_path / "two").extended] == [
-            str(base.place()),
+            str(base.path),
             str(tmp_path / "one"),
         ]
 
     def test_frozen_extension_with_known_names_adds_triples_without_training(self, base: focuse.Run) -> None:
         facts = {tuple(row.values())[:3] for row in base.graph.to_arrow().to_pylist()}
-        held = {tuple(row.values())[:3] for row in base.splits.valid.graph.to_arrow().to_pylist()}
-        held |= {tuple(row.values())[:3] for row in base.splits.test.graph.to_arrow().to_pylist()}
+        held = {tuple(row.values())[:3] for row in base.splits.valid.to_arrow().to_pylist()}
+        held |= {tuple(row.values())[:3] for row in base.splits.test.to_arrow().to_pylist()}
         pairs = [("e1", "r0", f"e{i}") for i in range(40) if f"e{i}" in set(base.graph.entities)]
         edge = next(pair for pair in pairs if pair not in facts | held)
         made, notes = told(base, [(*edge, 0.5)])
@@ -178,11 +178,11 @@ def test_beta_schedule_is_not_restarted_by_an_extension(small: focuse.Graph) -> 
 
 class TestChangedTriples:
     def test_held_out_triples_stay_held_out(self, base: focuse.Run) -> None:
-        held = base.splits.test.graph.select(np.arange(1)).to_arrow().to_pylist()[0]
+        held = base.splits.test.select(np.arange(1)).to_arrow().to_pylist()[0]
         made, notes = told(base, [*NEW, tuple(held.values())], frozen=False, epochs=1)
         assert "1 edge is in the run's test split and not trained on" in notes
         assert len(made.graph) == len(base.graph) + 4
-        assert len(made.splits.test.graph) == len(base.splits.test.graph)
+        assert len(made.splits.test) == len(base.splits.test)
 
     def test_repeated_triple_is_merged_by_the_duplicate_policy(self, base: focuse.Run) -> None:
         first = tuple(base.graph.select(np.arange(1)).to_arrow().to_pylist()[0].values())
@@ -205,10 +205,10 @@ class TestChangedTriples:
 
     def test_shares_of_new_edges_are_held_out(self, base: focuse.Run) -> None:
         edges = [("n1", "r0", f"e{i}", 0.5) for i in range(1, 30)]
-        made = focuse.extend(base, edges, valid_share=0.2, test_share=0.3, progress=False)
+        made = focuse.extend(base, edges, valid_fraction=0.2, test_fraction=0.3, progress=False)
         counts = made.extended[0]
-        assert counts["test"] == len(made.splits.test.graph) - len(base.splits.test.graph) > 0
-        assert counts["valid"] == len(made.splits.valid.graph) - len(base.splits.valid.graph) > 0
+        assert counts["test"] == len(made.splits.test) - len(base.splits.test) > 0
+        assert counts["valid"] == len(made.splits.valid) - len(base.splits.valid) > 0
 
 
 def test_weights_beyond_the_range_of_train_give_a_note(base: focuse.Run) -> None:

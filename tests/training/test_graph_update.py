@@ -43,9 +43,9 @@ def test_among_finds_triples_by_key(small: focuse.Graph) -> None:
 
 def test_hold_out_leaves_every_new_name_an_edge_in_train(small: focuse.Graph) -> None:
     """Ids from 30 on are new here, and so is relation 2."""
-    change = RequestedChange(valid_share=0.4, test_share=0.4)
+    change = RequestedChange(valid_fraction=0.4, test_fraction=0.4)
     held = hold_out(small, change, 30, 2, seed=3)
-    parts = held.train, held.valid.graph, held.test.graph
+    parts = held.train, held.valid, held.test
     assert sum(map(len, parts)) == len(small)
     assert min(map(len, parts)) > 0
     used = {*held.train.head.tolist(), *held.train.tail.tolist()}
@@ -53,4 +53,4 @@ def test_hold_out_leaves_every_new_name_an_edge_in_train(small: focuse.Graph) ->
     assert 2 in held.train.relation
     assert not np.isin(parts[0].keys, np.concatenate([parts[1].keys, parts[2].keys])).any()
     with pytest.raises(FocuseError, match="must be below 1"):
-        hold_out(small, replace(change, valid_share=0.7), 30, 2, seed=3)
+        hold_out(small, replace(change, valid_fraction=0.7), 30, 2, seed=3)

@@ -134,7 +134,7 @@ class TestChoosing:
         run = focuse.train(planted, **QUICK)
         from focuse.data.splits import split_validation
 
-        held = split_validation(run.splits.valid.graph, run.settings.stop_fraction, run.settings.seed)
+        held = split_validation(run.splits.valid, run.settings.stop_fraction, run.settings.seed)
         assert seen
         for graph in seen:
             assert set(graph.keys) <= set(held.stopping.keys)

@@ -310,7 +310,7 @@ def test_stages_without_edges_lose_no_partition(tmp_path: Path, monkeypatch: pyt
     """The next partition is read in advance; it may be an active one, for another slot."""
     rows = ["e3 r e3 .04", "e4 r e3 .405", "e2 r e3 .358", "e1 r e4 .139", "e1 r e0 .618", "e2 r e4 .983"]
     graph = [(head, relation, tail, float(weight)) for head, relation, tail, weight in map(str.split, rows)]
-    asked = {"dim": 2, "epochs": 4, "label_exponent": 2.0, "valid_share": 0, "test_share": 0, "progress": False}
+    asked = {"dim": 2, "epochs": 4, "label_exponent": 2.0, "valid_fraction": 0, "test_fraction": 0, "progress": False}
     asked |= {"engine": "partitioned", "partitions": "6:2"}
     ahead = focuse.train(graph, out=tmp_path / "ahead", **asked)
     load = PartitionBuffer.load_stage

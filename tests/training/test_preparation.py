@@ -70,14 +70,14 @@ def test_splits_with_weight_columns_are_saved_and_loaded(small: Graph, tmp_path:
     assert "importance = [" in (tmp_path / "run" / "run.toml").read_text()
     assert again.evaluate().to_dict() == run.evaluate().to_dict()
     # A test graph of one's own is normalized and merged as train was.
-    held = run.splits.test.graph
+    held = run.splits.test
     own = again.evaluate(held.select(np.arange(len(held))))
     assert own.to_dict() == run.evaluate().to_dict()
     assert str(again.predict(head="e1", relation="r0")) == str(run.predict(head="e1", relation="r0"))
 
 
 def parts(run: focuse.Run) -> list[Any]:
-    return [run.splits.train, run.splits.valid.graph, run.splits.test.graph]
+    return [run.splits.train, run.splits.valid, run.splits.test]
 
 
 def test_lower_is_better_trains_like_the_mirrored_weights(small: Graph, tmp_path: Path) -> None:
@@ -93,13 +93,13 @@ def test_lower_is_better_trains_like_the_mirrored_weights(small: Graph, tmp_path
     np.testing.assert_allclose(found.top_share, mirrored.top_share)
     np.testing.assert_allclose(found.bottom_share, mirrored.bottom_share)
     assert found.weighted.mrr == pytest.approx(mirrored.weighted.mrr, rel=1e-5)
-    heavy = low.splits.test.graph.weight[found.top_share > 0]
-    assert heavy.max() <= low.splits.test.graph.weight[found.top_share == 0].min()
+    heavy = low.splits.test.weight[found.top_share > 0]
+    assert heavy.max() <= low.splits.test.weight[found.top_share == 0].min()
     again = focuse.load(tmp_path / "run")
     assert again.graph.lower_is_better
     assert again.evaluate().to_dict() == found.to_dict()
     file = tmp_path / "test.tsv"
-    low.splits.test.graph.write(file)
+    low.splits.test.write(file)
     assert again.evaluate(file).to_dict() == found.to_dict()
 
 
@@ -131,7 +131,7 @@ def test_held_out_negative_weights_are_not_evaluated(signed: Any, listen: Any) -
     recorder = listen()
     held = [("h4", "r", "t2", 2), ("h6", "r", "t4", -1), ("h8", "r", "t6", 1)]
     run = train(signed, valid=held, test=held, weight_mode="none", negative_weights="known-negative")
-    assert len(run.splits.valid.graph) == len(run.splits.test.graph) == 2
+    assert len(run.splits.valid) == len(run.splits.test) == 2
     assert any("1 known negative is not evaluated" in note for note in recorder.notes)
     assert run.evaluate(held).all.n == 2
 

@@ -212,7 +212,7 @@ def dealt(numbers: Rows, seed: int = 1) -> Rows:
 
 SIGNAL = {
     "dim": 16, "epochs": 12, "eval_every": 6, "eval_start": 0, "negative_sampling": "all", "batch_size": 64,
-    "valid_min_weight": 0.0, "regularizer": "l3:1e-1", "valid_share": 0.15, "test_share": 0.2, "progress": False,
+    "valid_min_weight": 0.0, "regularizer": "l3:1e-1", "valid_fraction": 0.15, "test_fraction": 0.2, "progress": False,
 }  # fmt: skip
 FOCUSED: dict[str, Callable[..., dict]] = {"none": dict, "focuse": dict, "soft-labels": lambda: {"label_exponent": 1.0}}
 

@@ -216,9 +216,10 @@ def test_known_negatives_get_lower_scores_than_without_them(weight_mode: str) ->
     for name, false in (("with", told), ("without", None)):
         run = focuse.train(
             facts, known_negatives=false, weight_mode=weight_mode, model="complex", dim=16, epochs=40,
-            label_exponent=1.0 if weight_mode == "soft-labels" else None, valid_share=0, test_share=0, progress=False,
+            label_exponent=1.0 if weight_mode == "soft-labels" else None, valid_fraction=0, test_fraction=0,
+            progress=False,
         )  # fmt: skip
-        scorer = run.weigher()
+        scorer = run.weight_predictor()
         ids = [
             [np.array([run.graph.entities.id(row[place], "entity") for row in rows]) for place in (0, 2)]
             for rows in (told, untold)

@@ -164,7 +164,7 @@ class TestDamaged:
 # ---- what is learnt ------------------------------------------------------------------------------------------------
 
 CONFIDENT = {"dim": 8, "epochs": 12, "batch_size": 64, "lr": 2e-2, "num_negatives": 8, "eval_every": 2, "eval_start": 4}
-CONFIDENT |= {"filter_negatives": True, "valid_share": 0.05, "test_share": 0.05, "progress": False}
+CONFIDENT |= {"filter_negatives": True, "valid_fraction": 0.05, "test_fraction": 0.05, "progress": False}
 # Pairs of groups that are linked, and how strongly. Groups 1 and 2 are not, but rules may say so.
 STRENGTH = {(0, 0): 0.9, (1, 1): 0.25, (0, 1): 0.6, (2, 3): 0.4}
 GROUPED_HINTS = [(f"e{a}", "r", f"e{b}", 0.9) for a in range(1, 36, 4) for b in range(2, 36, 4)]
@@ -210,7 +210,7 @@ def same(one, other):
 class TestConfidence:
     def test_confidence_beats_the_relation_mean_on_validation(self, confident, model):
         run = confident(model)
-        valid, train = run.splits.valid.graph, run.graph
+        valid, train = run.splits.valid, run.graph
         trivial = np.mean((train.weight.mean() - valid.weight) ** 2)
         assert np.mean((confidence_of(run, valid) - valid.weight) ** 2) < 0.7 * trivial
 
@@ -234,7 +234,7 @@ class TestConfidence:
         graph = hinted.splits.inferred
         assert len(graph) == len(GROUPED_HINTS)
         assert confidence_of(hinted, graph).mean() > confidence_of(plain, graph).mean() + 0.2
-        valid = plain.splits.valid.graph  # and what is known is still known
+        valid = plain.splits.valid  # and what is known is still known
         errors = [np.mean((confidence_of(run, valid) - valid.weight) ** 2) for run in (plain, hinted)]
         assert errors[1] < 2 * errors[0]
 

@@ -194,7 +194,7 @@ class TestEarlyStopping:
         assert [row["epoch"] for row in run.history if "valid_mrr" in row] == [3, 4, 5, 6, 7, 8]
 
     def test_without_validation_the_last_tables_are_used(self, small):
-        run = train(small, valid_share=0.0)
+        run = train(small, valid_fraction=0.0)
         assert run.last.best is None
         assert not any("valid_mrr" in row for row in run.history)
         assert torch.equal(run.scorer.tables["entity"], run.last.tables["entity"])
@@ -253,7 +253,7 @@ def test_repeated_triples_are_counted_and_reported(small, listen, policy, done):
     recorder = listen()
     run = train(graph, duplicates=policy, epochs=1)
     assert any(f"7 rows repeat a (head, relation, tail); {done}" in note for note in recorder.notes)
-    total = len(run.splits.train) + len(run.splits.valid.graph) + len(run.splits.test.graph)
+    total = len(run.splits.train) + len(run.splits.valid) + len(run.splits.test)
     assert total == len(rows) + (7 if policy == "keep" else 0)
 
 

@@ -148,8 +148,8 @@ class TestConfidenceValidator:
 
     def parts(self, small, seed=0):
         split = focuse.split(small, seed=3)
-        facts = build_triple_index([split.train, split.valid.graph, split.test.graph])
-        valid = split.valid.graph
+        facts = build_triple_index([split.train, split.valid, split.test])
+        valid = split.valid
         judge = confidence_validator(valid, valid.weight, facts, seed)
         assert judge is not None
         return judge, small, valid

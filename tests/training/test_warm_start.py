@@ -41,7 +41,9 @@ def named(names: focuse.data.graph.Vocabulary, table: torch.Tensor) -> dict[str,
 
 def test_encoded_tables_initialize_rows_by_name(small: focuse.Graph, teacher: focuse.Run) -> None:
     reader = focuse.read([*((h, r, t, w) for h, r, t, w in _rows(small)), ("new", "r0", "e1", 0.5)])
-    run = focuse.train(reader, model="convkb", epochs=1, init_from=teacher, valid_share=0.0, test_share=0.0, **ASKED)
+    run = focuse.train(
+        reader, model="convkb", epochs=1, init_from=teacher, valid_fraction=0.0, test_fraction=0.0, **ASKED
+    )
     tables = first_tables(run)
     made = teacher.scorer.encoded_tables()
     assert not torch.equal(made["entity"], teacher.scorer.tables["entity"])
@@ -52,7 +54,7 @@ def test_encoded_tables_initialize_rows_by_name(small: focuse.Graph, teacher: fo
         known = named(theirs, made[table])
         for name, row in named(mine, tables[table]).items():
             assert (row == known[name]) if name in known else (name == "new" and any(row))
-    unstarted = focuse.train(reader, model="convkb", epochs=1, valid_share=0.0, test_share=0.0, **ASKED)
+    unstarted = focuse.train(reader, model="convkb", epochs=1, valid_fraction=0.0, test_fraction=0.0, **ASKED)
     chance = first_tables(unstarted)
     at = run.graph.entities.id("new")
     assert torch.equal(tables["entity"][at], chance["entity"][at])
@@ -74,7 +76,7 @@ def test_tables_of_another_model_are_taken_over_unchanged(small: focuse.Graph, t
 
 def test_resume_does_not_need_the_other_run(small: focuse.Graph, teacher: focuse.Run, tmp_path: Path) -> None:
     """Killed before its first checkpoint was due, and with the run that it began with gone: the same bits."""
-    shutil.copytree(teacher.place(), tmp_path / "teacher")
+    shutil.copytree(teacher.path, tmp_path / "teacher")
     asked = {"model": "convkb", "epochs": 2, "init_from": tmp_path / "teacher", "checkpoint_every": "0", **ASKED}
     focuse.train(small, out=tmp_path / "whole", **asked)
 
@@ -141,7 +143,7 @@ def test_notes_state_matched_names_and_leaked_held_out_triples(small: focuse.Gra
     assert not [note for note in alike.notes if "metrics will be too high" in note]
     learnt = set(_facts(first.splits.train))
     second = split(small, seed=1)
-    for name, part in (("validation", second.valid.graph), ("test", second.test.graph)):
+    for name, part in (("validation", second.valid), ("test", second.test)):
         seen = sum(fact in learnt for fact in _facts(part))
         assert 0 < seen < len(part)
         told = f"trained on {seen} of the {len(part)} {name} triples, so metrics will be too high"
@@ -187,11 +189,9 @@ class TestFaults:
 
 def test_train_command_starts_from_a_run(small: focuse.Graph, teacher: focuse.Run, tmp_path: Path, capsys) -> None:
     small.write(tmp_path / "small.tsv")
-    options = (
-        f"--model convkb --dim 8 --epochs 1 --label-exponent 1 --init-from {teacher.place()} --quiet --json".split()
-    )
+    options = f"--model convkb --dim 8 --epochs 1 --label-exponent 1 --init-from {teacher.path} --quiet --json".split()
     app(["train", str(tmp_path / "small.tsv"), "--out", str(tmp_path / "run"), *options], standalone_mode=False)
     told = json.loads(capsys.readouterr().out)
-    assert told["settings"]["init_from"] == str(teacher.place())
+    assert told["settings"]["init_from"] == str(teacher.path)
     run = focuse.load(tmp_path / "run")
     assert torch.equal(first_tables(run)["relation"], teacher.scorer.encoded_tables()["relation"])

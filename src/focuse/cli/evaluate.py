@@ -89,14 +89,14 @@ def command(
     loaded = opened(run, device)
     false, asked = (None if path is None else layout.read(path) for path in (negatives, queries))
     if probabilities:
-        found = loaded.probabilities(graph, negatives=false)
+        found = loaded.evaluate_probabilities(graph, negatives=false)
         if plot is not None:
             _write(plot, found.svg(f"{run.name}: probability of a link"))
         emit(found.to_dict(), str(found), as_json)
         return
     if weights:
         chosen: dict[str, Any] = {"threshold": threshold, "coverage": coverage}
-        judged = loaded.weigh(
+        judged = loaded.evaluate_weights(
             graph,
             negatives=false,
             queries=asked,

@@ -29,8 +29,8 @@ def demo(
     Prints them side by side with ten predictions in words, and writes an HTML report.
     """
     from focuse.config import Config
-    from focuse.experiments.demo import careers
-    from focuse.experiments.demo import demo as run_demo
+    from focuse.paper.demo import careers
+    from focuse.paper.demo import demo as run_demo
 
     Config.from_kwargs(seed=seed)  # before anything is written
     try:
@@ -93,9 +93,9 @@ def reproduce(
     Writes report.md, report.html and report.json. Data sets are found in FOCUSE_DATA or the cache, or fetched. Ctrl-C
     and --budget save; the same command goes on, finished cells are kept.
     """
-    from focuse.experiments.paper.choice import Choice
-    from focuse.experiments.paper.reproduce import reproduce as reproduce_paper
     from focuse.option_strings import parse_duration
+    from focuse.paper.choice import Choice
+    from focuse.paper.reproduce import reproduce as reproduce_paper
 
     choice = Choice.of(data, model, kind, seeds, part, decays, change, appendix, quick)
     seconds = None if budget is None else parse_duration(budget)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     Trivial = Mapping[str, Mapping[str, Errors]]
 
 
-# ---- focuse inspect: what is in a graph, what leaks from train to test, and what a guess without a model reaches -----
+# ---- focuse describe: what is in a graph, what leaks from train to test, and what a guess without a model reaches ----
 
 
-def inspect(
+def describe(
     file: Annotated[str, typer.Argument(help="A graph (train, if --valid or --test are given).")],
     valid: Annotated[str | None, typer.Option(help="Validation triples.")] = None,
     test: Annotated[str | None, typer.Option(help="Test triples.")] = None,
@@ -52,11 +52,11 @@ def inspect(
     facts = graph_statistics(train, graphs)
     # Without numbers there is nothing to guess.
     rows = {name: baseline_errors(train, graph) for name, graph in graphs.items() if train.weighted and graph.weighted}
-    text = "\n".join([describe(facts, most, rows), *(f"note: {note}" for note in train.notes)])
+    text = "\n".join([format_statistics(facts, most, rows), *(f"note: {note}" for note in train.notes)])
     emit({**facts.to_dict(), "trivial": _as_data(rows), "notes": list(train.notes)}, text, as_json)
 
 
-def describe(facts: GraphStatistics, most: int, trivial: Mapping[str, Trivial] | None = None) -> str:
+def format_statistics(facts: GraphStatistics, most: int, trivial: Mapping[str, Trivial] | None = None) -> str:
     """The facts in words and columns; `trivial` has the trivial rows of each held-out graph."""
     lines = [
         f"{facts.source}: {counted(facts.edges, 'edges')}, {counted(facts.entities, 'entities')}, "

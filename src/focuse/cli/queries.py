@@ -49,7 +49,7 @@ def predict(
     if (head, relation, tail) != (None, None, None):
         raise FocuseError("--queries asks what the file holds; leave --head, --relation and --tail out")
     made = opened(run, device)
-    found = made.predict_many(queries, top, new_only, among=named(None, among), weights=not scores_only, progress=True)
+    found = made.predict_batch(queries, top, new_only, among=named(None, among), weights=not scores_only, progress=True)
     show(found, out, as_json, "answers")
     if found.stopped:
         raise typer.Exit(130)
@@ -153,7 +153,7 @@ def explain(
     The change beside a fact is how the score is estimated to change had the fact not been in train.
     """
     from focuse.inference.answers import check_target
-    from focuse.reports.explanation import FORMS, write_explanation
+    from focuse.report.explanation import FORMS, write_explanation
 
     if out is not None:
         check_target(out, FORMS)
@@ -164,10 +164,10 @@ def explain(
     emit(found.to_dict() | written, str(found) + (f"\n\nwritten to {out}" if out else ""), as_json)
 
 
-# ---- focuse weigh: what the triples of a file would weigh ------------------------------------------------------------
+# ---- focuse predict-weights: what the triples of a file would weigh ---------------------------------------------
 
 
-def weigh(
+def predict_weights(
     run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
     triples: Annotated[str, typer.Argument(help="Candidate triples, with or without weights.")],
     coverage: Annotated[float, typer.Option(help="The share of weights that intervals hold.")] = 0.9,
@@ -195,7 +195,7 @@ def weigh(
 
     check_out(out, links=True, inputs=(triples,))
     graph = Layout(columns, delimiter, header, query=query).read(triples)
-    found = opened(run, device).weights(graph, coverage=coverage, column=column)
+    found = opened(run, device).predict_weights(graph, coverage=coverage, column=column)
     if out is not None:
         found.write(out)
         text = "\n".join([f"{counted(len(found), 'triples')} written to {out}", *found.notes])
@@ -235,13 +235,13 @@ def calibrate(
 
     loaded = load(run, device)
     made = loaded.calibrate(method, negatives=negatives, base_rate=base_rate)
-    probability = loaded.weigher(full=True).probability
+    probability = loaded.weight_predictor(full=True).probability
     own = int((made.facts.arrays["trust"] > 0).sum())
     data = {
         "run": str(run),
         "method": made.method,
-        "validation_rows": len(loaded.splits.valid.graph),
-        "calibration_rows": len(loaded.weigher().parts.calibration),
+        "validation_rows": len(loaded.splits.valid),
+        "calibration_rows": len(loaded.weight_predictor().parts.calibration),
         "base_rate": base_rate,
         "probability_method": None if probability is None else probability.method,
         "negatives": None if probability is None else probability.negatives,
@@ -258,10 +258,10 @@ def calibrate(
     emit(data, text, as_json)
 
 
-# ---- focuse neighbours: entities whose embeddings are alike ----------------------------------------------------------
+# ---- focuse similar: entities whose embeddings are alike ----------------------------------------------------------
 
 
-def neighbours(
+def similar(
     run: Annotated[Path, RunFolder],
     entity: Annotated[list[str], typer.Argument(help="Names of one or several entities.")],
     top: Annotated[int, typer.Option(help="How many of each.")] = 10,
@@ -280,7 +280,7 @@ def neighbours(
 
     check_out(out)
     among = entity if between else None
-    found = load(run, device).neighbours(
+    found = load(run, device).similar(
         entity, top, among=among, measure=measure, together=together, approximate=approximate
     )
     show(found, out, as_json, "neighbours")

@@ -65,9 +65,9 @@ def serve(
 
     The page needs no network. Ctrl-C stops it.
     """
-    from focuse.serve.limits import Limits
-    from focuse.serve.server import Listening
-    from focuse.serve.server import serve as start_server
+    from focuse.explorer.limits import Limits
+    from focuse.explorer.server import Listening
+    from focuse.explorer.server import serve as start_server
 
     taken = Limits(waiting, timeout, connections, patience, max_body, rate)
 
@@ -140,8 +140,8 @@ def extend(
     duplicates: Annotated[
         str, typer.Option(help="What a triple of train weighs that comes again: last, max, mean or keep (both rows).")
     ] = "last",
-    valid_share: Annotated[float, typer.Option(help="Share of the new edges to hold out for validation.")] = 0.0,
-    test_share: Annotated[float, typer.Option(help="Share of the new edges to hold out for test.")] = 0.0,
+    valid_fraction: Annotated[float, typer.Option(help="Share of the new edges to hold out for validation.")] = 0.0,
+    test_fraction: Annotated[float, typer.Option(help="Share of the new edges to hold out for test.")] = 0.0,
     node_attributes: Annotated[
         Path | None, typer.Option(help="Numeric attributes of new entities: entity, attribute, value.")
     ] = None,
@@ -168,8 +168,8 @@ def extend(
     given = None if edges is None else layout.read(edges)
     gone = None if remove is None else layout.read(remove)
     made = extend_run(
-        run, given, out=out, frozen=freeze, epochs=epochs, remove=gone, duplicates=duplicates, valid_share=valid_share,
-        test_share=test_share, node_attributes=node_attributes, progress=not quiet,
+        run, given, out=out, frozen=freeze, epochs=epochs, remove=gone, duplicates=duplicates,
+        valid_fraction=valid_fraction, test_fraction=test_fraction, node_attributes=node_attributes, progress=not quiet,
     )  # fmt: skip
     data = {"run": str(out), **made.extended[-1]}
     emit(data, _describe_extension(data), as_json)

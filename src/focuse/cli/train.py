@@ -12,7 +12,7 @@ from focuse.cli.files import Layout, Query
 from focuse.cli.output import Json, emit, next_line
 from focuse.errors import FocuseError, counted
 
-NOT_SETTINGS = {"graph", "valid", "test", "valid_share", "test_share", "columns", "delimiter", "header"}
+NOT_SETTINGS = {"graph", "valid", "test", "valid_fraction", "test_fraction", "columns", "delimiter", "header"}
 NOT_SETTINGS |= {"relation_weights", "out", "config", "resume", "as_json", "quiet", "inferred_triples", "rules"}
 NOT_SETTINGS |= {"weight_columns", "lower_columns", "lower_is_better", "known_negatives", "node_attributes"}
 NOT_SETTINGS |= {"callback", "track", "query"}
@@ -35,8 +35,10 @@ def command(
     test: Annotated[
         str | None, typer.Option(help="Test triples [default: 10 % of GRAPH, if no --valid is given either].")
     ] = None,
-    valid_share: Annotated[float, typer.Option(help="Share of GRAPH held out where no --valid is given.")] = 0.1,
-    test_share: Annotated[float, typer.Option(help="Share held out where neither --valid nor --test is given.")] = 0.1,
+    valid_fraction: Annotated[float, typer.Option(help="Share of GRAPH held out where no --valid is given.")] = 0.1,
+    test_fraction: Annotated[
+        float, typer.Option(help="Share held out where neither --valid nor --test is given.")
+    ] = 0.1,
     columns: Annotated[
         str | None, typer.Option(help="Columns to use, by heading or counted from 1: head,relation,tail[,weight].")
     ] = None,
@@ -358,7 +360,7 @@ def _train(graph: str | None, out: Path | None, options: dict[str, Any], given: 
         None if source is None else partial(layout.read, source, weights)
         for source in (graph, options["valid"], options["test"])
     )
-    names = ("valid_share", "test_share", "inferred_triples", "rules", "known_negatives", "node_attributes")
+    names = ("valid_fraction", "test_fraction", "inferred_triples", "rules", "known_negatives", "node_attributes")
     more = {name: options[name] for name in names}
     more |= {"callbacks": options["callback"] or (), "track": options["track"] or ()}
     return train(whole, valid=valid, test=test, **more, out=out, progress=not quiet, **given), out
@@ -377,8 +379,8 @@ def _summary(run: Any, folder: Path) -> dict[str, Any]:
         "valid_mse": best.get("valid_mse"),
         "seconds": round(sum(row["seconds"] for row in run.history), 3),
         "train_rows": len(run.splits.train),
-        "valid_rows": len(run.splits.valid.graph),
-        "test_rows": len(run.splits.test.graph),
+        "valid_rows": len(run.splits.valid),
+        "test_rows": len(run.splits.test),
         "false_rows": 0 if run.splits.known_negatives is None else len(run.splits.known_negatives),
         "numbers": None if run.splits.attributes is None else list(run.splits.attributes.names),
         "columns": None if run.splits.merger is None else run.splits.merger.to_dict(),

@@ -20,8 +20,10 @@ def command(
     test: Annotated[
         str | None, typer.Option(help="Test triples, known facts only [default: 10 %, if no --valid either].")
     ] = None,
-    valid_share: Annotated[float, typer.Option(help="Share of GRAPH held out where no --valid is given.")] = 0.1,
-    test_share: Annotated[float, typer.Option(help="Share held out where neither --valid nor --test is given.")] = 0.1,
+    valid_fraction: Annotated[float, typer.Option(help="Share of GRAPH held out where no --valid is given.")] = 0.1,
+    test_fraction: Annotated[
+        float, typer.Option(help="Share held out where neither --valid nor --test is given.")
+    ] = 0.1,
     columns: Annotated[str | None, typer.Option(help="Columns to use, as for train.")] = None,
     weight_columns: Annotated[str | None, typer.Option(help="Several weight columns, as for train.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Separator of a text file [default: found by looking].")] = None,
@@ -66,9 +68,9 @@ def command(
 
     Weak trials end early. Ctrl-C loses nothing: the same command goes on, and several at a time share the work.
     """
-    from focuse.experiments.search.space import read_space
-    from focuse.experiments.search.tuning import tune
     from focuse.option_strings import parse_duration
+    from focuse.tuning.space import read_space
+    from focuse.tuning.tuning import tune
 
     given = {"model": model, "weight_mode": weight_mode, "seed": seed, "device": device}
     options = {name: value for name, value in given.items() if value is not None}
@@ -84,8 +86,8 @@ def command(
         wanted,
         out,
         **held,
-        valid_share=valid_share,
-        test_share=test_share,
+        valid_fraction=valid_fraction,
+        test_fraction=test_fraction,
         node_attributes=node_attributes,
         sampler=sampler,
         pruner=pruner,

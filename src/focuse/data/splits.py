@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from focuse.data import out_of_core
 from focuse.data.attributes import NodeAttributes
-from focuse.data.graph import AlignedGraph, Graph
+from focuse.data.graph import AlignedGraph, Graph, UnseenNames
 from focuse.data.weights import ColumnMerger
 from focuse.errors import FocuseError
 from focuse.random_streams import RandomStream
@@ -34,22 +34,38 @@ class Splits:
         The merger that combined the weight columns of edges that have several.
     attributes : NodeAttributes or None
         Numeric attributes of the entities.
+    unseen_valid, unseen_test : UnseenNames
+        Rows that were left out of valid and test because train lacks their names.
     """
 
     train: Graph
-    valid: AlignedGraph
-    test: AlignedGraph
+    valid: Graph
+    test: Graph
     inferred: Graph | None = None
     known_negatives: Graph | None = None
     merger: ColumnMerger | None = None
     attributes: NodeAttributes | None = None
+    unseen_valid: UnseenNames = field(default_factory=UnseenNames)
+    unseen_test: UnseenNames = field(default_factory=UnseenNames)
+
+    @property
+    def aligned_test(self) -> AlignedGraph:
+        """The test graph together with the rows that were left out of it."""
+        return AlignedGraph(self.test, self.unseen_test)
 
     def warnings(self) -> list[str]:
         """Return notes on rows that were left out of valid and test, one line each."""
-        return [line for line in (str(self.valid), str(self.test)) if line]
+        parts = AlignedGraph(self.valid, self.unseen_valid), self.aligned_test
+        return [line for line in map(str, parts) if line]
 
 
-def split(graph: Graph, valid: float = 0.1, test: float = 0.1, seed: int = 0, max_rows: int = MAX_HELD_OUT) -> Splits:
+def split(
+    graph: Graph,
+    valid_fraction: float = 0.1,
+    test_fraction: float = 0.1,
+    seed: int = 0,
+    max_rows: int = MAX_HELD_OUT,
+) -> Splits:
     """Hold out random fractions of the edges for valid and test, at most `max_rows` rows each.
 
     Every entity and relation keeps an edge in train, and rows that repeat a (head, relation, tail) stay together, so
@@ -60,22 +76,22 @@ def split(graph: Graph, valid: float = 0.1, test: float = 0.1, seed: int = 0, ma
     >>> len(parts.train.entities) == len(set(parts.train.head) | set(parts.train.tail))
     True
     """
-    for name, fraction in (("valid", valid), ("test", test)):
-        if not 0 <= fraction < 1 or valid + test >= 1:
-            raise FocuseError(f"split: {name} {fraction:g} is out of range; valid + test must be below 1")
-    sizes = [min(int(fraction * len(graph)), max_rows) for fraction in (test, valid)]
+    for name, fraction in (("valid_fraction", valid_fraction), ("test_fraction", test_fraction)):
+        if not 0 <= fraction < 1 or valid_fraction + test_fraction >= 1:
+            raise FocuseError(f"{name} {fraction:g}: give at least 0; both fractions together must be below 1")
+    sizes = [min(int(fraction * len(graph)), max_rows) for fraction in (test_fraction, valid_fraction)]
     if len(graph) >= out_of_core.LARGE_GRAPH and graph.columns is None:
         return _split_large(graph, sizes, seed)
     part = _assign_rows(graph, sizes, seed)
     train, held_test, held_valid = (graph.select(part == number) for number in range(3))
-    return Splits(train, AlignedGraph(held_valid), AlignedGraph(held_test))
+    return Splits(train, held_valid, held_test)
 
 
 def _split_large(graph: Graph, sizes: list[int], seed: int) -> Splits:
     """Split like `split`, without sorting the graph or copying it in memory."""
     test, valid = out_of_core.hold_out_rows(graph, sizes, seed)
     train = out_of_core.without_rows(graph, np.sort(np.concatenate([test, valid])))
-    return Splits(train, AlignedGraph(graph.select(valid)), AlignedGraph(graph.select(test)))
+    return Splits(train, graph.select(valid), graph.select(test))
 
 
 def splits_from_graphs(
@@ -83,12 +99,18 @@ def splits_from_graphs(
 ) -> Splits:
     """Make splits of given graphs; without `valid`, a fraction of train is held out for it."""
     if valid is None:
-        parts = split(train, valid=valid_fraction, test=0.0, seed=seed)
-        train, aligned_valid = parts.train, parts.valid
+        parts = split(train, valid_fraction, 0.0, seed)
+        train, aligned_valid = parts.train, AlignedGraph(parts.valid)
     else:
         aligned_valid = valid.align(train)
-    empty = AlignedGraph(train.select(np.empty(0, np.int64)))
-    return Splits(train, aligned_valid, empty if test is None else test.align(train))
+    aligned_test = AlignedGraph(train.select(np.empty(0, np.int64))) if test is None else test.align(train)
+    return Splits(
+        train,
+        aligned_valid.graph,
+        aligned_test.graph,
+        unseen_valid=aligned_valid.unseen,
+        unseen_test=aligned_test.unseen,
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Statistics of a graph, and leakage from train to test, which `focuse inspect` prints."""
+"""Statistics of a graph, and leakage from train to test, which `focuse describe` prints."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def leakage(train: Graph, held_out: Graph) -> Leakage:
 def leaked(train: Graph, rows: Graph) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows that are in train, or whose inverse edge is there with any relation; bool [n].
 
-    `rows` has train's ids, like `run.splits.test.graph`; translate another graph by `graph.align(train).graph`.
+    `rows` has train's ids, like `run.splits.test`; translate another graph by `graph.align(train).graph`.
     """
     inverse = np.isin(_pair_keys(rows, reverse=True), _pair_keys(train)) & (rows.head != rows.tail)
     mask: npt.NDArray[np.bool_] = np.isin(rows.keys, train.keys) | inverse

@@ -215,7 +215,7 @@ def evaluate_weights(
 def baseline_errors(train: Graph, held_out: Graph) -> dict[str, dict[str, Errors]]:
     """Compute the errors of weight baselines on a held-out graph of any vocabulary: protocol -> baseline -> errors.
 
-    The protocols are "positives" and "clean". A useful model has lower errors on a user's own split; `focuse inspect`
+    The protocols are "positives" and "clean". A useful model has lower errors on a user's own split; `focuse describe`
     prints these before any training.
     """
     test = held_out.align(train).graph

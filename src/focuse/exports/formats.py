@@ -223,7 +223,7 @@ def plain_tensors(scorer: TableScorer, splits: Splits, parts: Sequence[str] = ("
         parts = [parts]
     if not parts:
         raise FocuseError(f"parts: none given; choose of {', '.join(SPLIT_NAMES)}")
-    graphs = {"train": splits.train, "valid": splits.valid.graph, "test": splits.test.graph}
+    graphs = {"train": splits.train, "valid": splits.valid, "test": splits.test}
     chosen = [graphs[choose("part of a run", part, SPLIT_NAMES)] for part in parts]
     head, relation, tail = (
         np.concatenate([getattr(graph, name) for graph in chosen]).astype(np.int64)

@@ -19,7 +19,7 @@ from focuse.evaluation.metrics import FloatArray
 from focuse.storage.atomic import refuse_overwrite
 
 if TYPE_CHECKING:  # which imports this module
-    from focuse.inference.weight_predictor import Weigher
+    from focuse.inference.weight_predictor import WeightPredictor
 
 NUMBERS = ("expected", "typical", "low", "high", "probability")
 
@@ -186,11 +186,11 @@ def write_table(table: pa.Table, path: Path) -> None:
     write_links(table, check_target(path, link_suffixes() if links else TABLE_SUFFIXES))
 
 
-def answers(weigher: Weigher, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float) -> Weighings:
+def answers(predictor: WeightPredictor, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float) -> Weighings:
     """Everything a run says of triples, ids [n] each."""
-    if weigher.estimator is None:
-        raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-share)")
-    columns = weigher.tell(head, relation, tail, coverage)
-    found = Weighings(weigher.splits.train, (head, relation, tail), columns, coverage)
-    found.notes = weigher.told_notes()
+    if predictor.estimator is None:
+        raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-fraction)")
+    columns = predictor.tell(head, relation, tail, coverage)
+    found = Weighings(predictor.splits.train, (head, relation, tail), columns, coverage)
+    found.notes = predictor.caveats()
     return found

@@ -15,7 +15,7 @@ from focuse.data.writers import link_suffixes, write_links
 from focuse.engines.base import Scorer
 from focuse.errors import FocuseError, printable
 from focuse.inference.answers import check_target
-from focuse.inference.weight_predictor import Weigher
+from focuse.inference.weight_predictor import WeightPredictor
 
 A_RELATION, AN_ENTITY = "give it with --relation", "give it with --head or --tail"
 
@@ -104,11 +104,11 @@ def predict(
     tail: str | None = None,
     top: int = 10,
     new_only: bool = False,
-    weigher: Weigher | None = None,
+    predictor: WeightPredictor | None = None,
 ) -> Predictions:
     """The best completions of a triple with one part left out; with all three given, its own place among tails.
 
-    `graphs` (train first) hold the known facts and the names, `weigher` says what each would weigh.
+    `graphs` (train first) hold the known facts and the names, `predictor` says what each would weigh.
     """
     names = graphs[0]
     h, r, t = question(names, head, relation, tail, top, new_only)
@@ -125,7 +125,7 @@ def predict(
     if None not in (h, r, t):
         keep = order == t
     shown = order[keep][:top]
-    told = _weights(weigher, scores[shown], triples, missing, shown)
+    told = _weights(predictor, scores[shown], triples, missing, shown)
     rows = Predictions()
     for at, (rank, place) in enumerate(zip(ranks[keep][:top], shown, strict=True)):
         parts = {key: int(place) if key == missing else value for key, value in triples.items()}
@@ -145,24 +145,26 @@ def predict(
 
 
 def _weights(
-    weigher: Weigher | None, score: Any, triples: dict[str, Any], missing: str, shown: Any
+    predictor: WeightPredictor | None, score: Any, triples: dict[str, Any], missing: str, shown: Any
 ) -> dict[str, list[float | None]]:
     """What is said of the shown completions, a list a field of `Prediction`; None where the run cannot tell."""
-    if weigher is None or not len(shown):
+    if predictor is None or not len(shown):
         return {}
     head, relation, tail = (shown if name == missing else np.full(len(shown), value) for name, value in triples.items())
-    return {name: _or_none(column) for name, column in told_of(weigher, score, head, relation, tail).items()}
+    return {name: _or_none(column) for name, column in told_of(predictor, score, head, relation, tail).items()}
 
 
-def told_of(weigher: Weigher, score: Any, head: Any, relation: Any, tail: Any) -> dict[str, Any]:
+def told_of(predictor: WeightPredictor, score: Any, head: Any, relation: Any, tail: Any) -> dict[str, Any]:
     """What is said of triples with their scores as answers, ids [n]: a column [n] a field of `Prediction`, or NaN."""
-    columns = weigher.tell(head, relation, tail)
+    columns = predictor.tell(head, relation, tail)
     told = {name: columns[name] for name in ("low", "high", "probability")}
     told["expected_weight"] = columns["expected"]
-    if weigher.scorer.side_dependent:  # maps from scores were fitted to the mean of both sides', not to the asked one's
-        score = weigher.score(head, relation, tail)
-    if weigher.calibration is not None or weigher.scorer.model.confidence_head is not None:
-        told["confidence"] = weigher.confidence(score.astype(np.float64), relation)
+    if (
+        predictor.scorer.side_dependent
+    ):  # maps from scores were fitted to the mean of both sides', not to the asked one's
+        score = predictor.score(head, relation, tail)
+    if predictor.calibration is not None or predictor.scorer.model.confidence_head is not None:
+        told["confidence"] = predictor.confidence(score.astype(np.float64), relation)
     return told
 
 

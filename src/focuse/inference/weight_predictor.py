@@ -77,7 +77,7 @@ AT_ONCE = 1 << 18  # triples scored at once
 
 
 @dataclass(frozen=True)
-class Weigher:
+class WeightPredictor:
     """A run's weights: `facts` and `doubting` by calibration, `own` by the model itself if it has a confidence.
 
     With an `estimator` also what an edge is expected to weigh by all that train and score say, and an interval; with a
@@ -103,7 +103,7 @@ class Weigher:
     @property
     def parts(self) -> ValidationParts:
         """Validation in parts; all of it is for fitting where nothing else was said."""
-        valid = self.splits.valid.graph
+        valid = self.splits.valid
         nothing = valid.select(np.empty(0, np.int64))
         return ValidationParts(nothing, valid, nothing) if self.held is None else self.held
 
@@ -173,14 +173,14 @@ class Weigher:
         probable = nothing if self.probability is None else self.probable(head, relation, tail)
         return {"low": nothing, "high": nothing, **told, "probability": probable}
 
-    def told_notes(self) -> tuple[str, ...]:
+    def caveats(self) -> tuple[str, ...]:
         """What someone should know who reads what is told."""
         made = self.estimator
         notes = [] if made is None else list(made.notes)
         if made is None or not len(made.conformal):
-            notes.append("no intervals: validation has no rows left to measure them on (--valid-share)")
+            notes.append("no intervals: validation has no rows left to measure them on (--valid-fraction)")
         if self.calibration is None and not self.one_of_many:
-            notes.append("no probabilities: the run has no validation triples to calibrate on (--valid-share)")
+            notes.append("no probabilities: the run has no validation triples to calibrate on (--valid-fraction)")
         return tuple(notes)
 
     def probable(
@@ -189,7 +189,7 @@ class Weigher:
         """The probability [n] that each triple is a fact, by the run's curves or others."""
         made = probability or self.probability
         if made is None:
-            raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-share)")
+            raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-fraction)")
         link = None if self.estimator is None else self.estimator(head, relation, tail).link
         return made.of(self.score(head, relation, tail), link, relation)
 
@@ -205,18 +205,18 @@ class Weigher:
 
     def _calibrated(self) -> Calibration:
         if self.calibration is None:
-            raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-share)")
+            raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-fraction)")
         return self.calibration
 
     # ---- fitting and judging ---------------------------------------------------------------------------------------
 
     def known_keys(self) -> Any:
-        graphs = (self.splits.train, self.splits.valid.graph, self.splits.test.graph)
+        graphs = (self.splits.train, self.splits.valid, self.splits.test)
         return np.concatenate([graph.keys for graph in graphs])
 
     def fitting_keys(self) -> Any:
         """Facts that no negative may be while something is fitted; those of test would tell what is to be judged."""
-        return np.concatenate([self.splits.train.keys, self.splits.valid.graph.keys])
+        return np.concatenate([self.splits.train.keys, self.splits.valid.keys])
 
     def fit(self, method: str, seed: int = 0) -> Calibration | None:
         """Both maps, fitted on the calibration part of validation; None without validation triples."""
@@ -308,7 +308,7 @@ class Weigher:
         coverage: float = COVERAGE,
     ) -> WeightEvaluation:
         """Weights of a test set under every protocol, and nDCG; what is not given is drawn or taken from the graph."""
-        train, valid, test = self.splits.train, self.splits.valid.graph, aligned.graph
+        train, valid, test = self.splits.train, self.splits.valid, aligned.graph
         notes = [str(part) for part in (aligned, negatives, queries) if part is not None and part.unseen.rows]
         notes += [*_doubts(test, negatives is not None), *self.notes]
         notes += self.estimator.notes if self.estimator is not None else ()
@@ -327,7 +327,7 @@ class Weigher:
         table = evaluate_weights(
             WeightTest(test, false), train, {name: rows[0] for name, rows in named.items()}, doubting, threshold, held
         )
-        every = [train, valid, self.splits.test.graph]
+        every = [train, valid, self.splits.test]
         asked = queries.graph if queries is not None else ndcg_queries(test, every)
         dear = sample_size(self.scorer, None, len(train.entities)) is not None
         gains = {} if dear else {self.name: ndcg(self.scorer, asked)}
@@ -405,7 +405,7 @@ class WeightEvaluation:
 FEWEST_STEPS = 500  # facts from which steps (isotonic) are chosen before a line of two numbers (Platt)
 EDGE_BYTES = 500  # of memory that forests take to learn from an edge's surroundings
 FEWEST_NEGATIVES = 10  # of one's own; probabilities of fewer would be made up
-NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (--valid-share)"
+NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (--valid-fraction)"
 
 
 def held_parts(valid: Graph, stop_fraction: float, seed: int) -> tuple[ValidationParts, tuple[str, ...]]:
@@ -433,20 +433,20 @@ class WeightMethods:
 
     # ---- answers --------------------------------------------------------------------------------------------------
 
-    def weight(
+    def predict_weight(
         self, head: str, relation: str, tail: str, *, coverage: float = COVERAGE, column: str | None = None
     ) -> Weighed:
         """What one triple would weigh: expected and typical weight, an interval, and the probability that it is a fact.
 
-        `run.weight("MLEngineer", "requiresSkill", "Python").expected` is in the graph's own units. `column` as for
-        `weights`.
+        `run.predict_weight("MLEngineer", "requiresSkill", "Python").expected` is in the graph's units. `column` as for
+        `predict_weights`.
         """
         names = self.splits.train
         h, t = names.entities.id(head, "entity"), names.entities.id(tail, "entity")
         ids = np.array([h]), np.array([names.relations.id(relation, "relation")]), np.array([t])
         return self._answers(*ids, check_coverage(coverage), column)[0]
 
-    def weights(self, triples: Any, *, coverage: float = COVERAGE, column: str | None = None) -> Weighings:
+    def predict_weights(self, triples: Any, *, coverage: float = COVERAGE, column: str | None = None) -> Weighings:
         """The same for many: a graph, a file, or rows (head, relation, tail) with or without a weight.
 
         Rows with names that train has never seen are left out; `notes` of the result says so. Of a run with several
@@ -474,14 +474,14 @@ class WeightMethods:
             names.entities.id(name, "entity")
 
     def _answers(self, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float, column: str | None) -> Weighings:
-        whole = self.weigher(full=True)
+        whole = self.weight_predictor(full=True)
         asked = whole if column is None else self._column_weigher(column)
         weighed = answers(asked, head, relation, tail, coverage)
         if column is not None and whole.probability is not None:  # that of a link, whichever number is asked for
             weighed.columns["probability"] = whole.probable(head, relation, tail)
         return weighed
 
-    def weigh(
+    def evaluate_weights(
         self,
         test: Any = None,
         *,
@@ -506,30 +506,30 @@ class WeightMethods:
         asked = None if queries is None else read_test_graph(queries, self.settings, self.splits)
         if asked is not None and not len(asked.graph):
             raise FocuseError(f"{asked.graph.source}: no query with names that train has")
-        return self.weigher(full=forests).judge(aligned, false, asked, threshold, coverage=coverage)
+        return self.weight_predictor(full=forests).judge(aligned, false, asked, threshold, coverage=coverage)
 
-    def probabilities(self, test: Any = None, *, negatives: Any = None, seed: int = 0) -> ProbabilityTable:
+    def evaluate_probabilities(self, test: Any = None, *, negatives: Any = None, seed: int = 0) -> ProbabilityTable:
         """Brier score, calibration error and reliability of the probability that a triple is a fact, before and after.
 
         `negatives` as for `weigh`. Judged at the share of facts that test and negatives have together. `svg()` of the
         result draws the diagram.
         """
-        aligned, weigher = self._test(test), self.weigher(full=True)
+        aligned, predictor = self._test(test), self.weight_predictor(full=True)
         facts = aligned.graph
         given = None if negatives is None else self._negatives(negatives)
-        false = corrupt_graph(facts, weigher.known_keys(), seed) if given is None else given.graph
+        false = corrupt_graph(facts, predictor.known_keys(), seed) if given is None else given.graph
         false = false if given is None else false.select(false.weight == 0)
         rate = len(facts) / (len(facts) + len(false))
         head, relation, tail = (
             np.concatenate([getattr(part, name) for part in (facts, false)]) for name in ("head", "relation", "tail")
         )
         truth = np.repeat([1.0, 0.0], [len(facts), len(false)])
-        score = weigher.score(head, relation, tail)
+        score = predictor.score(head, relation, tail)
         rows = {"before: logistic of the score": probability_metrics(plain_probability(score), truth)}
-        if weigher.probability is None:
+        if predictor.probability is None:
             raise FocuseError(NO_VALIDATION)
-        made = weigher.probability.at(rate)
-        rows[f"after: {made.method}"] = probability_metrics(weigher.probable(head, relation, tail, made), truth)
+        made = predictor.probability.at(rate)
+        rows[f"after: {made.method}"] = probability_metrics(predictor.probable(head, relation, tail, made), truth)
         notes = [str(part) for part in (aligned, given) if part is not None and part.unseen.rows]
         notes.append("negatives of test are given" if given is not None else "negatives of test are random corruptions")
         notes.append(f"calibrated on {'random corruptions' if made.negatives == 'drawn' else made.negatives}")
@@ -540,10 +540,12 @@ class WeightMethods:
         aligned = self._test(test)
         found = {}
         for name in self._merger().names:
-            one, weigher = replace(aligned, graph=aligned.graph.column(name)), self._column_weigher(name)
-            known = weigher.calibration is not None or (weigher.estimator is not None and weigher.estimator.forests)
+            one, predictor = replace(aligned, graph=aligned.graph.column(name)), self._column_weigher(name)
+            known = predictor.calibration is not None or (
+                predictor.estimator is not None and predictor.estimator.forests
+            )
             if len(one.graph) and known:  # a column of a few edges may be missing in every part of validation
-                found[name] = weigher.judge(one, None, None, STRONG, coverage=coverage)
+                found[name] = predictor.judge(one, None, None, STRONG, coverage=coverage)
         return found
 
     # ---- what is fitted -------------------------------------------------------------------------------------------
@@ -553,30 +555,30 @@ class WeightMethods:
             raise FocuseError("the run has one weight an edge; only one with several weight columns tells them apart")
         return self.splits.merger
 
-    def _column_weigher(self, name: str) -> Weigher:
+    def _column_weigher(self, name: str) -> WeightPredictor:
         """What the run says of one weight column, by forests and intervals of its own."""
         choose("weight column", name, self._merger().names)
         key = f"column {name}"
         if key not in self._fitted:
             train, valid, test = (
-                graph.column(name) for graph in (self.splits.train, self.splits.valid.graph, self.splits.test.graph)
+                graph.column(name) for graph in (self.splits.train, self.splits.valid, self.splits.test)
             )
-            splits = replace(self.splits, train=train, valid=AlignedGraph(valid), test=AlignedGraph(test), merger=None)
+            splits = replace(self.splits, train=train, valid=valid, test=test, merger=None)
             # The run's own parts: those of the rows that have this column would be others.
             whole = self._plain_weigher()
             held = ValidationParts(*(getattr(whole.parts, part.name).column(name) for part in fields(ValidationParts)))
             known = replace(whole, splits=splits, held=held, one_of_many=True)
             known = replace(known, calibration=known.fit("isotonic"))
             self._fitted[key] = replace(known, estimator=known.fit_estimator(self.settings.seed))
-        found: Weigher = self._fitted[key]
+        found: WeightPredictor = self._fitted[key]
         return found
 
-    def weigher(self, full: bool = False) -> Weigher:
+    def weight_predictor(self, full: bool = False) -> WeightPredictor:
         """What the run says of weights; what it needs is fitted when first asked for, and stored in its folder.
 
         `full` also has the forests behind expected weights and intervals, and the probability.
         """
-        if full and not self.can_weigh():
+        if full and not self.can_predict_weights():
             raise FocuseError(
                 f"what {len(self.splits.train):,} edges say of weights takes about {self._weighing_bytes() / 1e9:.3g} "
                 "GB of memory to learn, more than is free; predict and evaluate go without"
@@ -598,7 +600,7 @@ class WeightMethods:
         known = replace(known, estimator=made)
         return replace(known, probability=self._probability(known))
 
-    def can_weigh(self) -> bool:
+    def can_predict_weights(self) -> bool:
         """Whether memory allows to learn what weights depend on; without, predictions have scores alone."""
         free = free_memory() if len(self.splits.train) >= LARGE_GRAPH else None
         return free is None or "estimator" in self._fitted or self._weighing_bytes() <= free
@@ -635,11 +637,11 @@ class WeightMethods:
         self._keep("probability")
         return made
 
-    def _plain_weigher(self) -> Weigher:
-        held, notes = held_parts(self.splits.valid.graph, self.settings.stop_fraction, self.settings.seed)
-        return Weigher(self.settings.model, self.scorer, self.splits, self.normalizer, held=held, notes=notes)
+    def _plain_weigher(self) -> WeightPredictor:
+        held, notes = held_parts(self.splits.valid, self.settings.stop_fraction, self.settings.seed)
+        return WeightPredictor(self.settings.model, self.scorer, self.splits, self.normalizer, held=held, notes=notes)
 
-    def _estimator(self, known: Weigher) -> Estimator:
+    def _estimator(self, known: WeightPredictor) -> Estimator:
         if "estimator" not in self._fitted:
             curves = "" if known.calibration is None else known.calibration.digest()
             found = self._stored_estimator(known, curves)
@@ -651,13 +653,13 @@ class WeightMethods:
         made: Estimator = self._fitted["estimator"]
         return made
 
-    def _stored_estimator(self, known: Weigher, curves: str | None) -> Estimator | None:
+    def _stored_estimator(self, known: WeightPredictor, curves: str | None) -> Estimator | None:
         if self.folder is None or not self.tables_checksum:
             return None
         parts = known.estimator_parts()
         return keeping.load_estimator(self.folder, self.tables_checksum, curves, *parts, common=known.units.common)
 
-    def _probability(self, known: Weigher) -> Probability | None:
+    def _probability(self, known: WeightPredictor) -> Probability | None:
         if "probability" not in self._fitted:
             found = None
             if self.folder is not None and self.tables_checksum:
@@ -669,7 +671,7 @@ class WeightMethods:
         return made
 
     def _fit_probability(
-        self, known: Weigher, method: str | None, false: Graph | None, rate: float
+        self, known: WeightPredictor, method: str | None, false: Graph | None, rate: float
     ) -> Probability | None:
         facts = known.parts.calibration
         if not len(facts):
@@ -682,7 +684,7 @@ class WeightMethods:
         return fit_probability(facts, rows, known.score, known.estimator, method, rate, source)
 
     def _test(self, test: Any) -> AlignedGraph:
-        aligned = self.splits.test if test is None else read_test_graph(test, self.settings, self.splits)
+        aligned = self.splits.aligned_test if test is None else read_test_graph(test, self.settings, self.splits)
         if not len(aligned.graph):
             raise FocuseError(str(aligned) or "the run has no test split; give a test graph")
         return aligned

@@ -107,7 +107,7 @@ class Tracker(Callback):
         best = best_epoch_row(run.history) or {}
         figures = {"epochs": len(run.history), "total_seconds": sum(row["seconds"] for row in run.history)}
         figures |= {f"best_{name}": best[name] for name in ("epoch", "valid_mrr", "valid_mse") if name in best}
-        if self.evaluate and len(run.splits.test.graph):
+        if self.evaluate and len(run.splits.test):
             found = run.evaluate().to_dict()
             figures |= flat({**found.pop("all"), **found}, "test")
         texts = {"folder": "" if run.folder is None else str(run.folder.absolute()), "fingerprint": run.tables_checksum}

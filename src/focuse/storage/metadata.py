@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from focuse import __version__
 from focuse.config import Config, resolve_stored_model, upgrade_settings
 from focuse.data.attributes import NodeAttributes
-from focuse.data.graph import AlignedGraph, Graph, UnseenNames, Vocabulary, WeightColumns
+from focuse.data.graph import Graph, UnseenNames, Vocabulary, WeightColumns
 from focuse.data.splits import Splits
 from focuse.data.weights import ColumnMerger, Normalizer, stored_normalizer
 from focuse.errors import FocuseError
@@ -143,7 +143,7 @@ def _value(value: Any) -> str:
 
 def write_metadata(folder: Path, settings: Config, splits: Splits, normalizer: Normalizer) -> None:
     """Write settings, splits and weight scaling to an empty folder."""
-    parts = {"train": splits.train, "valid": splits.valid.graph, "test": splits.test.graph}
+    parts = {"train": splits.train, "valid": splits.valid, "test": splits.test}
     others = {"inferred": splits.inferred, "false": splits.known_negatives}
     parts |= {name: graph for name, graph in others.items() if graph is not None}
     config: dict[str, Any] = {
@@ -153,7 +153,7 @@ def write_metadata(folder: Path, settings: Config, splits: Splits, normalizer: N
         "settings": _given_settings(settings),
         "sources": {name: graph.source for name, graph in parts.items()},
         "weighted": {name: graph.weighted for name, graph in parts.items()},
-        "unseen": {"valid": asdict(splits.valid.unseen), "test": asdict(splits.test.unseen)},
+        "unseen": {"valid": asdict(splits.unseen_valid), "test": asdict(splits.unseen_test)},
     }
     edges = {f"{name}/{column}": getattr(graph, column) for name, graph in parts.items() for column in EDGE_COLUMNS}
     several = {name: graph.columns.values for name, graph in parts.items() if graph.columns is not None}
@@ -276,12 +276,21 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
     unseen = {name: UnseenNames(**config["unseen"][name]) for name in ("valid", "test")}
     if not all(isinstance(part.rows, int) for part in unseen.values()):
         raise ValueError("the number of unseen rows is not an integer")
-    valid, test = (AlignedGraph(parts[name], unseen[name]) for name in ("valid", "test"))
     attributes = None
     if "node_attributes" in config:
         with _reading_verified(run_file(folder, ATTRIBUTES), config) as path:
             attributes = NodeAttributes.read(path, len(entities))
-    return Splits(parts["train"], valid, test, parts.get("inferred"), parts.get("false"), merger, attributes)
+    return Splits(
+        parts["train"],
+        parts["valid"],
+        parts["test"],
+        parts.get("inferred"),
+        parts.get("false"),
+        merger,
+        attributes,
+        unseen["valid"],
+        unseen["test"],
+    )
 
 
 def _check_edges(edges: dict[str, Any], entities: int, relations: int) -> None:

@@ -205,7 +205,7 @@ class CallbackReporter:
 
     def start(self, settings: Config, epochs_done: int) -> None:
         splits = self.splits
-        rows = {"train": len(splits.train), "valid": len(splits.valid.graph), "test": len(splits.test.graph)}
+        rows = {"train": len(splits.train), "valid": len(splits.valid), "test": len(splits.test)}
         sizes = len(splits.train.entities), len(splits.train.relations)
         info = TrainingInfo(settings.to_dict(), rows, *sizes, epochs_done, self.folder, self.note)
         for callback in self.callbacks:  # before the progress bar is drawn, because some print

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from focuse.config import Config
 from focuse.data.attributes import NodeAttributes, read_attributes
-from focuse.data.graph import DUPLICATE_POLICIES, AlignedGraph, Graph, Vocabulary, concatenate, find_sorted, isin_sorted
+from focuse.data.graph import DUPLICATE_POLICIES, Graph, Vocabulary, concatenate, find_sorted, isin_sorted
 from focuse.data.readers import read
 from focuse.data.splits import Splits
 from focuse.data.weights import Normalizer, with_more_relations
@@ -37,15 +37,15 @@ class RequestedChange:
     """The requested change of a graph: `edges` to add and triples to `remove`, either of which may be None.
 
     `duplicates` is the weight of a new edge that repeats a training triple: last (the new weight), max, mean, or keep
-    (both rows are kept). Fractions `valid_share` and `test_share` of the new edges are held out. `numbers` are the
+    (both rows are kept). `valid_fraction` and `test_fraction` of the new edges are held out. `numbers` are the
     attributes of new entities.
     """
 
     edges: Any = None
     remove: Any = None
     duplicates: str = "last"
-    valid_share: float = 0.0
-    test_share: float = 0.0
+    valid_fraction: float = 0.0
+    test_fraction: float = 0.0
     numbers: Any = None
 
 
@@ -87,12 +87,9 @@ def grow(settings: Config, splits: Splits, normalizer: Normalizer, change: Reque
     facts = _without_held_out(facts, splits, note)
     train, fresh, counts["updated"] = _merge_into_train(splits.train, facts, change.duplicates, note)
     held = hold_out(fresh, change, len(old.entities), len(old.relations), settings.seed)
-    valid, test = (
-        replace(part, graph=concatenate([part.graph, more.graph]))
-        for part, more in ((splits.valid, held.valid), (splits.test, held.test))
-    )
+    valid, test = concatenate([splits.valid, held.valid]), concatenate([splits.test, held.test])
     train = concatenate([train, held.train])
-    counts |= {"added": len(held.train), "valid": len(held.valid.graph), "test": len(held.test.graph)}
+    counts |= {"added": len(held.train), "valid": len(held.valid), "test": len(held.test)}
     counts |= {"entities": len(train.entities) - len(old.entities)}
     counts |= {"relations": len(train.relations) - len(old.relations), "edges_before": before, "edges": len(train)}
     if not any(counts[name] for name in ("removed", "updated", "added", "valid", "test")):
@@ -164,7 +161,7 @@ def _reindex(splits: Splits, entities: Vocabulary, relations: Vocabulary) -> Spl
     def reindex(graph: Graph) -> Graph:
         return replace(graph, entities=entities, relations=relations)
 
-    valid, test = (replace(part, graph=reindex(part.graph)) for part in (splits.valid, splits.test))
+    valid, test = reindex(splits.valid), reindex(splits.test)
     inferred, false = (None if graph is None else reindex(graph) for graph in (splits.inferred, splits.known_negatives))
     return replace(
         splits, train=reindex(splits.train), valid=valid, test=test, inferred=inferred, known_negatives=false
@@ -179,12 +176,10 @@ def _remove_triples(splits: Splits, remove: Any, note: Note) -> tuple[Splits, in
     gone = len(splits.train) - len(train)
     if not len(train):
         raise FocuseError(f"{given.source}: it would remove every edge of train; keep at least one")
-    valid, test = (
-        replace(part, graph=part.graph.select(~among(part.graph, keys))) for part in (splits.valid, splits.test)
-    )
-    gone += sum(len(a.graph) - len(b.graph) for a, b in ((splits.valid, valid), (splits.test, test)))
+    valid, test = (part.select(~among(part, keys)) for part in (splits.valid, splits.test))
+    gone += sum(len(a) - len(b) for a, b in ((splits.valid, valid), (splits.test, test)))
     inferred = None if splits.inferred is None else splits.inferred.select(~among(splits.inferred, keys))
-    known = np.unique(np.concatenate([splits.train.keys, splits.valid.graph.keys, splits.test.graph.keys]))
+    known = np.unique(np.concatenate([splits.train.keys, splits.valid.keys, splits.test.keys]))
     unknown = len(given) - int(np.isin(given.align(splits.train).graph.keys, known).sum())
     if unknown:
         note(f"{given.source}: {unknown:,} of {len(given):,} triples to remove are not in the run; skipped")
@@ -217,7 +212,7 @@ def _extend_normalizer(splits: Splits, normalizer: Normalizer, facts: Graph, kno
 
 def _without_held_out(facts: Graph, splits: Splits, note: Note) -> Graph:
     """Return the new edges without those of the run's validation and test splits, which are not changed."""
-    for name, part in (("validation", splits.valid.graph), ("test", splits.test.graph)):
+    for name, part in (("validation", splits.valid), ("test", splits.test)):
         held = among(facts, np.unique(part.keys))
         if held.any():
             note(
@@ -253,7 +248,7 @@ def _merge_into_train(train: Graph, new: Graph, policy: str, note: Note) -> tupl
 
 def hold_out(new: Graph, change: RequestedChange, entities: int, relations: int, seed: int) -> Splits:
     """Hold out fractions of the new edges for valid and test; each new name keeps at least one edge in train."""
-    shares = change.valid_share, change.test_share
+    shares = change.valid_fraction, change.test_fraction
     for name, share in zip(("valid", "test"), shares, strict=True):
         if not 0 <= share < 1 or sum(shares) >= 1:
             raise FocuseError(f"{name} share {share:g} of the new edges is out of range; valid + test must be below 1")
@@ -269,7 +264,7 @@ def hold_out(new: Graph, change: RequestedChange, entities: int, relations: int,
     test, valid = (min(int(share * len(order)), len(free)) for share in shares[::-1])
     part[free[:test]], part[free[test : test + valid]] = 2, 1
     train, held_valid, held_test = (new.select(part[group] == number) for number in range(3))
-    return Splits(train, AlignedGraph(held_valid), AlignedGraph(held_test))
+    return Splits(train, held_valid, held_test)
 
 
 def _warn_about_weights(facts: Graph, train: Graph, normalizer: Normalizer, splits: Splits, note: Note) -> None:
@@ -310,10 +305,7 @@ def _with_known_negatives(splits: Splits, known_negatives: Graph | None, note: N
     if facts.any():
         note(f"{counted(int(facts.sum()), 'known negatives', 'are')} also in train and left out")
     every = every.select(~facts)
-    valid, test = (
-        AlignedGraph(part.graph.select(~among(part.graph, np.unique(every.keys))), part.unseen)
-        for part in (splits.valid, splits.test)
-    )
+    valid, test = (part.select(~among(part, np.unique(every.keys))) for part in (splits.valid, splits.test))
     return replace(splits, known_negatives=every if len(every) else None, valid=valid, test=test)
 
 

@@ -61,7 +61,7 @@ def choose_label_exponent(
     """
     if settings.weight_mode != "soft-labels" or settings.label_exponent is not None:
         return settings, []
-    stopping = split_validation(splits.valid.graph, settings.stop_fraction, settings.seed).stopping
+    stopping = split_validation(splits.valid, settings.stop_fraction, settings.seed).stopping
     if len(stopping) < MIN_VALIDATION_TRIPLES:
         reporter.note(
             f"{len(stopping):,} validation triples are too few to choose a label exponent "
@@ -105,8 +105,8 @@ def _trials(
     """Yield one trial per label exponent, beginning with the training without weights."""
     some = np.random.default_rng(settings.seed).permutation(len(stopping))[:MAX_TRIPLES]
     judged = AlignedGraph(stopping.select(np.sort(some)))
-    known = relevant_triple_index([splits.train, splits.valid.graph, splits.test.graph], judged.graph, settings.device)
-    unjudged = replace(splits, valid=AlignedGraph(stopping.select(np.empty(0, np.int64))))
+    known = relevant_triple_index([splits.train, splits.valid, splits.test], judged.graph, settings.device)
+    unjudged = replace(splits, valid=stopping.select(np.empty(0, np.int64)))
     epochs = min(settings.epochs, max(settings.epochs // TRIAL_EPOCHS_DIVISOR, MIN_TRIAL_EPOCHS))
     for label_exponent in (UNWEIGHTED, *CANDIDATE_EXPONENTS):
         short = replace(settings, label_exponent=label_exponent, epochs=epochs)

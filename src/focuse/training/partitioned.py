@@ -119,7 +119,7 @@ class SampledValidator:
 
 def sampled_validator(config: Config, splits: Splits) -> SampledValidator | None:
     """Return a validator of the triples on which a training in memory would be validated; None if there are none."""
-    valid = split_validation(splits.valid.graph, config.stop_fraction, config.seed).stopping
+    valid = split_validation(splits.valid, config.stop_fraction, config.seed).stopping
     no_ids = torch.empty(0, dtype=torch.int64)
     nothing = TripleIndex(no_ids, no_ids, no_ids, len(valid.entities), len(valid.relations))
     usual = rank_validator(valid, splits.train, nothing, config.valid_min_weight, config.seed)
@@ -132,7 +132,7 @@ def sampled_validator(config: Config, splits: Splits) -> SampledValidator | None
             0, total, SAMPLED_ENTITIES
         )
     entities = np.unique(np.concatenate([drawn, graph.head, graph.tail])).astype(np.int64)
-    facts = relevant_triple_index([splits.train, splits.valid.graph, splits.test.graph], graph)
+    facts = relevant_triple_index([splits.train, splits.valid, splits.test], graph)
     known = _restrict_index(facts, entities)
     positions = [find_sorted(entities, ids)[0].astype(np.int32) for ids in (graph.head, graph.tail)]
     graph = replace(graph, head=positions[0], tail=positions[1])

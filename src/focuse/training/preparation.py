@@ -135,8 +135,8 @@ def make_splits(
     whole: Graph,
     valid: Any,
     test: Any,
-    valid_share: float,
-    test_share: float,
+    valid_fraction: float,
+    test_fraction: float,
     settings: Config,
     reporter: Reporter,
     false: Any = None,
@@ -153,12 +153,12 @@ def make_splits(
         reporter.note(f"{facts.source}: {counted(repeated, 'rows', 'repeat')} a (head, relation, tail); {done}")
     facts = facts.merge_repeated(settings.duplicates)
     if valid is None and test is None:
-        splits = split(facts, valid_share, test_share, settings.seed)
+        splits = split(facts, valid_fraction, test_fraction, settings.seed)
     else:
         held_valid, held_test = (
             None if part is None else _read_held_out(part, settings, reporter) for part in (valid, test)
         )
-        splits = splits_from_graphs(facts, held_valid, held_test, settings.seed, valid_share)
+        splits = splits_from_graphs(facts, held_valid, held_test, settings.seed, valid_fraction)
     for warning in splits.warnings():
         reporter.note(warning)
     return _merge_weight_columns(
@@ -249,14 +249,14 @@ def _with_known_negatives(
     return replace(splits, valid=valid, test=test, known_negatives=every)
 
 
-def _without_known_negatives(part: AlignedGraph, false: Graph, reporter: Reporter) -> AlignedGraph:
+def _without_known_negatives(part: Graph, false: Graph, reporter: Reporter) -> Graph:
     """Return a held-out split without known negatives."""
-    doubted = np.isin(part.graph.keys, false.keys)
+    doubted = np.isin(part.keys, false.keys)
     if not doubted.any():
         return part
     rows = counted(int(doubted.sum()), "rows", "are")
-    reporter.note(f"{part.graph.source}: {rows} known to be false and not evaluated")
-    return replace(part, graph=part.graph.select(~doubted))
+    reporter.note(f"{part.source}: {rows} known to be false and not evaluated")
+    return part.select(~doubted)
 
 
 def _merge_weight_columns(splits: Splits, settings: Config, reporter: Reporter) -> Splits:
@@ -277,7 +277,7 @@ def _merge_weight_columns(splits: Splits, settings: Config, reporter: Reporter) 
     for name in parse_named_numbers(settings.column_beta_decay_epochs or "", "column_beta_decay_epochs"):
         splits.train.columns.index(name)
     reporter.note(str(merger))
-    valid, test = (replace(part, graph=merger(part.graph)) for part in (splits.valid, splits.test))
+    valid, test = merger(splits.valid), merger(splits.test)
     return replace(splits, train=merger(splits.train), valid=valid, test=test, merger=merger)
 
 
@@ -288,7 +288,7 @@ def check_confidences(splits: Splits, settings: Config, reporter: Reporter) -> N
     """
     if not splits.train.weighted:
         reporter.note(f"{splits.train.source}: has no weights, so every confidence is 1")
-    for part in (splits.valid.graph, splits.test.graph):
+    for part in (splits.valid, splits.test):
         if settings.weight_scaling == "none" and not in_unit_range(part.weight):
             raise FocuseError(
                 f"{part.source}: confidences must be in [0, 1], found {part.weight.min():g} to {part.weight.max():g}; "
@@ -354,5 +354,5 @@ def needed_memory(config: Config, splits: Splits) -> int:
     """Return the bytes that a training in memory needs for embeddings, optimizer state and edges."""
     model, train = config.make_model(), splits.train
     numbers = len(train.entities) * model.widths(config.dim)[0]
-    copies = 1 if len(splits.valid.graph) else 0  # copies of the best tables so far
+    copies = 1 if len(splits.valid) else 0  # copies of the best tables so far
     return 4 * numbers * (1 + MOMENTS_PER_PARAMETER.get(config.optimizer, 2) + copies) + EDGE_BYTES * len(train)

@@ -425,14 +425,14 @@ class TrainingProblem:
     def validator(self) -> Validator | None:
         """The validator that measures the model during training; None if there are no validation triples."""
         config, splits = self.config, self.splits
-        valid = split_validation(splits.valid.graph, config.stop_fraction, config.seed).stopping
-        learned = [splits.train, splits.valid.graph]
+        valid = split_validation(splits.valid, config.stop_fraction, config.seed).stopping
+        learned = [splits.train, splits.valid]
         if config.stop_metric == "mse":
             known = relevant_triple_index(learned, valid, config.device)
             weight = self.triples.normalizer.transform(valid.weight, valid.relation)
             return confidence_validator(valid, weight, known, config.seed)
         # As in the paper, validation ranks are filtered by test triples too; nothing else is taken from them.
-        known = relevant_triple_index([*learned, splits.test.graph], valid, config.device)
+        known = relevant_triple_index([*learned, splits.test], valid, config.device)
         return rank_validator(valid, splits.train, known, config.valid_min_weight, config.seed)
 
     def beta(self, epoch: int) -> float:

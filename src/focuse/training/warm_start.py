@@ -68,7 +68,7 @@ def started(
 def _leakage(mine: Splits, theirs: Splits) -> Iterator[str]:
     """Yield a description of the validation and test triples on which the other run was trained."""
     learnt = build_triple_index([theirs.train.align(mine.train).graph])
-    for part, name in ((mine.valid.graph, "validation"), (mine.test.graph, "test")):
+    for part, name in ((mine.valid, "validation"), (mine.test, "test")):
         seen = int(learnt.contains(*id_tensors(part)).sum()) if len(part) else 0
         if seen:
             yield f"{seen:,} of the {len(part):,} {name} triples"

@@ -87,7 +87,7 @@ def trained(splits: Splits, case: dict[str, Any], engine: str) -> Trainer:
     settings = Config.from_kwargs(**{key: value for key, value in given.items() if value is not None}).resolve(
         splits.train, "cpu"
     )
-    inferred = splits.valid.graph if settings.loss == "squared-error" else None
+    inferred = splits.valid if settings.loss == "squared-error" else None
     trainer = make_trainer(
         settings, replace(splits, inferred=inferred), fit_training_normalizer(settings, splits), SilentReporter()
     )

@@ -46,7 +46,7 @@ def test_each_query_has_the_answers_that_it_has_alone(
 ) -> None:
     monkeypatch.setattr("focuse.inference.discovery.batch.SCORES_AT_ONCE", 150)
     asked = [query for query in queries(run) if not (new_only and None not in query)]
-    found = run.predict_many(asked, top=top, new_only=new_only)
+    found = run.predict_batch(asked, top=top, new_only=new_only)
     assert found.queries == len(asked)
     for number, query in enumerate(asked, 1):
         alone = run.predict(*query, top=top, new_only=new_only)
@@ -62,7 +62,7 @@ def test_each_query_has_the_answers_that_it_has_alone(
 def test_answers_can_be_limited_to_candidates(run: focuse.Run) -> None:
     some = [str(name) for name in run.graph.entities][5:15]
     asked = [query for query in queries(run) if None in query and query[1] is not None]
-    found = run.predict_many(asked, top=4, among=some, weights=False)
+    found = run.predict_batch(asked, top=4, among=some, weights=False)
     assert {row.probability for row in found} == {None}
     for number, (head, kind, tail) in enumerate(asked, 1):
         every = run.predict(head, kind, tail, top=1000)
@@ -90,7 +90,7 @@ def test_ties_are_ordered_by_id() -> None:
 @pytest.mark.parametrize("kind", ["tsv", "csv", "parquet", "headed tsv", "swapped csv", "frame"])
 def test_queries_are_read_from_files(plain: focuse.Run, tmp_path: Path, kind: str) -> None:
     rows: list[Query] = [("e1", "r0", None), (None, "r1", "e2"), ("e3", None, "e4"), ("e5", "r2", "e6")]
-    expected = plain.predict_many(rows, top=3).to_dict()
+    expected = plain.predict_batch(rows, top=3).to_dict()
     columns = dict(zip(("head", "relation", "tail"), zip(*rows, strict=True), strict=True))
     given: Any = tmp_path / f"queries.{kind.split()[-1]}"
     if kind == "parquet":
@@ -104,7 +104,7 @@ def test_queries_are_read_from_files(plain: focuse.Run, tmp_path: Path, kind: st
         lines = [mark.join(part or empty for part in row) for row in rows]
         lines = ["head\trelation\ttail", *lines] if "headed" in kind else lines
         given.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
-    assert plain.predict_many(given, top=3).to_dict() == expected
+    assert plain.predict_batch(given, top=3).to_dict() == expected
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_faulty_query_files_are_named_with_their_line(
     path = tmp_path / "queries.tsv"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(FocuseError) as error:
-        plain.predict_many(path)
+        plain.predict_batch(path)
     assert "queries.tsv" in str(error.value)
     for word in words:
         assert word in str(error.value)
@@ -150,13 +150,13 @@ def test_faulty_query_files_are_named_with_their_line(
 )
 def test_invalid_queries_are_refused(plain: focuse.Run, given: Any, options: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(FocuseError) as error:
-        plain.predict_many(given, **options)
+        plain.predict_batch(given, **options)
     for word in words:
         assert word in str(error.value)
 
 
 def test_answers_are_written_to_files(plain: focuse.Run, tmp_path: Path) -> None:
-    found = plain.predict_many([("e1", "r0", None), (None, "r1", "e2")], top=3)
+    found = plain.predict_batch([("e1", "r0", None), (None, "r1", "e2")], top=3)
     table = found.to_arrow()
     assert table["query"].to_pylist() == [1, 1, 1, 2, 2, 2]
     assert table["tail"].to_pylist() == [row.tail for row in found]
@@ -172,13 +172,13 @@ def test_answers_are_written_to_files(plain: focuse.Run, tmp_path: Path) -> None
     lines = str(found).splitlines()
     assert len(lines) == 6
     assert lines[0].split()[:2] == ["1", "1"]
-    one = plain.predict_many(("e1", "r0", None), top=3)
+    one = plain.predict_batch(("e1", "r0", None), top=3)
     assert [row.tail for row in one] == [row.tail for row in found[:3]]
 
 
 def test_entity_named_question_mark_is_not_a_placeholder() -> None:
     rows = [("?", "r", f"n{i}", 1.0) for i in range(6)]
-    run = focuse.train(rows, dim=2, epochs=1, progress=False, valid_share=0.0, test_share=0.0)
-    found = run.predict_many([("?", "r", "")], top=2)
+    run = focuse.train(rows, dim=2, epochs=1, progress=False, valid_fraction=0.0, test_fraction=0.0)
+    found = run.predict_batch([("?", "r", "")], top=2)
     assert {row.head for row in found} == {"?"}
     assert len(found) == 2

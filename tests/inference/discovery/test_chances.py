@@ -18,7 +18,9 @@ def run() -> focuse.Run:
     fit = people @ things.T + random.normal(size=(60, 80))
     rows = [(f"p{h}", "likes", f"t{t}", 1.0) for h, t in zip(*np.nonzero(fit > 2.2), strict=True)]
     rows += [(f"p{h}", "knows", f"p{(h + k) % 60}", 0.5) for h in range(60) for k in (1, 2, 3)]
-    return focuse.train(rows, dim=12, epochs=25, valid_share=0.2, test_share=0.2, weight_mode="none", progress=False)
+    return focuse.train(
+        rows, dim=12, epochs=25, valid_fraction=0.2, test_fraction=0.2, weight_mode="none", progress=False
+    )
 
 
 def unknown(run: focuse.Run, kind: int) -> tuple[np.ndarray, np.ndarray]:
@@ -35,19 +37,19 @@ def test_probabilities_sum_to_the_number_of_held_out_triples(run: focuse.Run) ->
     kind = run.graph.relations.id("likes")
     head, tail = unknown(run, kind)
     relation = np.full(len(head), kind)
-    held = run.splits.test.graph
-    facts = int((held.relation == kind).sum() + (run.splits.valid.graph.relation == kind).sum())
+    held = run.splits.test
+    facts = int((held.relation == kind).sum() + (run.splits.valid.relation == kind).sum())
     chance = run._looking(False).probable(head, relation, tail)
     assert facts / 2 < chance.sum() < 2 * facts
     # What the usual probabilities say, one fact for each corruption, is far more than there is.
-    assert run.weigher(full=True).probable(head, relation, tail).sum() > 3 * facts
+    assert run.weight_predictor(full=True).probable(head, relation, tail).sum() > 3 * facts
 
 
 def test_probable_links_are_true_more_often(run: focuse.Run) -> None:
     kind = run.graph.relations.id("likes")
     head, tail = unknown(run, kind)
     relation = np.full(len(head), kind)
-    parts = (run.splits.valid.graph, run.splits.test.graph)
+    parts = (run.splits.valid, run.splits.test)
     true = np.isin(run.graph.keys_of(head, relation, tail), np.concatenate([part.keys for part in parts]))
     chance = run._looking(False).probable(head, relation, tail)
     order = np.argsort(-chance, kind="stable")
@@ -57,8 +59,8 @@ def test_probable_links_are_true_more_often(run: focuse.Run) -> None:
 
 
 def test_base_rates_are_counted_per_relation(run: focuse.Run) -> None:
-    graph, made = run.graph, fit_chances(run.weigher(full=True))
-    held = len(run.splits.valid.graph) + len(run.splits.test.graph)
+    graph, made = run.graph, fit_chances(run.weight_predictor(full=True))
+    held = len(run.splits.valid) + len(run.splits.test)
     for kind in range(len(graph.relations)):
         rows = graph.relation == kind
         pairs = len(set(graph.head[rows].tolist())) * len(set(graph.tail[rows].tolist())) - rows.sum()
@@ -66,7 +68,7 @@ def test_base_rates_are_counted_per_relation(run: focuse.Run) -> None:
 
 
 def test_sampled_links_are_unknown_and_within_scope(run: focuse.Run) -> None:
-    graph, valid = run.graph, run.splits.valid.graph
+    graph, valid = run.graph, run.splits.valid
     scope = Scope(graph, np.arange(len(graph.relations)))
     known = np.concatenate([graph.keys, valid.keys])
     found = draw_links(valid, scope, known)
@@ -88,4 +90,4 @@ def test_another_base_rate_keeps_the_order_within_a_relation(run: focuse.Run) ->
 
 
 def test_run_without_probabilities_has_no_link_probabilities(run: focuse.Run) -> None:
-    assert fit_chances(dataclasses.replace(run.weigher(full=True), probability=None)) is None
+    assert fit_chances(dataclasses.replace(run.weight_predictor(full=True), probability=None)) is None

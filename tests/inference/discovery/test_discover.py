@@ -26,7 +26,7 @@ def run(request: pytest.FixtureRequest, small: focuse.Graph) -> focuse.Run:
 
 
 def known(run: focuse.Run) -> set[tuple[int, int, int]]:
-    graphs = (run.splits.train, run.splits.valid.graph, run.splits.test.graph)
+    graphs = (run.splits.train, run.splits.valid, run.splits.test)
     return {
         triple for g in graphs for triple in zip(g.head.tolist(), g.relation.tolist(), g.tail.tolist(), strict=True)
     }
@@ -44,8 +44,8 @@ def brute(run: focuse.Run, anywhere: bool = False) -> list[tuple[float, float, i
         if (h, r, t) not in facts and (h != t or r in loops) and (anywhere or ((h, r) in heads and (t, r) in tails))
     ]
     ids = np.array(rows).T
-    weigher = run._looking(anywhere)
-    score, probability = weigher.score(*ids), weigher.probable(*ids)
+    predictor = run._looking(anywhere)
+    score, probability = predictor.score(*ids), predictor.probable(*ids)
     found = zip(probability.tolist(), score.tolist(), *ids.tolist(), strict=True)
     return sorted(found, key=lambda row: (-row[0], -row[1], row[2], row[3], row[4]))
 
@@ -123,7 +123,7 @@ def test_minimum_probability_is_respected(run: focuse.Run) -> None:
 
 def test_discovered_links_have_the_weights_of_run_weight(run: focuse.Run) -> None:
     for row in run.discover(top=5):
-        told = run.weight(row.head, row.relation, row.tail)
+        told = run.predict_weight(row.head, row.relation, row.tail)
         assert row.expected_weight == pytest.approx(told.expected)
         assert (row.low, row.high) == (pytest.approx(told.low), pytest.approx(told.high))
 
@@ -180,7 +180,7 @@ def test_strategies_search_a_subset_of_all_links(plain: focuse.Run) -> None:
 
 def test_neighborhood_strategy_is_limited_to_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [(f"n{i}", "next", f"n{(i + 1) % 30}", 1 + i % 3) for i in range(30)]
-    run = trained(rows, model="distmult", valid_share=0.0, test_share=0.0)
+    run = trained(rows, model="distmult", valid_fraction=0.0, test_fraction=0.0)
     found = run.discover(top=10**6, candidates="neighbourhood", anywhere=True)
     steps = {(int(row.tail[1:]) - int(row.head[1:])) % 30 for row in found}
     assert steps == {2, 28, 29}  # one step on is known, no step is a loop
@@ -197,7 +197,7 @@ def test_neighborhood_strategy_is_limited_to_two_steps(monkeypatch: pytest.Monke
 
 
 def test_without_validation_the_best_of_each_relation_come_first(small: focuse.Graph) -> None:
-    run = trained(small, model="distmult", valid_share=0.0)
+    run = trained(small, model="distmult", valid_fraction=0.0)
     found = run.discover(top=9)
     assert found.order == "place within the relation"
     assert "no probabilities" in str(found)
@@ -213,7 +213,7 @@ def test_without_validation_the_best_of_each_relation_come_first(small: focuse.G
 
 
 def test_confidence_model_orders_links_by_confidence(small: focuse.Graph) -> None:
-    run = trained(small, model="ukge-logi", valid_share=0.0)
+    run = trained(small, model="ukge-logi", valid_fraction=0.0)
     found = run.discover(top=20)
     assert found.order == "confidence"
     scores = [row.score for row in found]
@@ -227,21 +227,21 @@ def test_loops_are_discovered_only_for_relations_with_loops() -> None:
         for i in range(12)
         for kind in ("own", "other")
     ]
-    run = trained(rows, model="distmult", valid_share=0.0, test_share=0.0)
+    run = trained(rows, model="distmult", valid_fraction=0.0, test_fraction=0.0)
     found = run.discover(top=10**6, anywhere=True)
     assert not [row for row in found if row.relation == "other" and row.head == row.tail]
     assert len([row for row in found if row.relation == "own"]) == 12 * 12 - 12
     more = trained(
         [*rows[:-2], ("n11", "other", "n6", 1.0), ("n1", "own", "n2", 1.0)],
         model="distmult",
-        valid_share=0.0,
-        test_share=0.0,
+        valid_fraction=0.0,
+        test_fraction=0.0,
     )
     assert ("n11", "n11") in {(row.head, row.tail) for row in more.discover(relations="own", top=10**6, anywhere=True)}
 
 
 def test_tiny_graph_can_have_no_links_left() -> None:
-    run = trained([("a", "r", "b", 1.0)], model="distmult", valid_share=0.0, test_share=0.0)
+    run = trained([("a", "r", "b", 1.0)], model="distmult", valid_fraction=0.0, test_fraction=0.0)
     assert [(row.head, row.tail) for row in run.discover(anywhere=True)] == [("b", "a")]
     nothing = run.discover()
     assert list(nothing) == []
@@ -275,7 +275,7 @@ def test_links_can_be_limited_by_entity_types(plain: focuse.Run, tmp_path: Any) 
     with pytest.raises(FocuseError, match=r"types\.tsv.*no entity, tab and type"):
         plain.discover(types=path, head_types="even")
     rows = [(f"a:{i}", "r", f"b:{(i * 3) % 7}", 1.0) for i in range(9)]
-    run = trained(rows, model="distmult", valid_share=0.0, test_share=0.0)
+    run = trained(rows, model="distmult", valid_fraction=0.0, test_fraction=0.0)
     prefixed = run.discover(head_types="b", tail_types="a", anywhere=True, top=10**6)
     assert len(prefixed) == 7 * 9
     assert {row.head[0] for row in prefixed} == {"b"}
@@ -293,9 +293,9 @@ def test_pool_is_ordered_by_probability_of_the_neighborhood() -> None:
     weights = 1 / (1 + np.exp(-fit[chosen]))
     rows = [(f"e{h}", f"r{r}", f"e{t}", w) for h, r, t, w in zip(*ends, weights, strict=True)]
     run = trained(rows, model="complex")
-    weigher = run.weigher(full=True)
-    assert weigher.estimator is not None
-    assert weigher.estimator.forests
+    predictor = run.weight_predictor(full=True)
+    assert predictor.estimator is not None
+    assert predictor.estimator.forests
     expected = brute(run)
     found = run.discover(top=10**6)
     assert {row[2:] for row in rows_of(run, found)} == {row[2:] for row in expected}
@@ -337,7 +337,7 @@ def test_links_can_be_weighed_by_one_of_several_columns(small: focuse.Graph, wit
 def test_unusual_names_and_an_expensive_model_work(tmp_path: Any) -> None:
     odd = ["tab\there", "line\nend", "ünï", "a:b", "'quoted\"", "e,f", "日本", " space "]
     rows = [(odd[i % 8], "r\u2028", odd[(i * 3 + 1) % 8], 1.0) for i in range(16)]
-    run = trained(rows, model="convkb", valid_share=0.0, test_share=0.0)
+    run = trained(rows, model="convkb", valid_fraction=0.0, test_fraction=0.0)
     found = run.discover(top=5, anywhere=True)
     assert len(found) == 5
     assert len(str(found).split("\n")) == 6  # five links and a note

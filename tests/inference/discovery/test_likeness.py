@@ -44,14 +44,14 @@ def test_neighbors_agree_with_numpy(run: focuse.Run, measure: str, monkeypatch: 
     alike = cosines(rows) if measure == "cosine" else -np.linalg.norm(rows[:, None] - rows[None], axis=2)
     np.fill_diagonal(alike, -np.inf)
     names = [str(name) for name in run.graph.entities]
-    found = run.neighbours(names[:7], top=5, measure=measure)
+    found = run.similar(names[:7], top=5, measure=measure)
     for place, name in enumerate(names[:7]):
         mine = [row for row in found if row.entity == name]
         order = np.argsort(-alike[place])[:5]
         assert [row.neighbour for row in mine] == [names[at] for at in order]
         assert np.allclose([row.similarity for row in mine], alike[place, order], atol=1e-5)
         assert [row.rank for row in mine] == [1, 2, 3, 4, 5]
-    every = run.neighbours(names[0], top=1000, measure=measure)
+    every = run.similar(names[0], top=1000, measure=measure)
     assert len(every) == len(names) - 1
 
 
@@ -62,10 +62,10 @@ def test_neighbors_of_several_entities_agree_with_numpy(run: focuse.Run) -> None
     middle = unit[[1, 4, 6]].mean(0)
     alike = unit @ (middle / np.linalg.norm(middle))
     alike[[1, 4, 6]] = -np.inf
-    found = run.neighbours([names[1], names[4], names[6]], top=4, together=True)
+    found = run.similar([names[1], names[4], names[6]], top=4, together=True)
     assert [row.neighbour for row in found] == [names[at] for at in np.argsort(-alike)[:4]]
     some = names[3:7]
-    between = run.neighbours(some, among=some)
+    between = run.similar(some, among=some)
     assert {(row.entity, row.neighbour) for row in between} == set(product(some, some)) - {(n, n) for n in some}
     alike = cosines(rows)
     for row in between:
@@ -78,22 +78,22 @@ def test_approximate_index_finds_the_same_and_is_stored(small: focuse.Graph, tmp
     run = focuse.load(tmp_path / "run")
     (tmp_path / "run" / "neighbours-cosine-000000000000.usearch").write_bytes(b"old")
     for measure in ("cosine", "euclidean"):
-        exact = run.neighbours("e1", top=8, measure=measure)
+        exact = run.similar("e1", top=8, measure=measure)
         for again in (run, focuse.load(tmp_path / "run")):
-            found = again.neighbours("e1", top=8, measure=measure, approximate=True)
+            found = again.similar("e1", top=8, measure=measure, approximate=True)
             assert [row.neighbour for row in found] == [row.neighbour for row in exact]
             assert np.allclose([r.similarity for r in found], [r.similarity for r in exact], atol=1e-4)
     kept = sorted((tmp_path / "run").glob("*.usearch"))
     assert len(kept) == 2
     kept[0].write_bytes(b"damaged")
-    assert focuse.load(tmp_path / "run").neighbours("e1", top=8, approximate=True)[0].rank == 1
+    assert focuse.load(tmp_path / "run").similar("e1", top=8, approximate=True)[0].rank == 1
 
 
 def test_missing_usearch_names_the_extra_to_install(run: focuse.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "usearch.index", None)
     run._fitted.pop("index cosine", None)
     with pytest.raises(FocuseError, match=r"focuse\[ann\]"):
-        run.neighbours("e1", approximate=True)
+        run.similar("e1", approximate=True)
 
 
 def test_non_finite_embeddings_are_refused() -> None:
@@ -115,7 +115,7 @@ def test_models_with_encoders_and_attributes_have_entity_rows(small: focuse.Grap
         run = focuse.train(small, model=model, dim=8, epochs=1, progress=False, **more)
         rows = entity_rows(run.scorer)
         assert rows.shape[0] == len(small.entities)
-        assert len(run.neighbours("e1", top=3)) == 3
+        assert len(run.similar("e1", top=3)) == 3
         assert len(run.discover(top=3)) == 3
 
 
@@ -272,7 +272,7 @@ def test_analogy_uses_the_known_relation(run: focuse.Run) -> None:
     assert not {a, c} & {row.answer for row in found}
     for row in found:
         ends = (c, row.answer) if row.direction == "forward" else (row.answer, c)
-        told = run.weight(ends[0], str(row.relation), ends[1])
+        told = run.predict_weight(ends[0], str(row.relation), ends[1])
         assert row.probability == pytest.approx(told.probability)
     if len(found.links) == 1 and found.links[0][1] == "forward":
         usual = set(graph.entities.take(graph.tail[graph.relation == graph.relations.id(kind)]).to_pylist())
@@ -293,7 +293,7 @@ def test_analogies_by_offset_agree_with_numpy(run: focuse.Run) -> None:
 
 
 def test_analogies_without_validation_have_no_probabilities(small: focuse.Graph) -> None:
-    run = focuse.train(small, dim=4, epochs=1, progress=False, valid_share=0.0)
+    run = focuse.train(small, dim=4, epochs=1, progress=False, valid_fraction=0.0)
     found = run.analogies("e1", "e2", "e3", top=3)
     assert len(found) == 3
     assert {row.probability for row in found} == {None}

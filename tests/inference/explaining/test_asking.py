@@ -39,7 +39,7 @@ def triple(graph: focuse.Graph, row: int) -> tuple[str, str, str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_model_can_explain(small: focuse.Graph, kind: str) -> None:
     run = focuse.train(small, **QUICK | KINDS[kind])
-    asked = triple(run.splits.test.graph, 0)
+    asked = triple(run.splits.test, 0)
     found = run.explain(*asked, top=3)
     assert found.triple == asked
     assert 0 < len(found.supporting) <= 3
@@ -54,7 +54,7 @@ def test_every_kind_of_model_can_explain(small: focuse.Graph, kind: str) -> None
 
 def test_supporting_triples_are_of_train_with_their_weights(run: focuse.Run) -> None:
     known = {triple(run.graph, row): run.graph.weight[row] for row in range(len(run.graph))}
-    found = run.explain(*triple(run.splits.test.graph, 1))
+    found = run.explain(*triple(run.splits.test, 1))
     for one in (*found.supporting, *found.against, *found.similar, *found.same_head, *found.same_tail):
         assert known[one.head, one.relation, one.tail] == one.weight
 
@@ -66,11 +66,11 @@ def test_known_triple_is_explained_by_other_triples(run: focuse.Run) -> None:
     assert asked not in {(one.head, one.relation, one.tail) for one in (*found.supporting, *found.against)}
     assert asked not in {(one.head, one.relation, one.tail) for one in (*found.similar, *found.same_head)}
     assert "the fact itself" in str(found)
-    assert run.explain(*triple(run.splits.test.graph, 0)).itself is None
+    assert run.explain(*triple(run.splits.test, 0)).itself is None
 
 
 def test_explanation_is_deterministic(run: focuse.Run) -> None:
-    asked = triple(run.splits.test.graph, 2)
+    asked = triple(run.splits.test, 2)
     assert run.explain(*asked).to_dict() == run.explain(*asked).to_dict()
 
 
@@ -91,7 +91,7 @@ def test_given_rules_are_used_and_checked(run: focuse.Run, tmp_path: Path) -> No
 def test_entities_with_few_triples_are_explained() -> None:
     rows = [("a", "r", f"t{number}", number / 10) for number in range(1, 9)] + [("lonely", "r", "t1", 0.5)]
     rows.append(("a", "r", "a", 0.7))
-    run = focuse.train(rows, model="complex", valid_share=0.0, test_share=0.0, label_exponent=1.0, **QUICK)
+    run = focuse.train(rows, model="complex", valid_fraction=0.0, test_fraction=0.0, label_exponent=1.0, **QUICK)
     found = run.explain("lonely", "r", "t1")
     assert found.asked.probability is None
     assert found.itself is not None
@@ -124,7 +124,7 @@ def test_known_negatives_can_oppose_a_prediction(small: focuse.Graph) -> None:
 def test_models_with_attributes_can_explain(small: focuse.Graph) -> None:
     numbers = [(f"e{number}", "size", float(number)) for number in range(40)]
     run = focuse.train(small, model="literale-distmult", node_attributes=numbers, weight_mode="none", **QUICK)
-    found = run.explain(*triple(run.splits.test.graph, 0))
+    found = run.explain(*triple(run.splits.test, 0))
     assert found.supporting
     assert not found.notes
 

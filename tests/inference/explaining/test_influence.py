@@ -21,7 +21,7 @@ SETTINGS = {
 }
 
 
-WHOLE = {"valid_share": 0.0, "test_share": 0.0}
+WHOLE = {"valid_fraction": 0.0, "test_fraction": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def score(run: focuse.Run, asked: tuple[int, int, int], gone: np.ndarray, seeds:
 
 def removal(run: focuse.Run, questions: int, seeds: int) -> tuple[float, float]:
     """The mean change of scores without the five strongest supports, and without five others at the same ends."""
-    test, random = run.splits.test.graph, np.random.default_rng(0)
+    test, random = run.splits.test, np.random.default_rng(0)
     changes = []
     for place in range(questions):
         asked = int(test.head[place]), int(test.relation[place]), int(test.tail[place])
@@ -128,7 +128,7 @@ def test_scores_fall_after_many_retrainings_without_supports(run: focuse.Run) ->
 def test_repeated_triples_count_as_one(small: focuse.Graph) -> None:
     graph = small.select(np.arange(200))
     twice = focuse.train(graph.select(np.repeat(np.arange(len(graph)), 2)), duplicates="keep", model="distmult",
-                         valid_share=0.0, test_share=0.0, **SETTINGS | {"epochs": 3})  # fmt: skip
+                         valid_fraction=0.0, test_fraction=0.0, **SETTINGS | {"epochs": 3})  # fmt: skip
     found = influence(twice, (1, 0, 2))
     rows, change = found.changes()
     assert len(rows) * 2 == len(found.rows)

@@ -217,7 +217,7 @@ def _kill_one(
 def kill_cache(subject: Subject, kills: int, random: np.random.Generator) -> Campaign:
     """A command that keeps the graph it has read, killed; the next one reads the same graph from what is there."""
     found = Campaign()
-    words = ["inspect", subject.graph, "--json"]
+    words = ["describe", subject.graph, "--json"]
     expected = command(*words).text
     with tempfile.TemporaryDirectory(dir=subject.room) as place, _cache(Path(place)):
         command(*words)  # makes the folder

@@ -21,7 +21,7 @@ from urllib.parse import quote_from_bytes, urlencode
 ALLOWED = {200, 304, 400, 403, 404, 405, 408, 413, 414, 415, 422, 429}
 SLOW = 20.0  # seconds after which a case counts as hanging
 GETS = ["health", "run", "entities", "neighbourhood", "facts", "missing", "compare", "export"]
-POSTS = ["predict", "weigh", "batch", "explain"]
+POSTS = ["predict", "predict-weights", "batch", "explain"]
 PATHS = [f"/api/{name}" for name in GETS + POSTS]
 OTHERS = ["/", "/docs", "/openapi.json", "/static/main.js", "/favicon.ico", "/api/", "/api/facts/", "//", "/%2e%2e/x"]
 HOSTILE = [
@@ -123,9 +123,9 @@ class Taken:
 def explorer() -> tuple[Any, Any, asyncio.AbstractEventLoop]:
     """The application over two tiny runs whose names are hostile, its state, and the loop that all cases share."""
     import focuse
-    from focuse.serve.app import make_app
-    from focuse.serve.explorer import Explorer
-    from focuse.serve.state import State
+    from focuse.explorer.app import make_app
+    from focuse.explorer.explorer import Explorer
+    from focuse.explorer.state import State
 
     chance = random.Random(0)
     names = [name for name in HOSTILE if name.strip()] + NAMES
@@ -158,7 +158,7 @@ def asked(data: bytes) -> tuple[dict[str, Any], bytes]:
         method, path = "POST", f"/api/{from_bytes.pick(POSTS)}"
         headers.append((b"content-type", b"application/json"))
         made = from_bytes.triple()
-        if path.endswith("weigh"):
+        if path.endswith("predict-weights"):
             made = {"triples": [from_bytes.triple() for _ in range(from_bytes.byte() % 4)]}
         elif path.endswith("batch"):
             made = {"questions": [from_bytes.triple() for _ in range(from_bytes.byte() % 4)]}
@@ -256,7 +256,7 @@ def _no_constant(name: str) -> None:
 @cache
 def _facts(state: Any) -> set[tuple[str, str, str]]:
     run = state.first.run
-    graphs = [run.splits.train, run.splits.valid.graph, run.splits.test.graph]
+    graphs = [run.splits.train, run.splits.valid, run.splits.test]
     names, kinds = run.graph.entities, run.graph.relations
     return {(names[h], kinds[r], names[t]) for g in graphs for h, r, t in zip(g.head, g.relation, g.tail, strict=True)}
 

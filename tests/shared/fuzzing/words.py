@@ -123,7 +123,7 @@ def words(folder: Path) -> tuple[Call, list[bytes]]:
 
 def spaces(folder: Path) -> tuple[Call, list[bytes]]:
     """What a search varies, from the shell and from a file."""
-    from focuse.experiments.search.space import read_space
+    from focuse.tuning.space import read_space
 
     path = folder / "space.toml"
 

@@ -19,7 +19,7 @@ INSTRUMENTED = [
     "focuse.data",
     "focuse.rules.grammar",
     "focuse.training",
-    "focuse.experiments.search",
+    "focuse.tuning",
     "focuse.inference",
 ]
 

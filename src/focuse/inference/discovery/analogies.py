@@ -19,7 +19,7 @@ from focuse.inference.answers import write_table
 from focuse.inference.calibration import plain_probability
 from focuse.inference.discovery.likeness import nearest_rows, unit_rows
 from focuse.inference.discovery.scope import Ids
-from focuse.inference.weight_predictor import Weigher
+from focuse.inference.weight_predictor import WeightPredictor
 from focuse.models.base import Side
 from focuse.option_strings import choose
 
@@ -107,7 +107,7 @@ class Analogies(list[Analogy]):
 def find_analogies(
     scorer: TableScorer,
     graphs: list[Graph],
-    weigher: Weigher,
+    predictor: WeightPredictor,
     asked: tuple[str, str, str],
     top: int = 10,
     method: str = "relations",
@@ -121,15 +121,15 @@ def find_analogies(
     if method == "offset":
         return Analogies(_by_offset(scorer, names, a, b, c, top), asked, [], method, top)
     facts = np.unique(np.concatenate([graph.keys for graph in graphs]))
-    links = _links(names, weigher, facts, a, b)
+    links = _links(names, predictor, facts, a, b)
     rows: dict[int, tuple[float, Analogy]] = {}
     for kind, forward, strength, _ in links:
-        answers, sure, known = _answers(scorer, names, weigher, facts, c, kind, forward)
+        answers, sure, known = _answers(scorer, names, predictor, facts, c, kind, forward)
         for answer, one, fact in zip(answers.tolist(), sure.tolist(), known.tolist(), strict=True):
             if answer in (a, c) or (answer in rows and rows[answer][0] >= strength * one):
                 continue
             way = "forward" if forward else "back"
-            chance = one if weigher.probability is not None else None
+            chance = one if predictor.probability is not None else None
             name, relation = names.entities[answer], names.relations[kind]
             rows[answer] = strength * one, Analogy(0, name, strength * one, relation, way, chance, fact)
     ordered = sorted(rows.items(), key=lambda item: (-item[1][0], item[0]))
@@ -138,13 +138,13 @@ def find_analogies(
     return Analogies(found, asked, told, method, top)
 
 
-def _links(names: Graph, weigher: Weigher, facts: Ids, a: int, b: int) -> list[tuple[int, bool, float, bool]]:
+def _links(names: Graph, predictor: WeightPredictor, facts: Ids, a: int, b: int) -> list[tuple[int, bool, float, bool]]:
     """How A is linked to B: (relation, forward, strength, known), the strongest few; known ones have strength 1."""
     kinds = np.tile(np.arange(len(names.relations)), 2)
     forward = np.repeat([True, False], len(names.relations))
     head, tail = np.where(forward, a, b), np.where(forward, b, a)
     known = _known(names, facts, head, kinds, tail)
-    sure = np.where(known, 1.0, _sure(weigher, head, kinds, tail))
+    sure = np.where(known, 1.0, _sure(predictor, head, kinds, tail))
     # A relation that never had such ends is no likely one, whatever the model believes.
     usual = np.concatenate([_usual(names, a, b), _usual(names, b, a)])
     order = np.lexsort((~forward, -sure, -usual, ~known))[:LINKS]
@@ -165,7 +165,7 @@ def _known(names: Graph, facts: Ids, head: Any, kind: Any, tail: Any) -> Any:
 
 
 def _answers(
-    scorer: TableScorer, names: Graph, weigher: Weigher, facts: Ids, c: int, kind: int, forward: bool
+    scorer: TableScorer, names: Graph, predictor: WeightPredictor, facts: Ids, c: int, kind: int, forward: bool
 ) -> tuple[Ids, FloatArray, Any]:
     """Who completes C's link of a kind: ids [n], how sure each is [n], whether known [n]; the best by score.
 
@@ -179,16 +179,16 @@ def _answers(
     mine = np.full(len(ids), c)
     head, tail = (mine, ids) if forward else (ids, mine)
     kinds = np.full(len(ids), kind)
-    return ids, _sure(weigher, head, kinds, tail), _known(names, facts, head, kinds, tail)
+    return ids, _sure(predictor, head, kinds, tail), _known(names, facts, head, kinds, tail)
 
 
-def _sure(weigher: Weigher, head: Any, kind: Any, tail: Any) -> FloatArray:
+def _sure(predictor: WeightPredictor, head: Any, kind: Any, tail: Any) -> FloatArray:
     """The probability [n] of links, or what stands in for it where the run has none."""
-    if weigher.probability is not None:
-        return weigher.probable(head, kind, tail)
-    score = weigher.score(head, kind, tail)
-    confident = weigher.scorer.model.confidence_head is not None
-    return weigher.confidence(score, kind) if confident else plain_probability(score)
+    if predictor.probability is not None:
+        return predictor.probable(head, kind, tail)
+    score = predictor.score(head, kind, tail)
+    confident = predictor.scorer.model.confidence_head is not None
+    return predictor.confidence(score, kind) if confident else plain_probability(score)
 
 
 def _by_offset(scorer: TableScorer, names: Graph, a: int, b: int, c: int, top: int) -> list[Analogy]:

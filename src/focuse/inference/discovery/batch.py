@@ -23,7 +23,7 @@ from focuse.inference.discovery.scope import Ids
 from focuse.inference.discovery.watching import Watch, watched
 from focuse.inference.predict import Prediction, told_of
 from focuse.inference.weight_estimator import Table
-from focuse.inference.weight_predictor import Weigher
+from focuse.inference.weight_predictor import WeightPredictor
 from focuse.models.base import Side
 
 SCORES_AT_ONCE = 1 << 22  # 16 MB; four times that on a GPU
@@ -213,13 +213,15 @@ def top_scores(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
     return value, place
 
 
-def predict_many(many: Many, queries: Queries, weigher: Weigher | None = None, progress: bool = False) -> Answers:
-    """The best answers to every query; with a `weigher` also what each would weigh, and how probable it is."""
+def predict_batch(
+    many: Many, queries: Queries, predictor: WeightPredictor | None = None, progress: bool = False
+) -> Answers:
+    """The best answers to every query; with a `predictor` also what each would weigh, and how probable it is."""
     with watched("answering queries", len(queries), progress) as watch:
         made = many.answer(queries, watch)
         stopped, share = watch.stopped, watch.share
-    if weigher is not None and len(made["query"]):
-        made |= told_of(weigher, made["score"], made["head"], made["relation"], made["tail"])
+    if predictor is not None and len(made["query"]):
+        made |= told_of(predictor, made["score"], made["head"], made["relation"], made["tail"])
     found = Answers(many.graphs[0], made, len(queries))
     if stopped:
         found.stopped = True

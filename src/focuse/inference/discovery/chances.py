@@ -17,7 +17,7 @@ from focuse.evaluation.baselines import AnyIds
 from focuse.evaluation.metrics import FloatArray
 from focuse.inference.calibration import Probability, at_base_rate, check_base_rate, evidence, fit_probability
 from focuse.inference.discovery.scope import Scope
-from focuse.inference.weight_predictor import Weigher
+from focuse.inference.weight_predictor import WeightPredictor
 from focuse.random_streams import RandomStream
 
 EACH = 20  # links drawn for a held-out fact
@@ -42,18 +42,18 @@ class Chances(Probability):
         )
 
 
-def fit_chances(weigher: Weigher, anywhere: bool = False, seed: int = 0) -> Chances | None:
+def fit_chances(predictor: WeightPredictor, anywhere: bool = False, seed: int = 0) -> Chances | None:
     """Chances of links between entities that stand where train has them, or `anywhere`; None without probabilities."""
-    usual, train = weigher.probability, weigher.splits.train
+    usual, train = predictor.probability, predictor.splits.train
     if usual is None:
         return None
     scope = Scope(train, np.arange(len(train.relations)), anywhere=anywhere)
-    facts = _inside(weigher.parts.calibration, scope)
-    false = draw_links(facts, scope, weigher.fitting_keys(), seed)
+    facts = _inside(predictor.parts.calibration, scope)
+    false = draw_links(facts, scope, predictor.fitting_keys(), seed)
     if not len(facts) or not len(false):
         return None
-    made = fit_probability(facts, false, weigher.score, weigher.estimator, usual.method, negatives="links")
-    rates = _rates(weigher, scope)
+    made = fit_probability(facts, false, predictor.score, predictor.estimator, usual.method, negatives="links")
+    rates = _rates(predictor, scope)
     return Chances(made.line, made.curves, float(rates.mean()), made.fitted_rate, made.negatives, rates)
 
 
@@ -85,10 +85,10 @@ def _inside(facts: Graph, scope: Scope) -> Graph:
     return facts.select(keep)
 
 
-def _rates(weigher: Weigher, scope: Scope) -> FloatArray:
+def _rates(predictor: WeightPredictor, scope: Scope) -> FloatArray:
     """The share of facts among each relation's links that train lacks, [R]."""
-    train = weigher.splits.train
-    held = len(weigher.splits.valid.graph) + len(weigher.splits.test.graph)
+    train = predictor.splits.train
+    held = len(predictor.splits.valid) + len(predictor.splits.test)
     facts = np.bincount(train.relation, minlength=len(train.relations)).astype(np.float64)
     pairs = np.array([len(heads) * len(tails) for heads, tails in map(scope.ends, range(len(facts)))], np.float64)
     missing = facts * held / max(len(train), 1)

@@ -25,7 +25,7 @@ from focuse.inference.discovery.discoveries import Discoveries
 from focuse.inference.discovery.scope import Ids, Scope, check_strategy
 from focuse.inference.discovery.sweep import Found, near_work, sweep, sweep_near
 from focuse.inference.discovery.watching import watched
-from focuse.inference.weight_predictor import Weigher
+from focuse.inference.weight_predictor import WeightPredictor
 
 LIMIT = 2e10  # scores: minutes on two cores
 DEAR = 50  # times as long as others takes a model that is dear to rank with, and a pair by itself
@@ -66,9 +66,9 @@ def discover(
     scorer: TableScorer,
     known: TripleIndex,
     scope: Scope,
-    weigher: Weigher,
+    predictor: WeightPredictor,
     wish: Wish,
-    teller: Weigher | None = None,
+    teller: WeightPredictor | None = None,
     progress: bool = False,
 ) -> Discoveries:
     """The best missing links of a scope. What is `known` is none; `teller` says what they would weigh."""
@@ -82,9 +82,9 @@ def discover(
     with watched("scoring links", total, progress) as watch:
         found = (sweep_near if near else sweep)(scorer, scope, known, size, watch, spare)
         stopped, share = watch.stopped, watch.share
-    made = _ranked(scope.train, found, weigher, teller or weigher, wish)
+    made = _ranked(scope.train, found, predictor, teller or predictor, wish)
     made.scored, made.strategy, made.stopped = found.scored, scope.strategy, stopped
-    made.notes += _notes(scope, found, made, weigher.probability)
+    made.notes += _notes(scope, found, made, predictor.probability)
     if stopped:
         made.notes += (f"stopped after {share:.0%} of the links: these are the best of those",)
     return made
@@ -104,32 +104,32 @@ def _check_work(cost: float, links: int, limit: float, near: bool) -> None:
     )
 
 
-def _ranked(names: Graph, found: Found, weigher: Weigher, teller: Weigher, wish: Wish) -> Discoveries:
+def _ranked(names: Graph, found: Found, predictor: WeightPredictor, teller: WeightPredictor, wish: Wish) -> Discoveries:
     """The pool by probability, cut to what is wished, with all that is told of it."""
     ids = found.head, found.relation, found.tail
-    first, second, order_by = _strength(weigher, *ids)
+    first, second, order_by = _strength(predictor, *ids)
     order = np.lexsort((names.keys_of(*ids), -second, -first))  # type: ignore[arg-type]
     if order_by == "probability":
         order = order[first[order] >= wish.min_probability]
     order = _diverse(order, found, wish)
     head, relation, tail = (column[order] for column in ids)
-    told = _told(weigher, teller, head, relation, tail)
+    told = _told(predictor, teller, head, relation, tail)
     made = Discoveries(names, (head, relation, tail), told)
     made.weighed, made.order = len(found.head), order_by
     if order_by != "probability" and wish.min_probability > 0:
-        raise FocuseError("min_probability: the run has no probabilities; train it with validation (--valid-share)")
+        raise FocuseError("min_probability: the run has no probabilities; train it with validation (--valid-fraction)")
     return made
 
 
-def _strength(weigher: Weigher, head: Ids, relation: Ids, tail: Ids) -> tuple[FloatArray, FloatArray, str]:
+def _strength(predictor: WeightPredictor, head: Ids, relation: Ids, tail: Ids) -> tuple[FloatArray, FloatArray, str]:
     """What links are ordered by, what decides where that is equal, [n] each, and the name of the first."""
-    score = weigher.score(head, relation, tail)
-    made = weigher.probability
+    score = predictor.score(head, relation, tail)
+    made = predictor.probability
     if made is not None:
-        link = None if weigher.estimator is None else weigher.estimator(head, relation, tail).link
+        link = None if predictor.estimator is None else predictor.estimator(head, relation, tail).link
         return made.of(score, link, relation), evidence(made.line, score, link), "probability"
-    if weigher.scorer.model.confidence_head is not None:
-        return weigher.confidence(score, relation), score, "confidence"
+    if predictor.scorer.model.confidence_head is not None:
+        return predictor.confidence(score, relation), score, "confidence"
     # Scores of one relation say nothing of another's: the best of each come first, then the second best of each.
     order = np.lexsort((tail, head, -score, relation))
     count = np.bincount(relation) if len(relation) else np.empty(0, np.int64)
@@ -156,14 +156,16 @@ def _diverse(order: Ids, found: Found, wish: Wish) -> npt.NDArray[Any]:
     return order[np.array(chosen, np.int64)]
 
 
-def _told(weigher: Weigher, teller: Weigher, head: Ids, relation: Ids, tail: Ids) -> dict[str, FloatArray]:
+def _told(
+    predictor: WeightPredictor, teller: WeightPredictor, head: Ids, relation: Ids, tail: Ids
+) -> dict[str, FloatArray]:
     if not len(head):
         return dict.fromkeys(("score", "probability", "expected_weight", "low", "high"), np.empty(0))
     told = teller.guess(head, relation, tail)
-    if teller is not weigher and weigher.probability is not None:
-        told["probability"] = weigher.probable(head, relation, tail)
+    if teller is not predictor and predictor.probability is not None:
+        told["probability"] = predictor.probable(head, relation, tail)
     columns = {name: told[name] for name in ("probability", "low", "high")}
-    return {"score": weigher.score(head, relation, tail), "expected_weight": told["expected"], **columns}
+    return {"score": predictor.score(head, relation, tail), "expected_weight": told["expected"], **columns}
 
 
 def _notes(scope: Scope, found: Found, made: Discoveries, made_by: Probability | None) -> tuple[str, ...]:
@@ -185,8 +187,8 @@ def _notes(scope: Scope, found: Found, made: Discoveries, made_by: Probability |
     return tuple(notes)
 
 
-def at_rate(weigher: Weigher, base_rate: float | None) -> Weigher:
+def at_rate(predictor: WeightPredictor, base_rate: float | None) -> WeightPredictor:
     """The same with probabilities for another share of facts among the links that are asked about."""
-    if base_rate is None or weigher.probability is None:
-        return weigher
-    return replace(weigher, probability=weigher.probability.at(base_rate))
+    if base_rate is None or predictor.probability is None:
+        return predictor
+    return replace(predictor, probability=predictor.probability.at(base_rate))

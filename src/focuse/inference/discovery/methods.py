@@ -11,7 +11,7 @@ import numpy as np
 from focuse.data.graph import Graph
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.inference.discovery.analogies import Analogies, find_analogies
-from focuse.inference.discovery.batch import Answers, Many, predict_many
+from focuse.inference.discovery.batch import Answers, Many, predict_batch
 from focuse.inference.discovery.chances import fit_chances
 from focuse.inference.discovery.clusters import Clusters, find_clusters
 from focuse.inference.discovery.discover import LIMIT, Wish, at_rate, discover
@@ -21,7 +21,7 @@ from focuse.inference.discovery.likeness import check_measure
 from focuse.inference.discovery.neighbours import Neighbours, find_neighbours, index_of
 from focuse.inference.discovery.queries import read_queries
 from focuse.inference.discovery.scope import SAMPLE, Ids, Names, Scope, find_names, of_types
-from focuse.inference.weight_predictor import Weigher, WeightMethods
+from focuse.inference.weight_predictor import WeightMethods, WeightPredictor
 
 
 class DiscoveryMethods(WeightMethods):
@@ -78,11 +78,11 @@ class DiscoveryMethods(WeightMethods):
         )
         wish = Wish(top, min_probability, per_relation, per_head, pool, limit)
         wish.check()
-        weigher = at_rate(self._looking(anywhere), base_rate)
+        predictor = at_rate(self._looking(anywhere), base_rate)
         teller = None if column is None else self._column_weigher(column)
-        return discover(self.scorer, self._known(), scope, weigher, wish, teller, progress)
+        return discover(self.scorer, self._known(), scope, predictor, wish, teller, progress)
 
-    def predict_many(
+    def predict_batch(
         self,
         queries: Any,
         top: int = 10,
@@ -98,14 +98,14 @@ class DiscoveryMethods(WeightMethods):
         None. `among` takes answers from some entities only. Without `weights` answers have scores alone, which is much
         faster. `write` makes a file: a row an answer, with the number of its query.
 
-        `run.predict_many([("Ward Nurse", "requires skill", None)], top=3)`
+        `run.predict_batch([("Ward Nurse", "requires skill", None)], top=3)`
         """
         names = self.splits.train
         asked = read_queries(queries, names)
         many = Many(self.scorer, self._facts()[:3], top, new_only, find_names(among, names.entities, "entity"))
-        return predict_many(many, asked, self.weigher(full=True) if weights else None, progress)
+        return predict_batch(many, asked, self.weight_predictor(full=True) if weights else None, progress)
 
-    def neighbours(
+    def similar(
         self,
         entity: str | Sequence[str],
         top: int = 10,
@@ -121,7 +121,7 @@ class DiscoveryMethods(WeightMethods):
         with each other. `measure` is 'cosine' or 'euclidean'. `approximate` searches an index that is made once and
         kept in the run's folder (focuse[ann]): for millions of entities.
 
-        `run.neighbours("Head Chef", top=3)`
+        `run.similar("Head Chef", top=3)`
         """
         some = find_names(among, self.splits.train.entities, "entity")
         index = None
@@ -168,16 +168,16 @@ class DiscoveryMethods(WeightMethods):
         `new_only` leaves out answers that the graph has already.
         """
         facts = self._facts()[:3]
-        weigher = self.weigher(full=method == "relations")
-        found = find_analogies(self.scorer, facts, weigher, (a, b, c), top, method)
+        predictor = self.weight_predictor(full=method == "relations")
+        found = find_analogies(self.scorer, facts, predictor, (a, b, c), top, method)
         return found.new_only() if new_only else found
 
-    def _looking(self, anywhere: bool) -> Weigher:
-        """The run's weigher, its probabilities those of links that are looked at."""
-        weigher, key = self.weigher(full=True), f"chances {anywhere}"
+    def _looking(self, anywhere: bool) -> WeightPredictor:
+        """The run's predictor, its probabilities those of links that are looked at."""
+        predictor, key = self.weight_predictor(full=True), f"chances {anywhere}"
         if key not in self._fitted:
-            self._fitted[key] = fit_chances(weigher, anywhere)
-        return weigher if self._fitted[key] is None else replace(weigher, probability=self._fitted[key])
+            self._fitted[key] = fit_chances(predictor, anywhere)
+        return predictor if self._fitted[key] is None else replace(predictor, probability=self._fitted[key])
 
     def _known(self) -> TripleIndex:
         """What is known to be true or false, ready for look-ups; sorted once a run."""
@@ -188,7 +188,7 @@ class DiscoveryMethods(WeightMethods):
 
     def _facts(self) -> list[Graph]:
         """Graphs of what is known to be true or false, train first."""
-        parts = [self.splits.train, self.splits.valid.graph, self.splits.test.graph, self.splits.known_negatives]
+        parts = [self.splits.train, self.splits.valid, self.splits.test, self.splits.known_negatives]
         return [part for part in parts if part is not None]
 
 

@@ -22,7 +22,7 @@ from focuse.inference.explaining.explanation import Explanation, Implied, Like, 
 from focuse.inference.explaining.influence import Influence
 from focuse.inference.explaining.local import TrainedObjective
 from focuse.inference.predict import A_RELATION, AN_ENTITY, Prediction, predict
-from focuse.inference.weight_predictor import Weigher
+from focuse.inference.weight_predictor import WeightPredictor
 from focuse.rules.grammar import Atom, Rule, read_rules
 from focuse.rules.grounding import FactIndex, Proof, prove
 from focuse.rules.mining import mine
@@ -38,10 +38,10 @@ class ExplanationMethods:
     history: list[dict[str, Any]]
     _fitted: dict[str, Any]
 
-    def weigher(self, full: bool = False) -> Weigher:
+    def weight_predictor(self, full: bool = False) -> WeightPredictor:
         raise NotImplementedError  # of the run
 
-    def _looking(self, anywhere: bool) -> Weigher:
+    def _looking(self, anywhere: bool) -> WeightPredictor:
         raise NotImplementedError  # of the run
 
     def explain(self, head: str, relation: str, tail: str, top: int = 5, *, rules: Any = None) -> Explanation:
@@ -59,8 +59,8 @@ class ExplanationMethods:
         h, t = (names.entities.id(end, "entity", A_RELATION) for end in (head, tail))
         r = names.relations.id(relation, "relation", AN_ENTITY)
         logic = self._logic(rules)
-        graphs = [self.splits.train, self.splits.valid.graph, self.splits.test.graph]
-        [asked] = predict(self.scorer, graphs, head, relation, tail, 1, False, self.weigher(full=True))
+        graphs = [self.splits.train, self.splits.valid, self.splits.test]
+        [asked] = predict(self.scorer, graphs, head, relation, tail, 1, False, self.weight_predictor(full=True))
         return self._explained(asked, (h, r, t), top, logic)
 
     def _explained(self, asked: Prediction, ids: tuple[int, int, int], top: int, logic: Logic) -> Explanation:
@@ -92,11 +92,11 @@ class ExplanationMethods:
 
     def _chance(self, asked: Prediction, ids: tuple[int, int, int]) -> float | None:
         """The probability of a missing link as discovery tells it."""
-        weigher = None if asked.known else self._looking(False)
-        if weigher is None or weigher.probability is None:
+        predictor = None if asked.known else self._looking(False)
+        if predictor is None or predictor.probability is None:
             return None
         head, relation, tail = (np.array([one]) for one in ids)
-        return float(weigher.probable(head, relation, tail)[0])
+        return float(predictor.probable(head, relation, tail)[0])
 
     def _learnt(self) -> TrainedObjective:
         if "learnt" not in self._fitted:

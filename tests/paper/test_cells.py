@@ -1,0 +1,141 @@
+"""The settings of the paper, and the cells made of them."""
+
+import tomllib
+from importlib.resources import files
+
+import pytest
+
+from focuse.config import Config
+from focuse.errors import FocuseError
+from focuse.paper import cells
+from focuse.paper.cells import DATA, KINDS, MODELS, Cell, configuration, figure_cells, paper_cells
+
+# The appendix, row by row: k, learning rate, γ (plain), then k, learning rate, γ, λ (FocusE).
+APPENDIX = """
+onet20k transe   400 1e-3 1e-3  400 1e-3 1e-3 800
+onet20k distmult 400 1e-3 1e-3  400 1e-3 1e-3 800
+onet20k complex  400 5e-5 1e-3  400 1e-3 1e-3 500
+cn15k   transe   400 1e-5 1e-3  250 1e-3 1e-2 800
+cn15k   distmult 400 1e-4 1e-3  400 1e-4 1e-3 800
+cn15k   complex  400 1e-4 1e-3  800 1e-3 1e-2 300
+nl27k   transe   200 5e-5 1e-3  200 1e-3 1e-2 800
+nl27k   distmult 400 1e-4 1e-3  500 1e-3 1e-3 200
+nl27k   complex  400 1e-4 1e-3  400 1e-4 1e-3 800
+ppi5k   transe   600 1e-4 1e-2  150 1e-3 1e-1 800
+ppi5k   distmult 400 1e-4 1e-2  400 5e-4 1e-3 200
+ppi5k   complex  400 1e-4 1e-2  400 1e-4 1e-3 500
+"""
+
+
+@pytest.mark.parametrize(
+    "row", [line.split() for line in APPENDIX.strip().splitlines()], ids=lambda row: "-".join(row[:2])
+)
+def test_settings_agree_with_the_papers_appendix(row: list[str]) -> None:
+    data, model, *numbers = row
+    settings = configuration(data, ours=False)[model]
+    for kind, (dim, lr, strength) in (("plain", numbers[:3]), ("focuse", numbers[3:6])):
+        assert settings[kind]["dim"] == int(dim)
+        assert settings[kind]["lr"] == float(lr)
+        assert float(settings[kind]["regularizer"].removeprefix("l3:")) == float(strength)
+        assert settings[kind]["num_negatives"] == 30
+    assert settings["focuse"]["beta_decay_epochs"] == int(numbers[6])
+    assert settings["plain"]["weight_mode"] == "none"
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_every_cell_is_valid_and_lists_its_deviations(data: str) -> None:
+    for model in MODELS:
+        for kind in KINDS:
+            Config.from_kwargs(**Cell(data, model, kind).settings(10_000))
+            named = Cell(data, model, kind, form="appendix").departures
+            assert set(named) <= set(cells.departure_notes())
+            assert ("shifted-softplus" in named) == (kind == "focuse")
+
+
+def test_changed_setting_is_no_longer_listed_as_a_deviation() -> None:
+    whole = Cell("ppi5k", "complex", "focuse").departures
+    assert {"one-softmax", "64-batches", "floor-of-beta"} <= set(whole)
+    for name, change in (("one-softmax", {"loss": "nll"}), ("64-batches", {"batch_size": 9})):
+        assert set(whole) - set(Cell("ppi5k", "complex", "focuse", changes=change).departures) == {name}
+    assert "shifted-softplus" not in Cell("nl27k", "transe", "focuse").departures  # ours has a margin of its own
+
+
+def test_own_settings_state_their_reason() -> None:
+    for data in DATA:
+        for model in MODELS:
+            for kind in KINDS:
+                same = configuration(data)[model][kind] == configuration(data, ours=False)[model][kind]
+                assert same == (cells.because(data, model, kind) == "")
+
+
+def test_number_of_batches_becomes_a_batch_size() -> None:
+    assert Cell("ppi5k", "complex", "plain").settings(230_929)["batch_size"] == 3609
+    assert Cell("ppi5k", "complex", "plain", changes={"batch_size": 7}).settings(230_929)["batch_size"] == 7
+
+
+def test_each_form_has_its_settings() -> None:
+    quick = Cell("ppi5k", "complex", "focuse", form="quick").settings(1000)
+    assert (quick["dim"], quick["negative_sampling"]) == (100, "shared")
+    figure = figure_cells(["transe"], 1)
+    assert [cell.changes["beta_decay_epochs"] for cell in figure] == list(range(0, 801, 100))
+    settings = figure[0].settings(149_100)
+    assert settings["nonlinearity"] == "shifted-softplus"  # the authors', whatever ours is in the tables
+    assert (settings["dim"], settings["lr"], settings["regularizer"]) == (300, 1e-3, "l3:1e-2")
+
+
+def test_names_of_cells_are_distinct() -> None:
+    every = paper_cells(DATA, MODELS, KINDS, 3) + figure_cells(MODELS, 2)
+    every += [
+        Cell("ppi5k", "complex", "focuse", changes=change) for change in ({"lr": 0.1}, {"lr": 0.2}, {"loss": "a/b"})
+    ]
+    assert len({cell.name for cell in every}) == len(every)
+    assert not any("/" in cell.name for cell in every)
+    assert Cell("ppi5k", "complex", "focuse", changes={"lr": 0.1}).title == "PPI5K FocusE ComplEx (lr=0.1)"
+
+
+def test_the_published_figures_are_consistent() -> None:
+    """ΔMRR is top minus bottom, and the relative gain follows, to the rounding of two digits."""
+    for data, models in cells.published().items():
+        for model in MODELS:
+            for kind in KINDS:
+                row = models[model][kind]
+                assert row["delta"] == pytest.approx(row["top"][1] - row["bottom"], abs=0.011), (data, model, kind)
+            plain, focused = models[model]["plain"], models[model]["focuse"]
+            gain = 100 * (focused["delta"] / plain["delta"] - 1)
+            assert focused["gain"] == pytest.approx(gain, abs=1), (data, model)
+
+
+def test_substitute_data_set_has_its_own_name_and_no_published_figures() -> None:
+    assert "onet-importance" not in cells.published()
+    assert "20K" not in cells.title("onet-importance")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("title = 'x'\n[all]\n[plain]\n[focuse]\n", "no settings for transe.plain"),
+        ("title = \n", "Invalid value"),
+    ],
+)
+def test_faulty_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path, text: str, complaint: str) -> None:
+    (tmp_path / "configurations").mkdir()
+    (tmp_path / "configurations" / "ppi5k.toml").write_text(text)
+    monkeypatch.setattr(cells, "files", lambda package: tmp_path)
+    cells._read.cache_clear()
+    with pytest.raises(FocuseError, match=complaint) as error:
+        cells._read("ppi5k")
+    assert "ppi5k.toml" in str(error.value)
+    cells._read.cache_clear()
+
+
+def test_the_files_ship_with_the_package() -> None:
+    folder = files("focuse.paper") / "configurations"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {*(f"{name}.toml" for name in DATA), "departures.toml", "published.toml", "confidence.toml"}
+    for name in names:
+        tomllib.loads((folder / name).read_text(encoding="utf-8"))
+
+
+def test_unknown_names_list_the_known() -> None:
+    with pytest.raises(FocuseError, match=r"unknown data set 'ppi' .*: choose one of ppi5k, nl27k"):
+        configuration("ppi")

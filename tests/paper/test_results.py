@@ -1,0 +1,77 @@
+"""Results of a cell: metrics follow from ranks and survive saving and loading."""
+
+import json
+
+import numpy as np
+import pytest
+
+import focuse
+from focuse.errors import FocuseError
+from focuse.paper.results import FACTS, Result, rank_test
+
+
+@pytest.fixture(scope="module")
+def run(small: focuse.Graph) -> focuse.Run:
+    return focuse.train(small, dim=6, epochs=4, lr=0.05, progress=False)
+
+
+@pytest.fixture(scope="module")
+def result(run: focuse.Run) -> Result:
+    cell = {"data": "ppi5k", "model": "complex", "kind": "focuse", "seed": 0, "changes": {}, "form": "paper"}
+    facts = dict.fromkeys(FACTS, 4)
+    return Result(cell, facts, rank_test(run))
+
+
+@pytest.mark.parametrize("protocol", ["sides", "joint"])
+def test_metrics_agree_with_evaluate(run: focuse.Run, result: Result, protocol: str) -> None:
+    expected = run.evaluate(protocol=protocol)
+    for part in ("all", "top", "bottom"):
+        assert result.test.metrics(part, protocol) == getattr(expected, part)
+    assert result.test.delta_mrr(protocol) == pytest.approx(expected.delta_mrr)
+    assert result.test.delta_median == pytest.approx(expected.delta_median)
+
+
+def test_clean_triples_have_neither_duplicate_nor_inverse(run: focuse.Run, result: Result) -> None:
+    train, test = run.splits.train, run.splits.test
+    pairs = set(zip(train.head.tolist(), train.tail.tolist(), strict=True))
+    triples = set(zip(train.head.tolist(), train.relation.tolist(), train.tail.tolist(), strict=True))
+    expected = [
+        (h, r, t) not in triples and ((t, h) not in pairs or h == t)
+        for h, r, t in zip(test.head.tolist(), test.relation.tolist(), test.tail.tolist(), strict=True)
+    ]
+    assert result.test.clean.tolist() == expected
+    assert 0 < sum(expected) < len(expected)
+
+
+def test_the_clean_form_has_deciles_of_its_own(result: Result) -> None:
+    clean = result.test.of(clean=True)
+    assert len(clean) == int(result.test.clean.sum())
+    assert clean.shares["top"].sum() == pytest.approx(len(clean) // 10)
+    heaviest = np.sort(clean.weight)[::-1][: len(clean) // 10]
+    assert set(clean.weight[clean.shares["top"] > 0]) == set(heaviest)
+
+
+def test_reciprocal_ranks_average_to_the_mrr(result: Result) -> None:
+    assert result.test.reciprocal().mean() == pytest.approx(result.test.metrics("all").mrr)
+
+
+def test_result_is_unchanged_after_saving_and_loading(result: Result, tmp_path) -> None:
+    result.save(tmp_path, "cell")
+    again = Result.load(tmp_path / "cell.json")
+    assert again.cell == result.cell
+    assert again.to_dict() == result.to_dict()
+    json.loads((tmp_path / "cell.json").read_text(), parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("damage", ["cut", "missing", "words"])
+def test_a_damaged_result_is_named(result: Result, tmp_path, damage: str) -> None:
+    result.save(tmp_path, "cell")
+    arrays, text = tmp_path / "cell.safetensors", tmp_path / "cell.json"
+    if damage == "cut":
+        arrays.write_bytes(arrays.read_bytes()[:100])
+    elif damage == "missing":
+        arrays.unlink()
+    else:
+        text.write_text("[]")
+    with pytest.raises(FocuseError, match=r"cell.json: damaged result .*trained again"):
+        Result.load(text)
