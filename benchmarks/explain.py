@@ -24,6 +24,7 @@ import smoke
 import torch
 
 import focuse
+from focuse.data.datasets import careers
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.scorer import TableScorer
 from focuse.inference.explaining.asking import closeness
@@ -31,7 +32,6 @@ from focuse.inference.explaining.influence import Influence
 from focuse.inference.explaining.local import TrainedObjective
 from focuse.inference.predict import predict
 from focuse.objective.randomness import EpochOrder
-from focuse.paper.demo import careers
 from focuse.training.callbacks import SilentReporter
 from focuse.training.problem import TrainingProblem
 from focuse.training.trainer import InMemoryPlacement, Trainer, build_engine

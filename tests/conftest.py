@@ -77,7 +77,7 @@ def small() -> focuse.Graph:
 @pytest.fixture(scope="session")
 def careers() -> focuse.Graph:
     """The embedded graph of 10,000 edges."""
-    from focuse.paper.demo import careers
+    from focuse.data.datasets import careers
 
     return careers()
 

@@ -11,13 +11,13 @@ import smoke
 import torch
 
 import focuse
+from focuse.data.datasets import careers
 from focuse.data.graph import Graph
 from focuse.data.splits import split
 from focuse.data.triple_index import build_triple_index
 from focuse.engines.scorer import make_scorer
 from focuse.evaluation.ranking import rank_graph
 from focuse.models.registry import make_model
-from focuse.paper.demo import careers
 
 
 @dataclass(frozen=True)

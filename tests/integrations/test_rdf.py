@@ -293,10 +293,11 @@ def test_a_large_file_is_cached_with_its_notes(tmp_path: Path, monkeypatch: pyte
     path = tmp_path / "x.nt"
     path.write_text('<http://e/0> <http://e/label> "zero" .\n' + "".join(lines), encoding="utf-8")
     monkeypatch.setattr("focuse.data.readers.CACHED_BYTES", 1000)
-    monkeypatch.setenv("FOCUSE_GRAPH_CACHE", "1")
+    monkeypatch.setattr("focuse.data.graph_cache.UNSETTLED_SECONDS", -1.0)
+    monkeypatch.setenv("FOCUSE_GRAPH_CACHE", "on")
     monkeypatch.setenv("FOCUSE_CACHE", str(tmp_path / "cache"))
     first = read(path)
-    assert list((tmp_path / "cache" / "graphs").glob("*.graph"))
+    assert list((tmp_path / "cache" / "graphs").iterdir())
     monkeypatch.setattr("focuse.integrations.rdf._read_file", None)
     again = read(path)
     assert again.to_arrow().equals(first.to_arrow())

@@ -311,7 +311,7 @@ def test_missing_database_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_database_is_read_again_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FOCUSE_GRAPH_CACHE", "1")
+    monkeypatch.setenv("FOCUSE_GRAPH_CACHE", "on")
     monkeypatch.setenv("FOCUSE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("focuse.data.readers.CACHED_BYTES", 0)
     with sqlite3.connect(tmp_path / "x.db") as connection:

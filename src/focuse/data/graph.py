@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from focuse.data.fuzzy_match import key, nearest_names
-from focuse.errors import FocuseError, counted, did_you_mean, nearest
+from focuse.errors import FocuseError, counted, did_you_mean, fold_name, nearest, similar_names
 from focuse.option_strings import choose
+from focuse.system import chunks
 
 if TYPE_CHECKING:
     import networkx
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 BASE_IRI = "urn:focuse:"  # the prefix of names in RDF that are not IRIs
+CHUNK_NAMES = 1 << 20  # names compared at once
 MAX_NAMES_LISTED = 12  # an error lists all names of a vocabulary of at most this size
 
 
@@ -98,14 +99,17 @@ class Vocabulary:
         >>> Vocabulary(["Python", "SQL", "café"]).nearest("pyhton"), Vocabulary(["café"]).nearest("CAFE")
         (['Python'], ['café'])
         """
-        return nearest_names(name, self.column, limit)
+        found: list[str] = []
+        for chunk in chunks(len(self), CHUNK_NAMES):  # names become Python objects only for a moment
+            found += similar_names(name, self.column[chunk].to_pylist(), limit)
+        return similar_names(name, found, limit)
 
     def _advice(self, name: str, kind: str, otherwise: str) -> str:
         """Return a suggestion: a name of the other kind, similar names, or all names if there are few."""
         similar = self.nearest(name)
-        if self.counterpart is not None and not (similar and key(similar[0]) == key(name)):
+        if self.counterpart is not None and not (similar and fold_name(similar[0]) == fold_name(name)):
             other_kind, other_names = self.counterpart
-            same = [other for other in other_names.nearest(name, 1) if key(other) == key(name)]
+            same = [other for other in other_names.nearest(name, 1) if fold_name(other) == fold_name(name)]
             if same:
                 subject = "that is" if same[0] == name else f"{same[0]!r} is"
                 advice = f"; {otherwise}" if otherwise else ""

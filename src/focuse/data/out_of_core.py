@@ -143,8 +143,7 @@ def encode_blocks(
 def _groups_of_blocks(blocks: Iterable[Sequence[pa.Array]]) -> Iterator[list[Sequence[pa.Array]]]:
     """Yield blocks in groups of at most MAX_EDGES_PER_GROUP edges, or fewer if memory is short."""
     group: list[Sequence[pa.Array]] = []
-    free = free_memory()
-    group_edges = MAX_EDGES_PER_GROUP if free is None else min(MAX_EDGES_PER_GROUP, max(free // BYTES_PER_EDGE, 1))
+    group_edges = min(MAX_EDGES_PER_GROUP, max(free_memory() // BYTES_PER_EDGE, 1))
     for block in blocks:
         if len(block[0]):
             group.append(block)

@@ -261,7 +261,7 @@ def inspect_file(path: Path) -> FileInfo:
     return FileInfo(is_parquet, is_parquet or compression_of(start) is not None, size)
 
 
-def read_through_cache(path: Path, file: FileInfo, key: Iterable[object], read_fresh: Callable[[], Graph]) -> Graph:
+def read_through_cache(path: Path, file: FileInfo, key: Sequence[object], read_fresh: Callable[[], Graph]) -> Graph:
     """Return the graph of a file from the cache; call `read_fresh` if it is not there, or if the file is small.
 
     `key` is everything that `read_fresh` depends on besides the file.
@@ -273,8 +273,7 @@ def read_through_cache(path: Path, file: FileInfo, key: Iterable[object], read_f
 
 def is_large(path: Path, compressed: bool) -> bool:
     """Return whether a file's graph is encoded on disk instead of in memory."""
-    free = free_memory()
-    min_bytes = OUT_OF_CORE_BYTES if free is None else min(OUT_OF_CORE_BYTES, free // 8)
+    min_bytes = min(OUT_OF_CORE_BYTES, free_memory() // 8)
     return path.stat().st_size >= (min_bytes // 4 if compressed else min_bytes)
 
 

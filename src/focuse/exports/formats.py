@@ -19,7 +19,7 @@ import torch
 
 from focuse.data.graph import Graph
 from focuse.data.splits import Splits
-from focuse.data.writers import column_bytes, escape_formulas, for_spreadsheets
+from focuse.data.writers import column_bytes
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
 from focuse.option_strings import choose
@@ -151,7 +151,6 @@ def write_delimited(table: Table, stream: Any, delimiter: str) -> None:
     """A header (name, 0, 1, …), then a line a row; names are quoted in CSV and never in TSV."""
     stream.write((delimiter.join(["name", *map(str, range(table.width))]) + "\n").encode())
     for names, vectors in table.parts():
-        names = escape_formulas(names) if for_spreadsheets() else names
         if delimiter == ",":
             names = pc.binary_join_element_wise('"', pc.replace_substring(names, '"', '""'), '"', "")
         stream.write(_lines(names, vectors, delimiter))
@@ -185,7 +184,7 @@ def write_projector(tables: list[Table], folder: Path) -> None:
         with (folder / vectors).open("wb") as rows, (folder / labels).open("wb") as words:
             for names, part in table.parts():
                 rows.write(_lines(None, part, "\t"))
-                shown = label(escape_formulas(names) if for_spreadsheets() else names)
+                shown = label(names)
                 words.write(column_bytes(pc.binary_join_element_wise(shown, "\n", "")))
         config.append(
             f'embeddings {{\n  tensor_name: "{table.kind}"\n'

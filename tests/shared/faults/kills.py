@@ -236,11 +236,13 @@ def kill_cache(subject: Subject, kills: int, random: np.random.Generator) -> Cam
 @contextmanager
 def _cache(folder: Path) -> Iterator[None]:
     """Children keep graphs in a folder of their own, small ones too."""
+    from focuse.data import graph_cache
     from focuse.data import readers as reading
 
     least, reading.CACHED_BYTES = reading.CACHED_BYTES, 0
+    graph_cache.UNSETTLED_SECONDS = -1.0
     before = {name: os.environ.get(name, "") for name in ("FOCUSE_GRAPH_CACHE", "FOCUSE_CACHE")}
-    os.environ.update({"FOCUSE_GRAPH_CACHE": "1", "FOCUSE_CACHE": str(folder)})
+    os.environ.update({"FOCUSE_GRAPH_CACHE": "on", "FOCUSE_CACHE": str(folder)})
     try:
         yield
     finally:

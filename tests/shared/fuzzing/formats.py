@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import io
 import sqlite3
-import struct
-import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from xml.parsers import expat
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from focuse.data.graph_cache import HEADER, load, store
+from focuse.data.graph_cache import LOAD_ERRORS, load, store
 from focuse.data.readers import is_url, read
 from focuse.errors import FocuseError
 from focuse.integrations.sql import parse_url
+from focuse.storage.tensors import _tensor_checksum
 from fuzzing.guard import WrongError
 from fuzzing.text import Row, compare, rows_of
 
@@ -248,41 +246,32 @@ def duckdb(folder: Path) -> tuple[Call, list[bytes]]:
 
 
 def kept(folder: Path) -> tuple[Call, list[bytes]]:
-    """Graphs in the cache; by the first byte with the checksum mended, so that what it hides is met."""
-    path = folder / "kept.graph"
+    """Graphs in the cache; by the first byte with a correct checksum, so that what it hides is met."""
+    path = folder / "kept.safetensors"
     graph = read(ROWS)
     several = read([("a", "r", "b", 1.0, 2.0), ("b", "r", "c", 3.0, None)])
     seeds = []
     for each in (graph, several):
-        store(each, path, 1 << 30)
+        store(each, path)
         seeds += [b"\x00" + path.read_bytes(), b"\x01" + path.read_bytes()]
 
     def call(data: bytes) -> None:
-        whole = data[1:]
-        if data[:1] == b"\x01" and len(whole) >= HEADER.size:
-            whole = _mended(whole)
         path.unlink(missing_ok=True)  # an older one may still be mapped
-        path.write_bytes(whole)
-        found = load(path)
-        if found is None:
-            raise FocuseError("not a kept graph")
-        rows_of(found)
+        path.write_bytes(data[1:])
+        try:
+            if data[:1] == b"\x01":
+                _seal(path)
+            rows_of(load(path))
+        except LOAD_ERRORS as error:
+            raise FocuseError(f"not a cached graph: {error}") from None
 
     return call, seeds
 
 
-def _mended(whole: bytes) -> bytes:
-    from focuse.data import graph_cache as cache
-
-    _, *lengths, weighted, _ = HEADER.unpack_from(whole)
-    places, size = cache._array_layout(lengths)
-    if size > len(whole):
-        return whole
-    total = zlib.crc32(repr((*lengths, weighted)).encode())
-    for kind, count, place in places:
-        total = zlib.crc32(whole[place : place + count * int(struct.calcsize(_code(kind)))], total)
-    return whole[: HEADER.size - 8] + struct.pack("<Q", total) + whole[HEADER.size :]
-
-
-def _code(kind: Any) -> str:
-    return {"float64": "d", "int32": "i", "uint8": "B"}[kind.__name__]
+def _seal(path: Path) -> None:
+    """Replace the checksum of a file by the correct one."""
+    with path.open("r+b") as file:
+        position, digits = _tensor_checksum(file)
+        if position is not None:
+            file.seek(position)
+            file.write(digits.encode())
