@@ -81,12 +81,8 @@ class Vocabulary:
     def id(self, name: str, kind: str = "name", otherwise: str = "") -> int:
         """Return the id of one name; an unknown name raises an error that suggests similar ones.
 
-        Parameters
-        ----------
-        kind : str
-            The kind of name in the error, such as "entity".
-        otherwise : str
-            The advice in the error if the name is of the other kind, such as "give it with --relation".
+        `kind` is the kind of name in the error, such as "entity", and `otherwise` the advice for a name of the other
+        kind, such as "give it with --relation".
         """
         index = self.find(name)
         if index < 0:
@@ -206,10 +202,20 @@ class WeightColumns:
             if not present.any():
                 continue
             low, high = column[present].min(), column[present].max()
-            span = high / 2 - low / 2  # halved, because the span of numbers near ±1e308 would overflow
-            unit = (column[present] / 2 - low / 2) / span if span > 0 else np.ones(int(present.sum()))
-            scaled[present, index] = 1 - unit if name in self.lower_is_better and span > 0 else unit
+            unit = scale_range(column[present], low, high)
+            scaled[present, index] = 1 - unit if name in self.lower_is_better and low < high else unit
         return combine_columns(scaled, self.present, np.ones(len(self.names)))
+
+
+def scale_range(values: ColumnValues, low: npt.ArrayLike, high: npt.ArrayLike) -> ColumnValues:
+    """Map values [n] linearly from `low` … `high` to 0 … 1; others are clipped, and all are 1 if the range is empty.
+
+    >>> scale_range(np.array([2.0, 3.0, 9.0]), 2.0, 4.0).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    low, high = np.asarray(low), np.asarray(high)
+    span = high / 2 - low / 2  # halved, because the span of numbers near ±1e308 would overflow
+    return np.divide(np.clip(values, low, high) / 2 - low / 2, span, out=np.ones(len(values)), where=span > 0)
 
 
 def combine_columns(unit_weights: ColumnValues, present: Mask, importance: ColumnValues) -> ColumnValues:
