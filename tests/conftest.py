@@ -6,8 +6,6 @@ import os
 
 # One thread a process: pytest-xdist fills the cores, and bits depend on the number of threads.
 os.environ["OMP_NUM_THREADS"] = "1"
-# Nothing of a test stays in the user's cache.
-os.environ["FOCUSE_GRAPH_CACHE"] = "off"
 
 import subprocess
 from collections.abc import Callable

@@ -44,7 +44,7 @@ class Splits:
     @classmethod
     def read(cls, train: Path, valid: Path, test: Path) -> Splits:
         """Of files that `write` made."""
-        return cls.of(*(focuse.read(path, header=False, cache=False) for path in (train, valid, test)))
+        return cls.of(*(focuse.read(path, header=False) for path in (train, valid, test)))
 
     def write(self, folder: Path) -> dict[str, Path]:
         """Plain text that every peer reads; the path of each part."""

@@ -25,7 +25,7 @@ import pytest
 import focuse
 from focuse.data import datasets
 from focuse.data.datasets import CATALOG, PARTS, CatalogEntry, CatalogFile, fetch, find, load, names, path
-from focuse.data.graph_cache import cache_folder
+from focuse.data.out_of_core import cache_folder
 from focuse.errors import FocuseError
 
 REAL = os.environ.get("FOCUSE_DATA", "")
@@ -194,7 +194,7 @@ def is_made(loaded: datasets.Dataset) -> bool:
     return (loaded.name, loaded.title, rows) == ("made", "MADE", list(TEXTS.values()))
 
 
-@pytest.mark.parametrize("suffix", [".tsv.gz", ".tsv", ".txt"])
+@pytest.mark.parametrize("suffix", [".tsv.gz", ".tsv"])
 @pytest.mark.parametrize("place", ["data", "cache"])
 def test_plain_and_compressed_folders_load_with_every_row(data, cache, suffix, place):
     root = {"data": data, "cache": cache}[place]
@@ -208,15 +208,6 @@ def test_plain_and_compressed_folders_load_with_every_row(data, cache, suffix, p
     assert len(loaded.valid.entities) == 2  # its own names, not train's
 
 
-def test_commas_and_the_name_val_are_understood(data, made, monkeypatch):
-    texts = {part: text.replace("\t", ",") for part, text in TEXTS.items()}
-    files = {part: CatalogFile(1, md5(text)) for part, text in texts.items()}
-    monkeypatch.setitem(CATALOG, "made", replace(made, files=files))
-    write_parts(data / "made", ".csv", texts)
-    (data / "made" / "valid.csv").rename(data / "made" / "val.csv")
-    assert is_made(load("made"))
-
-
 def test_another_gzip_file_is_verified_by_its_text(data):
     write_parts(data / "made")
     for part in PARTS:
@@ -224,26 +215,6 @@ def test_another_gzip_file_is_verified_by_its_text(data):
         file.with_suffix(".tsv.gz").write_bytes(gzip.compress(file.read_bytes(), 1, mtime=5))
         file.unlink()
     assert is_made(load("made"))
-
-
-@pytest.mark.parametrize("inside", ["made.zip", "made/made.zip"])
-def test_an_unopened_archive_is_unpacked_into_the_cache(data, cache, inside):
-    write_zip(data / inside)
-    assert find("made").path == data / inside
-    loaded = load("made")
-    assert is_made(loaded)
-    assert loaded.folder == path("made") == cache / "made"
-    assert [file.relative_to(data).as_posix() for file in data.rglob("*.*")] == [inside]
-    (data / inside).write_bytes(b"no longer needed")
-    assert is_made(load("made"))
-
-
-@pytest.mark.parametrize("inside", ["made.zip", "made/made.zip"])
-def test_an_archive_may_lie_in_the_cache_itself(cache, inside):
-    write_zip(cache / inside)
-    assert path("made") == cache / "made"
-    assert is_made(load("made"))
-    assert (cache / inside).exists()
 
 
 def test_the_users_folder_has_precedence_over_the_cache(data, cache):
@@ -336,20 +307,17 @@ BAD = {
 
 
 @pytest.mark.parametrize(("content", "says"), BAD.values(), ids=BAD)
-@pytest.mark.parametrize("source", ["file", "server"])
-def test_a_bad_archive_is_refused_and_nothing_is_installed(online, data, cache, monkeypatch, content, says, source):
+def test_a_bad_archive_is_refused_and_nothing_is_installed(online, cache, monkeypatch, content, says):
     monkeypatch.setattr(datasets, "MAX_TEXT_BYTES", 4000)
-    path = data / "made.zip" if source == "file" else online.folder / "made.zip"
-    path.write_bytes(content)
+    (online.folder / "made.zip").write_bytes(content)
     message = complaint(lambda: load("made"))
-    assert message.startswith(f"{path if source == 'file' else online.url + '/made.zip'}: damaged archive (")
+    assert message.startswith(f"{online.url}/made.zip: damaged archive (")
     assert says in message
     assert list(cache.iterdir()) == []
-    assert path.read_bytes() == content
 
 
-def test_only_the_known_files_are_unpacked(data, cache, tmp_path):
-    (data / "made.zip").write_bytes(
+def test_only_the_known_files_are_unpacked(online, cache, tmp_path):
+    (online.folder / "made.zip").write_bytes(
         archive_bytes(("../evil.tsv", b"x"), ("/tmp/evil.tsv", b"x"), ("made/readme", b"x"))
     )
     assert is_made(load("made"))

@@ -24,7 +24,7 @@ app = typer.Typer(
 def list_(as_json: AsJson = False) -> None:
     """List the datasets: their rows, where they were found, source and license."""
     from focuse.data.datasets import data_folder, names
-    from focuse.data.graph_cache import cache_folder
+    from focuse.data.out_of_core import cache_folder
 
     rows = [describe(name) for name in names()]
     data = data_folder()
@@ -63,7 +63,7 @@ def describe(name: str) -> dict[str, Any]:
         "name": name,
         "title": entry.title,
         "rows": {part: entry.files[part].rows for part in PARTS},
-        "found": None if found is None else str(found.path),
+        "found": None if found is None else str(found.folder),
         "missing": [] if found is None else found.missing,
         "url": entry.url or None,
         "source": entry.source,

@@ -8,25 +8,30 @@ and at the end the columns are read once more to translate the ids. Columns are 
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import platformdirs
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from focuse.data.graph import Graph, Ids, Vocabulary, concatenate_blocks, isin_sorted, unify_dictionaries
-from focuse.data.graph_cache import scratch_folder
 from focuse.errors import FocuseError
 from focuse.system import chunks, free_memory
 
 MAX_EDGES_PER_GROUP = 1 << 23  # edges encoded at once, if there is enough memory
 BYTES_PER_EDGE = 600  # free memory required per edge of a group, which is twice the size of its names and ids
 CHUNK_EDGES = 1 << 20  # edges processed at once
+ABANDONED_SECONDS = 86_400.0  # an older file belongs to a killed process
 MAX_NAME_BYTES = (1 << 31) - 1  # the limit of one Arrow column of names
 ENCODED = pa.dictionary(pa.int32(), pa.string())
 COLUMNS: tuple[tuple[str, Any], ...] = (
@@ -35,6 +40,26 @@ COLUMNS: tuple[tuple[str, Any], ...] = (
     ("tail", np.int32),
     ("weight", np.float64),
 )
+
+
+def cache_folder() -> Path:
+    """Return the folder of downloaded datasets and large columns: FOCUSE_CACHE, else the system's cache folder."""
+    given = os.environ.get("FOCUSE_CACHE")
+    return Path(os.path.expanduser(given)) if given else platformdirs.user_cache_path("focuse", appauthor=False)
+
+
+def scratch_folder() -> Path | None:
+    """Return the folder for columns of graphs larger than memory, or None for the system's temporary folder.
+
+    Files that killed processes left there are removed.
+    """
+    folder = cache_folder() / "scratch"
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return folder if os.access(folder, os.W_OK) else None
 
 
 class ColumnFile:

@@ -31,8 +31,7 @@ from focuse.data.graph import (
     concatenate_blocks,
     from_columns,
 )
-from focuse.data.graph_cache import cached, scratch_folder
-from focuse.data.out_of_core import encode_blocks
+from focuse.data.out_of_core import encode_blocks, scratch_folder
 from focuse.data.sniffer import (
     MISSING_NUMBERS,
     NOT_A_NUMBER,
@@ -53,7 +52,6 @@ SAMPLE_BYTES = 1 << 16
 # Large blocks have few partial dictionaries to unify; 16 MiB was fastest for 5 million rows.
 BLOCK_BYTES = 1 << 24
 OUT_OF_CORE_BYTES = 1 << 28  # larger text is encoded on disk, block by block; a quarter of it if compressed
-CACHED_BYTES = 1 << 20  # smaller text is parsed fast enough not to be cached; a quarter of it if compressed
 
 INDEX_PREFIX = "__index_level_"  # of columns in which pandas stores the index of a frame
 
@@ -74,7 +72,6 @@ class ReadOptions:
     literals: str = "skip"
     shorten: bool = False
     base: str = BASE_IRI
-    cache: bool = True
 
 
 def read(
@@ -90,7 +87,6 @@ def read(
     literals: str = "skip",
     shorten: bool = False,
     base: str = BASE_IRI,
-    cache: bool = True,
 ) -> Graph:
     """Read a weighted graph: head, relation, tail and optionally weight.
 
@@ -119,14 +115,12 @@ def read(
         Keep only the last part of IRIs.
     base : str
         The IRI that names were appended to when the RDF file was written.
-    cache : bool
-        Keep the encoded graph of a large file in the cache, from where it is loaded the next time.
 
     >>> read([("MLEngineer", "requiresSkill", "Python", 0.98), ("MLEngineer", "requiresSkill", "Perl", 0.13)])
     Graph(rows: 2 edges, 3 entities, 1 relation)
     """
     source = source() if callable(source) else source
-    options = ReadOptions(columns, weights, delimiter, header, query, missing, literals, shorten, base, cache)
+    options = ReadOptions(columns, weights, delimiter, header, query, missing, literals, shorten, base)
     graph = _read_source(source, options)
     if not len(graph) and graph is not source:
         raise FocuseError(f"{graph.source}: no edges; expected rows of head, relation, tail and weight")
@@ -147,7 +141,7 @@ def _read_source(source: Any, options: ReadOptions) -> Graph:
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
         return graph_from_table(frame_to_arrow(source), options.columns, "frame", options.weights)
     if isinstance(source, Iterable):
-        table = _rows_to_arrow(cast(Iterable[Sequence[Any]], source))
+        table = rows_to_arrow(cast(Iterable[Sequence[Any]], source))
         columns = options.columns
         if columns is None and options.weights is None and table.num_columns > 4:
             columns = range(1, table.num_columns + 1)
@@ -160,13 +154,7 @@ def _read_path(path: Path, options: ReadOptions) -> Graph:
     reader = None if suffix in PLAIN_SUFFIXES else registered_reader(suffix)
     if reader is not None:
         return reader(path, options)
-    file = inspect_file(path)
-
-    def read_fresh() -> Graph:
-        return _read_parquet(path, options) if file.is_parquet else _read_text(path, options)
-
-    key = (file.is_parquet, options.columns, options.weights, options.delimiter, options.header)
-    return read_through_cache(path, file, key, read_fresh) if options.cache else read_fresh()
+    return _read_parquet(path, options) if inspect_file(path).is_parquet else _read_text(path, options)
 
 
 # ---- readers of other formats ---------------------------------------------------------------------------------------
@@ -261,16 +249,6 @@ def inspect_file(path: Path) -> FileInfo:
     # Text may begin with PAR1 as well: it is the name of a protein.
     is_parquet = start == b"PAR1" and (end == b"PAR1" or path.suffix == ".parquet")
     return FileInfo(is_parquet, is_parquet or compression_of(start) is not None, size)
-
-
-def read_through_cache(path: Path, file: FileInfo, key: Sequence[object], read_fresh: Callable[[], Graph]) -> Graph:
-    """Return the graph of a file from the cache; call `read_fresh` if it is not there, or if the file is small.
-
-    `key` is everything that `read_fresh` depends on besides the file.
-    """
-    if file.size < (CACHED_BYTES // 4 if file.is_compressed else CACHED_BYTES):
-        return read_fresh()
-    return cached(path, key, read_fresh)
 
 
 def is_large(path: Path, compressed: bool) -> bool:
@@ -676,22 +654,23 @@ def _mixed_frame_to_arrow(frame: Any) -> pa.Table:
     )
 
 
-def _rows_to_arrow(rows: Iterable[Sequence[Any]]) -> pa.Table:
+def rows_to_arrow(rows: Iterable[Sequence[Any]], where: str = "rows", roles: Sequence[str] = ROLES) -> pa.Table:
+    """Return rows of tuples as a table, whose columns are named by their roles; further columns are weights."""
     listed = []
     for number, row in enumerate(rows, 1):
         if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
-            raise FocuseError(f"rows, row {number}: {row!r:.60} is not a tuple of head, relation, tail and weight")
+            raise FocuseError(f"{where}, row {number}: {row!r:.60} is not a tuple of {join_words(roles)}")
         listed.append(tuple(row))
-    widths = {len(row) for row in listed}
+        if len(listed[-1]) < 3 or len(listed[-1]) != len(listed[0]):
+            raise FocuseError(
+                f"{where}, row {number}: {listed[-1]!r:.60} is not a tuple of {join_words(roles)}, like the other rows"
+            )
     if not listed:
-        raise FocuseError("rows: no edges; expected tuples of head, relation, tail and weight")
-    if len(widths) != 1 or min(widths) < 3:
-        odd = next(i for i, row in enumerate(listed) if len(row) < 3 or len(row) != len(listed[0]))
-        raise FocuseError(f"rows, row {odd + 1}: {len(listed[odd])} values; give every row 3 or 4, or as many weights")
+        raise FocuseError(f"{where}: no rows; expected tuples of {join_words(roles)}")
     width = len(listed[0])
-    columns = [to_arrow_column([row[index] for row in listed], "rows") for index in range(width)]
-    weights = ["weight"] if width <= 4 else [f"w{number}" for number in range(1, width - 2)]
-    return pa.table(dict(zip(("head", "relation", "tail", *weights), columns, strict=False)))
+    names = roles[:width] if width <= 4 else [*roles[:3], *(f"w{number}" for number in range(1, width - 2))]
+    columns = [to_arrow_column([row[index] for row in listed], where) for index in range(width)]
+    return pa.table(columns, [*names, *(f"column {number}" for number in range(len(names) + 1, width + 1))])
 
 
 def from_networkx(graph: Any, weights: ColumnNames | None = None) -> Graph:

@@ -1,4 +1,4 @@
-"""Parquet, RDF, GraphML, data bases and kept graphs."""
+"""Parquet, RDF, GraphML and databases."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from xml.parsers import expat
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from focuse.data.graph_cache import LOAD_ERRORS, load, store
 from focuse.data.readers import is_url, read
-from focuse.errors import FocuseError
 from focuse.integrations.sql import parse_url
-from focuse.storage.tensors import _tensor_checksum
 from fuzzing.guard import WrongError
 from fuzzing.text import Row, compare, rows_of
 
@@ -39,7 +36,7 @@ def parquet(folder: Path) -> tuple[Call, list[bytes]]:
 
     def call(data: bytes) -> None:
         path.write_bytes(data)
-        graph = read(path, cache=False)
+        graph = read(path)
         if data[:4] != b"PAR1":  # the name of a file means nothing
             return
         file = pq.ParquetFile(io.BytesIO(data))
@@ -103,7 +100,7 @@ def rdf(folder: Path) -> tuple[Call, list[bytes]]:
         path = paths[way % len(paths)]
         path.write_bytes(data)
         keep = way & 8 > 0
-        graph = read(path, cache=False, missing=1.0, literals="keep" if keep else "skip")
+        graph = read(path, missing=1.0, literals="keep" if keep else "skip")
         # Every name is a term of the file: what focuse minted or shortened is not asked for here.
         text = data[3:] if data.startswith(b"\xef\xbb\xbf") else data
         kind = {".nt": "TURTLE", ".rdf": "RDF_XML", ".nq": "N_QUADS", ".jsonld": "JSON_LD"}.get(path.suffix)
@@ -141,7 +138,7 @@ def graphml(folder: Path) -> tuple[Call, list[bytes]]:
 
     def call(data: bytes) -> None:
         path.write_bytes(data)
-        graph = read(path, cache=False)
+        graph = read(path)
         ends: list[tuple[str | None, str | None]] = []
 
         def begun(name: str, given: dict[str, str]) -> None:
@@ -243,35 +240,3 @@ def duckdb(folder: Path) -> tuple[Call, list[bytes]]:
 
     copy = f"COPY edges TO '{folder / 'out.csv'}'".encode()
     return call, [*QUERIES, copy, b"SELECT * FROM read_text('/etc/hostname')"]
-
-
-def kept(folder: Path) -> tuple[Call, list[bytes]]:
-    """Graphs in the cache; by the first byte with a correct checksum, so that what it hides is met."""
-    path = folder / "kept.safetensors"
-    graph = read(ROWS)
-    several = read([("a", "r", "b", 1.0, 2.0), ("b", "r", "c", 3.0, None)])
-    seeds = []
-    for each in (graph, several):
-        store(each, path)
-        seeds += [b"\x00" + path.read_bytes(), b"\x01" + path.read_bytes()]
-
-    def call(data: bytes) -> None:
-        path.unlink(missing_ok=True)  # an older one may still be mapped
-        path.write_bytes(data[1:])
-        try:
-            if data[:1] == b"\x01":
-                _seal(path)
-            rows_of(load(path))
-        except LOAD_ERRORS as error:
-            raise FocuseError(f"not a cached graph: {error}") from None
-
-    return call, seeds
-
-
-def _seal(path: Path) -> None:
-    """Replace the checksum of a file by the correct one."""
-    with path.open("r+b") as file:
-        position, digits = _tensor_checksum(file)
-        if position is not None:
-            file.seek(position)
-            file.write(digits.encode())
