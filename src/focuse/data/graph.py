@@ -433,14 +433,12 @@ class Graph:
         head, relation, tail = entity_ids[self.head], relation_ids[self.relation], entity_ids[self.tail]
         known = (head >= 0) & (relation >= 0) & (tail >= 0)
         graph = replace(
-            self,
+            self.select(known),
             head=head[known],
             relation=relation[known],
             tail=tail[known],
-            weight=self.weight[known],
             entities=train.entities,
             relations=train.relations,
-            columns=None if self.columns is None else self.columns.take(known),
             lower_is_better=train.lower_is_better,
         )
         return AlignedGraph(graph, self._unseen_names(~known, entity_ids < 0, relation_ids < 0))

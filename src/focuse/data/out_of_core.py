@@ -2,8 +2,8 @@
 
 The ids are equal to those of `from_columns`: entities are numbered in order of appearance, heads first. Groups of
 millions of edges are encoded together, and their names are looked up among the earlier ones, so that a name is hashed
-only a few times and needs no Python object. The resulting ids have another order. The order of appearance is recorded,
-and at the end the columns are read once more to translate the ids. Columns are written to disk and mapped.
+only a few times and needs no Python object. Tails are numbered by themselves, and translated into the ids of entities
+at the end. Columns are written to disk and mapped.
 """
 
 from __future__ import annotations
@@ -103,31 +103,6 @@ class GrowingVocabulary:
         return ids
 
 
-class AppearanceOrder:
-    """The order in which entities first appear as a head, or else as a tail."""
-
-    def __init__(self) -> None:
-        self.rank = {side: np.empty(0, np.int32) for side in ("head", "tail")}
-        self.seen = {"head": 0, "tail": 0}
-
-    def add(self, side: str, ids: Ids, entities: int) -> None:
-        """Record distinct ids in the order in which they appear on a side."""
-        rank = self.rank[side]
-        if len(rank) < entities:
-            grown = np.full(max(entities, 2 * len(rank)), -1, np.int32)
-            grown[: len(rank)] = rank
-            rank = self.rank[side] = grown
-        new = ids[rank[ids] < 0]
-        rank[new] = np.arange(self.seen[side], self.seen[side] + len(new), dtype=np.int32)
-        self.seen[side] += len(new)
-
-    def sorted_entities(self, entities: int) -> npt.NDArray[np.int64]:
-        """Return the entities [E] that appear as heads, then the others, both in order of appearance."""
-        head, tail = (self.rank[side][:entities] for side in ("head", "tail"))
-        heads, others = np.flatnonzero(head >= 0), np.flatnonzero(head < 0)
-        return np.concatenate([heads[np.argsort(head[heads])], others[np.argsort(tail[others])]])
-
-
 def encode_blocks(
     blocks: Iterable[Sequence[pa.Array]], source: str, weighted: bool, folder: Path | None = None
 ) -> Graph:
@@ -139,30 +114,21 @@ def encode_blocks(
     (['a', 'b', 'c'], [2, 0])
     """
     columns = {name: ColumnFile(dtype, folder) for name, dtype in COLUMNS}
-    entities, relations, order = GrowingVocabulary(source), GrowingVocabulary(source), AppearanceOrder()
+    names = {name: GrowingVocabulary(source) for name in ("head", "relation", "tail")}
     for group in _groups_of_blocks(blocks):
-        head_blocks, relation_blocks, tail_blocks = ([_encoded(block[index]) for block in group] for index in range(3))
-        ids, names = unify_dictionaries(head_blocks + tail_blocks)
-        edges = sum(map(len, head_blocks))
-        entity_ids = entities.ids(names.column)
-        num_heads = int(ids[:edges].max()) + 1  # names of heads come first
-        order.add("head", entity_ids[:num_heads], len(entities.column))
-        order.add("tail", entity_ids[num_heads:], len(entities.column))
-        columns["head"].append(entity_ids[ids[:edges]])
-        columns["tail"].append(entity_ids[ids[edges:]])
-        ids, names = unify_dictionaries(relation_blocks)
-        columns["relation"].append(relations.ids(names.column)[ids])
+        for index, name in enumerate(names):
+            ids, distinct = unify_dictionaries([_encoded(block[index]) for block in group])
+            columns[name].append(names[name].ids(distinct.column)[ids])
+        edges = sum(len(block[0]) for block in group)
         columns["weight"].append(concatenate_blocks([block[3] for block in group]) if weighted else np.ones(edges))
-    final_order = order.sorted_entities(len(entities.column))
-    final_ids = np.empty(len(final_order), np.int32)
-    final_ids[final_order] = np.arange(len(final_order), dtype=np.int32)
-    for name in ("head", "tail"):
-        values = columns[name].mapped("r+")
-        for chunk in chunks(len(values), CHUNK_EDGES):
-            values[chunk] = final_ids[values[chunk]]
-    names = entities.column.take(pa.array(final_order))
+    entities = names["head"]
+    entity_ids = entities.ids(names["tail"].column)  # tails that are no heads are appended
+    tails = columns["tail"].mapped("r+")
+    for chunk in chunks(len(tails), CHUNK_EDGES):
+        tails[chunk] = entity_ids[tails[chunk]]
     head, relation, tail, weight = (columns[name].mapped() for name, _ in COLUMNS)
-    return Graph(head, relation, tail, weight, Vocabulary(names), Vocabulary(relations.column), source, weighted)
+    vocabularies = Vocabulary(entities.column), Vocabulary(names["relation"].column)
+    return Graph(head, relation, tail, weight, *vocabularies, source, weighted)
 
 
 def _groups_of_blocks(blocks: Iterable[Sequence[pa.Array]]) -> Iterator[list[Sequence[pa.Array]]]:

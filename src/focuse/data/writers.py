@@ -116,14 +116,16 @@ def _write_pieces(pieces: Iterator[pa.Buffer | bytes], path: Path, compression: 
 
 
 def _write_graph_tsv(graph: Graph, stream: pa.NativeFile) -> None:
-    """Write lines without quoting; Arrow's writer refuses names that contain quotes."""
     if graph.columns is not None:
         stream.write(("\t".join([*NAME_COLUMNS, *graph.columns.names]) + "\n").encode())
     for chunk in chunks(len(graph), CHUNK_ROWS):
-        table = graph.select(np.arange(chunk.start, chunk.stop)).to_arrow()
-        columns = [pc.fill_null(column.combine_chunks().cast(pa.string()), "") for column in table.columns]
-        lines = pc.binary_join_element_wise(pc.binary_join_element_wise(*columns, "\t"), "", "\n")
-        stream.write(column_bytes(lines))
+        stream.write(_tsv_lines(graph.select(np.arange(chunk.start, chunk.stop)).to_arrow()))
+
+
+def _tsv_lines(table: pa.Table) -> pa.Buffer | bytes:
+    """Return the lines of a table without quoting; Arrow's writer refuses names that contain quotes."""
+    columns = [pc.fill_null(column.combine_chunks().cast(pa.string()), "") for column in table.columns]
+    return column_bytes(pc.binary_join_element_wise(pc.binary_join_element_wise(*columns, "\t"), "", "\n"))
 
 
 def column_bytes(lines: pa.Array | pa.ChunkedArray) -> pa.Buffer | bytes:
@@ -195,12 +197,9 @@ def link_format(path: Path) -> tuple[str, str | None]:
 
 
 def _write_links_tsv(table: pa.Table, path: Path, stream: Any) -> None:
-    """Write a header and lines without quotes; Arrow's writer quotes or refuses names."""
+    texts = [column for column in table.columns if pa.types.is_string(column.type)]
+    if any(pc.any(pc.match_substring_regex(column, "[\t\r\n]")).as_py() for column in texts):
+        raise FocuseError(f"{path}: a name contains a tab or line end; write .csv or .parquet instead")
     stream.write(("\t".join(table.column_names) + "\n").encode())
     for batch in table.to_batches(CHUNK_ROWS):
-        columns = [column.cast(pa.string()).fill_null("") for column in batch.columns]
-        texts = [text for text, column in zip(columns, batch.columns, strict=True) if pa.types.is_string(column.type)]
-        if any(pc.any(pc.match_substring_regex(column, "[\t\r\n]")).as_py() for column in texts):
-            raise FocuseError(f"{path}: a name contains a tab or line end; write .csv or .parquet instead")
-        lines = pc.binary_join_element_wise(*columns, "\t")
-        stream.write(("\n".join(lines.to_pylist()) + "\n").encode())
+        stream.write(_tsv_lines(pa.Table.from_batches([batch])))
