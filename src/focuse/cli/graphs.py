@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from focuse.data.statistics import GraphStatistics, Leakage
     from focuse.evaluation.weight_metrics import Errors
 
-    # Part of a held-out graph (positives, clean) -> trivial row -> its errors.
-    Trivial = Mapping[str, Mapping[str, Errors]]
+    # Part of a held-out graph (positives, clean) -> baseline -> its errors.
+    BaselineErrors = Mapping[str, Mapping[str, Errors]]
 
 
-# ---- focuse describe: what is in a graph, what leaks from train to test, and what a guess without a model reaches ----
+# ---- focuse describe: statistics of a graph, leakage from train to test, and errors of baselines -------------------
 
 
 def describe(
@@ -38,10 +38,9 @@ def describe(
     most: Annotated[int, typer.Option("--relations", help="Most relations to list.")] = 20,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Describe a graph: counts, weights of each relation, repeats, inverse pairs; leakage and trivial rows of a split.
+    """Describe a graph: counts, weights per relation, repeated triples, inverse pairs and leakage between splits.
 
-    With --valid or --test: what of them train gives away, and how well three guesses without a model predict their
-    weights.
+    With --valid or --test: which of their rows are leaked by train, and how well three baselines predict their weights.
     """
     from focuse.data.statistics import describe as graph_statistics
     from focuse.evaluation.weight_evaluation import baseline_errors
@@ -53,11 +52,11 @@ def describe(
     # Without numbers there is nothing to guess.
     rows = {name: baseline_errors(train, graph) for name, graph in graphs.items() if train.weighted and graph.weighted}
     text = "\n".join([format_statistics(facts, most, rows), *(f"note: {note}" for note in train.notes)])
-    emit({**facts.to_dict(), "trivial": _as_data(rows), "notes": list(train.notes)}, text, as_json)
+    emit({**facts.to_dict(), "baselines": _as_data(rows), "notes": list(train.notes)}, text, as_json)
 
 
-def format_statistics(facts: GraphStatistics, most: int, trivial: Mapping[str, Trivial] | None = None) -> str:
-    """The facts in words and columns; `trivial` has the trivial rows of each held-out graph."""
+def format_statistics(facts: GraphStatistics, most: int, baselines: Mapping[str, BaselineErrors] | None = None) -> str:
+    """Return the statistics as text; `baselines` has the errors of the baselines on each held-out graph."""
     lines = [
         f"{facts.source}: {counted(facts.edges, 'edges')}, {counted(facts.entities, 'entities')}, "
         f"{counted(facts.relations, 'relations')}",
@@ -65,8 +64,8 @@ def format_statistics(facts: GraphStatistics, most: int, trivial: Mapping[str, T
         *([_columns(facts)] if facts.columns else [_weights(facts)]),
         f"repeated triples: {facts.repeated_triples:,} ({counted(facts.repeated_rows, 'extra rows')}), "
         f"{facts.repeated_with_other_weight:,} of them with differing weights",
-        f"inverse pairs: {counted(facts.rows_with_inverse, 'rows', 'have')} an edge back, "
-        f"{facts.rows_with_same_relation_inverse:,} by the same relation; self loops: {facts.self_loops:,}",
+        f"inverse pairs: {counted(facts.rows_with_inverse, 'rows', 'have')} an inverse edge, "
+        f"{facts.rows_with_same_relation_inverse:,} of them with the same relation; self loops: {facts.self_loops:,}",
         "",
         table(
             ["relation", "edges", "heads", "tails", "min", "median", "mean", "max", "weights"],
@@ -85,13 +84,13 @@ def format_statistics(facts: GraphStatistics, most: int, trivial: Mapping[str, T
         lines.append(f"… and {counted(len(facts.per_relation) - most, 'more relations')} (--relations N)")
     for name, leak in facts.leakage.items():
         lines += ["", _leakage(name, leak)]
-        if trivial and name in trivial:
-            lines += ["", _trivial(name, trivial[name])]
+        if baselines and name in baselines:
+            lines += ["", _baselines(name, baselines[name])]
     return "\n".join(lines)
 
 
-def _trivial(name: str, rows: Trivial) -> str:
-    """What a model must beat: errors on all of a held-out graph, and on what train does not give away."""
+def _baselines(name: str, rows: BaselineErrors) -> str:
+    """Return the errors that a model must beat, on all rows of a held-out graph and on those that are not leaked."""
     whole, clean = rows["positives"], rows["clean"]
 
     def figures(row: str) -> list[str]:
@@ -101,14 +100,14 @@ def _trivial(name: str, rows: Trivial) -> str:
     counts = [next(iter(part.values())).n for part in (whole, clean)]
     return "\n".join(
         [
-            f"{name}: weights guessed without a model (all {counts[0]:,} rows; clean: the {counts[1]:,} neither in "
-            "train nor its inverse)",
-            table(["", "MSE", "MAE", "clean MSE", "clean MAE"], [[f"  {row}", *figures(row)] for row in whole]),
+            f"{name}: errors of baselines that predict weights (all {counts[0]:,} rows, and the {counts[1]:,} that are "
+            "not leaked)",
+            table(["", "MSE", "MAE", "not leaked: MSE", "MAE"], [[f"  {row}", *figures(row)] for row in whole]),
         ]
     )
 
 
-def _as_data(rows: Mapping[str, Trivial]) -> dict[str, Any]:
+def _as_data(rows: Mapping[str, BaselineErrors]) -> dict[str, Any]:
     return {
         name: {part: {row: errors.to_dict() for row, errors in found.items()} for part, found in parts.items()}
         for name, parts in rows.items()
@@ -116,7 +115,7 @@ def _as_data(rows: Mapping[str, Trivial]) -> dict[str, Any]:
 
 
 def _columns(facts: GraphStatistics) -> str:
-    """Several weights: the range of each, how many edges lack it, and what it would count in training."""
+    """Return the range of each of several weights, the fraction of edges without it, and its importance in training."""
     rows = [
         [
             f"  {printable(row.name)}",
@@ -126,18 +125,18 @@ def _columns(facts: GraphStatistics) -> str:
         ]
         for row in facts.columns
     ]
-    headings = ["", "min", "mean", "max", "missing", "told by structure", "importance"]
+    headings = ["", "min", "mean", "max", "missing", "variance explained by graph structure", "importance"]
     lines = [
         f"weights: {len(facts.columns)} columns",
         table(headings, rows),
-        "  what follows looks at the plain mean of an edge's columns, each brought to [0, 1]",
+        "  the statistics below are those of the mean of an edge's columns, each scaled to [0, 1]",
     ]
     return "\n".join(lines)
 
 
 def _weights(facts: GraphStatistics) -> str:
     if not facts.weighted:
-        return "weights: none given, every one is 1; training ignores them"
+        return "weights: none, so every weight is 1; training ignores them"
     if facts.all_weights_equal:
         return f"weights: all are {facts.weight_min:g}; training ignores them"
     return f"weights: {facts.weight_min:g} to {facts.weight_max:g}, mean {facts.weight_mean:.4g}"
@@ -151,11 +150,11 @@ def _leakage(name: str, leak: Leakage) -> str:
         f"{name}: {counted(leak.rows, 'rows')}",
         f"  same (head, relation, tail) in train   {share(leak.same_triple)}",
         f"  … and the same weight                  {share(leak.same_triple_and_weight)}",
-        f"  an edge back in train                  {share(leak.inverse_edge)}",
-        f"  … by the same relation                 {share(leak.inverse_of_same_relation)}",
-        f"  same pair by another relation          {share(leak.same_pair_other_relation)}",
-        f"  neither in train nor its inverse       {share(leak.neither_duplicate_nor_inverse)}",
-        f"  with names train has never seen        {share(leak.unseen.rows)}",
+        f"  inverse edge in train                  {share(leak.inverse_edge)}",
+        f"  … with the same relation               {share(leak.inverse_of_same_relation)}",
+        f"  same pair, other relation in train     {share(leak.same_pair_other_relation)}",
+        f"  not leaked                             {share(leak.neither_duplicate_nor_inverse)}",
+        f"  names that are not in train            {share(leak.unseen.rows)}",
     ]
     names = leak.unseen.entity_examples + leak.unseen.relation_examples
     if names:
