@@ -15,9 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import typer
+from focuse.cli.completion import SCRIPTS, bash_words, candidates, cut, quoted, split_words
 
 from focuse.cli import choices, main
-from focuse.cli.completion import SCRIPTS, bash_words, candidates, cut, quoted, split_words
 from focuse.data.graph import Vocabulary
 from focuse.errors import FocuseError
 

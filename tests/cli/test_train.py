@@ -216,7 +216,7 @@ def test_help_states_the_real_defaults(command, small):
         "epochs": ("50; UKGE: 100", 50),
         "negative_sampling": ("shared; distances and UKGE: per-triple", "shared"),
         "num_negatives": ("256, or 30; UKGE: 20", 256),
-        "optimizer": ("row-adagrad; distances: row-adam; some models: their own", "row-adagrad"),
+        "optimizer": ("sparse-adagrad; distances: sparse-adam; some models: their own", "sparse-adagrad"),
         "lr": ("0.1 for adagrad, 0.01 for sgd, else 0.001; some models: their own", 0.1),
         "beta_decay_epochs": ("all epochs", settings["epochs"]),
         "eval_start": ("0; FocusE: half of beta-decay-epochs", 0),

@@ -69,7 +69,8 @@ def test_each_trial_prints_a_line_with_the_best_so_far(study):
         "search: lr 0.001 | 0.01 | 0.05 | 0.1; regularizer l3:1e-3 | none; beta_decay_epochs 0 | 2 | 4 (24 "
     )
     assert (
-        "(24 combinations); fixed: negative_sampling per-triple, optimizer row-adam, weight_mode focuse, dim 4" in first
+        "(24 combinations); fixed: negative_sampling per-triple, optimizer sparse-adam, weight_mode focuse, dim 4"
+        in first
     )
     assert second == "tpe: 12 trials wanted, 0 done"
     assert len(lines) == 12

@@ -304,7 +304,7 @@ def test_both_engines_train_to_the_same_result(
         "filter_negatives": filtered,
     }
     runs = []
-    for engine in ("reference", "fused"):
+    for engine in ("torch", "native"):
         seen.append([])
         runs.append(focuse.train(small, engine=engine, label_exponent=1.0, **asked))
     assert len(seen[-1]) == len(seen[-2]) > 0
@@ -313,7 +313,7 @@ def test_both_engines_train_to_the_same_result(
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
     usual = focuse.train(
         small,
-        engine="fused",
+        engine="native",
         label_exponent=1.0,
         **{**asked, "negative_distribution": "uniform", "corrupt_side": "uniform"},
     )

@@ -91,7 +91,7 @@ def whole(small, tmp_path_factory):
     """Uninterrupted runs by optimizer; 8 epochs of 8 batches."""
     root, made = tmp_path_factory.mktemp("whole"), {}
 
-    def get(optimizer="row-adagrad"):
+    def get(optimizer="sparse-adagrad"):
         if optimizer not in made:
             made[optimizer] = root / optimizer
             train(small, made[optimizer], optimizer=optimizer)
@@ -104,7 +104,7 @@ class TestResume:
     def test_the_graph_has_enough_batches_for_these_tests(self, whole):
         assert len(focuse.load(whole()).graph) == 480 > 7 * 64
 
-    @pytest.mark.parametrize("optimizer", ["adam", "row-adam", "adagrad", "row-adagrad", "sgd"])
+    @pytest.mark.parametrize("optimizer", ["adam", "sparse-adam", "adagrad", "sparse-adagrad", "sgd"])
     @pytest.mark.parametrize("step", [1, 11, 16])  # first batch, mid-epoch, the last batch of an epoch
     def test_resume_after_interrupt_gives_identical_tables(self, small, tmp_path, whole, listen, optimizer, step):
         recorder = listen(interrupt_at(step, signal.SIGINT))

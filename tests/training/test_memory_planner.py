@@ -71,7 +71,7 @@ def test_auto_looks_at_the_free_memory_of_the_machine(tmp_path: Path, monkeypatc
 
 def test_partitions_are_a_setting_of_the_partitioned_engine_only() -> None:
     with pytest.raises(FocuseError, match="partitions requires engine 'partitioned'"):
-        focuse.train(graph(), engine="fused", partitions="4:2")
+        focuse.train(graph(), engine="native", partitions="4:2")
 
 
 @pytest.mark.parametrize(

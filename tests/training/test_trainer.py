@@ -22,7 +22,7 @@ QUICK = {
     "dim": 8,
     "epochs": 6,
     "beta_decay_epochs": 4,
-    "optimizer": "row-adam",
+    "optimizer": "sparse-adam",
     "lr": 1e-2,
     "negative_sampling": "per-triple",
     "num_negatives": 5,
@@ -55,7 +55,7 @@ class TestBeta:
             "focuse.objective.focuse.FocusELayer.__call__",
             lambda self, positive, negative, weight, beta: seen.append(beta) or (positive, negative),
         )
-        run = train(small, batch_size=10_000, engine="reference")
+        run = train(small, batch_size=10_000, engine="torch")
         assert seen == [row["beta"] for row in run.history]
 
     def test_decaying_beta_changes_the_result(self, small, focused):
@@ -266,7 +266,7 @@ def test_batches_cover_every_row_once_per_epoch(small, monkeypatch):
         return step(self, given)
 
     monkeypatch.setattr(FusedCpuEngine, "step", spy)
-    run = train(small, epochs=2, batch_size=50, engine="fused")
+    run = train(small, epochs=2, batch_size=50, engine="native")
     per_epoch = -(-len(run.graph) // 50)
     assert len(seen) == 2 * per_epoch
     expected = sorted(zip(run.graph.head, run.graph.relation, run.graph.tail, strict=True))

@@ -17,7 +17,7 @@ from focuse.models.registry import MODELS, model_class
 
 # Each kind of negatives and each weight mode once: nine trainings a model would tell no more than three.
 PAIRS = [("per-triple", "focuse"), ("shared", "soft-labels"), ("all", "none")]
-QUICK: dict[str, Any] = {"dim": 8, "epochs": 3, "batch_size": 64, "eval_every": 3, "engine": "reference", "seed": 4}
+QUICK: dict[str, Any] = {"dim": 8, "epochs": 3, "batch_size": 64, "eval_every": 3, "engine": "torch", "seed": 4}
 # A graph without numbers of entities cannot train a model that is about them.
 NAMES = [name for name, kind in MODELS.items() if "attributes" not in kind.requires]
 

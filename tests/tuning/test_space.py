@@ -28,7 +28,7 @@ def test_default_space_includes_that_of_the_paper():
     assert set(focused.searched) == {"dim", "lr", "num_negatives", "regularizer", "beta_decay_epochs"}
     assert set(plain.searched) == {"dim", "lr", "num_negatives", "regularizer", "loss"}
     assert (focused.size, plain.size) == (8 * 6 * 4 * 3 * 8, 8 * 6 * 4 * 3 * 3)
-    held = {"negative_sampling": "per-triple", "optimizer": "row-adam", "epochs": 800}
+    held = {"negative_sampling": "per-triple", "optimizer": "sparse-adam", "epochs": 800}
     assert focused.fixed == {**held, "weight_mode": "focuse"}
     assert plain.fixed == {**held, "eval_start": 50, "weight_mode": "none"}
 
@@ -55,8 +55,8 @@ def test_shared_pool_has_its_own_range_of_negatives(sampling):
 
 
 def test_learning_rates_follow_the_optimizer():
-    assert make_space({}, {"optimizer": "row-adagrad"}).searched["lr"] == [0.02, 0.05, 0.1, 0.2, 0.5]
-    assert "lr" not in make_space({"optimizer": ["row-adam", "row-adagrad"]}, {}).searched
+    assert make_space({}, {"optimizer": "sparse-adagrad"}).searched["lr"] == [0.02, 0.05, 0.1, 0.2, 0.5]
+    assert "lr" not in make_space({"optimizer": ["sparse-adam", "sparse-adagrad"]}, {}).searched
     assert "num_negatives" not in make_space({}, {"model": "ukge-logi", "negative_sampling": "shared"}).searched
 
 
@@ -95,7 +95,7 @@ def test_stored_parameters_give_the_same_settings():
         ({"dim": [8]}, {"dim": 8}, "dim: both searched and fixed"),
         ({"seed": [1, 2]}, {}, "seed cannot be searched"),
         ({"valid_min_weight": [0.1, 0.2]}, {}, "valid_min_weight cannot be searched"),
-        ({"optimizer": ["adam", "row-adam"]}, {"regularizer_scope": "tables"}, "cannot regularize whole tables"),
+        ({"optimizer": ["adam", "sparse-adam"]}, {"regularizer_scope": "tables"}, "cannot regularize whole tables"),
     ],
 )
 def test_invalid_spaces_are_refused(search, fixed, says):

@@ -196,7 +196,7 @@ def test_diverged_or_too_large_trial_does_not_stop_the_study(go, before_trial, t
 
 
 def test_invalid_combination_does_not_stop_the_study(go):
-    searched = space({"optimizer": ["row-adam", "adam"], "regularizer_scope": ["touched", "rows"]})
+    searched = space({"optimizer": ["sparse-adam", "adam"], "regularizer_scope": ["touched", "rows"]})
     result = go("study", searched, sampler="grid")
     failed = [row for row in result.trials if row["state"] == "failed"]
     assert [row["searched"] for row in failed] == [{"optimizer": "adam", "regularizer_scope": "touched"}]

@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {
     "beta_decay_epochs": 16,
     "negative_sampling": "per-triple",
     "loss": "pairwise-nll",
-    "optimizer": "row-adam",
+    "optimizer": "sparse-adam",
     "regularizer": "l3:1e-2",
     "lr": 3e-3,
     "batch_size": 512,

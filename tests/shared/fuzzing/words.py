@@ -21,7 +21,7 @@ SETTINGS = [
     b'dim = 200\nepochs = 5\nweight_mode = "focuse"\n'
     b'beta_decay_epochs = 3\nnum_negatives = 4\nnegative_sampling = "per-triple"\n',
     b'column_importance = "confidence=2,recency=1"\nlower_is_better = "p"\ncheckpoint_every = "60s"\nseed = 3\n',
-    b'optimizer = "row-adam"\nweight_scaling = "quantile"\nduplicates = "mean"\nbatch_size = 64\n',
+    b'optimizer = "sparse-adam"\nweight_scaling = "quantile"\nduplicates = "mean"\nbatch_size = 64\n',
     b'model = "transe"\nloss = "self-adversarial:margin=6,temperature=0.5"\n'
     b'negative_distribution = "degree"\nvalid_min_weight = 0.8\n',
 ]
@@ -109,7 +109,7 @@ def words(folder: Path) -> tuple[Call, list[bytes]]:
     seeds += [
         b"margin:2",
         b"l3:1e-3",
-        b"row-adam",
+        b"sparse-adam",
         b"12",
         b"0.5",
         b"true",
