@@ -35,7 +35,7 @@ WRONG = [
     ({"weight_scaling": "relations"}, "did you mean relation"),
     (
         {"duplicates": "maximum"},
-        "unknown duplicates 'maximum' (did you mean max?): choose one of keep, max, mean, last",
+        "unknown duplicates 'maximum' (did you mean max?): choose one of keep",
     ),
     ({"weight_mode": "focuse", "nonlinearity": "softpluss"}, "did you mean softplus"),
     ({"weight_mode": "label"}, "did you mean soft-labels"),

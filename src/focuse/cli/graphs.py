@@ -226,7 +226,7 @@ def convert(
 
 NAMES = ("ppi5k", "nl27k", "cn15k", "onet20k", "onet-importance")  # tests compare them with the catalog
 PARTS = ("train", "valid", "test")
-Name = Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}.", shell_complete=completed(NAMES))]
+Name = Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}.", autocompletion=completed(NAMES))]
 
 datasets = typer.Typer(
     help="List, find and download benchmark graphs.", no_args_is_help=True, rich_markup_mode=MARKUP, cls=Group

@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 PANELS = ("Input", "Search", *GROUPS)
 
 
-def completed(choices: Sequence[str]) -> Callable[..., list[str]]:
-    """Return a function that completes a word to one of the choices, for `shell_complete`."""
-    return lambda context, parameter, incomplete: [word for word in choices if word.startswith(incomplete)]
+def completed(choices: Sequence[str]) -> Callable[[str], list[str]] | None:
+    """Return a function that completes a word to one of the choices, for `autocompletion`."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in choices if word.startswith(incomplete)]
+
+    return complete if choices else None
 
 
 def option(help: str, panel: str | None = None, choices: Sequence[str] = (), flag: str | None = None) -> Any:
@@ -35,7 +39,7 @@ def option(help: str, panel: str | None = None, choices: Sequence[str] = (), fla
     `flag` is the name of an option without a value, such as '--quiet'.
     """
     names = () if flag is None else (flag,)
-    return typer.Option(*names, help=help, rich_help_panel=panel, shell_complete=completed(choices))
+    return typer.Option(*names, help=help, rich_help_panel=panel, autocompletion=completed(choices))
 
 
 RunFolder = typer.Argument(help="Folder of a run, written by 'focuse train --out'.")

@@ -158,14 +158,14 @@ def _checked(name: str, values: Sequence[Any], fixed: Mapping[str, Any]) -> list
         raise FocuseError(f"{name} {values!r}: give a list of values to search")
     if name in NOT_SEARCHED:
         raise FocuseError(
-            f"{name} cannot be searched: trials that differ in it cannot be compared; fix it (--set {name}=…)"
+            f"{name} cannot be searched: trials that differ in it cannot be compared; fix it (--fix {name}=…)"
         )
     checked = [getattr(Config.from_kwargs(**{**fixed, name: value}), name) for value in values]
     return list(dict.fromkeys(checked))
 
 
 def read_space(file: Path | None, searches: Sequence[str], sets: Sequence[str], options: Mapping[str, Any]) -> Space:
-    """The space of the command line: --space FILE, --search NAME=VALUE,…, --set NAME=VALUE and plain options.
+    """The space of the command line: --space FILE, --search NAME=VALUE,…, --fix NAME=VALUE and plain options.
 
     A file is the whole space: a list is searched, a single value fixed. The shell has the last word.
     """
@@ -179,10 +179,10 @@ def read_space(file: Path | None, searches: Sequence[str], sets: Sequence[str], 
         except FocuseError as error:
             raise FocuseError(f"{file}: {error}") from None
     typed_search = parse_assignments("--search", searches)
-    typed_fixed = parse_assignments("--set", sets)
+    typed_fixed = parse_assignments("--fix", sets)
     twice = sorted(set(typed_fixed) & set(options)) or sorted(set(typed_search) & {*typed_fixed, *options})
     if twice:
-        raise FocuseError(f"{', '.join(twice)}: given twice; choose one of --search, --set and the option of its own")
+        raise FocuseError(f"{', '.join(twice)}: given twice; choose one of --search, --fix and the option of its own")
     fixed |= {name: parse_setting_value(name, text) for name, text in typed_fixed.items()} | dict(options)
     search |= {name: _values(name, text) for name, text in typed_search.items()}
     search = {name: values for name, values in search.items() if name not in {*typed_fixed, *options}}
