@@ -358,11 +358,11 @@ def test_false_triples_have_negatives(small: focuse.Graph) -> None:
     [
         ("per-triple", "typ", "uniform", "did you mean type"),
         ("per-triple", "uniform", "bernouli", "did you mean bernoulli"),
-        ("shared", "type", "uniform", "requires negative_sampling 'per-triple', as shared negatives"),
-        ("shared", "degree", "bernoulli", "requires negative_sampling 'per-triple', not"),
-        ("all", "type", "uniform", "requires negative_sampling 'per-triple', not 'all'$"),
-        ("all", "degree", "uniform", "requires negative_sampling 'per-triple' or 'shared', not 'all'$"),
-        ("all", "uniform", "bernoulli", "requires negative_sampling 'per-triple', not"),
+        ("shared", "type", "uniform", "requires negative_sampling 'per-triple'"),
+        ("shared", "degree", "bernoulli", "requires negative_sampling 'per-triple'"),
+        ("all", "type", "uniform", "requires negative_sampling 'per-triple'"),
+        ("all", "degree", "uniform", "requires negative_sampling '.*'.* not 'all'$"),
+        ("all", "uniform", "bernoulli", "requires negative_sampling 'per-triple'"),
     ],
 )
 def test_unsupported_combinations_are_errors(sampling: str, corrupt: str, corrupt_side: str, word: str) -> None:

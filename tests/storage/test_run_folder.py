@@ -30,6 +30,7 @@ from focuse.training.trainer import Trainer
 SETTINGS = {
     "dim": 6,
     "epochs": 8,
+    "weight_mode": "focuse",
     "beta_decay_epochs": 6,
     "batch_size": 64,
     "lr": 1e-2,
@@ -652,9 +653,7 @@ def test_the_umask_decides_who_can_read_the_files(small, tmp_path):
     before = os.umask(0o027)
     try:
         numbers = [(name, "size", place) for place, name in enumerate(small.entities.column.to_pylist())]
-        run = train(
-            small, tmp_path / "run", epochs=1, model="literale-distmult", node_attributes=numbers, label_exponent=1
-        )
+        run = train(small, tmp_path / "run", epochs=1, model="literale-distmult", node_attributes=numbers)
         run.predict(head="e1", relation="r1", top=1)
         partitioned = {"engine": "partitioned", "partitions": "4:2", "label_exponent": 1.0}
         focuse.train(small, out=tmp_path / "partitioned", dim=4, epochs=1, progress=False, **partitioned)

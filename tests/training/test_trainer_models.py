@@ -36,7 +36,7 @@ def train(graph: focuse.Graph, name: str, sampling: str, weight_mode: str, **mor
             "soft-labels": {"label_exponent": 1.0},
             "focuse": {"beta_decay_epochs": 1000},
         }
-        given |= {"weight_mode": weight_mode, **own[weight_mode], **more}
+        given |= {"weight_mode": weight_mode, **({} if "beta" in more else own[weight_mode]), **more}
     if "adam" in Config.from_kwargs(model=name).optimizer:
         given["lr"] = 1e-2  # the usual rate is for thousands of steps, here are two dozen
     return focuse.train(graph, progress=False, **given)

@@ -39,8 +39,8 @@ def test_default_space_includes_that_of_the_paper():
         ({}, {"epochs": 300}, [100, 200, 300]),
         ({"epochs": [100, 200]}, {}, [100, 200]),
         ({}, {"epochs": 40}, None),
-        ({}, {"beta": 0.5}, None),
-        ({}, {"beta_decay_epochs": 7}, None),
+        ({}, {"weight_mode": "focuse", "beta": 0.5}, None),
+        ({}, {"weight_mode": "focuse", "beta_decay_epochs": 7}, None),
         ({"beta_decay_epochs": [3, 4]}, {"epochs": 40}, [3, 4]),
     ],
 )
@@ -51,7 +51,10 @@ def test_searched_decays_are_at_most_the_epochs(search, fixed, decays):
 @pytest.mark.parametrize("sampling", ["shared", "all"])
 def test_shared_pool_has_its_own_range_of_negatives(sampling):
     assert "num_negatives" not in make_space({}, {"negative_sampling": sampling}).searched
-    assert make_space({"num_negatives": [64]}, {"negative_sampling": sampling}).searched["num_negatives"] == [64]
+
+
+def test_numbers_of_shared_negatives_can_be_searched():
+    assert make_space({"num_negatives": [64]}, {"negative_sampling": "shared"}).searched["num_negatives"] == [64]
 
 
 def test_learning_rates_follow_the_optimizer():
@@ -108,7 +111,7 @@ class TestFromTheShell:
         space = read_space(
             None,
             ["lr=1e-4, 1", "batch-size=32,64", "filter_negatives=true,False", "model=transe,complex"],
-            ["dim=20", "beta=1"],
+            ["dim=20", "weight_mode=focuse", "beta=1"],
             {"seed": 3},
         )
         assert space.searched["lr"] == [1e-4, 1.0]
