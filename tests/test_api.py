@@ -22,7 +22,6 @@ from focuse.training.trainer import Trainer
 QUICK = {
     "dim": 8,
     "epochs": 4,
-    "beta_decay_epochs": 3,
     "lr": 1e-2,
     "num_negatives": 5,
     "eval_every": 2,

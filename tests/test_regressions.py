@@ -20,7 +20,7 @@ from focuse.storage.run_folder import RunFolder
 QUICK = {"dim": 8, "epochs": 3, "eval_every": 1, "eval_start": 0, "lr": 1e-2, "progress": False}
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd", "row-adam"])
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd", "sparse-adam"])
 def test_validation_ranks_with_the_current_tables(optimizer: str) -> None:
     """Equal rows were looked for once and then taken for equal for ever, as fused Adam raises no version."""
     random = np.random.default_rng(0)

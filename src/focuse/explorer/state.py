@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
-from dataclasses import asdict
 from typing import Any, Literal
 
 from focuse.explorer import limits, schemas
@@ -69,7 +68,7 @@ class State:
             splits={name: len(graph) for name, graph in parts},
             relations=explorer.relations,
             hubs=explorer.hubs,
-            settings={key: _plain(value) for key, value in asdict(settings).items()},
+            settings={key: _plain(value) for key, value in settings.to_dict().items()},
             # Ranking belongs to the model's thread: figures are shown once it has made them.
             metrics=explorer.__dict__.get("metrics", PENDING),
             compare=None if self.second is None else self.second.name,
