@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import mimetypes
-from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI, Request
@@ -86,11 +86,8 @@ def _add_pages(app: FastAPI) -> None:
     mimetypes.add_type("text/javascript", ".js")  # some systems know another type, which browsers refuse to run
     app.mount("/static", StaticFiles(directory=folder), name="static")
     for address, file in PAGES.items():
-        app.add_route(address, _sender(folder / file), include_in_schema=False)
+        app.add_route(address, partial(_send, folder / file), include_in_schema=False)
 
 
-def _sender(file: Path) -> Callable[[Request], Awaitable[Response]]:
-    async def send(request: Request) -> Response:
-        return FileResponse(file)
-
-    return send
+async def _send(file: Path, request: Request) -> Response:
+    return FileResponse(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 import time
@@ -11,7 +12,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
-from urllib.parse import urlsplit
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 from starlette.datastructures import Headers, MutableHeaders
@@ -48,8 +48,9 @@ def allowed_hosts(host: str) -> list[str]:
     >>> allowed_hosts("127.0.0.1")
     ['localhost', '127.0.0.1', '[::1]']
     """
-    names = [host] if host not in EVERYWHERE else [socket.gethostname(), f"{socket.gethostname()}.local"]
+    names = [host]
     if host in EVERYWHERE:
+        names = [socket.gethostname(), f"{socket.gethostname()}.local"]
         names += [entry.address.partition("%")[0] for card in psutil.net_if_addrs().values() for entry in card]
     return list(dict.fromkeys([*LOOPBACK, *(f"[{name}]" if ":" in name else name.lower() for name in names)]))
 
@@ -87,14 +88,8 @@ class RequestGuard:
 
         Such a page could not read the answer, but it could keep the model busy.
         """
-        origin = headers.get("origin")
-        if headers.get("sec-fetch-site") == "cross-site":
-            return True
-        try:
-            host = None if origin is None else urlsplit(origin).hostname or ""
-        except ValueError:
-            return True
-        return host is not None and host not in self.hosts and f"[{host}]" not in self.hosts
+        host = re.sub(r":[0-9]+$", "", headers.get("origin", "").partition("://")[2].lower())
+        return headers.get("sec-fetch-site") == "cross-site" or ("origin" in headers and host not in self.hosts)
 
     async def _read_body(self, headers: Headers, receive: Receive) -> Receive:
         """Return a `receive` that yields the whole body, which is read within the limits on its size and time."""

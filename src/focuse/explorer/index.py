@@ -26,15 +26,11 @@ MAX_LINKS_BETWEEN = 2000  # strongest edges per entity that are searched for lin
 
 @dataclass(frozen=True)
 class Neighborhood:
-    """Edges near an entity: rows [m] of the index, strongest first, and entities [k] with their distance.
-
-    `total` is the number of edges that were available before the limit was applied.
-    """
+    """Edges near an entity: rows [m] of the index, strongest first, and entities [k] with their distance."""
 
     rows: Rows
     entities: Rows
     distance: Rows
-    total: int
 
 
 class EdgeIndex:
@@ -92,9 +88,7 @@ class EdgeIndex:
 
     def neighborhood(self, entity: int, depth: int, limit: int, relation: int | None = None) -> Neighborhood:
         """Return the `limit` strongest edges within `depth` steps; of two steps the first gets a third of them."""
-        first = self.rows_of(entity, relation)
-        total = len(first)
-        kept = first[: limit if depth == 1 else max(1, limit // 3)]
+        kept = self.rows_of(entity, relation, limit if depth == 1 else max(1, limit // 3))
         distance = {entity: 0} | dict.fromkeys(self._other_ends(kept, {entity}), 1)
         if depth > 1 and len(distance) > 1:
             left = limit - len(kept)
@@ -102,13 +96,12 @@ class EdgeIndex:
             near = [self.rows_of(one, relation, per_entity) for one in list(distance)[1:]]
             more = np.unique(np.concatenate(near))
             more = more[~np.isin(more, kept)]
-            total += len(more)
             more = self._strongest(more)[:left]
             distance |= dict.fromkeys(self._other_ends(more, set(distance)), 2)
             kept = np.concatenate([kept, more])
         kept = self._add_links_between(kept, np.array(list(distance)), relation, limit)
         shown = np.array(list(distance.items()), np.int64)
-        return Neighborhood(kept, shown[:, 0], shown[:, 1], total)
+        return Neighborhood(kept, shown[:, 0], shown[:, 1])
 
     def _other_ends(self, rows: Rows, seen: set[int]) -> list[int]:
         """Return the entities of rows that are not in `seen`, in the order of the rows."""
@@ -189,11 +182,7 @@ class NameIndex:
 
 
 def _pieces(words: str) -> list[str]:
-    """Return up to three parts of a query: a name with two errors or fewer contains one of them unchanged.
-
-    >>> _pieces("enginer")
-    ['en', 'gin', 'er']
-    """
+    """Return up to three parts of a query: a name with two errors or fewer contains one of them unchanged."""
     count = max(1, min(3, len(words) // 2))
     cuts = [round(len(words) * part / count) for part in range(count + 1)]
     return [words[start:end] for start, end in pairwise(cuts)]

@@ -172,7 +172,6 @@ class EntityHit(BaseModel):
 
 
 class EntityHits(BaseModel):
-    query: str
     entities: list[EntityHit]
 
 
@@ -202,30 +201,29 @@ class RunSummary(BaseModel):
     compare: str | None
 
 
-class Node(BaseModel):
-    name: str
-    degree: int
+class Node(EntityHit):
     distance: int
 
 
-class Edge(BaseModel):
-    """`strength` is the weight scaled to [0, 1] per relation."""
-
+class NamedTriple(BaseModel):
     head: str
     relation: str
     tail: str
+
+
+class Edge(NamedTriple):
+    """`strength` is the weight scaled to [0, 1] per relation."""
+
     weight: float
     strength: float
     split: Literal["train", "valid", "test"]
 
 
 class Neighborhood(BaseModel):
-    """Edges, strongest first. `total` counts the edges from which they were chosen."""
+    """Edges, strongest first."""
 
     entity: str
     degree: int
-    depth: int
-    total: int
     nodes: list[Node]
     edges: list[Edge]
     relations_out: list[str]
@@ -240,13 +238,10 @@ class Facts(BaseModel):
     facts: list[Edge]
 
 
-class Link(BaseModel):
+class Link(NamedTriple):
     """One completion; the predicted weight is in the units of the graph, null if the run cannot predict it."""
 
     rank: int
-    head: str
-    relation: str
-    tail: str
     score: float
     known: bool = False
     weight: float | None = None
@@ -261,10 +256,7 @@ class Links(BaseModel):
     links: list[Link]
 
 
-class PredictedWeight(BaseModel):
-    head: str
-    relation: str
-    tail: str
+class PredictedWeight(NamedTriple):
     weight_mean: float | None
     weight_median: float | None
     weight_low: float | None

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import uvicorn
     from fastapi import FastAPI
 
-MAX_HEADERS = 64 * 1024  # bytes of a request before its body
-
 
 def serve(
     run: Path,
@@ -79,7 +77,7 @@ def make_server(app: FastAPI) -> uvicorn.Server:
         server_header=False,
         proxy_headers=False,  # clients must not choose their own address
         limit_concurrency=monitor.max_connections,
-        h11_max_incomplete_event_size=MAX_HEADERS,
+        h11_max_incomplete_event_size=64 * 1024,  # bytes of a request before its body
         timeout_keep_alive=5,
         timeout_graceful_shutdown=3,
         callback_notify=monitor.close_stalled,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
@@ -31,6 +32,7 @@ class Explorer:
         self.run, self.name = run, name
         self.edges = EdgeIndex([run.splits.train, run.splits.valid, run.splits.test])
         self.entity_names = NameIndex(run.graph.entities, self.edges.degree)
+        self.relation_names = NameIndex(run.graph.relations, np.zeros(len(run.graph.relations)))
 
     # ---- names -------------------------------------------------------------------------------------------------------
 
@@ -40,12 +42,7 @@ class Explorer:
 
     def relation(self, name: str | None) -> int | None:
         """Return the id of a relation, or None without a name."""
-        return None if name is None else _id_of(name, "relation", self._relation_names)
-
-    @cached_property
-    def _relation_names(self) -> NameIndex:
-        names = self.run.graph.relations
-        return NameIndex(names, np.zeros(len(names)))
+        return None if name is None else _id_of(name, "relation", self.relation_names)
 
     def find(self, query: str, limit: int) -> schemas.EntityHits:
         """Search entities by name."""
@@ -53,7 +50,7 @@ class Explorer:
         exact = self.run.graph.entities.find(query)
         if exact >= 0:  # with its own spaces and capitals, before names that only fold to the same text
             found = [exact, *(entity for entity in found if entity != exact)][:limit]
-        return schemas.EntityHits(query=query, entities=[self._hit(entity) for entity in found])
+        return schemas.EntityHits(entities=[self._hit(entity) for entity in found])
 
     def _hit(self, entity: int) -> schemas.EntityHit:
         return schemas.EntityHit(name=self.run.graph.entities[entity], degree=int(self.edges.degree[entity]))
@@ -73,8 +70,6 @@ class Explorer:
         return schemas.Neighborhood(
             entity=asked.entity,
             degree=int(self.edges.degree[entity]),
-            depth=asked.depth,
-            total=found.total,
             nodes=nodes,
             edges=self._edges(found.rows),
             relations_out=self._relations_of(entity, as_tail=False),
@@ -109,23 +104,16 @@ class Explorer:
         """The relations with their number of triples and the range of their weights."""
         weights = pa.table({"relation": self.edges.relation, "weight": self.edges.weight}).group_by("relation")
         found = weights.aggregate([("weight", "count"), ("weight", "min"), ("weight", "max")])
-        rows = found.sort_by([("weight_count", "descending"), ("relation", "ascending")]).to_pylist()
+        found = found.select(["relation", "weight_count", "weight_min", "weight_max"])
+        rows = found.rename_columns(["relation", "facts", "lowest", "highest"]).to_pylist()
+        rows.sort(key=lambda row: (-row["facts"], row["relation"]))
         names = self.run.graph.relations
-        return [
-            schemas.RelationCount(
-                name=names[row["relation"]],
-                facts=row["weight_count"],
-                lowest=row["weight_min"],
-                highest=row["weight_max"],
-            )
-            for row in rows
-        ]
+        return [schemas.RelationCount(name=names[row.pop("relation")], **row) for row in rows]
 
     @cached_property
     def hubs(self) -> list[schemas.EntityHit]:
         """The entities with the most triples."""
-        degree = self.edges.degree
-        return [self._hit(int(entity)) for entity in np.argsort(-degree, kind="stable")[:HUBS]]
+        return [self._hit(int(entity)) for entity in np.argsort(-self.edges.degree, kind="stable")[:HUBS]]
 
     # ---- questions to the model --------------------------------------------------------------------------------------
 
@@ -152,10 +140,7 @@ class Explorer:
 
     def predict(self, asked: schemas.Question) -> list[schemas.Link]:
         """Return the best completions of a triple."""
-        for name in (asked.head, asked.tail):
-            if name is not None:
-                self.entity(name)
-        self.relation(asked.relation)
+        self._check(asked)
         return _links(self.run.predict(asked.head, asked.relation, asked.tail, asked.top, asked.new_only))
 
     def missing(self, asked: schemas.MissingQuery) -> list[schemas.Link]:
@@ -188,8 +173,12 @@ class Explorer:
         found = self.run.explain(triple.head, triple.relation, triple.tail)
         return schemas.Explained(text=str(found), explanation=found.to_dict(), svg=found.svg())
 
-    def _check(self, triple: schemas.Triple) -> None:
-        self.entity(triple.head), self.relation(triple.relation), self.entity(triple.tail)
+    def _check(self, triple: schemas.Triple | schemas.Question) -> None:
+        """Refuse names that the graph does not have."""
+        for name in (triple.head, triple.tail):
+            if name is not None:
+                self.entity(name)
+        self.relation(triple.relation)
 
     def side(self, asked: schemas.Question) -> schemas.Side:
         """Return the answer of this run to a compared question; a name that only this run lacks is its problem."""
@@ -274,7 +263,7 @@ class Service:
             splits={name: len(graph) for name, graph in splits},
             relations=self.first.relations,
             hubs=self.first.hubs,
-            settings={key: _plain(value) for key, value in asdict(settings).items()},
+            settings=json.loads(json.dumps(asdict(settings), default=str)),
             # Ranking belongs to the thread of the model: metrics are shown once they have been computed there.
             metrics=self.first.__dict__.get("metrics", schemas.Metrics(source="pending", figures={})),
             compare=None if self.second is None else self.second.name,
@@ -293,10 +282,6 @@ class Service:
         rows = [_compared(name, first.get(name), second.get(name)) for name in dict.fromkeys([*first, *second])]
         shared = sum(row.moved is not None for row in rows)
         return schemas.Comparison(missing=missing, first=sides[0], second=sides[1], rows=rows, shared=shared)
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def _compared(name: str, first: schemas.Link | None, second: schemas.Link | None) -> schemas.ComparedLink:
