@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import smoke
 import torch
+from focuse.inference.explaining.asking import closeness
+from focuse.inference.explaining.influence import Influence
+from focuse.inference.explaining.local import TrainedObjective
 
 import focuse
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.scorer import TableScorer
-from focuse.inference.explaining.asking import closeness
-from focuse.inference.explaining.influence import Influence
-from focuse.inference.explaining.local import TrainedObjective
 from focuse.inference.predict import predict
 from focuse.objective.randomness import EpochOrder
 from focuse.paper.demo import careers

@@ -5,9 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import focuse
-from focuse.errors import FocuseError
 from focuse.report.atlas import (
     HEIGHT,
     LABELS,
@@ -22,6 +19,9 @@ from focuse.report.atlas import (
     roles,
 )
 from focuse.report.gathered import Gathered
+
+import focuse
+from focuse.errors import FocuseError
 
 
 @pytest.mark.parametrize("method", ["tsne", "pca"])

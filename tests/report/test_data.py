@@ -2,10 +2,11 @@
 
 from typing import Any
 
-import focuse
-from focuse.data.statistics import describe
 from focuse.report.data import data, findings
 from focuse.report.gathered import Gathered, gather
+
+import focuse
+from focuse.data.statistics import describe
 
 
 def test_faults_of_a_graph_are_described(read_page: Any) -> None:

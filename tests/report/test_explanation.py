@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from focuse.report.explanation import explanation_page, write_explanation
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.report.explanation import explanation_page, write_explanation
 
 ROWS = [("<b>a</b>", "r&s", f"t{number}", number / 10) for number in range(1, 9)] + [("b", "r&s", "t1", 0.5)]
 

@@ -4,9 +4,9 @@ import math
 from collections import Counter
 
 import pytest
+from focuse.report.gathered import LINKS, PER_HEAD, gather, new_links
 
 import focuse
-from focuse.report.gathered import LINKS, PER_HEAD, gather, new_links
 
 
 def test_new_links_are_most_probable_and_limited_per_head(small: focuse.Graph) -> None:

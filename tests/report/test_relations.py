@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import focuse
 from focuse.report.gathered import Gathered, gather
 from focuse.report.relations import ENOUGH, SHOWN, relation_rows, relations
+
+import focuse
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from focuse.report.repeat import _share, fingerprints, in_python, repeat_command, settings_text
 from hypothesis import given
 from hypothesis import strategies as st
 
 import focuse
-from focuse.report.repeat import _share, fingerprints, in_python, repeat_command, settings_text
 
 TRAINING = ["--dim", "6", "--epochs", "3", "--device", "cpu", "--quiet"]
 

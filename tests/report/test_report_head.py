@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from focuse.report.gathered import Gathered, gather
 
 import focuse
-from focuse.report.gathered import Gathered, gather
 from focuse.report.page import heading
 from focuse.report.report import contents, head, tiles
 

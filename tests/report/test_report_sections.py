@@ -4,14 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-import focuse
-from focuse.evaluation.metrics import format_number
-from focuse.inference.predict import Prediction
 from focuse.report.gathered import Gathered, gather
 from focuse.report.ranking import order, ranking, scores, suggestions
 from focuse.report.relations import links
 from focuse.report.weights import columns, intervals, probabilities, promises, weights
+
+import focuse
+from focuse.evaluation.metrics import format_number
+from focuse.inference.predict import Prediction
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,10 @@
 import re
 
 import pytest
-
-import focuse
 from focuse.report.gathered import gather
 from focuse.report.training import columns, curves, label_exponent
+
+import focuse
 from focuse.training.label_exponent import LabelExponentTrial
 
 

@@ -5,12 +5,12 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
+from focuse.report.violins import violin_stats, violins
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from focuse.evaluation.evaluate import Evaluation
 from focuse.evaluation.metrics import RankMetrics
-from focuse.report.violins import violin_stats, violins
 
 QUARTERS = [0.25, 0.5, 0.75]
 

@@ -201,7 +201,7 @@ class Explorer:
     def explain(self, triple: schemas.Triple) -> schemas.Explained:
         self.entity(triple.head), self.relation(triple.relation), self.entity(triple.tail)
         found = self.run.explain(triple.head, triple.relation, triple.tail)
-        return schemas.Explained(text=str(found), explanation=found.to_dict(), svg=found.svg())
+        return schemas.Explained(text=str(found), explanation=found.to_dict())
 
     def side(self, asked: schemas.Question) -> schemas.Side:
         """This run's half of a comparison; a name that it does not have is its problem alone."""

@@ -198,11 +198,10 @@ class Weights(BaseModel):
 
 
 class Explained(BaseModel):
-    """The explanation as the run gives it, in words, as data and as a picture."""
+    """The explanation of the run, as text and as data."""
 
     text: str
     explanation: dict[str, Any]
-    svg: str
 
 
 class Side(BaseModel):

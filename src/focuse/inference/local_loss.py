@@ -1,8 +1,8 @@
-"""The loss of a run as a function of one or two entities' rows, all else held still.
+"""The training loss of a run as a function of the embeddings of one or two entities; everything else is fixed.
 
-What a training minimizes in one epoch is a sum over facts. Only those that touch an entity pull its row (what else
-moves it, being drawn as a corruption of others' facts, is taken for a constant force). So a fact's removal can be
-followed without training anew: in the rows of the asked entities, with the run's own objective, weights and all.
+The loss of an epoch is a sum over the training triples. Only the triples at an entity move its embedding, if the
+gradients that it gets as a negative of other triples are taken as constant. Therefore the removal of a triple can be
+followed without retraining: in the embeddings of head and tail, with the run's own objective, weights and regularizer.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +19,6 @@ from torch import Tensor
 
 from focuse.config import Config
 from focuse.data.graph import Graph
-from focuse.data.splits import Splits
-from focuse.data.weights import Normalizer
 from focuse.engines.autograd import TripleEmbeddings, add_auxiliary_loss, score_with_negatives
 from focuse.engines.scorer import TableScorer, score_both_sides
 from focuse.models.base import moduli
@@ -27,16 +26,19 @@ from focuse.objective.losses import ModelObjective
 from focuse.objective.negatives import Batch
 from focuse.training.problem import TrainingProblem
 
+if TYPE_CHECKING:
+    from focuse.api import Run
+
 Floats = npt.NDArray[np.float64]
-POOL = 512  # most corruptions a fact is held against here
-EVERY = 2048  # so many entities are all taken where training took all
-SNAPSHOTS = 5  # epochs of a training whose β falls; the objective is their mean
-PLACE = (0, 0, 0xE791A)  # of the random stream that corruptions here come from
+MAX_NEGATIVES = 512  # per triple
+MAX_ENTITIES = 2048  # up to which all entities are negatives if they were in training
+SNAPSHOTS = 5  # epochs whose mean is the objective of a training in which β falls
+NEGATIVES_STREAM = (0, 0, 0xE791A)  # of random numbers; no training uses it
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedObjective:
-    """The training problem of a run with few enough negatives to differentiate it quickly; built once per run.
+    """The training problem of a run, with few enough negatives to differentiate it quickly; built once per run.
 
     `snapshots` are (weights float [n], β) of some epochs; `shift` is added to the scores of negatives.
     """
@@ -47,16 +49,16 @@ class TrainedObjective:
     shift: float
 
     @classmethod
-    def build(
-        cls, config: Config, splits: Splits, normalizer: Normalizer, epochs: int, device: torch.device
-    ) -> TrainedObjective:
-        entities = len(splits.train.entities)
-        bounded = replace(_bounded(config, entities), device=str(device))
-        problem = TrainingProblem.build(bounded, splits, normalizer)
+    def build(cls, run: Run) -> TrainedObjective:
+        """Return the objective that a run was trained with."""
+        config, device, epochs = run.settings, run.scorer.device, len(run.history)
+        entities = len(run.graph.entities)
+        bounded = replace(_limit_negatives(config, entities), device=str(device))
+        problem = TrainingProblem.build(bounded, run.splits, run.normalizer)
         labels, triples, batch = problem.labels, problem.triples, problem.triple_store
         if not isinstance(batch, Batch):
             raise TypeError("explanations need the training triples in memory")
-        # While β falls, high-weight triples cease to pull, but what they taught stays: all of training counts.
+        # High-weight triples lose their gradients while β falls, but the embeddings keep what was learned from them.
         falling = triples.weights_change or problem.beta(0) != problem.beta(epochs)
         snapshots = []
         for epoch in np.unique(np.linspace(0, max(epochs - 1, 0), SNAPSHOTS if falling else 1, dtype=int)):
@@ -64,9 +66,9 @@ class TrainedObjective:
             weights = torch.from_numpy(weight).to(device)
             beta = problem.beta(int(epoch)) if beta is None else beta
             snapshots.append((weights if labels is None else labels(weights), beta))
-        # Where a pool stands for all entities, a softmax over it is to weigh as much as one over all.
+        # A softmax over a sample of the entities gets the size of one over all entities.
         sampled = bounded.negative_sampling != config.negative_sampling and (labels is None or labels.exponent == 0)
-        return cls(problem, batch, snapshots, math.log(entities / POOL) if sampled else 0.0)
+        return cls(problem, batch, snapshots, math.log(entities / MAX_NEGATIVES) if sampled else 0.0)
 
     @cached_property
     def graph(self) -> Graph:
@@ -74,7 +76,7 @@ class TrainedObjective:
         return self.problem.triples.graph
 
     @property
-    def facts(self) -> int:
+    def num_positives(self) -> int:
         """Number of training triples, which come first in `graph`."""
         return len(self.problem.splits.train)
 
@@ -94,36 +96,41 @@ class TrainedObjective:
 
     @property
     def scale(self) -> float:
+        """The factor of the loss of one triple."""
         return 1.0 / self.batch_size if self.problem.config.reduction == "mean" else 1.0
 
-    def touching(self, entities: list[int]) -> npt.NDArray[np.int64]:
-        """Rows of `graph` that touch one of these entities; int64 [m]."""
+    def triples_at(self, entities: list[int]) -> npt.NDArray[np.int64]:
+        """Return the rows of `graph` whose head or tail is one of these entities; int64 [m]."""
         return np.flatnonzero(np.isin(self.graph.head, entities) | np.isin(self.graph.tail, entities))
 
 
-def _bounded(config: Config, entities: int) -> Config:
-    """The same with few enough negatives to compute at once."""
+def _limit_negatives(config: Config, entities: int) -> Config:
+    """Return the settings with few enough negatives to compute all scores at once."""
     if config.negative_sampling == "all":
-        return config if entities <= EVERY else replace(config, negative_sampling="shared", num_negatives=POOL)
-    return replace(config, num_negatives=min(config.num_negatives or 1, POOL))
+        return (
+            config
+            if entities <= MAX_ENTITIES
+            else replace(config, negative_sampling="shared", num_negatives=MAX_NEGATIVES)
+        )
+    return replace(config, num_negatives=min(config.num_negatives or 1, MAX_NEGATIVES))
 
 
 class LocalLoss:
-    """Losses of some facts [n] and their gradients by the rows θ [k, d] of `free` entities, k being 1 or 2."""
+    """The losses of some triples [n] and their gradients by the embeddings θ [k, d] of k = 1 or 2 free entities."""
 
     def __init__(self, trained: TrainedObjective, scorer: TableScorer, free: list[int], rows: Tensor) -> None:
-        """`rows` int64 [n] are those of `trained.graph`."""
+        """`rows` int64 [n] are rows of `trained.graph`."""
         self.trained, self.scorer, self.model = trained, scorer, scorer.model
         self.free = torch.tensor(free, device=scorer.device)
         rows = rows.to(scorer.device)
         self.batch = trained.batch.take(rows)
         self.snapshots = [(weight[rows], beta) for weight, beta in trained.snapshots]
-        self.groups = trained.problem.negative_sampler(self.batch, PLACE)
-        finished = scorer.encoded_tables()
-        self.entity, self.relation = finished["entity"], finished["relation"][self.batch.relation]
+        self.groups = trained.problem.negative_sampler(self.batch, NEGATIVES_STREAM)
+        encoded = scorer.encoded_tables()
+        self.entity, self.relation = encoded["entity"], encoded["relation"][self.batch.relation]
         offset = scorer.inverse_offset
-        self.inverse = None if offset is None else finished["relation"][self.batch.relation + offset]
-        # Which of the free rows stands at each end, -1 for neither.
+        self.inverse = None if offset is None else encoded["relation"][self.batch.relation + offset]
+        # Which of the free entities is at each end of a triple, -1 for neither.
         self.slots = {"head": self._slot(self.batch.head), "tail": self._slot(self.batch.tail)}
         self.raw = self.model.encoder is None or self.model.encoder.rowwise
         self.columns = self.model.context.attribute_columns() if self.raw else None
@@ -133,8 +140,8 @@ class LocalLoss:
         same = ids[:, None] == self.free
         return torch.where(same.any(1), same.long().argmax(1), -1)
 
-    def made(self, rows: Tensor, slots: Tensor) -> Tensor:
-        """Rows as the model takes them, of raw ones [n, d] that belong to the free entities `slots` [n]."""
+    def encode(self, rows: Tensor, slots: Tensor) -> Tensor:
+        """Return the encoded embeddings of raw ones [n, d] that belong to the free entities `slots` [n]."""
         if self.columns is not None:
             rows = torch.cat([rows, self.columns[self.free[slots]]], dim=1)
         if self.model.encoder is not None and self.raw:
@@ -142,24 +149,24 @@ class LocalLoss:
         return rows
 
     def gradients(self, theta: Tensor) -> Tensor:
-        """That of each fact's loss by each free row: θ [k, d] -> [n, k, d]."""
+        """Return the gradient of each triple's loss by each free embedding: θ [k, d] -> [n, k, d]."""
         leaves, ends = {}, {}
         for side, ids in (("head", self.batch.head), ("tail", self.batch.tail)):
             slot = self.slots[side]
             leaves[side] = theta.detach()[slot.clamp(min=0)].requires_grad_()
-            moving = self.made(leaves[side], slot.clamp(min=0))
+            moving = self.encode(leaves[side], slot.clamp(min=0))
             ends[side] = torch.where((slot >= 0)[:, None], moving, self.entity[ids])
         loss = self._losses(ends["head"], ends["tail"]).sum() * self.trained.scale
-        found = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+        gradients = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
         result = theta.new_zeros(len(self.batch), *theta.shape)
         every = torch.arange(len(self.batch), device=theta.device)
         for side, slot in self.slots.items():
             here = slot >= 0
-            result[every[here], slot[here]] += found[side][here]
+            result[every[here], slot[here]] += gradients[side][here]
         return result
 
     def _losses(self, head: Tensor, tail: Tensor) -> Tensor:
-        """The objective of each triple: rows [n, d] -> [n]."""
+        """Return the objective of each triple: embeddings [n, d] -> [n]."""
         objective = self.trained.problem.objective
         if isinstance(objective, ModelObjective):
             objective = objective.for_model(self.model)
@@ -175,39 +182,37 @@ class LocalLoss:
     def _candidates(self, ids: Tensor | None) -> Tensor:
         return self.entity if ids is None else self.entity[ids]
 
-    # ---- what is asked about, and what holds rows in place --------------------------------------------------------
-
     def score(self, theta: Tensor, head: int, relation: int, tail: int) -> Tensor:
-        """The score of one triple over θ [k, d]; [] with a gradient, the mean of both sides' where those differ."""
-        place = {int(entity): slot for slot, entity in enumerate(self.free.tolist())}
+        """Return the score of one triple over θ [k, d] as a scalar with a gradient; the mean if the sides differ."""
+        slot_of = {int(entity): slot for slot, entity in enumerate(self.free.tolist())}
         ends = []
         for entity in (head, tail):
-            slot = torch.tensor([place[entity]], device=theta.device)
-            ends.append(self.made(theta[slot], slot))
+            slot = torch.tensor([slot_of[entity]], device=theta.device)
+            ends.append(self.encode(theta[slot], slot))
         relations, offset = self.scorer.encoded_tables()["relation"], self.scorer.inverse_offset
         inverse = None if offset is None else relations[[relation + offset]]
         return score_both_sides(self.model, ends[0], relations[[relation]], ends[1], inverse)[0]
 
-    def pull(self, theta: Tensor) -> Tensor:
-        """The gradient of what an epoch's penalties take of the free rows, [k, d]."""
+    def regularizer_gradient(self, theta: Tensor) -> Tensor:
+        """Return the gradient of an epoch's regularization of the free embeddings, [k, d]."""
         penalty = self.trained.problem.regularizer
         if penalty is None or not self.raw:
             return torch.zeros_like(theta)
         leaf = theta.detach().requires_grad_()
         sizes = moduli(self.model, "entity", leaf) if penalty.moduli else leaf
-        total = sum(times * penalty([row]) for times, row in zip(self._times(), sizes, strict=True))
+        total = sum(times * penalty([row]) for times, row in zip(self._regularized_times(), sizes, strict=True))
         return torch.autograd.grad(total, leaf)[0]  # type: ignore[arg-type]
 
-    def _times(self) -> list[float]:
-        """How often per epoch each free row is regularized."""
+    def _regularized_times(self) -> list[float]:
+        """Return how often per epoch each free embedding is regularized."""
         trained, graph = self.trained, self.trained.graph
         regularizer, sampler = trained.problem.regularizer, trained.problem.negative_sampler
-        facts = [int(((graph.head == one) | (graph.tail == one)).sum()) for one in self.free.tolist()]
+        degrees = [int(((graph.head == one) | (graph.tail == one)).sum()) for one in self.free.tolist()]
         if regularizer is None or regularizer.scope == "tables":
-            return [float(trained.steps)] * len(facts)
+            return [float(trained.steps)] * len(degrees)
         if regularizer.scope == "rows":
-            return [float(count) for count in facts]
+            return [float(count) for count in degrees]
         per_triple = sampler.sampling == "per-triple"
         drawn = sampler.count * (len(trained.batch) / trained.steps if per_triple else 1)
-        chance = 1.0 if sampler.sampling == "all" else min(1.0, drawn / len(self.entity))
-        return [min(float(trained.steps), count + trained.steps * chance) for count in facts]
+        probability = 1.0 if sampler.sampling == "all" else min(1.0, drawn / len(self.entity))
+        return [min(float(trained.steps), count + trained.steps * probability) for count in degrees]

@@ -12,12 +12,12 @@ import focuse
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
 from focuse.engines.optimizers import make_optimizer
-from focuse.inference.explaining.local import PLACE, LocalLoss, TrainedObjective
+from focuse.inference.local_loss import NEGATIVES_STREAM, LocalLoss, TrainedObjective
 
 CASES: dict[str, dict[str, Any]] = {
     "labels": {"model": "complex"},
     "focuse": {"model": "distmult", "weight_mode": "focuse", "beta_decay_epochs": 3},
-    "plain, own corruptions": {
+    "plain, per-triple negatives": {
         "model": "transe",
         "weight_mode": "none",
         "negative_sampling": "per-triple",
@@ -39,12 +39,12 @@ def run_of(graph: focuse.Graph, **settings: Any) -> focuse.Run:
 
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_training(small: focuse.Graph, name: str) -> None:
-    """Facts at two entities get rows of their own behind the table; a real step's gradient of these is the sum."""
+    """Two entities get extra rows for their triples; the gradient of a real step by these is the sum."""
     run = run_of(small, **CASES[name])
-    learnt = TrainedObjective.build(run.settings, run.splits, run.normalizer, len(run.history), run.scorer.device)
+    trained = TrainedObjective.build(run)
     free = [3, 5]
-    rows = torch.from_numpy(learnt.touching(free))
-    local = LocalLoss(learnt, run.scorer, free, rows)
+    rows = torch.from_numpy(trained.triples_at(free))
+    local = LocalLoss(trained, run.scorer, free, rows)
     found = local.gradients(local.start).sum(0)
 
     tables = dict(run.scorer.tables)
@@ -54,32 +54,34 @@ def test_gradients_are_those_of_training(small: focuse.Graph, name: str) -> None
     optimizer = make_optimizer("adam", tables, 0.1)
     inverse = run.settings.reciprocal
     engine = AutogradEngine(run.scorer.model, tables["entity"], tables["relation"], optimizer, dense, inverse)
-    batch = learnt.batch.take(rows)
-    negatives = learnt.problem.negative_sampler(batch, PLACE)
+    batch = trained.batch.take(rows)
+    negatives = trained.problem.negative_sampler(batch, NEGATIVES_STREAM)
     own = {entity: entities + place for place, entity in enumerate(free)}
     head, tail = (torch.tensor([own.get(one, one) for one in ids.tolist()]) for ids in (batch.head, batch.tail))
     expected = torch.zeros_like(found)
-    for weight, beta in learnt.snapshots:
+    for weight, beta in trained.snapshots:
         moved = replace(batch, head=head, tail=tail, weight=weight[rows])
-        step = Step(moved, negatives, learnt.problem.objective, beta, scale=learnt.scale, seed=None)
+        step = Step(moved, negatives, trained.problem.objective, beta, scale=trained.scale, seed=None)
         _, total, views = engine.compute_loss(step)
         total.backward()
-        expected += views["entity"].gradient()[entities:] / len(learnt.snapshots)
+        expected += views["entity"].gradient()[entities:] / len(trained.snapshots)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_each_triple_has_gradients_only_for_its_rows(small: focuse.Graph) -> None:
     run = run_of(small, model="complex")
-    learnt = TrainedObjective.build(run.settings, run.splits, run.normalizer, len(run.history), run.scorer.device)
-    rows = learnt.touching([3, 5])
-    found = LocalLoss(learnt, run.scorer, [3, 5], torch.from_numpy(rows)).gradients(run.scorer.tables["entity"][[3, 5]])
+    trained = TrainedObjective.build(run)
+    rows = trained.triples_at([3, 5])
+    found = LocalLoss(trained, run.scorer, [3, 5], torch.from_numpy(rows)).gradients(
+        run.scorer.tables["entity"][[3, 5]]
+    )
     for place, entity in enumerate((3, 5)):
-        touches = (learnt.graph.head[rows] == entity) | (learnt.graph.tail[rows] == entity)
+        touches = (trained.graph.head[rows] == entity) | (trained.graph.tail[rows] == entity)
         assert (found[:, place].norm(dim=1).numpy() > 0).tolist() == touches.tolist()
 
 
 def test_penalties_have_gradients_towards_zero(small: focuse.Graph) -> None:
     run = run_of(small, model="complex", regularizer="l2:0.01", regularizer_scope="tables", optimizer="adam")
-    learnt = TrainedObjective.build(run.settings, run.splits, run.normalizer, len(run.history), run.scorer.device)
-    local = LocalLoss(learnt, run.scorer, [3], torch.from_numpy(learnt.touching([3])))
-    torch.testing.assert_close(local.pull(local.start), 2 * 0.01 * learnt.steps * local.start)
+    trained = TrainedObjective.build(run)
+    local = LocalLoss(trained, run.scorer, [3], torch.from_numpy(trained.triples_at([3])))
+    torch.testing.assert_close(local.regularizer_gradient(local.start), 2 * 0.01 * trained.steps * local.start)

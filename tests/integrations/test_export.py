@@ -1,4 +1,4 @@
-"""Exported embeddings, read back by the tool of each format."""
+"""Exported embeddings and predicted links, read back by the tool of each format."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from safetensors import safe_open
 
 import focuse
 from focuse.api import load
+from focuse.data.writers import link_suffixes, write_links
 from focuse.errors import FocuseError
-from focuse.exports.formats import plain_tensors
+from focuse.integrations.export import graph_tensors
 
 ODD = ["a b", 'quo"te', "comma,", "100%", "ü", "new\nline", "tab\tbed", "\u2028", "back\\slash", "%20", " lead"]
 
@@ -96,7 +97,7 @@ READERS = {
 @pytest.mark.parametrize("what", ["entities", "relations"])
 @pytest.mark.parametrize("name", READERS)
 def test_exported_table_is_read_back_bit_by_bit(run, name: str, what: str, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("focuse.exports.formats.CHUNK_NUMBERS", 20)  # three rows at a time
+    monkeypatch.setattr("focuse.integrations.export.CHUNK_NUMBERS", 20)  # three rows at a time
     assert run.export(tmp_path / name, what=what) == [tmp_path / name]
     names, vectors = READERS[name](tmp_path / name)
     expected = tables(run)[what]
@@ -109,7 +110,7 @@ def test_tsv_is_read_back_and_names_with_tabs_are_refused(plain, run, tmp_path: 
     names, vectors = read_tsv(tmp_path / "x.tsv")
     assert names == list(plain.graph.entities)
     same(vectors, tables(plain)["entities"][1])
-    with pytest.raises(FocuseError, match=r"x\.tsv: a name holds a tab or line end; write"):
+    with pytest.raises(FocuseError, match=r"x\.tsv: a name contains a tab or a line end; write"):
         run.export(tmp_path / "x.tsv")
     assert read_tsv(tmp_path / "x.tsv")[0] == names  # what was there stays
 
@@ -138,7 +139,7 @@ def test_safetensors_export_has_names_in_its_metadata(run, tmp_path: Path) -> No
     with safe_open(tmp_path / "x.safetensors", "numpy") as found:
         told = found.metadata()
         assert told["focuse.model"] == "complex"
-        assert told["focuse.parts"] == "2"
+        assert told["focuse.components"] == "2"
         for kind, (names, vectors) in tables(run).items():
             assert json.loads(told[kind]) == names
             same(found.get_tensor(kind), vectors)
@@ -155,10 +156,10 @@ def test_names_that_a_format_cannot_hold_are_refused(tmp_path: Path, monkeypatch
     )
     with pytest.raises(FocuseError, match="zero byte, which NumPy cuts off"):
         run.export(tmp_path / "x.npz")
-    monkeypatch.setattr("focuse.exports.formats.TEXT_BYTES", 10)
-    with pytest.raises(FocuseError, match="GB for names"):
+    monkeypatch.setattr("focuse.integrations.export.MAX_NAME_BYTES", 10)
+    with pytest.raises(FocuseError, match="GB for the names"):
         run.export(tmp_path / "x.npz")
-    monkeypatch.setattr("focuse.exports.formats.HEADER_BYTES", 10)
+    monkeypatch.setattr("focuse.integrations.export.MAX_HEADER_BYTES", 10)
     with pytest.raises(FocuseError, match="MB of names are too many for safetensors"):
         run.export(tmp_path / "x.safetensors")
     assert list(tmp_path.iterdir()) == []
@@ -173,7 +174,7 @@ def label(name: str) -> str:
 def test_no_table_is_written_if_one_cannot_be(tmp_path: Path) -> None:
     rows = [(f"e{i}", "a\tr", f"e{i * 3 % 20}", 1.0) for i in range(20)]
     odd = focuse.train(rows, epochs=1, dim=2, progress=False)
-    with pytest.raises(FocuseError, match=r"x\.relations\.tsv: a name holds a tab"):
+    with pytest.raises(FocuseError, match=r"x\.relations\.tsv: a name contains a tab"):
         odd.export(tmp_path / "x.tsv", what="both")
     assert list(tmp_path.iterdir()) == []
 
@@ -231,13 +232,13 @@ def test_pytorch_geometric_data_is_valid(run) -> None:
     assert torch.bincount(data.edge_part).tolist() == sizes
     assert data.num_nodes == len(run.graph.entities)
     assert run.to_pyg().num_edges == sizes[0]
-    with pytest.raises(FocuseError, match=r"unknown part of a run 'tests' \(did you mean test"):
+    with pytest.raises(FocuseError, match=r"unknown split 'tests' \(did you mean test"):
         run.to_pyg(["tests"])
 
 
 def test_pytorch_geometric_export_has_all_weight_columns(small, with_columns) -> None:
     run = focuse.train(with_columns(small, missing=0.2), dim=2, epochs=1, progress=False)
-    data = plain_tensors(run.scorer, run.splits)
+    data = graph_tensors(run)
     assert data["weight_names"] == ["fit", "noise", "distance"]
     columns = run.splits.train.columns
     np.testing.assert_array_equal(data["edge_attr"].numpy(), columns.values.astype(np.float32))
@@ -270,7 +271,7 @@ def test_complex_rows_are_real_parts_then_imaginary_ones(run, tmp_path: Path) ->
         ("x.parqet", {}, r"cannot export to \.parqet \(did you mean \.parquet"),
         ("x.csv", {"format": "word3vec"}, r"unknown format 'word3vec' \(did you mean word2vec\?\)"),
         ("x.csv", {"what": "entity"}, r"unknown export 'entity' \(did you mean entities\?\)"),
-        ("x.npz.gz", {}, "numpy is not written packed"),
+        ("x.npz.gz", {}, "numpy files are not compressed"),
         ("no/x.csv", {}, "there is no folder"),
         ("folder", {}, "exists already; give a new folder"),
         ("folder", {"format": "csv"}, "is a folder; give a file"),
@@ -288,3 +289,17 @@ def test_loaded_run_exports_the_same(run, tmp_path: Path) -> None:
     run.save(tmp_path / "run")
     load(tmp_path / "run").export(tmp_path / "x.parquet")
     same(read_parquet(tmp_path / "x.parquet")[1], tables(run)["entities"][1])
+
+
+@pytest.mark.parametrize("suffix", link_suffixes())
+def test_predicted_links_are_read_back(small: focuse.Graph, suffix: str, tmp_path: Path) -> None:
+    if suffix in (".nt", ".nq", ".ttl", ".trig"):
+        pytest.importorskip("pyoxigraph")
+    run = focuse.train(small, dim=4, epochs=2, label_exponent=1.0, progress=False)
+    found = run.predict(head="e1", relation="r0", top=5)
+    path = write_links(found, tmp_path / f"links{suffix}")
+    numbers = ["score", "low", "high", "probability"]
+    back = focuse.read(path, weights=numbers).to_arrow().to_pylist()
+    assert [row["tail"] for row in back] == [row.tail for row in found]
+    for row, expected in zip(back, found, strict=True):
+        assert {name: row[name] for name in numbers} == {name: getattr(expected, name) for name in numbers}
