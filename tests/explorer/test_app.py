@@ -123,7 +123,6 @@ def test_explain_agrees_with_the_run(client, state) -> None:
     told = client.post("/api/explain", json={"head": ENTITY, "relation": "has skill", "tail": "skill 3"}).json()
     found = state.first.run.explain(ENTITY, "has skill", "skill 3")
     assert told["text"] == str(found)
-    assert told["svg"] == found.svg()
     assert told["explanation"]["supporting"]
 
 
