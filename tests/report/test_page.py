@@ -14,7 +14,7 @@ from markupsafe import Markup
 import focuse
 from focuse.errors import FocuseError
 from focuse.inference.explain import Explanation
-from focuse.report.page import Table, comparison_page, explanation_page, page, render, slug, write_explanation
+from focuse.report.page import Table, explanation_page, page, render, slug, write_explanation
 from focuse.rules.grammar import parse_rules
 
 EVIL = "\"><script>alert(1)</script>&amp; 'q'"
@@ -86,16 +86,6 @@ def test_forbidden_control_characters_are_shown_escaped() -> None:
     made = page("bell\x07", "<p>nul\x00, escape\x1b, next\x85, line\nend, שלום</p>")
     assert "<title>bell\\x07</title>" in made
     assert "nul\\x00, escape\\x1b, next\\x85, line\nend, שלום" in made
-
-
-def test_comparison_page_escapes_all_texts(small: focuse.Graph, read_page: Any) -> None:
-    found = focuse.train(small, dim=4, epochs=1, label_exponent=1.0, progress=False).evaluate()
-    read = read_page(comparison_page(EVIL, EVIL, {EVIL: found, "b": found}, [EVIL], {EVIL: {EVIL: EVIL}}))
-    assert read.open == []
-    assert "script" not in read.tags
-    assert read.texts.count(EVIL) >= 8  # title, heading, summary, three rows, a chart, a link and a setting
-    assert f"{found.all.mrr:.3f}" in read.texts
-    assert f"Settings of {EVIL}" in read.texts
 
 
 # ---- the page of an explanation --------------------------------------------------------------------------------------

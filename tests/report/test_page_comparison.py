@@ -1,4 +1,4 @@
-"""The HTML page of the demo: complete, offline, and safe with any name."""
+"""The page that compares models: complete, offline, and safe with any name."""
 
 import re
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 from focuse.evaluation.evaluate import Evaluation
 from focuse.evaluation.metrics import RankMetrics
-from focuse.paper.demo import comparison_page
+from focuse.report.page import comparison_page
 
 HOSTILE = "<script>alert(1)</script>"
 EVIL = [HOSTILE, '"><img src=x onerror=alert(2)>', "--><script>alert(3)</script>", "]]><b>&amp;", "$\\alpha$ 'q' & co"]
