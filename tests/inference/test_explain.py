@@ -113,8 +113,8 @@ def test_invalid_questions_are_refused(run: focuse.Run) -> None:
 
 def test_known_negatives_can_oppose_a_prediction(small: focuse.Graph) -> None:
     false = [("e1", "r0", "e2"), ("e1", "r1", "e3"), ("e2", "r0", "e5")]
-    facts = {triple(small, row) for row in range(len(small))}
-    false = [one for one in false if one not in facts]
+    known = {triple(small, row) for row in range(len(small))}
+    false = [one for one in false if one not in known]
     run = focuse.train(small, known_negatives=false, model="complex", label_exponent=1.0, **QUICK)
     found = run.explain(*false[0], top=100)
     named = {(one.head, one.relation, one.tail) for one in (*found.supporting, *found.opposing) if one.known_negative}

@@ -137,11 +137,11 @@ def test_numpy_export_contains_no_pickles(run, tmp_path: Path) -> None:
 def test_safetensors_export_has_names_in_its_metadata(run, tmp_path: Path) -> None:
     run.export(tmp_path / "x.safetensors", what="both")
     with safe_open(tmp_path / "x.safetensors", "numpy") as found:
-        told = found.metadata()
-        assert told["focuse.model"] == "complex"
-        assert told["focuse.components"] == "2"
+        metadata = found.metadata()
+        assert metadata["focuse.model"] == "complex"
+        assert metadata["focuse.components"] == "2"
         for kind, (names, vectors) in tables(run).items():
-            assert json.loads(told[kind]) == names
+            assert json.loads(metadata[kind]) == names
             same(found.get_tensor(kind), vectors)
 
 

@@ -39,7 +39,7 @@ def random_evaluation(seed: int = 0) -> Evaluation:
 
 
 def brute_quantile(scores: list[float], share: list[float], at: float) -> float:
-    """Each row stands in the middle of its stretch of [0, 1]; between two rows a straight line."""
+    """Each row is in the middle of its part of [0, 1]; between two rows the quantile is linear."""
     rows = sorted((v, s) for v, s in zip(scores, share, strict=True) if s > 0)
     total = sum(s for _, s in rows)
     ends = list(accumulate(s for _, s in rows))

@@ -3,6 +3,7 @@
 import base64
 import json
 import shlex
+import subprocess
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -337,3 +338,9 @@ def test_printed_fractions_hold_out_as_many_rows(total: int, fraction: float) ->
     size = min(int(fraction * total), 20_000)
     text = held_out_fraction(size, total, 1)
     assert min(int((0.1 if text is None else float(text)) * total), 20_000) == size
+
+
+def test_only_a_report_imports_matplotlib_and_jinja2() -> None:
+    code = "import focuse.api, focuse.cli.main, sys; print({'matplotlib', 'jinja2'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.strip() == "set()"

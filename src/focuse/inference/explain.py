@@ -355,7 +355,7 @@ def _first_occurrences(graph: Graph, rows: Rows) -> Rows:
 class RuleBase:
     """Rules and their soft confidences, over the triples of train."""
 
-    facts: FactIndex
+    index: FactIndex
     rules: list[tuple[Rule, float | None]]
 
     @classmethod
@@ -372,8 +372,8 @@ class RuleBase:
         head, relation, tail = ids
         found = []
         for rule, soft_confidence in self.rules:
-            if rule.head.relation == self.facts.graph.relations[relation]:
-                proof = prove(self.facts, rule, head, tail, MIN_BODY)
+            if rule.head.relation == self.index.graph.relations[relation]:
+                proof = prove(self.index, rule, head, tail, MIN_BODY)
                 if len(proof):
                     found.append(self._strongest(proof, soft_confidence))
         found.sort(key=lambda one: (-one.implied, -one.confidence * one.body, one.rule))
@@ -390,20 +390,20 @@ class RuleBase:
         return ImplyingRule(str(proof.rule), proof.rule.truth, soft_confidence, body, implied, len(proof), tuple(steps))
 
     def _step(self, atom: Atom, bound: dict[str, int]) -> RuleStep:
-        graph = self.facts.graph
+        graph = self.index.graph
         first, second = bound[atom.first], bound[atom.second]
         ends = np.array([first], np.int32), np.array([second], np.int32)
-        weight, exists = self.facts.weight(ends[0], graph.relations.id(atom.relation), ends[1])
+        weight, exists = self.index.weight(ends[0], graph.relations.id(atom.relation), ends[1])
         value = float(weight[0]) if exists[0] else None
         return RuleStep(graph.entities[first], atom.relation, graph.entities[second], value, atom.negated)
 
 
 def _rule_base(run: Run, rules: Any) -> RuleBase:
     """Return the given rules, or those mined from the training graph, which are kept with the run."""
-    if "rule_base" not in run._fitted:
+    if "mined_rules" not in run._fitted:
         scaling = "none" if run.splits.merger is not None else run.settings.weight_scaling
-        run._fitted["rule_base"] = RuleBase.mine(run.graph, scaling)
-    mined: RuleBase = run._fitted["rule_base"]
+        run._fitted["mined_rules"] = RuleBase.mine(run.graph, scaling)
+    mined: RuleBase = run._fitted["mined_rules"]
     if rules is None:
         return mined
     if isinstance(rules, str | PathLike):
@@ -417,4 +417,4 @@ def _rule_base(run: Run, rules: Any) -> RuleBase:
                 run.graph.relations.id(name, "relation")
             except FocuseError as error:
                 raise FocuseError(f"{rule.where}: {error}") from None
-    return RuleBase(mined.facts, [(rule, None) for rule in rules])
+    return RuleBase(mined.index, [(rule, None) for rule in rules])

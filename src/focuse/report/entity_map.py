@@ -16,7 +16,7 @@ from focuse.errors import FocuseError
 from focuse.option_strings import choose
 
 PROJECTIONS = {"tsne": "t-SNE", "umap": "UMAP", "pca": "principal components", "none": ""}
-MAX_ENTITIES = 2000  # t-SNE takes seconds for these, and more cannot be told apart
+MAX_ENTITIES = 2000  # t-SNE takes seconds for these, and more would cover each other
 MIN_ENTITIES = 3
 CLUSTERS = 8  # the number of colors
 MAX_LABELS = 60

@@ -174,15 +174,6 @@ def comparison_page(
 
 def explanation_page(explanation: Explanation) -> str:
     """Return an explanation as a page with its summary and tables."""
-    headings = ["rule", "body", "confidence", "soft confidence", "truth of the body", "implied", "groundings"]
-    rows = [
-        [
-            printable(one.rule), "; ".join(map(str, one.steps)), f"{one.confidence:.3f}",
-            "–" if one.soft_confidence is None else f"{one.soft_confidence:.3f}", f"{one.body:.3f}",
-            f"{one.implied:.3f}", f"{one.groundings:,}",
-        ]
-        for one in explanation.rules
-    ]  # fmt: skip
     influences = sorted([*explanation.supporting, *explanation.opposing], key=lambda row: -abs(row.change))
     return render_page(
         "explanation.html",
@@ -190,7 +181,6 @@ def explanation_page(explanation: Explanation) -> str:
         explanation=explanation,
         bars=[(row, 100 * abs(row.change / influences[0].change)) for row in influences],
         tables=[Table.from_results(table, title) for title, table in explanation.tables.items()],
-        rules=Table(headings, rows, "Rules that imply it", text_columns=2) if rows else None,
     )
 
 

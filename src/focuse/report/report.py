@@ -339,7 +339,7 @@ def link_tables(found: Findings) -> dict[str, Any]:
         [
             row.name, f"{row.train:,}", f"{row.test:,}",
             *([f"{row.weight_mean:.3g}", charts.sparkline(row.histogram)] if weighted else []),
-            *(format_optional(getattr(row, key), 3 if "mae" not in key else None) for key in kept.values()),
+            *((format_optional if "mae" in key else format_number)(getattr(row, key)) for key in kept.values()),
         ]
         for row in rows
     ]  # fmt: skip
@@ -361,11 +361,9 @@ def link_tables(found: Findings) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def format_optional(value: float | None, decimals: int | None = None) -> str:
-    """Return a number, or a dash for None and NaN."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    return f"{value:.3g}" if decimals is None else f"{value:.{decimals}f}"
+def format_optional(value: float | None) -> str:
+    """Return three digits of a number, or a dash for None and NaN."""
+    return "–" if value is None or not math.isfinite(value) else f"{value:.3g}"
 
 
 # ---- reproduction ----------------------------------------------------------------------------------------------------
