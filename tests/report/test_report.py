@@ -307,7 +307,7 @@ def test_headings_are_nested_and_charts_are_described(html: str, read: Any) -> N
     "options",
     [
         ["--valid-fraction", "0.15", "--test-fraction", "0.05"],
-        ["--model", "transe-l2", "--beta-decay-epochs", "2"],
+        ["--model", "transe-l2", "--weight-mode", "focuse", "--beta-decay-epochs", "2"],
         ["--valid", "valid.tsv", "--test", "test.tsv", "--seed", "7"],
     ],
 )

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from focuse import __version__
-from focuse.config import read_toml
 from focuse.data.graph import Graph
 from focuse.data.splits import MAX_HELD_OUT
 from focuse.errors import counted
@@ -23,7 +22,7 @@ from focuse.report import charts
 from focuse.report.collect import LINKS_PER_HEAD, MIN_TEST_TRIPLES, Findings, Progress, collect
 from focuse.report.entity_map import HEIGHT, PROJECTIONS, WIDTH, check_projection
 from focuse.report.page import Table, check_page_path, percent, ranking_table, render, render_page, write_page
-from focuse.storage.metadata import to_toml
+from focuse.storage.metadata import read_toml, to_toml
 from focuse.training.validation import best_epoch_row
 
 if TYPE_CHECKING:
@@ -375,7 +374,7 @@ def reproduce(run: Run) -> dict[str, Any]:
     return {
         "command": train_command(run),
         "settings_file": SETTINGS_FILE,
-        "settings": to_toml({name: value for name, value in run.settings.to_dict().items() if value is not None}),
+        "settings": to_toml(run.settings.to_kwargs()),
         "versions": {
             "focuse": str(stored.get("focuse", __version__)),
             "PyTorch": str(stored.get("torch", torch.__version__)),
