@@ -22,15 +22,14 @@ from focuse.engines.scorer import TableScorer
 from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation, evaluate
-from focuse.exports.exporting import ExportMethods
 from focuse.inference.calibration import Calibration, fingerprint
 from focuse.inference.discovery.methods import DiscoveryMethods
-from focuse.inference.explaining.asking import ExplanationMethods
+from focuse.inference.explain import Explanation, explain
 from focuse.inference.predict import Predictions, predict, question
+from focuse.integrations.export import export, to_pyg
 from focuse.integrations.trackers import make_trackers, stored_trackers
 from focuse.models.checks import check_scores
 from focuse.models.registry import MODELS, model_class, model_family
-from focuse.report.report import write_report
 from focuse.rules.augmentation import with_inferred
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, ShardedTables, check_tables, make_table_storage
@@ -65,7 +64,7 @@ from focuse.training.trainer import Trainer, make_trainer
 
 
 @dataclass
-class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
+class Run(DiscoveryMethods):
     """A trained model with its settings, splits and history; created by `train`, `resume`, `load` or `extend`.
 
     >>> run = train([(str(i % 8), "r", str(i % 9), i) for i in range(60)], epochs=1, dim=4, progress=False)
@@ -161,15 +160,38 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
             raise FocuseError("this run has no folder yet; save it first: run.save(FOLDER)")
         return self.folder
 
+    def explain(self, head: str, relation: str, tail: str, top: int = 5, *, rules: Any = None) -> Explanation:
+        """Explain the score of a triple, known or not: triples that support or oppose it, similar ones, and rules.
+
+        `top` is the number of triples and rules of each kind. `rules` is a file of rules or parsed rules; by default
+        they are mined from the training graph, once per run. `print` shows the explanation as text, and its `to_dict()`
+        and `write("why.html")` give it as data and as a page.
+        """
+        return explain(self, head, relation, tail, top, rules=rules)
+
     def report(
-        self, path: str | Path, test: Any = None, *, map: str = "tsne", progress: bool | Reporter = False
+        self, path: str | Path, test: Any = None, projection: str = "tsne", *, progress: bool | Reporter = False
     ) -> Path:
         """Write a self-contained HTML report on the run and return its path.
 
-        The run is evaluated on its test split, or on `test`. `map` is the projection of the entity map: tsne, umap
-        (needs focuse[map]), pca or none.
+        The run is evaluated on its test split, or on `test`. `projection` draws the entity map: 'tsne', 'umap' (needs
+        umap-learn), 'pca' or 'none'. The charts need matplotlib.
         """
-        return write_report(self, Path(path), test, map, make_reporter(progress).note)
+        from focuse.report.report import write_report  # imports Jinja2
+
+        return write_report(self, Path(path), test, projection, make_reporter(progress).note)
+
+    def export(self, path: str | Path, format: str | None = None, what: str = "entities") -> list[Path]:
+        """Write embeddings with their names for other tools, and return the paths of the files.
+
+        `format` is parquet, csv, tsv, word2vec, numpy, safetensors, pyg or projector, by default that of the suffix;
+        `what` is entities, relations or both. See `focuse.integrations.export.export`.
+        """
+        return export(self, path, format, what)
+
+    def to_pyg(self, parts: Sequence[str] | str = ("train",)) -> Any:
+        """Return embeddings and edges of these splits as a `torch_geometric.data.Data`."""
+        return to_pyg(self, parts)
 
     def save(self, folder: str | Path) -> None:
         """Write the run to a new folder."""
