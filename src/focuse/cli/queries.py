@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from focuse.cli.files import Layout, Query
-from focuse.cli.output import Json, emit
-from focuse.cli.results import Device, LinksOut, Out, RunFolder, check_out, opened, show
+from focuse.cli.options import Device, Json, Layout, LinksOut, Out, RunFolder, Sql
+from focuse.cli.output import check_out, emit, opened, show
 from focuse.errors import FocuseError, counted
 
 # ---- focuse predict: what is missing from a half-known triple, or from each of many in a file ------------------------
@@ -177,7 +176,7 @@ def predict_weights(
     out: Annotated[
         Path | None, typer.Option(help="Write all rows here (.tsv, .csv, .parquet; RDF: .ttl, .nt, .nq, .trig).")
     ] = None,
-    query: Query = None,
+    sql: Sql = None,
     columns: Annotated[
         str | None, typer.Option(help="Columns of the file to use, by heading or counted from 1.")
     ] = None,
@@ -194,7 +193,7 @@ def predict_weights(
     """
 
     check_out(out, links=True, inputs=(triples,))
-    graph = Layout(columns, delimiter, header, query=query).read(triples)
+    graph = Layout(columns, delimiter, header, sql=sql).read(triples)
     found = opened(run, device).predict_weights(graph, coverage=coverage, column=column)
     if out is not None:
         found.write(out)

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from focuse.cli.files import Layout, Query
-from focuse.cli.output import Json, emit
+from focuse.cli.options import Json, Layout, Sql
+from focuse.cli.output import emit
 from focuse.errors import FocuseError, counted
 
 # ---- focuse report: one HTML page on a run ---------------------------------------------------------------------------
@@ -22,7 +22,7 @@ def report(
     delimiter: Annotated[str | None, typer.Option(help="Separator of TEST.")] = None,
     header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 of TEST is one.")] = None,
     drawn_by: Annotated[str, typer.Option("--map", help="Map of entities: tsne, umap, pca or none.")] = "tsne",
-    query: Query = None,
+    sql: Sql = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, Json] = False,
@@ -33,7 +33,7 @@ def report(
     """
     from focuse.api import load
 
-    graph = None if test is None else Layout(columns, delimiter, header, query=query).read(test)
+    graph = None if test is None else Layout(columns, delimiter, header, sql=sql).read(test)
     target = run / "report.html" if out is None else out
     page = load(run, device).report(target, graph, map=drawn_by, progress=not quiet)
     emit({"report": str(page)}, f"report: {page}", as_json)

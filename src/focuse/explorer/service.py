@@ -263,7 +263,7 @@ class Service:
             splits={name: len(graph) for name, graph in splits},
             relations=self.first.relations,
             hubs=self.first.hubs,
-            settings=json.loads(json.dumps(asdict(settings), default=str)),
+            settings=json.loads(json.dumps(settings.to_dict(), default=str)),
             # Ranking belongs to the thread of the model: metrics are shown once they have been computed there.
             metrics=self.first.__dict__.get("metrics", schemas.Metrics(source="pending", figures={})),
             compare=None if self.second is None else self.second.name,
