@@ -449,11 +449,9 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
     made = build_model(replace(settings, device=choose_device(device)), splits)
     entities = len(splits.train.entities)
     check_tables(tables, settings, made, splits.train, Path(folder), store.storage.rows(entities))
-    scorer, found = (
-        make_group_scorer(made, tables, entities, store.group, settings.reciprocal),
-        fingerprint(Path(folder)),
-    )
-    run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables_checksum=found)
+    scorer = make_group_scorer(made, tables, entities, store.group, settings.reciprocal)
+    checksum = fingerprint(Path(folder))
+    run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables_checksum=checksum)
     return replace(run, label_exponent_trials=read_trials(store), extended=read_extended(store))
 
 
@@ -494,9 +492,10 @@ def train_to_end(
                 trainer.folder.unlock()
     at = last.progress
     if last.best is not None:
+        mse = trainer.config.stop_metric == "mse"
+        best = f"validation MSE {-at.best_value:.4f}" if mse else f"validation MRR {at.best_value:.3f}"
         callback_reporter.note(
-            f"{at.finished} at epoch {at.epoch}; {_format_best_value(trainer.config, at.best_value)} at epoch "
-            f"{at.best_epoch}, "
+            f"{at.finished} at epoch {at.epoch}; best {best} at epoch {at.best_epoch}, "
             f"whose tables are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
         )
     run = _make_run(trainer, last, splits, normalizer, label_exponent_trials)
@@ -516,10 +515,6 @@ def _make_run(
     found = "" if folder is None else fingerprint(folder)
     kept = last if trainer.placement.in_memory else None  # partitioned tables stay in the run folder
     return Run(trainer.config, splits, normalizer, scorer, last.history, kept, folder, trials, tables_checksum=found)
-
-
-def _format_best_value(settings: Config, value: float) -> str:
-    return f"best validation MSE {-value:.4f}" if settings.stop_metric == "mse" else f"best validation MRR {value:.3f}"
 
 
 def extend(
@@ -597,16 +592,8 @@ def _finish_frozen_extension(base: Run, grown: Extension, out: str | Path | None
     """Return the extended run, whose new rows are already trained."""
     model = build_model(replace(grown.settings, device=str(base.scorer.device)), grown.splits)
     scorer, last = TableScorer(model, grown.checkpoint.tables, grown.settings.reciprocal), grown.checkpoint
-    made = Run(
-        grown.settings,
-        grown.splits,
-        grown.normalizer,
-        scorer,
-        last.history,
-        last,
-        label_exponent_trials=base.label_exponent_trials,
-    )
-    made = replace(made, extended=grown.extended)
+    made = Run(grown.settings, grown.splits, grown.normalizer, scorer, last.history, last)
+    made = replace(made, label_exponent_trials=base.label_exponent_trials, extended=grown.extended)
     if out is not None:
         made.save(out)
     return made
