@@ -16,7 +16,6 @@ from focuse.data.graph import DUPLICATE_POLICIES, Graph
 from focuse.data.weights import NORMALIZERS, default_normalizer
 from focuse.engines.factory import ENGINES
 from focuse.engines.optimizers import LEARNING_RATES, OPTIMIZERS
-from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError, nearest
 from focuse.models import registry
 from focuse.models.base import Model, default_settings
@@ -221,10 +220,10 @@ class Config:
                 raise FocuseError(f"partitions requires engine 'partitioned', not {self.engine!r}")
 
     def _check_engine(self) -> None:
-        """Check that no step of a sharded engine touches every row."""
-        if self.engine in SHARDED_ENGINES and not self.rows_only:
+        """Check that no step of the sharded engine touches every row."""
+        if self.engine == "sharded" and not self.rows_only:
             raise FocuseError(f"engine {self.engine!r} updates the batch's rows only; use optimizer 'row-adagrad'")
-        if self.engine in SHARDED_ENGINES and self.negative_sampling == "all":
+        if self.engine == "sharded" and self.negative_sampling == "all":
             raise FocuseError(f"engine {self.engine!r} does not support negative_sampling 'all'; use 'shared'")
 
     def _check_weight_mode(self) -> None:
@@ -555,6 +554,9 @@ OLD_SETTING_VALUES: dict[tuple[str, Any], Any] = {  # (new name, old value) -> n
     ("negative_weights", "against"): "known-negative",
     ("zero_weights", "light"): "low",
     ("zero_weights", "negatives"): "known-negative",
+    ("engine", "sharded:torchrec"): "sharded",
+    ("engine", "sharded:plain"): "sharded",
+    ("engine", "sharded:host"): "sharded",
 }
 
 

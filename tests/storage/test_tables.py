@@ -28,7 +28,7 @@ def test_several_processes_write_the_files_of_an_ordinary_run(tmp_path: Path, mo
     [
         ("auto", WholeTables),
         ("fused", WholeTables),
-        ("sharded:host", ShardedTables),
+        ("sharded", ShardedTables),
         ("partitioned", PartitionedTables),
     ],
 )

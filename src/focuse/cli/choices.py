@@ -36,10 +36,7 @@ CHOICES: dict[str, list[str]] = {
     "semi_supervised": ["none", "pool"],
     "stop_metric": ["auto", "mrr", "mse"],
     "device": DEVICES,
-    "engine": [
-        *("auto", "reference", "fused", "partitioned"),
-        *("sharded", "sharded:torchrec", "sharded:plain", "sharded:host"),
-    ],
+    "engine": ["auto", "reference", "fused", "partitioned", "sharded"],
     "track": ["tensorboard:", "mlflow", "wandb", "none"],
     "ties": ["worst", "mean", "best"],
     "protocol": ["sides", "joint"],

@@ -142,7 +142,7 @@ class TableStorage(ABC):
 
 def make_table_storage(engine: str, group: ProcessGroup = ONE_PROCESS) -> TableStorage:
     """Return the storage of tables that an engine trains."""
-    if engine.startswith("sharded"):
+    if engine == "sharded":
         return ShardedTables(group)
     return PartitionedTables() if engine == "partitioned" else WholeTables()
 
