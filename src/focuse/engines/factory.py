@@ -10,9 +10,8 @@ from torch import Tensor
 
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Engine, FusableOptimizer, TableOptimizer
-from focuse.engines.cuda_graphs import CudaGraphEngine
 from focuse.engines.fused_cpu import FusedCpuEngine
-from focuse.engines.fused_gpu import FusedGpuEngine
+from focuse.engines.gpu import CudaGraphEngine, FusedGpuEngine
 from focuse.engines.process_group import PEER_LOST, ProcessGroup, current_group, is_peer_lost
 from focuse.engines.scorer import TableScorer
 from focuse.engines.sharded import EmbeddingExchange, ShardedEngine, ShardedScorer

@@ -31,7 +31,7 @@ from torch import Tensor
 from focuse.engines.autograd import AutogradEngine, TableView
 from focuse.engines.base import FusableOptimizer, Gradients, Step, TableOptimizer
 from focuse.engines.process_group import ProcessGroup, shard_slice
-from focuse.engines.scorer import TableScorer, count_local_competitors
+from focuse.engines.scorer import TableScorer, Targets, count_local_competitors
 from focuse.models.base import Model, Side, Table
 from focuse.objective.negatives import Batch, Negatives
 
@@ -273,10 +273,6 @@ class ShardedScorer(TableScorer):
     def entities(self) -> int:
         return self.num_entities
 
-    @property
-    def processes(self) -> int:
-        return self.group.size
-
     @torch.no_grad()
     def rows(self, table: Table, ids: Tensor) -> Tensor:
         """Return the encoded embeddings of `ids`: [...] -> [..., d]."""
@@ -310,28 +306,16 @@ class ShardedScorer(TableScorer):
         return self.group.all_gather(found.T.contiguous(), self.num_entities).T
 
     @torch.no_grad()
-    def count_competitors(
-        self,
-        known: Tensor,
-        relation: Tensor,
-        side: Side,
-        first: Tensor,
-        target: Tensor,
-        start: Tensor,
-        stop: Tensor,
-        answers: Tensor,
-    ) -> tuple[Tensor, Tensor]:
+    def count_competitors(self, known: Tensor, relation: Tensor, side: Side, targets: Targets) -> tuple[Tensor, Tensor]:
         """Return the counts int64 [n, 4] of `scorer.count_competitors`, and the scores of the targets [n]."""
         scores = super().score_all(known, relation, side)  # scores of this process's rows
-        query = torch.repeat_interleave(first.diff())
-        row = target - self.exchange.first
+        query = targets.query
+        row = targets.target - self.exchange.first
         here = (row >= 0) & (row < scores.shape[1])
-        target_scores = scores.new_zeros(len(target))
+        target_scores = scores.new_zeros(len(row))
         target_scores[here] = scores[query[here], row[here]]
         self.group.all_reduce(target_scores)
-        counts = count_local_competitors(
-            scores, target_scores, query, target, start, stop, answers, self.exchange.first, self.num_entities
-        )
+        counts = count_local_competitors(scores, target_scores, targets, self.exchange.first, self.num_entities)
         finite = torch.isfinite(scores).all(1)[query]
         table = self.group.all_reduce(torch.cat([counts, (~finite).long()[:, None]], dim=1))
         table[table[:, 4] > 0] = -1
