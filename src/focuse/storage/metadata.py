@@ -168,7 +168,7 @@ def write_metadata(folder: Path, settings: Config, splits: Splits, normalizer: N
     splits.train.entities.write(folder / "entities.parquet")
     splits.train.relations.write(folder / "relations.parquet")
     for name, values in arrays.items():
-        write_arrays(folder / name, values, seal=False)
+        write_arrays(folder / name, values)
     # Checksums come before the other tables, so that a run.toml that was cut short still has this key.
     checksums = {path.name: file_checksum(path) for path in sorted(folder.iterdir())}
     (folder / CONFIG).write_bytes(_config_text({"format": FORMAT, "checksums": checksums, **config}))

@@ -15,7 +15,7 @@ whole, so that readers never see a part of one.
     history.jsonl                    one line per epoch
     checkpoint.safetensors           tables, optimizer state, best tables, sample pool and progress
     checkpoint.previous.safetensors  the checkpoint before that, until the run is finished
-    partitions/                      the checkpoint of partitioned training, see `focuse.storage.partition_files`
+    partitions/                      the checkpoint of partitioned training, see `focuse.storage.tables`
     model.safetensors                the final tables
     calibration.safetensors          the map from scores to weights, written when it is first needed
     weights.safetensors, probability.safetensors  estimators of weights and probabilities, written when first needed
@@ -46,7 +46,7 @@ from focuse.engines.process_group import ProcessGroup
 from focuse.errors import FocuseError
 from focuse.storage.atomic import DISK_FULL_ERRORS, ProcessLock, fsync_path, lock_holder, replace_file
 from focuse.storage.metadata import CONFIG, Metadata, read_metadata, run_file, write_metadata, write_settings
-from focuse.storage.tables import MODEL, ONE_PROCESS, PARTITIONS, Checkpoint, TableStorage, WholeTables, last_epoch
+from focuse.storage.tables import MODEL, ONE_PROCESS, PARTITIONS, Checkpoint, TableStorage, last_epoch
 from focuse.storage.tensors import OR_RESUME, Tables, check_row, has_checksums, reading, seal_row, writing
 from focuse.system import deferred_signals
 
@@ -67,7 +67,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, storage: TableStorage | None = None) -> None:
-        self.storage = storage or WholeTables()
+        self.storage = storage or TableStorage()
         self.storage.path = path
         self.group = self.storage.group
         self.last_saved = time.monotonic()

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from focuse.engines.partitioned.stages import Stage
-from focuse.storage.partition_files import PartitionFiles
 from focuse.storage.tensors import Array
+
+if TYPE_CHECKING:
+    from focuse.storage.tables import PartitionFiles
 
 
 class PartitionBuffer:

@@ -18,7 +18,6 @@ from focuse.engines.partitioned.stages import Stage
 from focuse.objective.focuse import SoftLabels
 from focuse.objective.negatives import Batch
 from focuse.random_streams import RandomStream
-from focuse.storage.partition_files import reading_partition
 from focuse.storage.tensors import (
     ArraySpec,
     TensorFile,
@@ -26,6 +25,7 @@ from focuse.storage.tensors import (
     drop_page_cache,
     map_arrays,
     read_header,
+    reading_partition,
     writing,
 )
 from focuse.system import chunks
@@ -87,7 +87,7 @@ class EdgeBuckets:
         self.path, self.counts, self.assignment = path, counts, assignment
         self.starts = np.cumsum(counts) - counts
         with reading_partition(path):
-            self.offset = read_header(path)[0]["edges"][1]
+            self.offset = read_header(path)["edges"][1]
 
     def __len__(self) -> int:
         return int(self.counts.sum())
