@@ -48,18 +48,18 @@ RESTORE_ADVICE = "put a copy of it back, or train again"
 
 Metadata = tuple[Config, Splits, Normalizer]
 
-# ---- format 2 -----------------------------------------------------------------------------------------------------
-# Format 3 gave files, tensors and some settings other names, format 4 more settings (see `upgrade_settings`).
+# ---- older formats ------------------------------------------------------------------------------------------------
+# Format 3 gave files, keys and tensors other names, format 4 more settings (see `upgrade_settings`).
 
-OLD_FILE_NAMES = {  # new -> old
-    SCALING: "normaliser.safetensors",
-    COLUMNS: "columns.safetensors",
-    ATTRIBUTES: "numbers.safetensors",
-    "label_exponent.json": "sharpness.json",
+NEW_NAMES = {  # names of format 2 -> current names, of files, of keys in run.toml, and of parts of a checkpoint
+    "normaliser.safetensors": SCALING,
+    "columns.safetensors": COLUMNS,
+    "numbers.safetensors": ATTRIBUTES,
+    "sharpness.json": "label_exponent.json",
+    "columns": "weight_columns",
+    "numbers": "node_attributes",
+    "optimiser": "optimizer",
 }
-# The following tables map old names to new ones.
-OLD_TENSOR_PREFIXES = {"optimiser": "optimizer"}
-OLD_KEYS = {"columns": "weight_columns", "numbers": "node_attributes"}
 
 
 def upgrade_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def upgrade_config(config: dict[str, Any]) -> dict[str, Any]:
     if isinstance(config.get("settings"), dict):
         config["settings"] = upgrade_settings(config["settings"])
     if config["format"] == 2:
-        config = {OLD_KEYS.get(key, key): value for key, value in config.items()}
+        config = {NEW_NAMES.get(key, key): value for key, value in config.items()}
         # Before validation had two parts, all of it decided when to stop.
         config["settings"] = {"stop_fraction": 1.0, **dict(config["settings"])}
         config["lower_weights_are_stronger"] = config.pop("direction", "higher") == "lower"
@@ -77,8 +77,8 @@ def upgrade_config(config: dict[str, Any]) -> dict[str, Any]:
 
 def run_file(folder: Path, name: str) -> Path:
     """Return the path of a file of a run; a run of an older format may have it under another name."""
-    old = folder / OLD_FILE_NAMES.get(name, name)
-    return old if old.exists() and not (folder / name).exists() else folder / name
+    names = [name, *(old for old, new in NEW_NAMES.items() if new == name)]
+    return next((folder / each for each in names if (folder / each).exists()), folder / name)
 
 
 def with_inverse_rows(folder: Path, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -256,41 +256,30 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
         if missing:
             raise ValueError(f"no column {min(missing)}")
         _check_edges(edges, len(entities), len(relations))
-    merger = _read_merger(folder, config)
-    lower = config["lower_weights_are_stronger"] is True
-    parts = {
-        name: Graph(
-            edges[f"{name}/head"],
-            edges[f"{name}/relation"],
-            edges[f"{name}/tail"],
-            edges[f"{name}/weight"],
-            entities,
-            relations,
-            config["sources"][name],
-            config["weighted"][name],
-            _columns(merger, edges.get(f"{name}/columns")),
-            lower and name in PARTS,
-        )
-        for name in config["sources"]
-    }
-    unseen = {name: UnseenNames(**config["unseen"][name]) for name in ("valid", "test")}
-    if not all(isinstance(part.rows, int) for part in unseen.values()):
+    merger = None
+    if "weight_columns" in config:
+        with _reading_verified(run_file(folder, COLUMNS), config) as path:
+            merger = ColumnMerger.from_stored(config["weight_columns"], load_file(path))
+
+    def graph(name: str) -> Graph:
+        columns, values = None, edges.get(f"{name}/columns")
+        if merger is not None and values is not None:
+            columns = WeightColumns(merger.names, values, merger.lower_is_better)
+        lower = config["lower_weights_are_stronger"] is True and name in PARTS
+        head, relation, tail, weight = (edges[f"{name}/{column}"] for column in EDGE_COLUMNS)
+        source, weighted = config["sources"][name], config["weighted"][name]
+        return Graph(head, relation, tail, weight, entities, relations, source, weighted, columns, lower)
+
+    unseen = [UnseenNames(**config["unseen"][name]) for name in ("valid", "test")]
+    if not all(isinstance(part.rows, int) for part in unseen):
         raise ValueError("the number of unseen rows is not an integer")
     attributes = None
     if "node_attributes" in config:
         with _reading_verified(run_file(folder, ATTRIBUTES), config) as path:
             attributes = NodeAttributes.read(path, len(entities))
-    return Splits(
-        parts["train"],
-        parts["valid"],
-        parts["test"],
-        parts.get("inferred"),
-        parts.get("false"),
-        merger,
-        attributes,
-        unseen["valid"],
-        unseen["test"],
-    )
+    train, valid, test = map(graph, PARTS)
+    inferred, false = (graph(name) if name in config["sources"] else None for name in ("inferred", "false"))
+    return Splits(train, valid, test, inferred, false, merger, attributes, *unseen)
 
 
 def _check_edges(edges: dict[str, Any], entities: int, relations: int) -> None:
@@ -312,14 +301,3 @@ def _check_edges(edges: dict[str, Any], entities: int, relations: int) -> None:
             raise ValueError(f"{key} has an id that is not in the vocabulary")
     if not len(edges["train/head"]):
         raise ValueError("no edges in train")
-
-
-def _read_merger(folder: Path, config: dict[str, Any]) -> ColumnMerger | None:
-    if "weight_columns" not in config:
-        return None
-    with _reading_verified(run_file(folder, COLUMNS), config) as path:
-        return ColumnMerger.from_stored(config["weight_columns"], load_file(path))
-
-
-def _columns(merger: ColumnMerger | None, values: Any) -> WeightColumns | None:
-    return None if merger is None or values is None else WeightColumns(merger.names, values, merger.lower_is_better)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -35,7 +35,7 @@ from focuse.errors import FocuseError, counted
 from focuse.models.base import Model
 from focuse.models.registry import MODELS
 from focuse.storage.atomic import fsync_path, replace_file
-from focuse.storage.metadata import OLD_TENSOR_PREFIXES, with_inverse_rows
+from focuse.storage.metadata import NEW_NAMES, with_inverse_rows
 from focuse.storage.tensors import (
     RESTORE_PARTITIONS,
     Array,
@@ -232,7 +232,7 @@ def _split_parts(tensors: Mapping[str, Any], *names: str) -> dict[str, dict[str,
     parts: dict[str, dict[str, Any]] = {name: {} for name in names}
     for key, value in tensors.items():
         part, _, name = key.partition("/")
-        parts[OLD_TENSOR_PREFIXES.get(part, part)][name] = value
+        parts[NEW_NAMES.get(part, part)][name] = value
     return parts
 
 
@@ -486,23 +486,16 @@ class PartitionFiles:
                     with suppress(OSError):
                         path.unlink()
 
-    def map_table(self, part: int, name: str) -> Array:
-        """Return one table of a partition's newest version, memory-mapped."""
-        return self._map_tables([self.current[part]], name, part)[0]
-
-    def _map_tables(self, versions: Iterable[int], name: str, first: int = 0) -> list[Array]:
-        """Return one table of each partition from number `first` on, memory-mapped."""
-        tables = []
-        for part, version in enumerate(versions, first):
-            with reading_partition(self.path(part, version)) as path:
-                tables.append(map_arrays(path)[name])
-        return tables
+    def map_table(self, part: int, name: str, version: int | None = None) -> Array:
+        """Return one table of a partition, memory-mapped, by default of its newest version."""
+        with reading_partition(self.path(part, version)) as path:
+            return map_arrays(path)[name]
 
     def write_whole(self, path: Path, versions: list[int], others: Mapping[str, Array]) -> None:
         """Write one file with the entity table in the order of ids, in chunks of rows, and the other tables."""
         with reading_partition(self.folder / EDGES) as edges:
             part_of = np.array(map_arrays(edges)["part"])
-        maps = self._map_tables(versions, "entity")
+        maps = [self.map_table(part, "entity", version) for part, version in enumerate(versions)]
         width = maps[0].shape[1]
         specs = {"entity": ArraySpec(maps[0].dtype, (len(part_of), width))}
         file = TensorFile(path, specs | {name: ArraySpec.of(values) for name, values in others.items()})
