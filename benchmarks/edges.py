@@ -79,7 +79,7 @@ def measure(graph: Path, folder: Path, processes: int, options: list[str], sourc
     out = folder / f"run-{graph.stem}"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command += ["-m", "focuse", "train", str(graph), "--out", str(out), "--engine", "sharded"]
-    command += ["--optimizer", "row-adam", *options]  # without TorchRec, whose own memory would be counted
+    command += ["--optimizer", "sparse-adam", *options]  # without TorchRec, whose own memory would be counted
     environment = {**os.environ, "FOCUSE_CACHE": str(folder), "FOCUSE_GRAPH_CACHE": "off", "PYTHONPATH": str(source)}
     environment |= GIVEN_BACK
     environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")

@@ -1,7 +1,7 @@
 """Weak and strong scaling of the sharded engine: seconds, bytes and memory a step, measured and as the model says.
 
     python benchmarks/scaling.py --out scaling.json                    # 1, 2 and 4 processes on this machine
-    python benchmarks/scaling.py --processes 1,2 --optimizer row-adam  # rows exchanged without TorchRec
+    python benchmarks/scaling.py --processes 1,2 --optimizer sparse-adam  # rows exchanged without TorchRec
 
 Weak: every process brings its own share of entities and of the batch. Strong: both stay the same. A table and triples
 are drawn by chance, for time does not depend on what they mean. Bytes are what the loopback device of a network of
@@ -158,10 +158,10 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--pool", type=int, default=256)
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--optimizer", default="row-adagrad")
+    parser.add_argument("--optimizer", default="sparse-adagrad")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--worker", nargs=8, help=argparse.SUPPRESS)
-    given = smoke.parse(parser, entities=1000, batch=64, dim=4, steps=2, optimizer="row-adam")
+    given = smoke.parse(parser, entities=1000, batch=64, dim=4, steps=2, optimizer="sparse-adam")
     if given.worker:
         kind, *numbers, optimizer = given.worker
         return worker(Size(kind, *map(int, numbers), optimizer))

@@ -30,7 +30,7 @@ CASES: list[dict[str, Any]] = [
     {"model": "complex"},
     {
         "model": "complex",
-        "optimizer": "row-adam",
+        "optimizer": "sparse-adam",
         "regularizer": "n3:1e-2",
         "filter_negatives": True,
     },
@@ -43,17 +43,17 @@ CASES: list[dict[str, Any]] = [
         "regularizer_scope": "rows",
     },
     {"model": "distmult", "weight_mode": "none", "loss": "nll", "reduction": "mean"},
-    {"model": "transe", "weight_mode": "focuse", "loss": "margin:2", **OWN},  # row-adam is not computed by TorchRec
+    {"model": "transe", "weight_mode": "focuse", "loss": "margin:2", **OWN},  # sparse-adam is not computed by TorchRec
     {
         "model": "rotate",
         "weight_mode": "focuse",
         "loss": "self-adversarial",
-        "optimizer": "row-adagrad",
+        "optimizer": "sparse-adagrad",
     },
-    {"model": "tucker", "weight_mode": "soft-labels", "dim": 4, "optimizer": "row-adagrad"},
+    {"model": "tucker", "weight_mode": "soft-labels", "dim": 4, "optimizer": "sparse-adagrad"},
     {"model": "cp", "weight_mode": "none", "batch_size": 3},
     {"model": "gtranse", **OWN},
-    {"model": "ukge-logi", **OWN, "optimizer": "row-adagrad"},
+    {"model": "ukge-logi", **OWN, "optimizer": "sparse-adagrad"},
     {
         "model": "passleaf-rotate",
         **OWN,
@@ -111,7 +111,7 @@ def close(found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
 
 
 def compare(group: ProcessGroup, splits: Splits, case: dict[str, Any]) -> None:
-    ours, theirs = trained(splits, case, "sharded"), trained(splits, case, "reference")
+    ours, theirs = trained(splits, case, "sharded"), trained(splits, case, "torch")
     name = f"{case} by {ours.engine.exchange.title}"
     entities = theirs.engine.entities
     whole = group.all_gather(ours.engine.tables["entity"], entities)

@@ -102,9 +102,9 @@ def same_training(group: ProcessGroup) -> None:
         ),
     ]
     for rows, given in cases:
-        settings, splits, _ = prepared(rows, **given, optimizer="row-adam")
+        settings, splits, _ = prepared(rows, **given, optimizer="sparse-adam")
         losses = []
-        for engine in ("sharded", "reference"):
+        for engine in ("sharded", "torch"):
             trainer = make_trainer(
                 replace(settings, engine=engine), splits, fit_training_normalizer(settings, splits), SilentReporter()
             )

@@ -109,7 +109,7 @@ class FusableOptimizer(TableOptimizer, Protocol):
         """Return the first and second moment of a table (for Adagrad the sum of squares, twice), and its step count."""
 
 
-OPTIMIZER_NEEDED = "it needs the optimizer 'adam', 'row-adam' or 'row-adagrad'"
+OPTIMIZER_NEEDED = "it needs the optimizer 'adam', 'sparse-adam' or 'sparse-adagrad'"
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ step. So a step is equal to that of the autograd engine up to rounding, for any 
 process scores the rows of its shard; only the row of a query's known entity, the score of its target and the counts of
 competitors are communicated.
 
-Rows are exchanged by TorchRec if it is installed, the optimizer is row-adagrad and the processes compute on CPUs.
-Otherwise `EmbeddingExchange` exchanges them with torch.distributed. This fallback is needed for row-adam, the default
-optimizer of TransE and RotatE, which fbgemm does not compute on CPUs; because TorchRec requires a CUDA build of fbgemm
-and can be installed for CPUs only with `pip install --no-deps`; and for scoring tables that are not trained. Two gloo
-processes compute equal losses either way; the fallback takes 10 to 20 % less time per step (docs/distributed.md).
+Rows are exchanged by TorchRec if it is installed, the optimizer is sparse-adagrad and the processes compute on CPUs.
+Otherwise `EmbeddingExchange` exchanges them with torch.distributed. This fallback is needed for sparse-adam, which is
+the default optimizer of TransE and RotatE and which fbgemm does not compute on CPUs; because TorchRec requires a CUDA
+build of fbgemm and can be installed for CPUs only with `pip install --no-deps`; and for scoring tables that are not
+trained. Two gloo processes compute equal losses either way, and the fallback takes 5 to 16 % less time per step
+(docs/distributed.md).
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def torchrec_unavailable(optimizer: TableOptimizer, device: torch.device) -> str
     if device.type != "cpu":
         return "it is used on CPUs only"
     if not (isinstance(optimizer, FusableOptimizer) and optimizer.spec.method == "adagrad"):
-        return "among its fused CPU optimizers, only that of row-adagrad computes the same steps"
+        return "among its fused CPU optimizers, only that of sparse-adagrad computes the same steps"
     if find_spec("torchrec") is None or find_spec("fbgemm_gpu") is None:
         return f"TorchRec is not installed ({TORCHREC_INSTALL})"
     return _import_failure()

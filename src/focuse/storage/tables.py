@@ -35,7 +35,8 @@ from focuse.errors import FocuseError, counted
 from focuse.models.base import Model
 from focuse.models.registry import MODELS
 from focuse.storage.atomic import fsync_path, replace_file
-from focuse.storage.metadata import NEW_NAMES, with_inverse_rows
+from focuse.storage.metadata import with_inverse_rows
+from focuse.storage.old_names import OLD_TENSOR_PREFIXES
 from focuse.storage.tensors import (
     RESTORE_PARTITIONS,
     Array,
@@ -232,7 +233,7 @@ def _split_parts(tensors: Mapping[str, Any], *names: str) -> dict[str, dict[str,
     parts: dict[str, dict[str, Any]] = {name: {} for name in names}
     for key, value in tensors.items():
         part, _, name = key.partition("/")
-        parts[NEW_NAMES.get(part, part)][name] = value
+        parts[OLD_TENSOR_PREFIXES.get(part, part)][name] = value
     return parts
 
 
