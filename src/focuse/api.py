@@ -19,7 +19,6 @@ from focuse.data.weights import Normalizer
 from focuse.engines.factory import choose_device, explain_memory_errors, make_group_scorer
 from focuse.engines.process_group import ProcessGroup, current_group, init_group, join_group
 from focuse.engines.scorer import TableScorer
-from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation, evaluate
 from focuse.inference.calibration import Calibration, fingerprint
@@ -279,7 +278,7 @@ def train(
     reporter = make_reporter(progress if current_group().is_main else False)
     given = graph, valid, test, valid_fraction, test_fraction, known_negatives, node_attributes, inferred_triples, rules
     prepare = partial(_prepare, chosen, reporter, *given)
-    resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine in SHARDED_ENGINES else prepare()
+    resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine == "sharded" else prepare()
     resolved = partition_if_needed(resolved, splits, reporter, out is not None)
     report_settings(resolved, reporter)
     with explain_memory_errors():
@@ -582,7 +581,7 @@ def _base_run(run: Run) -> BaseRun:
     last = run.last if run.last is not None or run.folder is None else RunFolder.open(run.folder).load_checkpoint()
     name = "a run in memory" if run.folder is None else str(run.folder)
     settings = run.settings  # a run is always extended in memory, whatever engine trained it
-    if settings.engine in ("partitioned", *SHARDED_ENGINES):
+    if settings.engine in ("partitioned", "sharded"):
         settings = replace(settings, engine="auto", partitions=None)
     parts = settings, run.splits, run.normalizer, dict(run.scorer.tables), last, run.history
     return BaseRun(*parts, run.extended, name)

@@ -37,7 +37,6 @@ LOSS_NAMES = (
     "multiclass-nll", "pairwise-nll", "nll", "bce", "margin", "self-adversarial", "confidence-margin", "squared-error",
 )  # fmt: skip
 SQUARED_ERROR = "squared-error"
-SHARDED = ("sharded", "sharded:torchrec", "sharded:plain", "sharded:host")
 # Larger batches would draw shared negatives less often, and an epoch would see less of the graph.
 MAX_BATCH_SIZE_SHARED = 1024
 MAX_SCORES_PER_BATCH = 1 << 24  # 64 MB of float32 scores, of which autograd keeps a few copies
@@ -254,7 +253,7 @@ class Config:
 
     seed: int = setting(0, "Resources", minimum=0, help="Random seed; on a CPU, equal seeds give equal results.")
     device: str = setting("auto", "Resources", examples=("auto", "cpu", "cuda"), help="Device to train on.")
-    engine: str = setting("auto", "Resources", choices=("auto", "torch", "native", "partitioned", *SHARDED),
+    engine: str = setting("auto", "Resources", choices=("auto", "torch", "native", "partitioned", "sharded"),
         help="How steps are computed: by PyTorch's autograd, by native kernels, with tables on disk (partitioned), or "
         "by several processes (sharded).")
     memory_limit: str | None = setting(None, "Resources", requires={"engine": ("auto", "partitioned")},
@@ -395,9 +394,9 @@ class Config:
             parse_memory(self.memory_limit)
         if self.partitions is not None:
             parse_partitions(self.partitions)
-        if self.engine in SHARDED and not self.rows_only:
+        if self.engine == "sharded" and not self.rows_only:
             raise FocuseError(f"engine {self.engine!r} updates the batch's rows only; use optimizer 'sparse-adagrad'")
-        if self.engine in SHARDED and self.negative_sampling == "all":
+        if self.engine == "sharded" and self.negative_sampling == "all":
             raise FocuseError(f"engine {self.engine!r} does not support negative_sampling 'all'; use 'shared'")
 
     def _check_loss(self, model: type[Model]) -> None:

@@ -12,7 +12,7 @@ import focuse
 from focuse.config import Config
 from focuse.engines.autograd import AutogradEngine, FixedSizeTableView, TableView
 from focuse.engines.base import Step
-from focuse.engines.cuda_graphs import WARM_UP_STEPS, CudaGraphEngine, CudaGraphRunner
+from focuse.engines.gpu import WARM_UP_STEPS, CudaGraphEngine, CudaGraphRunner
 from focuse.engines.optimizers import make_optimizer
 from focuse.models import Context, Model
 from focuse.models.base import RandomnessUnavailableError
