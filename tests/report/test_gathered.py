@@ -26,8 +26,8 @@ def test_large_graph_is_searched_among_popular_entities(small: focuse.Graph, mon
     whole = run.discover
 
     def discover(**options):
-        asked.append(options.get("candidates", "exhaustive"))
-        return whole(**options, limit=1 if asked[-1] == "exhaustive" else 1e9)
+        asked.append(options.get("strategy", "exhaustive"))
+        return whole(**options, max_scores=1 if asked[-1] == "exhaustive" else 1e9)
 
     monkeypatch.setattr(run, "discover", discover)
     assert len(new_links(run))

@@ -102,7 +102,7 @@ def test_run_without_test_and_validation_has_a_report(small: focuse.Graph, read_
     told = figures_of(read)
     assert "--valid-fraction 0 --test-fraction 0" in told["repeat"]["command"]
     assert (told["evaluation"], told["weights"]) == (None, None)
-    assert all(row["expected_weight"] is None for row in told["links"])
+    assert all(row["weight_mean"] is None for row in told["links"])
 
 
 def test_report_can_use_another_test_graph(small: focuse.Graph, read_page: Any) -> None:

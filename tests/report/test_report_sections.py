@@ -7,11 +7,11 @@ import pytest
 
 import focuse
 from focuse.evaluation.metrics import format_number
-from focuse.inference.predict import Prediction
 from focuse.report.gathered import Gathered, gather
 from focuse.report.ranking import order, ranking, scores, suggestions
 from focuse.report.relations import links
 from focuse.report.weights import columns, intervals, probabilities, promises, weights
+from focuse.results import ResultTable
 
 
 @pytest.fixture(scope="module")
@@ -122,11 +122,12 @@ def test_links_show_probabilities_and_weights(run: focuse.Run, figures: Gathered
     told = rows(read_page(links(run, figures)), 7)
     assert figures.links
     for row in figures.links:
-        assert row.low is not None
-        assert row.high is not None
-        weight = [f"{row.probability:.3g}", f"{row.expected_weight:.3g}", f"{row.low:.3g} to {row.high:.3g}"]
+        assert row.weight_low is not None
+        assert row.weight_high is not None
+        weight = [f"{row.probability:.3g}", f"{row.weight_mean:.3g}", f"{row.weight_low:.3g} to {row.weight_high:.3g}"]
         assert [row.head, row.relation, row.tail, f"{row.score:.3f}", *weight] in told
-    unsure = [Prediction(1, "a", "r", "b", 2.0, False, None)]
+    unknown = {name: [None] for name in ("probability", "weight_mean", "weight_low", "weight_high")}
+    unsure = ResultTable({"head": ["a"], "relation": ["r"], "tail": ["b"], "score": [2.0], **unknown})
     texts = read_page(links(run, replace(figures, links=unsure))).texts
     assert "probability" not in texts
     assert "–" not in texts

@@ -8,6 +8,8 @@ from typing import Any
 
 import focuse
 
+# Columns of predictions, as they were called when the answers were stored.
+OLD_NAMES = {"weight_mean": "expected_weight", "weight_low": "low", "weight_high": "high"}
 ASKED = 3  # test triples that each kind of question is put about
 
 
@@ -25,11 +27,15 @@ def answers(run: focuse.Run) -> dict[str, Any]:
         "settings": run.settings.to_dict(),
         "epochs": [row["epoch"] for row in run.history],
         "evaluation": run.evaluate().to_dict(),
-        "tails": run.predict(head=head, relation=relation, top=5).to_dict()["predictions"],
-        "heads": run.predict(relation=relation, tail=tail, top=5).to_dict()["predictions"],
+        "tails": _with_old_names(run.predict(head=head, relation=relation, top=5).to_dicts()),
+        "heads": _with_old_names(run.predict(relation=relation, tail=tail, top=5).to_dicts()),
         "weights": run.predict_weights(rows).to_dict(),
-        "explanation": explanation,
+        "explanation": _with_old_names([explanation])[0],
     }
+
+
+def _with_old_names(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{OLD_NAMES.get(name, name): value for name, value in row.items()} for row in rows]
 
 
 def differences(found: Any, kept: Any, tolerance: float, at: str = "") -> list[str]:

@@ -1,11 +1,11 @@
-"""What commands that find something share: a file of all rows, or a table."""
+"""What commands that return tables share: options, opening a run, and printing or writing a table."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,58 +14,48 @@ from focuse.errors import counted
 
 if TYPE_CHECKING:
     from focuse.api import Run
+    from focuse.results import ResultTable
 
-RunFolder = typer.Argument(help="Folder that 'focuse train --out' made.")
-Out = typer.Option(help="Write all rows here (.tsv, .csv or .parquet).")
-LinksOut = typer.Option(help="Write all rows here (.tsv, .csv, .parquet; RDF: .ttl, .nt, .nq, .trig).")
+RunFolder = typer.Argument(help="Run folder (train --out).")
+Out = typer.Option(help="Write all rows to this file (.tsv, .csv, .parquet or .json).")
+LinksOut = typer.Option(help="Write all rows to this file (.tsv, .csv, .parquet, .json; RDF: .ttl, .nt, .nq, .trig).")
 Device = typer.Option(help="auto, cpu or cuda.")
 
-
-MANY = 20_000  # training edges from which fitting takes long enough to be told of, also into a file
-FITTING = "fitting what tells weights and probabilities (the first time only)"
+ROWS_WITH_OUT = 10  # printed rows if all are written to a file
+LARGE_GRAPH = 20_000  # training edges; fitting takes so long that it is reported, even if stderr is not a terminal
+FITTING = "Fitting the weight estimator and probabilities (once per run) …"
 
 
 def opened(folder: Path, device: str) -> Run:
-    """A run that says on stderr when it has to fit something first, which takes minutes on a large graph."""
+    """Load a run that reports on stderr when it fits something, which takes minutes on a large graph."""
     from focuse.api import load
 
     run = load(folder, device)
 
-    def tell() -> None:
-        if len(run.graph) >= MANY or sys.stderr.isatty():
+    def report() -> None:
+        if len(run.graph) >= LARGE_GRAPH or sys.stderr.isatty():
             print(FITTING, file=sys.stderr, flush=True)
 
-    run.before_fitting = tell
+    run.before_fitting = report
     return run
 
 
-class Result(Protocol):
-    """What can be shown, written and counted."""
-
-    def __len__(self) -> int: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-    def write(self, path: str | Path) -> None: ...
-
-
 def check_out(out: Path | None, links: bool = False, inputs: Sequence[str | Path | None] = ()) -> None:
-    """Raise where nothing could be written, or over one of the `inputs`, before any work; `links` can be RDF too."""
+    """Raise FocuseError before any work if `out` cannot be written, or is one of the `inputs`."""
     if out is not None:
-        from focuse.data.writers import TABLE_SUFFIXES, link_suffixes
-        from focuse.inference.answers import check_target
+        from focuse.results import check_table_path
         from focuse.storage.atomic import refuse_overwrite
 
-        refuse_overwrite(check_target(out, link_suffixes() if links else TABLE_SUFFIXES), *inputs)
+        refuse_overwrite(check_table_path(out, links), *inputs)
 
 
-def show(found: Result, out: Path | None, as_json: bool, rows: str = "rows", count: int | None = None) -> None:
-    """Print what was found, or write it to a file and say so."""
+def show(table: ResultTable, out: Path | None, as_json: bool, rows: str, summary: ResultTable | None = None) -> None:
+    """Print a table, or its `summary`; with `out`, write all rows to a file and print the first ones only."""
+    printed = table if summary is None else summary
     if out is None:
-        emit(found.to_dict(), str(found), as_json)
+        emit(table.to_json() if as_json else {}, str(printed), as_json)
         return
-    found.write(out)
-    many = len(found) if count is None else count
-    notes = list(getattr(found, "notes", ()))
-    data: dict[str, Any] = {"out": str(out), rows.replace(" ", "_"): many, "notes": notes}
-    emit(data, "\n".join([f"{counted(many, rows)} written to {out}", *notes]), as_json)
+    table.write(out)
+    written = f"{counted(len(table), rows)} written to {out}"
+    data = {"out": str(out), "written": len(table), **table.info_to_json()}
+    emit(data, f"{printed.to_text(ROWS_WITH_OUT)}\n{written}", as_json)

@@ -162,7 +162,7 @@ class Explorer:
         if asked.relation is not None:
             self.relation(asked.relation)
         found = self.run.predict(asked.head, asked.relation, asked.tail, asked.top, asked.new_only)
-        return [schemas.Link(**vars(row)) for row in found]
+        return [_link(row) for row in found]
 
     def missing(self, entity: str, relation: str | None, direction: str, top: int) -> list[schemas.Link]:
         """The best links that an entity lacks, over all relations or one: as head ('out'), as tail ('in'), or both."""
@@ -187,8 +187,8 @@ class Explorer:
         if not relations:
             return []
         heads, tails = ([entity], None) if side == "out" else (None, [entity])
-        found = self.run.discover(heads, relations, tails, top, pool=max(POOL, 2 * top))
-        return [schemas.Link(**row.to_dict()) for row in found]
+        found = self.run.discover(heads, relations, tails, top, rerank=max(POOL, 2 * top))
+        return [_link(row) for row in found]
 
     def weigh(self, asked: schemas.Weigh) -> schemas.Weights:
         rows = [(triple.head, triple.relation, triple.tail) for triple in asked.triples]
@@ -215,6 +215,11 @@ class Explorer:
         return schemas.Side(
             run=self.name, model=self.run.settings.model, metrics=self.metrics, links=links, problem=problem
         )
+
+
+def _link(row: Any) -> schemas.Link:
+    """A row of `Run.predict` or `Run.discover`."""
+    return schemas.Link(expected_weight=row.weight_mean, low=row.weight_low, high=row.weight_high, **row._asdict())
 
 
 def _did_you_mean(names: list[str]) -> str:

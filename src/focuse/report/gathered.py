@@ -17,13 +17,13 @@ from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import Evaluation, evaluate_baselines
 from focuse.evaluation.weight_metrics import ProbabilityTable
-from focuse.inference.discovery.discoveries import Discoveries, Discovery
 from focuse.inference.weight_predictor import WeightEvaluation, WeightPredictor
+from focuse.results import ResultTable
 from focuse.training.label_exponent import LabelExponentTrial
 from focuse.training.preparation import read_test_graph
 
 LINKS, PER_HEAD = 20, 3  # new links, and how many of them may have the same head
-LINK = ("head", "relation", "tail", "score", "probability", "expected_weight", "low", "high")
+LINK = ("head", "relation", "tail", "score", "probability", "weight_mean", "weight_low", "weight_high")
 T = TypeVar("T")
 Say = Callable[[str], None]
 
@@ -67,8 +67,8 @@ class Reported(Protocol):
     def evaluate_probabilities(self, test: Any = None) -> ProbabilityTable: ...
 
     def discover(
-        self, *, top: int = 100, per_head: int | None = None, candidates: str = "exhaustive"
-    ) -> Discoveries: ...
+        self, *, top: int = 100, max_per_head: int | None = None, strategy: str = "exhaustive"
+    ) -> ResultTable: ...
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Gathered:
     weights: WeightEvaluation | None
     probabilities: ProbabilityTable | None
     columns: dict[str, WeightEvaluation]
-    links: Sequence[Discovery]
+    links: Sequence[Any]  # rows of `Run.discover`
     notes: list[str] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
     test: AlignedGraph | None = None
@@ -158,12 +158,12 @@ def _json(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def new_links(run: Reported) -> Discoveries:
+def new_links(run: Reported) -> ResultTable:
     """The most probable links that the graph lacks, a few of a head; of a large graph those among popular entities."""
     try:
-        return run.discover(top=LINKS, per_head=PER_HEAD)
+        return run.discover(top=LINKS, max_per_head=PER_HEAD)
     except FocuseError:  # more links than are scored unasked
-        return run.discover(top=LINKS, per_head=PER_HEAD, candidates="popular")
+        return run.discover(top=LINKS, max_per_head=PER_HEAD, strategy="popular")
 
 
 def title_of(run: Reported) -> str:

@@ -15,7 +15,6 @@ from focuse.data.graph import Graph, concatenate
 from focuse.errors import FocuseError
 from focuse.evaluation.baselines import RELATION_MEAN, fit_weight_baselines
 from focuse.evaluation.metrics import finite_or_none
-from focuse.inference.discovery.discoveries import Discovery
 from focuse.objective.negatives import corrupt_graph
 from focuse.report.charts import spark
 from focuse.report.gathered import PER_HEAD, Gathered, Reported
@@ -173,7 +172,7 @@ def links(run: Reported, figures: Gathered) -> str:
         return ""
     rows = [
         [row.head, row.relation, row.tail, f"{row.score:.3f}", _three_digits(row.probability),
-         _three_digits(row.expected_weight), _interval(row)]
+         _three_digits(row.weight_mean), _interval(row)]
         for row in figures.links
     ]  # fmt: skip
     text = (
@@ -196,5 +195,6 @@ def _three_digits(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
 
 
-def _interval(row: Discovery) -> str:
-    return "–" if row.low is None or row.high is None else f"{row.low:.3g} to {row.high:.3g}"
+def _interval(row: Any) -> str:
+    missing = row.weight_low is None or row.weight_high is None
+    return "–" if missing else f"{row.weight_low:.3g} to {row.weight_high:.3g}"

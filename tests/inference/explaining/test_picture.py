@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from focuse.inference.explaining.explanation import Explanation, Implied, Step, Support
 from focuse.inference.explaining.layout import LEFT, MIDDLE, RIGHT, arrange, letters, shortened
-from focuse.inference.predict import Prediction
+from focuse.results import ResultTable
 
 HOSTILE = '<script>alert("x")</script> & \x00 \u202e'
+
+
+def asked_row(rank: int, head: str, relation: str, tail: str, score: float, **more: float | bool) -> Any:
+    """Return a row as `Run.predict` does."""
+    columns = {"rank": rank, "head": head, "relation": relation, "tail": tail, "score": score, "known": False}
+    names = ("weight", "weight_mean", "weight_low", "weight_high", "probability")
+    row = columns | dict.fromkeys(names) | more
+    return ResultTable({name: [value] for name, value in row.items()})[0]
 
 
 def explanation(name: str = "n", head: str = "head", tail: str = "tail", count: int = 5) -> Explanation:
@@ -24,7 +33,7 @@ def explanation(name: str = "n", head: str = "head", tail: str = "tail", count: 
     against = (Support(tail, name, head, 0.3, 0.4, 0.3, "both"), Support(head, "is", head, 0.3, 0.4, 0.3, "head"))
     steps = Step(head, "a", "way", 0.7), Step("way", "b", tail, 0.8)
     rule = Implied("a(x, y) & b(y, z) -> needs(x, z) : 0.9", 0.9, 0.8, 0.5, 0.4, 2, steps)
-    asked = Prediction(3, head, "needs", tail, 1.5, False, None, 0.4, 0.3, 0.1, 0.9, 0.7)
+    asked = asked_row(3, head, "needs", tail, 1.5, weight_mean=0.4, weight_low=0.1, weight_high=0.9, probability=0.7)
     return Explanation(asked, 100, tuple(facts), against, rules=(rule,))
 
 
@@ -44,7 +53,7 @@ def test_boxes_do_not_overlap_and_texts_fit(name: str) -> None:
 
 
 def test_ordinary_names_are_shown_whole_with_a_legend() -> None:
-    asked = Prediction(3, "Ward Nurse", "requires skill", "patient communication", 1.5, False, None)
+    asked = asked_row(3, "Ward Nurse", "requires skill", "patient communication", 1.5)
     fact = Support("Ward Nurse", "is supervised in its work by", "Head of Nursing and Care", 0.68, -0.371, 0.6, "head")
     drawn = Explanation(asked, 100, (fact,)).svg()
     texts = [one.text for one in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
@@ -62,7 +71,7 @@ def test_weak_predictions_and_oppositions_are_worded() -> None:
     assert "Against it" not in found.words()
     strong = Support("tail", "r", "head", 0.3, 0.5, 0.3, "both")
     assert "Against it speaks tail r head" in replace(found, against=(strong,)).words()
-    far = replace(found, asked=replace(found.asked, rank=11))
+    far = replace(found, asked=found.asked._replace(rank=11))
     assert "does not predict it: it ranks beyond the best tenth. What score it has rests mostly" in far.words()
     assert "not predicted" in far.svg()
 
@@ -102,7 +111,7 @@ def test_thickness_follows_weight() -> None:
 
 
 def test_entity_without_neighbors_has_a_picture() -> None:
-    asked = Prediction(1, "a", "r", "a", 0.0, True, 0.5)
+    asked = asked_row(1, "a", "r", "a", 0.0, known=True, weight=0.5)
     root = ElementTree.fromstring(Explanation(asked, 1).svg())
     assert "a" in {text.strip() for text in root.itertext()}
 

@@ -18,10 +18,11 @@ from focuse.data.splits import Splits
 from focuse.data.weights import Normalizer, in_unit_range
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
+from focuse.inference.discover import discovery_predictor
 from focuse.inference.explaining.explanation import Explanation, Implied, Like, Step, Support
 from focuse.inference.explaining.influence import Influence
 from focuse.inference.explaining.local import TrainedObjective
-from focuse.inference.predict import A_RELATION, AN_ENTITY, Prediction, predict
+from focuse.inference.predict import ENTITY_ADVICE, RELATION_ADVICE, predict
 from focuse.inference.weight_predictor import WeightPredictor
 from focuse.rules.grammar import Atom, Rule, read_rules
 from focuse.rules.grounding import FactIndex, Proof, prove
@@ -41,9 +42,6 @@ class ExplanationMethods:
     def weight_predictor(self, full: bool = False) -> WeightPredictor:
         raise NotImplementedError  # of the run
 
-    def _looking(self, anywhere: bool) -> WeightPredictor:
-        raise NotImplementedError  # of the run
-
     def explain(self, head: str, relation: str, tail: str, top: int = 5, *, rules: Any = None) -> Explanation:
         """Why a triple is predicted, known or not: the facts it rests on, facts like it, and rules that imply it.
 
@@ -56,14 +54,13 @@ class ExplanationMethods:
         if isinstance(top, bool) or not isinstance(top, int) or top < 1:
             raise FocuseError(f"top {top!r}: give a whole number of at least 1")
         names = self.splits.train
-        h, t = (names.entities.id(end, "entity", A_RELATION) for end in (head, tail))
-        r = names.relations.id(relation, "relation", AN_ENTITY)
+        h, t = (names.entities.id(end, "entity", RELATION_ADVICE) for end in (head, tail))
+        r = names.relations.id(relation, "relation", ENTITY_ADVICE)
         logic = self._logic(rules)
-        graphs = [self.splits.train, self.splits.valid, self.splits.test]
-        [asked] = predict(self.scorer, graphs, head, relation, tail, 1, False, self.weight_predictor(full=True))
+        [asked] = predict(self, head, relation, tail, 1, False)  # type: ignore[arg-type]
         return self._explained(asked, (h, r, t), top, logic)
 
-    def _explained(self, asked: Prediction, ids: tuple[int, int, int], top: int, logic: Logic) -> Explanation:
+    def _explained(self, asked: Any, ids: tuple[int, int, int], top: int, logic: Logic) -> Explanation:
         learnt = self._learnt()
         influence = Influence(learnt, self.scorer, *ids)
         rows, change = influence.changes()
@@ -90,9 +87,9 @@ class ExplanationMethods:
             self._chance(asked, ids),
         )
 
-    def _chance(self, asked: Prediction, ids: tuple[int, int, int]) -> float | None:
+    def _chance(self, asked: Any, ids: tuple[int, int, int]) -> float | None:
         """The probability of a missing link as discovery tells it."""
-        predictor = None if asked.known else self._looking(False)
+        predictor = None if asked.known else discovery_predictor(self)  # type: ignore[arg-type]
         if predictor is None or predictor.probability is None:
             return None
         head, relation, tail = (np.array([one]) for one in ids)

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from focuse.errors import printable
-from focuse.inference.predict import Prediction
 
 LEAST = 0.01  # what a rule must imply to be worth a sentence
 BELIEVED = 0.1  # the share of tails among which a link ranks that the model predicts
@@ -80,7 +79,7 @@ class Explanation:
     `chance` is the probability of a missing link among links of its kind, as `Run.discover` tells it.
     """
 
-    asked: Prediction
+    asked: Any  # a row of `Run.predict`
     entities: int
     supporting: tuple[Support, ...] = ()
     against: tuple[Support, ...] = ()
@@ -101,13 +100,13 @@ class Explanation:
     @property
     def predicted(self) -> bool:
         """Whether it stands among the best tenth of all tails."""
-        return self.asked.rank <= max(1, BELIEVED * self.entities)
+        return bool(self.asked.rank <= max(1, BELIEVED * self.entities))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data, the paragraph under 'words'."""
         found = asdict(self)
-        asked = found.pop("asked")
-        return {**asked, "words": self.words(), **found}
+        del found["asked"]
+        return {**self.asked._asdict(), "words": self.words(), **found}
 
     def svg(self) -> str:
         """A picture of the two entities and what connects them; needs nothing but itself."""
@@ -129,10 +128,10 @@ class Explanation:
             parts.append(f"probability {asked.probability:.2f}{among}")
         if asked.known and asked.weight is not None:
             parts.append(f"a known fact of weight {asked.weight:.3g}")
-        elif asked.expected_weight is not None:
-            parts.append(f"expected weight {asked.expected_weight:.3g}")
-            if asked.low is not None and asked.high is not None:
-                parts.append(f"90 % between {asked.low:.3g} and {asked.high:.3g}")
+        elif asked.weight_mean is not None:
+            parts.append(f"expected weight {asked.weight_mean:.3g}")
+            if asked.weight_low is not None and asked.weight_high is not None:
+                parts.append(f"90 % between {asked.weight_low:.3g} and {asked.weight_high:.3g}")
         parts.append(f"place {asked.rank:,} of {self.entities:,} tails")
         return f"{_triple(self.triple)} ({', '.join(parts)})."
 

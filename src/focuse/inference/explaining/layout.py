@@ -117,7 +117,7 @@ class _Made:
         told = "known" if asked.known else "predicted" if explanation.predicted else "not predicted"
         sure = asked.probability if explanation.chance is None else explanation.chance
         told += "" if sure is None else f", probability {sure:.2f}"
-        weight = asked.weight if asked.known else asked.expected_weight
+        weight = asked.weight if asked.known else asked.weight_mean
         lines = [told] if weight is None else [told, f"{'weight' if asked.known else 'expected weight'} {weight:.3g}"]
         pill = Box(asked.relation, MIDDLE, "asked", lines)
         self.boxes, self.edges = [self.head, self.tail, pill], list[Edge]()
