@@ -26,7 +26,7 @@ from focuse.exports.exporting import ExportMethods
 from focuse.inference.calibration import Calibration, fingerprint
 from focuse.inference.candidates import SAMPLE_SIZE, DiscoveryCache, Names
 from focuse.inference.clusters import find_clusters
-from focuse.inference.discover import MAX_SCORES, discover
+from focuse.inference.discover import MAX_SCORES, DiscoveryOptions, discover
 from focuse.inference.duplicates import find_duplicates
 from focuse.inference.explaining.asking import ExplanationMethods
 from focuse.inference.predict import predict, predict_batch
@@ -178,7 +178,7 @@ class Run(WeightMethods, ExplanationMethods, ExportMethods):
         --------
         >>> run.predict(head="MLEngineer", relation="requiresSkill")[0].probability  # doctest: +SKIP
         """
-        return predict(self, head, relation, tail, top, new_only, candidates=candidates, weights=weights)
+        return predict(self, (head, relation, tail), top, new_only, candidates, weights)
 
     def predict_batch(
         self,
@@ -212,7 +212,7 @@ class Run(WeightMethods, ExplanationMethods, ExportMethods):
         --------
         >>> run.predict_batch([("Ward Nurse", "requires skill", None)], top=3)  # doctest: +SKIP
         """
-        return predict_batch(self, queries, top, new_only, candidates=candidates, weights=weights, progress=progress)
+        return predict_batch(self, queries, top, new_only, candidates, weights, progress)
 
     def discover(
         self,
@@ -283,12 +283,8 @@ class Run(WeightMethods, ExplanationMethods, ExportMethods):
         --------
         >>> run.discover(relations="requires skill", top=20, min_probability=0.9)  # doctest: +SKIP
         """
-        return discover(
-            self,
-            heads,
-            relations,
-            tails,
-            top,
+        options = DiscoveryOptions(
+            top=top,
             min_probability=min_probability,
             max_per_relation=max_per_relation,
             max_per_head=max_per_head,
@@ -303,8 +299,8 @@ class Run(WeightMethods, ExplanationMethods, ExportMethods):
             max_scores=max_scores,
             base_rate=base_rate,
             weight_column=weight_column,
-            progress=progress,
         )
+        return discover(self, heads, relations, tails, options, progress)
 
     def similar(
         self,
@@ -342,16 +338,7 @@ class Run(WeightMethods, ExplanationMethods, ExportMethods):
         ResultTable
             One row per neighbor: `entity`, `rank`, `neighbor`, `similarity`.
         """
-        return similar(
-            self,
-            entity,
-            top,
-            candidates=candidates,
-            metric=metric,
-            mean=mean,
-            pairwise=pairwise,
-            approximate=approximate,
-        )
+        return similar(self, entity, top, candidates, metric, mean, pairwise, approximate)
 
     def clusters(
         self, n_clusters: int | None = None, *, method: str = "kmeans", min_cluster_size: int = 5, seed: int = 0
@@ -429,7 +416,7 @@ class Run(WeightMethods, ExplanationMethods, ExportMethods):
             `direction`, the `probability` of the link and whether it is `known`; `links` is a table of the links from
             a to b.
         """
-        return analogies(self, a, b, c, top, method=method, new_only=new_only)
+        return analogies(self, a, b, c, top, method, new_only)
 
     @property
     def path(self) -> Path:

@@ -126,7 +126,7 @@ def test_queries_are_read_from_files(plain: focuse.Run, tmp_path: Path, kind: st
         ("e1\tr0\te2\n?\t?\t?\n", [", line 2:", "3 parts are empty"]),
         ("e1\tr0\n", ["line 1"]),
         ("e1\tr0\t\ne1\tr0\n", [", line 2: 2 columns instead of 3"]),
-        ("head\trelation\ttail\n", ["no queries"]),
+        ("head\trelation\ttail\n", ["the table is empty; expected columns head, relation and tail"]),
         ("", ["empty"]),
     ],
 )
@@ -152,7 +152,7 @@ def test_faulty_query_files_are_named_with_their_line(
         ([("e1", "r0", None)], {"top": 0}, ["top 0"]),
         ([("e1", "r0", None)], {"candidates": ["e99"]}, ["no entity 'e99'"]),
         (7, {}, ["cannot read queries from int"]),
-        ([], {}, ["no queries"]),
+        ([], {}, ["queries: the table is empty"]),
         ("nowhere.tsv", {}, ["nowhere.tsv"]),
     ],
 )

@@ -38,10 +38,8 @@ def find_clusters(
     """Cluster entities by the directions of their embeddings; see `Run.clusters`."""
     choose("method", method, METHODS)
     rows = comparable_rows(scorer).cpu().numpy().astype(np.float32)
-    if method == "hdbscan":
-        labels, note = _hdbscan(rows, n_clusters, min_cluster_size)
-    else:
-        labels, note = _kmeans(rows, n_clusters, seed)
+    is_kmeans = method == "kmeans"
+    labels, note = _kmeans(rows, n_clusters, seed) if is_kmeans else _hdbscan(rows, n_clusters, min_cluster_size)
     clusters = _number_by_size(labels)
     centroids = np.zeros((clusters.max(initial=0) + 1, rows.shape[1]), np.float32)
     np.add.at(centroids, clusters, rows)
@@ -76,12 +74,11 @@ def _kmeans(rows: Floats, n_clusters: int | None, seed: int) -> tuple[Ids, str]:
     tried = {count: _fit_kmeans(rows, count, seed) for count in TRIED_COUNTS if count < len(sample)}
     if not tried:
         return np.zeros(len(rows), np.int64), "1 cluster: too few entities for more"
-    separation = {count: _silhouette(rows[sample], labels[sample]) or -1.0 for count, labels in tried.items()}
-    best = max(tried, key=lambda count: separation[count])
-    counts = ", ".join(map(str, tried))
-    return tried[
-        best
-    ], f"{best} clusters by k-means, which has the best silhouette ({separation[best]:.2f}) of {counts}"
+    found = {count: _silhouette(rows[sample], labels[sample]) for count, labels in tried.items()}
+    silhouettes = {count: -1.0 if value is None else value for count, value in found.items()}
+    best = max(tried, key=lambda count: silhouettes[count])
+    note = f"{best} clusters by k-means: the best silhouette ({silhouettes[best]:.2f}) of {', '.join(map(str, tried))}"
+    return tried[best], note
 
 
 def _fit_kmeans(rows: Floats, n_clusters: int, seed: int) -> Ids:

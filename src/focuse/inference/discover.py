@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from focuse.data.graph import Graph, concatenate
-from focuse.data.triple_index import build_triple_index
+from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.errors import FocuseError
 from focuse.inference.calibration import Probability, at_base_rate, check_base_rate, evidence, fit_probability
 from focuse.inference.candidates import (
@@ -28,6 +28,7 @@ from focuse.inference.candidates import (
     find_names,
 )
 from focuse.inference.exhaustive_search import FoundLinks, max_nearby_pairs, search_all, search_neighborhood
+from focuse.inference.predict import triple_columns, weight_columns
 from focuse.inference.weight_predictor import WeightPredictor
 from focuse.random_streams import RandomStream
 from focuse.results import ResultTable
@@ -80,42 +81,30 @@ class DiscoveryOptions:
 
 
 def discover(
-    run: Run,
-    heads: Names = None,
-    relations: Names = None,
-    tails: Names = None,
-    top: int = 100,
-    *,
-    progress: bool = False,
-    **options: Any,
+    run: Run, heads: Names, relations: Names, tails: Names, options: DiscoveryOptions, progress: bool = False
 ) -> ResultTable:
-    """Return the most probable missing links; see `Run.discover` and `DiscoveryOptions`."""
-    wanted = DiscoveryOptions(top, **options)
-    space = _candidate_space(run, heads, relations, tails, wanted)
+    """Return the most probable missing links; see `Run.discover`."""
+    space = _candidate_space(run, heads, relations, tails, options)
     is_near = space.strategy == "neighborhood"
     num_links = max_nearby_pairs(space) * len(space.relations) if is_near else space.num_pairs
     cost = num_links * (EXPENSIVE if is_near else 1) * (EXPENSIVE if run.scorer.expensive_to_rank else 1)
-    if cost > wanted.max_scores:
+    if cost > options.max_scores:
         others = "popular or sampled" if is_near else "neighborhood, popular or sampled"
         raise FocuseError(
-            f"discover: {num_links:,} links to score, {cost / wanted.max_scores:,.1f} times the limit; name relations, "
-            f"heads or tails, choose --strategy {others}, or raise the limit (--max-scores {cost:.0e})"
+            f"discover: {num_links:,} links to score, {cost / options.max_scores:,.1f} times the limit; name "
+            f"relations, heads or tails, choose --strategy {others}, or raise the limit (--max-scores {cost:.0e})"
         )
-    predictor = discovery_predictor(run, wanted.any_type, wanted.base_rate)
-    weight_predictor = predictor if wanted.weight_column is None else run._column_weigher(wanted.weight_column)
-    if wanted.min_probability > 0 and predictor.probability is None:
+    predictor = discovery_predictor(run, options.any_type, options.base_rate)
+    weight_predictor = predictor if options.weight_column is None else run._column_weigher(options.weight_column)
+    if options.min_probability > 0 and predictor.probability is None:
         raise FocuseError("min_probability: the run has no probabilities; train it with validation (--valid-fraction)")
     total = (len(space.train.entities) if space.heads is None else len(space.heads)) if is_near else num_links
-    spare = None if wanted.max_per_head is None else SPARE_PER_HEAD * wanted.max_per_head
-    size = wanted.links_per_relation(len(space.relations))
-    cache = run.discovery_cache
-    if cache.known_triples is None:
-        graphs = [*(run.splits.train, run.splits.valid, run.splits.test), run.splits.known_negatives]
-        cache.known_triples = build_triple_index([graph for graph in graphs if graph is not None], run.scorer.device)
+    spare = None if options.max_per_head is None else SPARE_PER_HEAD * options.max_per_head
+    size = options.links_per_relation(len(space.relations))
     with track_progress("Scoring links", total, progress) as tracked:
-        searched = run.scorer, space, cache.known_triples, size, tracked
+        searched = run.scorer, space, _known_triples(run), size, tracked
         found = search_neighborhood(*searched) if is_near else search_all(*searched, spare)
-    order, ordered_by = _order(space.train, found, predictor, wanted)
+    order, ordered_by = _order(space.train, found, predictor, options)
     ids = found.head[order], found.relation[order], found.tail[order]
     columns = _columns(space.train, ids, predictor, weight_predictor)
     notes = _notes(ordered_by, predictor.probability, not found.scored and not tracked.stopped)
@@ -124,6 +113,16 @@ def discover(
     info = {"ordered_by": ordered_by, "strategy": space.strategy, "scored": found.scored}
     info |= {"reranked": len(found.head), "stopped": tracked.stopped}
     return ResultTable(columns, notes=notes, info=info, printed=PRINTED, empty="no missing links found")
+
+
+def _known_triples(run: Run) -> TripleIndex:
+    """Return the index of all known triples and known negatives, which is sorted once per run."""
+    if run.discovery_cache.known_triples is None:
+        splits = run.splits
+        graphs = [splits.train, splits.valid, splits.test, splits.known_negatives]
+        index = build_triple_index([graph for graph in graphs if graph is not None], run.scorer.device)
+        run.discovery_cache.known_triples = index
+    return run.discovery_cache.known_triples
 
 
 def _candidate_space(
@@ -194,21 +193,13 @@ def _columns(
     graph: Graph, ids: tuple[Ids, Ids, Ids], predictor: WeightPredictor, weight_predictor: WeightPredictor
 ) -> dict[str, Any]:
     """Return the columns of links; `weight_predictor` predicts their weights."""
-    head, relation, tail = ids
-    columns: dict[str, Any] = {
-        "rank": np.arange(1, len(head) + 1),
-        "head": graph.entities.take(head),
-        "relation": graph.relations.take(relation),
-        "tail": graph.entities.take(tail),
-    }
-    if not len(head):
-        return columns | dict.fromkeys(PREDICTED, np.empty(0))
-    found = weight_predictor.guess(*ids)
-    if weight_predictor is not predictor and predictor.probability is not None:
-        found["probability"] = predictor.probable(*ids)
-    columns |= {"score": predictor.score(*ids).astype(np.float64), "probability": found["probability"]}
-    columns |= {"weight_mean": found["expected"], "weight_median": found["typical"]}
-    return columns | {"weight_low": found["low"], "weight_high": found["high"]}
+    predicted: dict[str, Any] = dict.fromkeys(PREDICTED, np.empty(0))
+    if len(ids[0]):
+        predicted["score"] = predictor.score(*ids).astype(np.float64)
+        predicted |= weight_columns(weight_predictor.guess(*ids))
+        if weight_predictor is not predictor and predictor.probability is not None:
+            predicted["probability"] = predictor.probable(*ids)
+    return {"rank": np.arange(1, len(ids[0]) + 1), **triple_columns(graph, *ids), **predicted}
 
 
 def _notes(ordered_by: str, probability: Probability | None, nothing_scored: bool) -> list[str]:

@@ -156,14 +156,9 @@ def top_scores(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def search_all(
-    scorer: TableScorer,
-    space: CandidateSpace,
-    known: TripleIndex,
-    size: int,
-    progress: Progress,
-    max_per_head: int | None = None,
+    scorer: TableScorer, space: CandidateSpace, known: TripleIndex, size: int, progress: Progress, per_head: int | None
 ) -> FoundLinks:
-    """Score every pair of the space; keep the `size` best links of each relation, at most `max_per_head` per head."""
+    """Score every pair of the space; keep the `size` best links of each relation, at most `per_head` of a head."""
     block_scores = CPU_BLOCK_SCORES if scorer.device.type == "cpu" else GPU_BLOCK_SCORES
     top = {relation: TopLinks(size) for relation in space.relations.tolist()}
     scored = 0
@@ -183,7 +178,7 @@ def search_all(
                 _exclude(scores, rows, column[known_tails])
                 if not space.has_self_loops[relation]:
                     _exclude(scores, torch.arange(len(block), device=scorer.device), column[block])
-                _keep_best(best, scores, block, tails, known.entities, max_per_head)
+                _keep_best(best, scores, block, tails, known.entities, per_head)
                 scored += scores.numel()
                 progress.advance(scores.numel())
     return FoundLinks.from_top(top, known.entities, scored)
@@ -196,7 +191,7 @@ def _exclude(scores: Tensor, rows: Tensor, columns: Tensor) -> None:
 
 
 def _keep_best(
-    best: TopLinks, scores: Tensor, heads: Tensor, tails: Tensor, entities: int, max_per_head: int | None
+    best: TopLinks, scores: Tensor, heads: Tensor, tails: Tensor, entities: int, per_head: int | None
 ) -> None:
     """Add the links of a block [B, N] that may be among the best."""
     highest = scores.amax(1)
@@ -210,8 +205,8 @@ def _keep_best(
         return
     scores = scores if len(rows) == len(scores) else scores.index_select(0, rows)
     columns = None
-    if max_per_head is not None and max_per_head < len(tails):
-        scores, columns = torch.topk(scores, max_per_head, dim=1)
+    if per_head is not None and per_head < len(tails):
+        scores, columns = torch.topk(scores, per_head, dim=1)
     mask = (scores >= threshold).flatten()
     # NumPy finds the cells eight times as fast as torch on a CPU.
     cells = torch.nonzero(mask)[:, 0] if mask.is_cuda else torch.from_numpy(np.flatnonzero(mask.numpy()))

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from focuse.data import readers
-from focuse.data.graph import Graph, Side, Vocabulary, concatenate, find_sorted, lookup_sorted
+from focuse.data.graph import Graph, Side, concatenate, find_sorted, lookup_sorted
 from focuse.data.sniffer import TableLayout, choose_columns, detect_layout, quoting
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.base import Scorer
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from focuse.api import Run
 
 PARTS = ("head", "relation", "tail")
+PartialTriple = tuple[str | None, str | None, str | None]
 MISSING = -1  # the id of the part that is asked for
 BLOCK_SCORES = 1 << 22  # 16 MB; four times as many on a GPU
 RELATION_ADVICE, ENTITY_ADVICE = "give it with --relation", "give it with --head or --tail"
@@ -44,42 +45,53 @@ PRINTED = ("rank", *PARTS, "score", "probability", "weight_mean", "weight_low", 
 
 
 def predict(
-    run: Run, head: str | None, relation: str | None, tail: str | None, top: int, new_only: bool, **options: Any
+    run: Run, triple: PartialTriple, top: int, new_only: bool, candidates: Names = None, weights: bool = True
 ) -> ResultTable:
     """Rank the completions of one triple; see `Run.predict`."""
-    query = find_query(run.splits.train, head, relation, tail, new_only)
-    found = predict_batch(run, query, top, new_only, **options)
+    found = _complete(run, find_query(run.splits.train, triple, new_only), top, new_only, candidates, weights)
     return ResultTable(found.to_arrow().drop_columns("query"), printed=PRINTED, empty=NOTHING)
 
 
 def predict_batch(
-    run: Run,
-    queries: Any,
-    top: int,
-    new_only: bool,
-    *,
-    candidates: Names = None,
-    weights: bool = True,
-    progress: bool = False,
+    run: Run, queries: Any, top: int, new_only: bool, candidates: Names, weights: bool, progress: bool
 ) -> ResultTable:
     """Rank the completions of many triples; see `Run.predict_batch`."""
+    asked = read_queries(queries, run.splits.train)
+    return _complete(run, asked, top, new_only, candidates, weights, progress)
+
+
+def _complete(
+    run: Run, asked: Ids, top: int, new_only: bool, candidates: Names, weights: bool, progress: bool = False
+) -> ResultTable:
     graphs = [run.splits.train, run.splits.valid, run.splits.test]
     entities = find_names(candidates, graphs[0].entities, "entity")
     predictor = BatchPredictor(run.scorer, graphs, top, new_only, entities)
-    asked = queries if isinstance(queries, np.ndarray) else read_queries(queries, graphs[0])
     with_weights = weights and run.can_predict_weights()
     return predictor.predict(asked, run.weight_predictor(full=True) if with_weights else None, progress)
 
 
-def find_query(names: Graph, head: str | None, relation: str | None, tail: str | None, new_only: bool = False) -> Ids:
+def find_query(names: Graph, triple: PartialTriple, new_only: bool = False) -> Ids:
     """Return the ids [3, 1] of a triple with at most one missing part."""
-    if [head, relation, tail].count(None) > 1:
+    head, relation, tail = triple
+    if triple.count(None) > 1:
         raise FocuseError("predict: give two of head, relation and tail (or all three); the third is ranked")
-    if new_only and None not in (head, relation, tail):
+    if new_only and None not in triple:
         raise FocuseError("predict: nothing is missing that could be new; leave one part out, or --new-only")
     h, t = (MISSING if end is None else names.entities.id(end, "entity", RELATION_ADVICE) for end in (head, tail))
     r = MISSING if relation is None else names.relations.id(relation, "relation", ENTITY_ADVICE)
     return np.array([[h], [r], [t]])
+
+
+def triple_columns(names: Graph, head: Ids, relation: Ids, tail: Ids) -> dict[str, Any]:
+    """Return the names of triples."""
+    entities = names.entities
+    return {"head": entities.take(head), "relation": names.relations.take(relation), "tail": entities.take(tail)}
+
+
+def weight_columns(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the weights and the probability that a WeightPredictor predicts."""
+    weights = {"weight_mean": found["expected"], "weight_median": found["typical"]}
+    return weights | {"weight_low": found["low"], "weight_high": found["high"], "probability": found["probability"]}
 
 
 def predicted_columns(
@@ -89,9 +101,7 @@ def predicted_columns(
     columns = dict.fromkeys(PREDICTED, np.full(len(head), np.nan))
     if predictor is None or not len(head):
         return columns
-    found = predictor.tell(head, relation, tail)
-    columns |= {"weight_mean": found["expected"], "weight_median": found["typical"]}
-    columns |= {"weight_low": found["low"], "weight_high": found["high"], "probability": found["probability"]}
+    columns |= weight_columns(predictor.tell(head, relation, tail))
     if predictor.calibration is not None or predictor.scorer.model.confidence_head is not None:
         # The calibration was fitted to the mean of both sides' scores, not to the score of the queried side.
         score = predictor.score(head, relation, tail) if predictor.scorer.side_dependent else score.astype(np.float64)
@@ -149,13 +159,10 @@ class BatchPredictor:
             column[order] for column in (query, ranks, head, relation, tail, score)
         )
         is_known, weight = _known_weights(known, head, relation, tail)
-        names = self.graphs[0]
         columns = {
             "query": query + 1,
             "rank": ranks,
-            "head": names.entities.take(head),
-            "relation": names.relations.take(relation),
-            "tail": names.entities.take(tail),
+            **triple_columns(self.graphs[0], head, relation, tail),
             "score": score.astype(np.float64),
             "known": is_known,
             "weight": weight,
@@ -266,32 +273,48 @@ def read_queries(queries: Any, names: Graph) -> Ids:
 
     The missing part is empty, '?' or None. An unknown name is an error with its file and line.
     """
-    columns, locate = _query_columns(queries)
-    if not len(columns[0]):
-        raise FocuseError(f"{locate(None)}: no queries; give head, relation and tail, one of them empty")
-    vocabularies = names.entities, names.relations, names.entities
-    parts = zip(columns, vocabularies, PARTS, strict=True)
-    ids = np.stack([_query_ids(column, vocabulary, part, locate) for column, vocabulary, part in parts])
-    num_missing = (ids == MISSING).sum(0)
-    for row in np.flatnonzero(num_missing > 1)[:1]:
-        raise FocuseError(f"{locate(int(row))}: {int(num_missing[row])} parts are empty; give two of the three")
-    return ids
-
-
-Locate = Callable[[int | None], str]  # the source, or the source and the line of one of its rows
-
-
-def _query_columns(queries: Any) -> tuple[list[pa.ChunkedArray], Locate]:
-    """Return the columns head, relation and tail as text, and a function that names the place of a row."""
+    where, layout = "queries", None
     if isinstance(queries, str | os.PathLike):
-        path = Path(queries)
+        path, where = Path(queries), str(queries)
         if readers.inspect_file(path).is_parquet:
-            return _from_table(readers.read_parquet_table(path), str(path))
-        layout = detect_layout(readers.first_lines(path), str(path))
-        layout = replace(layout, columns=layout.columns[:3], weight_names=(), allows_empty_names=True)
-        return readers.parse_text(path, layout).columns, partial(_line_of_row, path, layout)
-    if hasattr(queries, "__arrow_c_stream__") or hasattr(queries, "__dataframe__"):
-        return _from_table(readers.frame_to_arrow(queries), "queries")
+            table = readers.read_parquet_table(path)
+        else:
+            layout = detect_layout(readers.first_lines(path), where)
+            layout = replace(layout, columns=layout.columns[:3], weight_names=(), allows_empty_names=True)
+            table = readers.parse_text(path, layout).rename_columns(list(PARTS))
+    elif hasattr(queries, "__arrow_c_stream__") or hasattr(queries, "__dataframe__"):
+        table = readers.frame_to_arrow(queries)
+    else:
+        table = _rows_to_table(queries)
+    table = readers.without_index_columns(table, where, PARTS)
+    chosen = choose_columns(list(table.column_names), True, None, where)[:3]
+
+    def locate(row: Any) -> str:
+        return f"{where}, row {row + 1}" if layout is None else f"{where}, line {_line_of_row(path, layout, int(row))}"
+
+    ids = []
+    for part, column in zip(PARTS, (table.column(index) for index in chosen), strict=True):
+        kind, vocabulary = ("relation", names.relations) if part == "relation" else ("entity", names.entities)
+        try:
+            text = pc.fill_null(column.cast(pa.string()), "").combine_chunks()
+        except pa.ArrowException:
+            raise FocuseError(f"{where}: the {part} column has no names; convert it to text") from None
+        found = vocabulary.ids(text).astype(np.int64)
+        is_empty = pc.is_in(text, value_set=pa.array(["", "?"])).to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero((found < 0) & ~is_empty)[:1]:  # an entity may be called '?'
+            try:
+                vocabulary.id(text[int(row)].as_py(), kind, "order the columns head, relation, tail")
+            except FocuseError as error:
+                raise FocuseError(f"{locate(row)}: {error}") from None
+        ids.append(np.where(found < 0, MISSING, found))
+    num_missing = (np.stack(ids) == MISSING).sum(0)
+    for row in np.flatnonzero(num_missing > 1)[:1]:
+        raise FocuseError(f"{locate(row)}: {int(num_missing[row])} parts are empty; give two of the three")
+    return np.stack(ids)
+
+
+def _rows_to_table(queries: Any) -> pa.Table:
+    """Return rows (head, relation, tail), or a single row, as a table."""
     if not isinstance(queries, Iterable):
         raise FocuseError(f"cannot read queries from {type(queries).__name__}: give a file, a frame or rows")
     is_single = isinstance(queries, tuple) and all(part is None or isinstance(part, str) for part in queries)
@@ -302,43 +325,14 @@ def _query_columns(queries: Any) -> tuple[list[pa.ChunkedArray], Locate]:
         if not all(part is None or isinstance(part, str) for part in row):
             raise FocuseError(f"queries, row {number}: {row!r:.60} has a part that is neither a name nor None")
     columns = zip(*map(tuple, rows), strict=True) if rows else ((), (), ())
-    return [pa.chunked_array([pa.array(column, pa.string())]) for column in columns], partial(_row, "queries")
+    return pa.table([pa.array(column, pa.string()) for column in columns], names=list(PARTS))
 
 
-def _row(where: str, row: int | None) -> str:
-    return where if row is None else f"{where}, row {row + 1}"
-
-
-def _from_table(table: pa.Table, where: str) -> tuple[list[pa.ChunkedArray], Locate]:
-    table = readers.without_index_columns(table, where, PARTS)
-    chosen = choose_columns(list(table.column_names), True, None, where)[:3]
-    return [table.column(index) for index in chosen], partial(_row, where)
-
-
-def _line_of_row(path: Path, layout: TableLayout, row: int | None) -> str:
-    """Return 'file, line 7' for a row of a text file."""
-    if row is None:
-        return str(path)
+def _line_of_row(path: Path, layout: TableLayout, row: int) -> int:
+    """Return the line of a text file in which a row ends."""
     with readers.open_decompressed(path) as stream, suppress(csv.Error):  # a field longer than the csv module reads
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
         rows = csv.reader(text, delimiter=layout.delimiter, quoting=quoting(layout.delimiter))
         lines = (rows.line_num for fields in rows if fields and rows.line_num > layout.header_lines)
-        return f"{path}, line {next(islice(lines, row, None))}"
-    return f"{path}, row {row + 1}"
-
-
-def _query_ids(column: pa.ChunkedArray, names: Vocabulary, part: str, locate: Locate) -> Ids:
-    """Return the ids [n] of names, −1 for a missing part."""
-    try:
-        text = pc.fill_null(column.cast(pa.string()), "").combine_chunks()
-    except pa.ArrowException:
-        raise FocuseError(f"{locate(None)}: the {part} column has no names; convert it to text") from None
-    ids = names.ids(text).astype(np.int64)
-    is_empty = pc.is_in(text, value_set=pa.array(["", "?"])).to_numpy(zero_copy_only=False)
-    for row in np.flatnonzero((ids < 0) & ~is_empty)[:1]:  # an entity may be called '?'
-        try:
-            names.id(text[int(row)].as_py(), "relation" if part == "relation" else "entity",
-                     "order the columns head, relation, tail")  # fmt: skip
-        except FocuseError as error:
-            raise FocuseError(f"{locate(int(row))}: {error}") from None
-    return np.where(ids < 0, MISSING, ids)
+        return next(islice(lines, row, None))
+    return row + 1 + layout.header_lines

@@ -57,13 +57,12 @@ def comparable_rows(scorer: TableScorer, metric: str = "cosine") -> Tensor:
 def similar(
     run: Run,
     entity: str | Sequence[str],
-    top: int = 10,
-    *,
-    candidates: Names = None,
-    metric: str = "cosine",
-    mean: bool = False,
-    pairwise: bool = False,
-    approximate: bool = False,
+    top: int,
+    candidates: Names,
+    metric: str,
+    mean: bool,
+    pairwise: bool,
+    approximate: bool,
 ) -> ResultTable:
     """Return the entities with the most similar embeddings; see `Run.similar`."""
     choose("metric", metric, METRICS)
@@ -165,9 +164,7 @@ def search_index(index: Any, queries: Tensor, top: int, metric: str) -> tuple[An
 # ---- analogies ------------------------------------------------------------------------------------------------------
 
 
-def analogies(
-    run: Run, a: str, b: str, c: str, top: int = 10, *, method: str = "relations", new_only: bool = False
-) -> ResultTable:
+def analogies(run: Run, a: str, b: str, c: str, top: int, method: str, new_only: bool) -> ResultTable:
     """Complete the analogy: a is to b as c is to what? See `Run.analogies`."""
     choose("method", method, METHODS)
     check_count("top", top)

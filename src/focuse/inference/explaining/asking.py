@@ -57,7 +57,7 @@ class ExplanationMethods:
         h, t = (names.entities.id(end, "entity", RELATION_ADVICE) for end in (head, tail))
         r = names.relations.id(relation, "relation", ENTITY_ADVICE)
         logic = self._logic(rules)
-        [asked] = predict(self, head, relation, tail, 1, False)  # type: ignore[arg-type]
+        [asked] = predict(self, (head, relation, tail), 1, False)  # type: ignore[arg-type]
         return self._explained(asked, (h, r, t), top, logic)
 
     def _explained(self, asked: Any, ids: tuple[int, int, int], top: int, logic: Logic) -> Explanation:
