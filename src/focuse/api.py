@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from focuse.config import Config
+from focuse.config import Config, TrainSettings, show_settings
 from focuse.data.graph import Graph
 from focuse.data.splits import Splits
 from focuse.data.triple_index import filter_index
@@ -22,20 +22,19 @@ from focuse.engines.scorer import TableScorer
 from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation, evaluate
-from focuse.exports.exporting import ExportMethods
 from focuse.inference.calibration import Calibration, fingerprint
 from focuse.inference.candidates import SAMPLE_SIZE, DiscoveryCache, Names
 from focuse.inference.clusters import find_clusters
 from focuse.inference.discover import MAX_SCORES, DiscoveryOptions, discover
 from focuse.inference.duplicates import find_duplicates
-from focuse.inference.explaining.asking import ExplanationMethods
+from focuse.inference.explain import Explanation, explain
 from focuse.inference.predict import predict, predict_batch
 from focuse.inference.similarity import analogies, similar
 from focuse.inference.weight_predictor import WeightMethods
+from focuse.integrations.export import export, to_pyg
 from focuse.integrations.trackers import make_trackers, stored_trackers
 from focuse.models.checks import check_scores
 from focuse.models.registry import MODELS, model_class, model_family
-from focuse.report.report import write_report
 from focuse.results import ResultTable
 from focuse.rules.augmentation import with_inferred
 from focuse.storage.run_folder import RunFolder
@@ -55,12 +54,14 @@ from focuse.training.label_exponent import LabelExponentTrial, choose_label_expo
 from focuse.training.preparation import (
     check_confidences,
     check_node_attributes,
+    check_rule_settings,
     fit_training_normalizer,
     ignore_equal_weights,
     make_splits,
     partition_if_needed,
     read_test_graph,
     read_training_graph,
+    report_settings,
     with_node_attributes,
 )
 from focuse.training.problem import build_model
@@ -69,7 +70,7 @@ from focuse.training.trainer import Trainer, make_trainer
 
 
 @dataclass
-class Run(WeightMethods, ExplanationMethods, ExportMethods):
+class Run(WeightMethods):
     """A trained model with its settings, splits and history; created by `train`, `resume`, `load` or `extend`.
 
     >>> run = train([(str(i % 8), "r", str(i % 9), i) for i in range(60)], epochs=1, dim=4, progress=False)
@@ -425,15 +426,38 @@ class Run(WeightMethods, ExplanationMethods, ExportMethods):
             raise FocuseError("this run has no folder yet; save it first: run.save(FOLDER)")
         return self.folder
 
+    def explain(self, head: str, relation: str, tail: str, top: int = 5, *, rules: Any = None) -> Explanation:
+        """Explain the score of a triple, known or not: triples that support or oppose it, similar ones, and rules.
+
+        `top` is the number of triples and rules of each kind. `rules` is a file of rules or parsed rules; by default
+        they are mined from the training graph, once per run. `print` shows the explanation as text, and its `to_dict()`
+        and `write("why.html")` give it as data and as a page.
+        """
+        return explain(self, head, relation, tail, top, rules=rules)
+
     def report(
-        self, path: str | Path, test: Any = None, *, map: str = "tsne", progress: bool | Reporter = False
+        self, path: str | Path, test: Any = None, projection: str = "tsne", *, progress: bool | Reporter = False
     ) -> Path:
         """Write a self-contained HTML report on the run and return its path.
 
-        The run is evaluated on its test split, or on `test`. `map` is the projection of the entity map: tsne, umap
-        (needs focuse[map]), pca or none.
+        The run is evaluated on its test split, or on `test`. `projection` draws the entity map: 'tsne', 'umap' (needs
+        umap-learn), 'pca' or 'none'. The charts need matplotlib.
         """
-        return write_report(self, Path(path), test, map, make_reporter(progress).note)
+        from focuse.report.report import write_report  # imports Jinja2
+
+        return write_report(self, Path(path), test, projection, make_reporter(progress).note)
+
+    def export(self, path: str | Path, format: str | None = None, what: str = "entities") -> list[Path]:
+        """Write embeddings with their names for other tools, and return the paths of the files.
+
+        `format` is parquet, csv, tsv, word2vec, numpy, safetensors, pyg or projector, by default that of the suffix;
+        `what` is entities, relations or both. See `focuse.integrations.export.export`.
+        """
+        return export(self, path, format, what)
+
+    def to_pyg(self, parts: Sequence[str] | str = ("train",)) -> Any:
+        """Return embeddings and edges of these splits as a `torch_geometric.data.Data`."""
+        return to_pyg(self, parts)
 
     def save(self, folder: str | Path) -> None:
         """Write the run to a new folder."""
@@ -455,6 +479,7 @@ class Run(WeightMethods, ExplanationMethods, ExportMethods):
         write_extended(store, self.extended)
 
 
+@show_settings
 def train(
     graph: Any,
     *,
@@ -471,7 +496,7 @@ def train(
     callbacks: Sequence[object] = (),
     track: Sequence[str] | str = (),
     deadline: float = math.inf,
-    **settings: Any,
+    **settings: Unpack[TrainSettings],
 ) -> Run:
     """Train embeddings of a weighted graph.
 
@@ -502,8 +527,8 @@ def train(
     deadline
         Time, as of time.monotonic, at which training stops as on Ctrl-C; it is saved if there is a folder `out`.
     **settings
-        Settings of `Config`: model (a name, 'package.module:Class' or a class), dim, epochs, weight_mode, lr, …
-        `init_from` may be a run or its folder.
+        All settings of the training. `model` may also be a class, and `init_from` a run. A setting that has no effect
+        with the others raises FocuseError.
 
     Examples
     --------
@@ -511,7 +536,8 @@ def train(
     >>> run.settings.model
     'complex'
     """
-    chosen, group = _check_arguments(settings, out)
+    chosen, group = _check_arguments(dict(settings), out)
+    check_rule_settings(chosen, inferred_triples is not None or rules is not None)
     all_callbacks = _callbacks(callbacks, track)
     check_node_attributes(chosen, node_attributes is not None)
     if out is not None and RunFolder.was_created_by(Path(out), group):  # torchrun has restarted its processes
@@ -521,6 +547,7 @@ def train(
     prepare = partial(_prepare, chosen, reporter, *given)
     resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine in SHARDED_ENGINES else prepare()
     resolved = partition_if_needed(resolved, splits, reporter, out is not None)
+    report_settings(resolved, reporter)
     with explain_memory_errors():
         resolved, label_exponent_trials = choose_label_exponent(resolved, splits, normalizer, reporter, deadline)
         callback_reporter = CallbackReporter(
@@ -660,7 +687,7 @@ def _settings_to_resume(
         if epochs <= done or epochs < settings.epochs:
             have = counted(max(done, settings.epochs), "epochs")
             raise FocuseError(f"{store.path}: is set to {have}; --epochs can only raise the number")
-        settings = replace(settings, epochs=epochs)
+        settings = replace(settings, epochs=epochs, provenance={**settings.provenance, "epochs": "given"})
         if at is not None:
             if at.finished == "stopped early":  # more epochs restart the patience of early stopping
                 at.checks_since_best = 0

@@ -165,7 +165,7 @@ class ResultTable(TableExport, Sequence[Any]):
 
     def to_text(self, rows: int = PRINTED_ROWS) -> str:
         """Return the first rows as an aligned table, followed by the notes; `print` shows this text."""
-        table = format_table(*self._cells(rows)) if len(self) else self._empty
+        table = format_table(*self.cells(rows)) if len(self) else self._empty
         return "\n".join([table, *self._remarks(rows)])
 
     def __str__(self) -> str:
@@ -175,14 +175,14 @@ class ResultTable(TableExport, Sequence[Any]):
         return f"ResultTable({len(self):,} rows: {', '.join(self.columns)})"
 
     def _repr_html_(self) -> str:
-        headings, rows, _ = self._cells(PRINTED_ROWS)
+        headings, rows, _ = self.cells()
         head = "".join(f"<th>{html.escape(name)}</th>" for name in headings)
         body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
         remarks = [*([] if rows else [self._empty]), *self._remarks(PRINTED_ROWS)]
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in remarks)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
-    def _cells(self, rows: int) -> tuple[list[str], list[list[str]], list[bool]]:
+    def cells(self, rows: int = PRINTED_ROWS) -> tuple[list[str], list[list[str]], list[bool]]:
         """Return the headings, the first rows of the printed columns as texts, and which columns are text."""
         names, table = self._printed or self.columns, self._table
         table = table.select([name for name in names if table[name].null_count < max(len(table), 1)]).slice(0, rows)

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from focuse.cli import results
+from focuse.cli import output
 from focuse.cli.main import app
 from focuse.inference.predict import PREDICTED
 
@@ -68,9 +68,9 @@ class TestFittingNote:
 
     @pytest.mark.parametrize("name", ["predict", "explain"])
     def test_fitting_is_announced_once_on_stderr(self, fresh, monkeypatch, capsys, name):
-        monkeypatch.setattr(results, "LARGE_GRAPH", 1)
+        monkeypatch.setattr(output, "LARGE_GRAPH", 1)
         asked = [name, str(fresh), "--head", "e1", "--relation", "r0", "--tail", "e2", "--json"]
-        for told in (results.FITTING + "\n", ""):  # then it is stored
+        for told in ("Fitting the weight estimator (once per run) …\n", ""):  # then it is stored
             app(asked, standalone_mode=False)
             shown = capsys.readouterr()
             assert shown.err == told
@@ -81,7 +81,7 @@ class TestFittingNote:
         assert capsys.readouterr().err == ""
 
     def test_misspelled_name_is_refused_before_fitting(self, fresh, monkeypatch, refused_inside, capsys):
-        monkeypatch.setattr(results, "LARGE_GRAPH", 1)
+        monkeypatch.setattr(output, "LARGE_GRAPH", 1)
         for name in ("predict", "explain"):
             refused_inside(name, fresh, "--head", "nobody", "--relation", "r0", "--tail", "e2")
             assert capsys.readouterr().err == ""
