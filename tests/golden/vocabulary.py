@@ -187,9 +187,9 @@ def predictions(run: focuse.Run, head: str, relation: str, top: int) -> list[dic
             "tail": one.tail,
             "known": one.known,
             "score": one.score,
-            "weight": one.expected_weight,
-            "low": one.low,
-            "high": one.high,
+            "weight": one.weight_mean,
+            "low": one.weight_low,
+            "high": one.weight_high,
             "probability": one.probability,
             "confidence": one.confidence,
         }
