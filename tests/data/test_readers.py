@@ -699,7 +699,7 @@ def test_a_decompression_bomb_is_refused(
     monkeypatch.setattr(readers, "ALWAYS_ALLOWED_BYTES", 1 << 16)
     monkeypatch.setattr(readers, "MAX_COMPRESSION_RATIO", 5)
     with pytest.raises(FocuseError, match=r"bytes unpack to more than .* decompress it first") as caught:
-        read(path, missing=1.0)
+        read(path, missing_weight=1.0)
     assert str(path) in str(caught.value)
     monkeypatch.undo()
     assert len(read(path)) in (1, 20_000)  # of RDF a fact is one, however often it is said

@@ -67,11 +67,11 @@ class ReadOptions:
     weights: ColumnNames | None = None
     delimiter: str | None = None
     header: bool | None = None
-    query: str | None = None
-    missing: float | str | None = None
+    sql: str | None = None
+    missing_weight: float | str | None = None
     literals: str = "skip"
-    shorten: bool = False
-    base: str = BASE_IRI
+    short_names: bool = False
+    base_iri: str = BASE_IRI
 
 
 def read(
@@ -82,11 +82,11 @@ def read(
     delimiter: str | None = None,
     header: bool | None = None,
     relation_weights: Mapping[str, float] | str | Path | None = None,
-    query: str | None = None,
-    missing: float | str | None = None,
+    sql: str | None = None,
+    missing_weight: float | str | None = None,
     literals: str = "skip",
-    shorten: bool = False,
-    base: str = BASE_IRI,
+    short_names: bool = False,
+    base_iri: str = BASE_IRI,
 ) -> Graph:
     """Read a weighted graph: head, relation, tail and optionally weight.
 
@@ -105,22 +105,22 @@ def read(
         The layout of a text file, which is detected by default, like the compression.
     relation_weights : mapping or path
         One weight per relation instead of one per edge: a dict or a file with two columns.
-    query : str
+    sql : str
         The SELECT statement that returns the edges of a database.
-    missing : float or 'drop'
+    missing_weight : float or 'drop'
         The weight of RDF and GraphML edges without one, or 'drop' to leave them out.
     literals : 'skip' or 'keep'
         'keep' makes entities of RDF literals.
-    shorten : bool
+    short_names : bool
         Keep only the last part of IRIs.
-    base : str
+    base_iri : str
         The IRI that names were appended to when the RDF file was written.
 
     >>> read([("MLEngineer", "requiresSkill", "Python", 0.98), ("MLEngineer", "requiresSkill", "Perl", 0.13)])
     Graph(rows: 2 edges, 3 entities, 1 relation)
     """
     source = source() if callable(source) else source
-    options = ReadOptions(columns, weights, delimiter, header, query, missing, literals, shorten, base)
+    options = ReadOptions(columns, weights, delimiter, header, sql, missing_weight, literals, short_names, base_iri)
     graph = _read_source(source, options)
     if not len(graph) and graph is not source:
         raise FocuseError(f"{graph.source}: no edges; expected rows of head, relation, tail and weight")

@@ -81,8 +81,8 @@ def read_graphml(path: Path, options: ReadOptions) -> Graph:
     """
     inspect_file(path)
     weights = annotation_names(path, options)
-    check_missing(options.missing)
-    return _read_file(path, weights, options.missing)
+    check_missing(options.missing_weight)
+    return _read_file(path, weights, options.missing_weight)
 
 
 def _read_file(path: Path, weights: Sequence[str] | None, missing: float | str | None) -> Graph:
