@@ -71,7 +71,7 @@ def test_predict_is_the_answer_of_the_run(client, service) -> None:
         (row.tail, row.score, row.probability) for row in expected
     ]
     assert [(link["weight_mean"], link["weight_low"], link["weight_high"]) for link in found] == [
-        (row.expected_weight, row.low, row.high) for row in expected
+        (row.weight_mean, row.weight_low, row.weight_high) for row in expected
     ]
 
 
@@ -120,7 +120,6 @@ def test_explain_agrees_with_the_run(client, service) -> None:
     told = client.post("/api/explain", json={"head": ENTITY, "relation": "has skill", "tail": "skill 3"}).json()
     found = service.first.run.explain(ENTITY, "has skill", "skill 3")
     assert told["text"] == str(found)
-    assert told["svg"] == found.svg()
     assert told["explanation"]["supporting"]
 
 

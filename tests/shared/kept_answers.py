@@ -8,6 +8,8 @@ from typing import Any
 
 import focuse
 
+# Columns of predictions, as they were called when the answers were stored.
+OLD_NAMES = {"weight_mean": "expected_weight", "weight_low": "low", "weight_high": "high"}
 ASKED = 3  # test triples that each kind of question is put about
 
 
@@ -19,17 +21,38 @@ def answers(run: focuse.Run) -> dict[str, Any]:
         for row in range(ASKED)
     ]
     head, relation, tail = rows[0]
-    explanation = run.explain(head, relation, tail, top=3).to_dict()
-    del explanation["words"]  # how it is put may change
+    explanation = with_old_names(run.explain(head, relation, tail, top=3).to_dict())
     return {
         "settings": run.settings.to_dict(),
         "epochs": [row["epoch"] for row in run.history],
         "evaluation": run.evaluate().to_dict(),
-        "tails": run.predict(head=head, relation=relation, top=5).to_dict()["predictions"],
-        "heads": run.predict(relation=relation, tail=tail, top=5).to_dict()["predictions"],
+        "tails": with_old_names(run.predict(head=head, relation=relation, top=5).to_dicts()),
+        "heads": with_old_names(run.predict(relation=relation, tail=tail, top=5).to_dicts()),
         "weights": run.predict_weights(rows).to_dict(),
-        "explanation": explanation,
+        "explanation": with_old_names(explanation),
     }
+
+
+# Keys of an explanation that have had other names when the answers were stored.
+OLD_NAMES = {
+    "weight_mean": "expected_weight",
+    "weight_low": "low",
+    "weight_high": "high",
+    "opposing": "against",
+    "own_change": "itself",
+    "scaled_weight": "share",
+    "known_negative": "false",
+    "soft_confidence": "soft",
+    "steps": "facts",
+    "discovery_probability": "chance",
+}
+
+
+def with_old_names(found: Any) -> Any:
+    """Return nested data with the keys that the stored answers have."""
+    if isinstance(found, dict):
+        return {OLD_NAMES.get(key, key): with_old_names(value) for key, value in found.items()}
+    return [with_old_names(one) for one in found] if isinstance(found, list | tuple) else found
 
 
 def differences(found: Any, kept: Any, tolerance: float, at: str = "") -> list[str]:

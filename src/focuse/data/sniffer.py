@@ -50,6 +50,8 @@ class TableLayout:
         Names of the weight columns if there are several.
     roles : tuple of str
         What the columns hold. The last role is a number, the others are names.
+    allows_empty_names : bool
+        Whether a name may be empty, as in a query.
     """
 
     delimiter: str
@@ -58,6 +60,7 @@ class TableLayout:
     columns: tuple[int, ...]
     weight_names: tuple[str, ...] = ()
     roles: tuple[str, ...] = ROLES
+    allows_empty_names: bool = False
 
     @property
     def allows_missing(self) -> bool:
@@ -317,7 +320,7 @@ def row_fault(row: list[str], layout: TableLayout) -> str:
             fault = "" if layout.allows_missing and is_missing(field) else weight_fault(field, number)
             if fault:
                 return fault
-        elif not field:
+        elif not field and not layout.allows_empty_names:
             return f"the {role} is empty; give it a name or remove the line"
     return ALL_WEIGHTS_MISSING if several and all(is_missing(row[index]) for index in layout.columns[3:]) else ""
 

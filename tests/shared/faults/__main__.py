@@ -56,7 +56,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def preload(engines: set[str] | None = None) -> None:
+def preload(optimizers: set[str] | None = None) -> None:
     """Import all that the command needs, so that no child does."""
     import sklearn.ensemble
     import sklearn.isotonic
@@ -64,15 +64,15 @@ def preload(engines: set[str] | None = None) -> None:
 
     from focuse.cli.main import app
 
-    if engines:
-        sharded.preload(engines)
+    if optimizers:
+        sharded.preload(optimizers)
     with contextlib.redirect_stdout(io.StringIO()):
         app(["train", "--model", "list"], standalone_mode=False)
 
 
 def campaign(options: argparse.Namespace, note: Callable[[str], None]) -> dict[str, Any]:
     """All faults; what came of each."""
-    preload(set(sharded.ENGINES[: len(pieces(options.sharded, WORKERS))]))
+    preload(set(sharded.OPTIMIZERS[: len(pieces(options.sharded, WORKERS))]))
     made = Path(tempfile.mkdtemp(dir=options.room))
     try:
         subject = Subject.make(made)
@@ -139,7 +139,7 @@ def by_partitions(subject: Subject, options: argparse.Namespace, note: Callable[
 def several(subject: Subject, options: argparse.Namespace, note: Callable[[str], None]) -> dict[str, Job]:
     """Trainings of two processes."""
     jobs: dict[str, Job] = {}
-    kinds = [subject.with_options("--engine", each) for each in sharded.ENGINES]
+    kinds = [subject.with_options("--engine", "sharded", "--optimizer", each) for each in sharded.OPTIMIZERS]
     counts = pieces(options.sharded, WORKERS)
     if counts:
         jobs["kill -9, sharded"] = [

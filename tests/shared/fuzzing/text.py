@@ -191,14 +191,14 @@ def relation_weights(folder: Path) -> tuple[Call, list[bytes]]:
 
 def questions(folder: Path) -> tuple[Call, list[bytes]]:
     """Questions in a file: triples with one part left out."""
-    from focuse.inference.discovery.queries import read_queries
+    from focuse.inference.predict import read_queries
 
     path, graph = folder / "queries.txt", read([("a", "r", "b", 1), ("b", "r", "c d", 2), ('"x"', "s", "?", 1)])
 
     def call(data: bytes) -> None:
         path.write_bytes(data)
         found = read_queries(path, graph)
-        if not len(found.head) or max(found.head.max(), found.tail.max()) >= len(graph.entities):
+        if not found.shape[1] or max(found[0].max(), found[2].max()) >= len(graph.entities):
             raise WrongError("an id that is none")
 
     return call, [b"a\tr\t?\nb\tr\t\n", b"head,relation,tail\na,r,\n", b"?;r;c d\n", b'"x"\ts\t?\n']
