@@ -78,7 +78,7 @@ class TestSchedule:
 
     def test_only_confidence_models_have_a_pool(self, small: Graph) -> None:
         with pytest.raises(
-            FocuseError, match=r"semi_supervised requires a confidence model \(ukge-rect, .*, not 'complex'"
+            FocuseError, match=r"requires a confidence model \(ukge-rect, .*, not 'complex'"
         ):
             focuse.train(small, model="complex", semi_supervised="pool")
 
