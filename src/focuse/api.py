@@ -526,8 +526,7 @@ def train(
     deadline
         Time, as of time.monotonic, at which training stops as on Ctrl-C; it is saved if there is a folder `out`.
     **settings
-        All settings of the training. `model` may also be a class, and `init_from` a run. A setting that has no effect
-        with the others raises FocuseError.
+        All settings, see below; `model` may be a class. One that has no effect with the others raises FocuseError.
 
     Examples
     --------

@@ -170,6 +170,8 @@ def train(monkeypatch: pytest.MonkeyPatch, **settings):
         "progress": False,
         "eval_start": 99,
     }
+    if settings.get("negative_sampling") == "all":
+        del basis["num_negatives"]
     run = focuse.train(graph, **{**basis, **settings}, **given)
     return run, next(recorded)
 
