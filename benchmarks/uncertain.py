@@ -140,7 +140,7 @@ def _ranks(run: Any, count: int | None) -> dict[str, Any]:
     if count is not None and count < len(test.graph):
         chosen = np.sort(np.random.default_rng(0).choice(len(test.graph), count, replace=False))
         test = replace(test, graph=test.graph.select(chosen))
-    found = evaluate(run.scorer, test, splits.train, known, "worst", "sides", True, splits.valid)
+    found = evaluate(run.scorer, test, splits.train, known, "worst", "per-side", True, splits.valid)
     tails = 1 / rank_graph(run.scorer, test.graph, known).filtered.ranks()[:, 0]
     figures = {"mrr": tails.mean(), "both": found.all.mrr, "top": found.top.mrr, "delta": found.delta_mrr}
     return {"ranked": len(test.graph), **{name: round(float(value), 4) for name, value in figures.items()}}

@@ -54,6 +54,8 @@ VALUES = {
     ("zero_weights", "light"): "low",
     ("zero_weights", "negatives"): "known-negative",
 }
+# Columns of predicted weights that have had other names since.
+COLUMNS = {"expected": "weight_mean", "typical": "weight_median", "low": "weight_low", "high": "weight_high"}
 SCORES = 1e-5  # float32 on another processor
 TRAINED = 1e-3  # the same after some epochs
 
@@ -68,6 +70,10 @@ def kept(tmp_path):
         before["settings"] = {
             RENAMED.get(key, key): VALUES.get((key, value), value) for key, value in before["settings"].items()
         }
+        before["evaluation"]["settings"]["protocol"] = "per-side"  # which was called "sides"
+        before["evaluation"]["order"] = {"concordance": before["evaluation"]["order"]["concordance"]}
+        rows = [{COLUMNS.get(key, key): value for key, value in row.items()} for row in before["weights"]["triples"]]
+        before["weights"] = {"coverage": before["weights"]["coverage"], "rows": rows}
         return tmp_path / "run", before
 
     return copy

@@ -107,7 +107,11 @@ def test_weigh_and_batch_agree_with_the_run(client, state) -> None:
     triple = {"head": ENTITY, "relation": "has skill", "tail": "skill 3"}
     told = client.post("/api/weigh", json={"triples": [triple] * 2, "coverage": 0.8}).json()
     expected = state.first.run.predict_weight(*triple.values(), coverage=0.8)
-    assert told["triples"] == [expected.to_dict()] * 2
+    names = {"expected": "weight_mean", "typical": "weight_median", "low": "weight_low", "high": "weight_high"}
+    for row in told["triples"]:
+        assert {**row, **triple} == row
+        assert {name: row[name] for name in names} == {name: getattr(expected, names[name]) for name in names}
+        assert row["probability"] == expected.probability
     questions = [
         {"head": ENTITY, "relation": "knows", "top": 2},
         {"head": "Nobody", "relation": "knows"},

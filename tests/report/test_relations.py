@@ -34,9 +34,9 @@ def test_metrics_are_computed_over_the_rows_of_each_relation(run: focuse.Run, fi
         table = run.evaluate_weights(own).table.rows
         assert row.mean_mae == pytest.approx(table["relation mean"]["positives"].errors.mae)
         told = run.predict_weights(own)
-        expected = np.array([one.expected for one in told])
+        expected = np.array([one.weight_mean for one in told])
         assert row.weight_mae == pytest.approx(float(np.mean(np.abs(expected - own.weight))), abs=1e-6)
-        inside = [one.low <= weight <= one.high for one, weight in zip(told, own.weight, strict=True)]  # type: ignore[operator]
+        inside = [one.weight_low <= weight <= one.weight_high for one, weight in zip(told, own.weight, strict=True)]
         assert math.isnan(row.coverage) if len(own) < ENOUGH else row.coverage == pytest.approx(np.mean(inside))
         assert math.isnan(row.brier) == (len(own) < ENOUGH)
     assert figures.probabilities is not None

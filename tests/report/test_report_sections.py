@@ -37,7 +37,6 @@ def test_order_and_suggestions_show_their_metrics(run: focuse.Run, figures: Gath
     told = rows(read_page(order(run, figures)), 3)
     for name, one in (("one relation", evaluation.order.relation), ("one query", evaluation.order.query)):
         assert [name, format_number(one.share), f"{one.pairs:,}"] in told
-    assert ["w", format_number(evaluation.order.ndcg.linear), format_number(evaluation.order.chance.linear)] in told
     told = rows(read_page(suggestions(run, figures)), 6)
     for name, one in {"complex": evaluation, **figures.baselines}.items():
         assert one.suggestions is not None
@@ -61,7 +60,7 @@ def test_weight_errors_are_shown_above_baselines(run: focuse.Run, figures: Gathe
 
 
 def test_classification_is_shown_only_with_strong_triples(run: focuse.Run, figures: Gathered, read_page: Any) -> None:
-    judged = {threshold: run.evaluate_weights(threshold=threshold, forests=False) for threshold in (0.5, 1.0)}
+    judged = {threshold: run.evaluate_weights(strong_above=threshold, estimator=False) for threshold in (0.5, 1.0)}
     for threshold, found in judged.items():
         told = " ".join(read_page(weights(run, replace(figures, weights=found))).texts)
         strong = int((run.splits.test.weight > threshold).sum())

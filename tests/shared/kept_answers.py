@@ -27,7 +27,7 @@ def answers(run: focuse.Run) -> dict[str, Any]:
         "evaluation": run.evaluate().to_dict(),
         "tails": run.predict(head=head, relation=relation, top=5).to_dict()["predictions"],
         "heads": run.predict(relation=relation, tail=tail, top=5).to_dict()["predictions"],
-        "weights": run.predict_weights(rows).to_dict(),
+        "weights": run.predict_weights(rows).to_json(),
         "explanation": explanation,
     }
 

@@ -42,7 +42,7 @@ CHOICES: dict[str, list[str]] = {
     ],
     "track": ["tensorboard:", "mlflow", "wandb", "none"],
     "ties": ["worst", "mean", "best"],
-    "protocol": ["sides", "joint"],
+    "protocol": ["per-side", "combined"],
     "method": ["isotonic", "platt"],
     "sampler": ["tpe", "grid"],
     "pruner": ["median", "hyperband", "none"],
@@ -60,4 +60,4 @@ NAMES = dict.fromkeys(["head", "tail", "heads", "tails", "entity", "entities"], 
 NAMES |= dict.fromkeys(["relation", "relations"], RELATIONS)
 RUNS = {"run", "resume", "init_from"}
 # A graph may be a file or a data base: text to the command, but most often a file.
-GRAPHS = {"graph", "valid", "test", "file", "triples", "source", "negatives", "queries", "edges"}
+GRAPHS = {"graph", "valid", "test", "file", "triples", "source", "negatives_file", "ndcg_queries", "queries", "edges"}

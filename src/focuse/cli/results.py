@@ -21,8 +21,8 @@ LinksOut = typer.Option(help="Write all rows here (.tsv, .csv, .parquet; RDF: .t
 Device = typer.Option(help="auto, cpu or cuda.")
 
 
-MANY = 20_000  # training edges from which fitting takes long enough to be told of, also into a file
-FITTING = "fitting what tells weights and probabilities (the first time only)"
+MANY = 20_000  # training edges from which fitting takes long enough to be reported, also in a file
+FITTING = "Fitting the weight estimator (once per run) …"
 
 
 def opened(folder: Path, device: str) -> Run:
@@ -31,11 +31,11 @@ def opened(folder: Path, device: str) -> Run:
 
     run = load(folder, device)
 
-    def tell() -> None:
+    def report() -> None:
         if len(run.graph) >= MANY or sys.stderr.isatty():
             print(FITTING, file=sys.stderr, flush=True)
 
-    run.before_fitting = tell
+    run.fitted.before_fitting = report
     return run
 
 

@@ -195,7 +195,11 @@ class Explorer:
         for head, relation, tail in rows:  # the first unknown name is told, instead of rows left out
             self.entity(head), self.relation(relation), self.entity(tail)
         found = self.run.predict_weights(rows, coverage=asked.coverage)
-        triples = [schemas.WeighedTriple(**row.to_dict()) for row in found]
+        names = {"expected": "weight_mean", "typical": "weight_median", "low": "weight_low", "high": "weight_high"}
+        triples = [
+            schemas.WeighedTriple(**row, **{name: row[column] for name, column in names.items()})
+            for row in found.to_dicts()
+        ]
         return schemas.Weights(coverage=found.coverage, triples=triples, notes=list(found.notes))
 
     def explain(self, triple: schemas.Triple) -> schemas.Explained:

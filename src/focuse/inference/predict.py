@@ -156,16 +156,10 @@ def _weights(
 
 def told_of(predictor: WeightPredictor, score: Any, head: Any, relation: Any, tail: Any) -> dict[str, Any]:
     """What is said of triples with their scores as answers, ids [n]: a column [n] a field of `Prediction`, or NaN."""
-    columns = predictor.tell(head, relation, tail)
-    told = {name: columns[name] for name in ("low", "high", "probability")}
-    told["expected_weight"] = columns["expected"]
-    if (
-        predictor.scorer.side_dependent
-    ):  # maps from scores were fitted to the mean of both sides', not to the asked one's
-        score = predictor.score(head, relation, tail)
-    if predictor.calibration is not None or predictor.scorer.model.confidence_head is not None:
-        told["confidence"] = predictor.confidence(score.astype(np.float64), relation)
-    return told
+    columns = predictor.columns_for(score, head, relation, tail)
+    names = {"expected_weight": "weight_mean", "low": "weight_low", "high": "weight_high"}
+    names |= {"probability": "probability", "confidence": "confidence"}
+    return {name: columns[column] for name, column in names.items() if column in columns}
 
 
 def _or_none(column: Any) -> list[float | None]:

@@ -16,9 +16,9 @@ from focuse.data.statistics import GraphStatistics, describe
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import Evaluation, evaluate_baselines
-from focuse.evaluation.weight_metrics import ProbabilityTable
+from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
 from focuse.inference.discovery.discoveries import Discoveries, Discovery
-from focuse.inference.weight_predictor import WeightEvaluation, WeightPredictor
+from focuse.inference.weight_predictor import WeightPredictor
 from focuse.training.label_exponent import LabelExponentTrial
 from focuse.training.preparation import read_test_graph
 
@@ -62,7 +62,7 @@ class Reported(Protocol):
 
     def evaluate_weights(self, test: Any = None) -> WeightEvaluation: ...
 
-    def weigh_columns(self, test: Any = None) -> dict[str, WeightEvaluation]: ...
+    def evaluate_weight_columns(self, test: Any = None) -> dict[str, WeightEvaluation]: ...
 
     def evaluate_probabilities(self, test: Any = None) -> ProbabilityTable: ...
 
@@ -105,13 +105,13 @@ def gather(run: Reported, test: Any = None, say: Say = silent, drawn_by: str = "
     baselines = {} if evaluation is None else _baselines(run, aligned, evaluation, notes)
     weights = probable = None
     if evaluation is not None:
-        say("fitting what tells weights and probabilities (the first time only)")
+        say("fitting the weight estimator (once per run)")
         _or_note(lambda: run.weight_predictor(full=True), notes)
         say("judging predicted weights")
         weights = _or_note(lambda: run.evaluate_weights(graph), notes)
         probable = _or_note(lambda: run.evaluate_probabilities(graph), notes)
     apart = run.splits.merger is not None and weights is not None
-    columns = (_or_note(lambda: run.weigh_columns(graph), notes) or {}) if apart else {}
+    columns = (_or_note(lambda: run.evaluate_weight_columns(graph), notes) or {}) if apart else {}
     say("looking for new links")
     links = _or_note(lambda: list(new_links(run)), notes) or []
     held = {"validation": run.splits.valid, "test": aligned.graph}

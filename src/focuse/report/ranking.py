@@ -77,12 +77,10 @@ def order(run: Reported, figures: Gathered) -> str:
     if found is None or not found.every.pairs:  # all facts weigh the same
         return ""
     pairs = {"one relation": found.relation, "one query": found.query, "the whole graph": found.every}
-    gains = {"w": "linear", "2^w − 1": "exponential"}
     text = (
         "Concordance: of two test facts with different weights, how often the heavier one is scored higher "
         "(0.5 is chance, 1 the order of the weights)."
     )
-    listed = "nDCG among the facts of one query, beside what random order gives (1 is the order of the weights)."
     return "".join(
         [
             heading("Does the order follow the weights?"),
@@ -91,20 +89,6 @@ def order(run: Reported, figures: Gathered) -> str:
                 ["pairs within", "concordance", "pairs"],
                 [[name, format_number(one.share), f"{one.pairs:,}"] for name, one in pairs.items()],
                 caption="Concordance of scores and weights",
-            ),
-            paragraph(listed),
-            table(
-                ["gain", "nDCG", "chance", "queries"],
-                [
-                    [
-                        name,
-                        format_number(getattr(found.ndcg, key)),
-                        format_number(getattr(found.chance, key)),
-                        f"{found.ndcg.queries:,}",
-                    ]
-                    for name, key in gains.items()
-                ],
-                caption="nDCG among true triples",
             ),
         ]
     )

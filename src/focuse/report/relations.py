@@ -125,13 +125,13 @@ def _measures(run: Reported, figures: Gathered) -> dict[str, Floats]:
         found["hits10"] = mean((ranks <= 10).mean(axis=1))
     enough = np.where(mean.count >= ENOUGH, 1.0, np.nan)
     if test.weighted and run.graph.weighted and figures.weights is not None:
-        told = run.weight_predictor(full=True).guess(test.head, test.relation, test.tail)
+        told = run.weight_predictor(full=True).predict_unseen(test.head, test.relation, test.tail)
         guess = fit_weight_baselines(run.graph)[RELATION_MEAN](test.head, test.relation, test.tail)
         found["weight_mae"], found["mean_mae"] = (
-            mean(abs(told["expected"] - test.weight)),
+            mean(abs(told["weight_mean"] - test.weight)),
             mean(abs(guess - test.weight)),
         )
-        inside = (told["low"] <= test.weight) & (test.weight <= told["high"])
+        inside = (told["weight_low"] <= test.weight) & (test.weight <= told["weight_high"])
         found["coverage"] = mean(np.where(np.isfinite(told["low"]), inside, np.nan)) * enough
     if figures.probabilities is not None:
         found["brier"] = _brier(run, test, figures) * enough

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from focuse.evaluation.metrics import format_number
-from focuse.evaluation.weight_evaluation import PROTOCOLS, WeightTable
+from focuse.evaluation.weight_evaluation import PROTOCOLS, WeightEvaluation, WeightTable
 from focuse.evaluation.weight_metrics import Coverage, interval_coverage
-from focuse.inference.weight_predictor import WeightEvaluation
 from focuse.report.charts import SERIES, bars, legend, promise
 from focuse.report.gathered import Gathered, Reported
 from focuse.report.page import bullets, figure, heading, paragraph, percent, table
@@ -36,7 +35,7 @@ def weights(run: Reported, figures: Gathered) -> str:
         heads = [head for head in next(iter(cells.values())) if not (few and head.startswith(("accuracy", "F1")))]
         rows = [[name, *(row.get(head, "–") for head in heads)] for name, row in cells.items()]
         parts.append(table(["", *heads], rows, caption=_sentence(PROTOCOLS[protocol]) + told))
-    gains = [[name, format_number(gain.linear), format_number(gain.exponential)] for name, gain in found.gains.items()]
+    gains = [[name, format_number(gain.linear), format_number(gain.exponential)] for name, gain in found.ndcg.items()]
     parts.append(table(["", "linear", "exponential"], gains, caption="nDCG: every known tail among all entities"))
     return "".join([*parts, *(paragraph(_sentence(note), "note") for note in found.table.notes)])
 
@@ -107,10 +106,11 @@ def promises(run: Reported, figures: Gathered) -> list[tuple[float, float]]:
     if figures.test is None:
         return []
     predictor, test = run.weight_predictor(full=True), figures.test.graph
-    found = []
+    if predictor.estimator is None or not len(predictor.estimator.conformal):
+        return []
+    found, estimates = [], predictor.estimator(test.head, test.relation, test.tail)
     for promised in PROMISED:
-        told = predictor.guess(test.head, test.relation, test.tail, promised)
-        held = interval_coverage(told["low"], told["high"], test.weight).coverage
+        held = interval_coverage(*predictor.interval(estimates, test.relation, promised), test.weight).coverage
         found.append((promised, held))
     return [(promised, held) for promised, held in found if math.isfinite(held)]
 

@@ -91,7 +91,7 @@ def test_approximate_index_finds_the_same_and_is_stored(small: focuse.Graph, tmp
 
 def test_missing_usearch_names_the_extra_to_install(run: focuse.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "usearch.index", None)
-    run._fitted.pop("index cosine", None)
+    run.fitted.similarity_indexes.pop("cosine", None)
     with pytest.raises(FocuseError, match=r"focuse\[ann\]"):
         run.similar("e1", approximate=True)
 

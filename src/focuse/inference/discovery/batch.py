@@ -15,6 +15,7 @@ from focuse.data.graph import Graph, find_sorted
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.base import Scorer
 from focuse.errors import FocuseError
+from focuse.evaluation.baselines import KeyedWeights
 from focuse.inference.answers import Rows
 from focuse.inference.discovery.blocks import check_finite
 from focuse.inference.discovery.pool import NOTHING
@@ -22,7 +23,6 @@ from focuse.inference.discovery.queries import MISSING, PARTS, Queries
 from focuse.inference.discovery.scope import Ids
 from focuse.inference.discovery.watching import Watch, watched
 from focuse.inference.predict import Prediction, told_of
-from focuse.inference.weight_estimator import Table
 from focuse.inference.weight_predictor import WeightPredictor
 from focuse.models.base import Side
 
@@ -192,8 +192,8 @@ class Many:
         names = self.graphs[0]
         keys = names.keys_of(made["head"], made["relation"], made["tail"])
         rows = [graph.select(np.isin(graph.keys, keys)) for graph in self.graphs]
-        facts = Table.of(np.concatenate([row.keys for row in rows]), np.concatenate([row.weight for row in rows]))
-        strongest = facts.get("least" if names.lower_is_better else "greatest", keys, np.nan)
+        facts = KeyedWeights(np.concatenate([row.keys for row in rows]), np.concatenate([row.weight for row in rows]))
+        strongest = facts.lookup("min" if names.lower_is_better else "max", keys, np.nan)
         return {**made, "known": find_sorted(facts.keys, keys)[1], "weight": strongest}
 
 

@@ -161,11 +161,11 @@ def _told(
 ) -> dict[str, FloatArray]:
     if not len(head):
         return dict.fromkeys(("score", "probability", "expected_weight", "low", "high"), np.empty(0))
-    told = teller.guess(head, relation, tail)
+    told = teller.predict_unseen(head, relation, tail)
     if teller is not predictor and predictor.probability is not None:
         told["probability"] = predictor.probable(head, relation, tail)
-    columns = {name: told[name] for name in ("probability", "low", "high")}
-    return {"score": predictor.score(head, relation, tail), "expected_weight": told["expected"], **columns}
+    columns = {"probability": told["probability"], "low": told["weight_low"], "high": told["weight_high"]}
+    return {"score": predictor.score(head, relation, tail), "expected_weight": told["weight_mean"], **columns}
 
 
 def _notes(scope: Scope, found: Found, made: Discoveries, made_by: Probability | None) -> tuple[str, ...]:

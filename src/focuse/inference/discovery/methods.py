@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from focuse.data.graph import Graph
+from focuse.data.splits import Splits
 from focuse.data.triple_index import TripleIndex, build_triple_index
+from focuse.engines.scorer import TableScorer
 from focuse.inference.discovery.analogies import Analogies, find_analogies
 from focuse.inference.discovery.batch import Answers, Many, predict_batch
 from focuse.inference.discovery.chances import fit_chances
@@ -21,11 +23,24 @@ from focuse.inference.discovery.likeness import check_measure
 from focuse.inference.discovery.neighbours import Neighbours, find_neighbours, index_of
 from focuse.inference.discovery.queries import read_queries
 from focuse.inference.discovery.scope import SAMPLE, Ids, Names, Scope, find_names, of_types
-from focuse.inference.weight_predictor import WeightMethods, WeightPredictor
+from focuse.inference.fitted import FittedCache
+from focuse.inference.weight_predictor import WeightPredictor, column_predictor, storable_folder
+
+if TYPE_CHECKING:
+    from focuse.api import Run
 
 
-class DiscoveryMethods(WeightMethods):
+class DiscoveryMethods:
     """What a `Run` finds: missing links, entities alike, groups, near-duplicates and analogies."""
+
+    splits: Splits
+    scorer: TableScorer
+    tables_checksum: str
+    fitted: FittedCache
+
+    def weight_predictor(self, full: bool = False) -> WeightPredictor:
+        """The run's weights."""
+        raise NotImplementedError
 
     def discover(
         self,
@@ -74,12 +89,12 @@ class DiscoveryMethods(WeightMethods):
             candidates,
             sample,
             seed,
-            self._fitted.setdefault("ends", {}),  # who stands where: sorted once a run
+            self.fitted.relation_ends,  # who stands where: sorted once a run
         )
         wish = Wish(top, min_probability, per_relation, per_head, pool, limit)
         wish.check()
         predictor = at_rate(self._looking(anywhere), base_rate)
-        teller = None if column is None else self._column_weigher(column)
+        teller = None if column is None else column_predictor(cast("Run", self), column)
         return discover(self.scorer, self._known(), scope, predictor, wish, teller, progress)
 
     def predict_batch(
@@ -126,10 +141,10 @@ class DiscoveryMethods(WeightMethods):
         some = find_names(among, self.splits.train.entities, "entity")
         index = None
         if approximate and some is None:
-            key = f"index {check_measure(measure)}"
-            if key not in self._fitted:
-                self._fitted[key] = index_of(self.scorer, measure, self._storable(), self.tables_checksum)
-            index = self._fitted[key]
+            indexes, folder = self.fitted.similarity_indexes, storable_folder(cast("Run", self))
+            if check_measure(measure) not in indexes:
+                indexes[measure] = index_of(self.scorer, measure, folder, self.tables_checksum)
+            index = indexes[measure]
         asked = [entity] if isinstance(entity, str) else list(entity)
         return find_neighbours(self.scorer, self.splits.train, asked, top, some, measure, together, index)
 
@@ -174,17 +189,16 @@ class DiscoveryMethods(WeightMethods):
 
     def _looking(self, anywhere: bool) -> WeightPredictor:
         """The run's predictor, its probabilities those of links that are looked at."""
-        predictor, key = self.weight_predictor(full=True), f"chances {anywhere}"
-        if key not in self._fitted:
-            self._fitted[key] = fit_chances(predictor, anywhere)
-        return predictor if self._fitted[key] is None else replace(predictor, probability=self._fitted[key])
+        predictor, found = self.weight_predictor(full=True), self.fitted.discovery_probabilities
+        if anywhere not in found:
+            found[anywhere] = fit_chances(predictor, anywhere)
+        return predictor if found[anywhere] is None else replace(predictor, probability=found[anywhere])
 
     def _known(self) -> TripleIndex:
         """What is known to be true or false, ready for look-ups; sorted once a run."""
-        if "known" not in self._fitted:
-            self._fitted["known"] = build_triple_index(self._facts(), self.scorer.device)
-        found: TripleIndex = self._fitted["known"]
-        return found
+        if self.fitted.known_triples is None:
+            self.fitted.known_triples = build_triple_index(self._facts(), self.scorer.device)
+        return self.fitted.known_triples
 
     def _facts(self) -> list[Graph]:
         """Graphs of what is known to be true or false, train first."""

@@ -21,6 +21,7 @@ from focuse.errors import FocuseError
 from focuse.inference.explaining.explanation import Explanation, Implied, Like, Step, Support
 from focuse.inference.explaining.influence import Influence
 from focuse.inference.explaining.local import TrainedObjective
+from focuse.inference.fitted import FittedCache
 from focuse.inference.predict import A_RELATION, AN_ENTITY, Prediction, predict
 from focuse.inference.weight_predictor import WeightPredictor
 from focuse.rules.grammar import Atom, Rule, read_rules
@@ -36,7 +37,7 @@ class ExplanationMethods:
     normalizer: Normalizer
     scorer: TableScorer
     history: list[dict[str, Any]]
-    _fitted: dict[str, Any]
+    fitted: FittedCache
 
     def weight_predictor(self, full: bool = False) -> WeightPredictor:
         raise NotImplementedError  # of the run
@@ -99,22 +100,20 @@ class ExplanationMethods:
         return float(predictor.probable(head, relation, tail)[0])
 
     def _learnt(self) -> TrainedObjective:
-        if "learnt" not in self._fitted:
+        if self.fitted.trained_objective is None:
             epochs = len(self.history)
-            self._fitted["learnt"] = TrainedObjective.build(
+            self.fitted.trained_objective = TrainedObjective.build(
                 self.settings, self.splits, self.normalizer, epochs, self.scorer.device
             )
-        found: TrainedObjective = self._fitted["learnt"]
-        return found
+        return self.fitted.trained_objective
 
     def _logic(self, rules: Any) -> Logic:
         normalize = "none" if self.splits.merger is not None else self.settings.weight_scaling
         if rules is not None:
             return Logic.given(self._logic(None).facts, rules)
-        if "logic" not in self._fitted:
-            self._fitted["logic"] = Logic.mined(self.splits.train, normalize)
-        found: Logic = self._fitted["logic"]
-        return found
+        if self.fitted.mined_rules is None:
+            self.fitted.mined_rules = Logic.mined(self.splits.train, normalize)
+        return self.fitted.mined_rules
 
     def _support(self, learnt: TrainedObjective, row: int, change: float, ids: tuple[int, int, int]) -> Support:
         graph = learnt.graph
