@@ -26,6 +26,7 @@ from focuse.data.splits import Splits, ValidationParts, split_validation
 from focuse.data.weights import ColumnMerger, Normalizer, WeightScaler, in_unit_range
 from focuse.engines.base import ModelScorer
 from focuse.errors import FocuseError
+from focuse.evaluation import evaluate, weight_evaluation
 from focuse.evaluation.baselines import (
     GLOBAL_MEAN,
     RELATION_MEAN,
@@ -37,8 +38,6 @@ from focuse.evaluation.baselines import (
     fit_zero_baseline,
     relation_means,
 )
-from focuse.evaluation.evaluate import ndcg
-from focuse.evaluation.evaluate import ndcg_queries as default_ndcg_queries
 from focuse.evaluation.metrics import FloatArray, spearman
 from focuse.evaluation.ranking import DIVERGED, sample_size
 from focuse.evaluation.weight_evaluation import (
@@ -48,7 +47,6 @@ from focuse.evaluation.weight_evaluation import (
     WeightTable,
     WeightTest,
 )
-from focuse.evaluation.weight_evaluation import evaluate_weights as weight_table
 from focuse.evaluation.weight_metrics import coverage_by_relation, interval_coverage, probability_metrics
 from focuse.inference import fitted
 from focuse.inference.calibration import (
@@ -570,16 +568,16 @@ def _evaluate(
         estimates = _precompute(predictor.estimator, [*evaluated, rows])
     named = _predictors(predictor, estimates)
     positive, with_negatives = ({name: pair[index] for name, pair in named.items()} for index in (0, 1))
-    table = weight_table(weight_test, train, positive, with_negatives, threshold, held)
+    table = weight_evaluation.evaluate_weights(weight_test, train, positive, with_negatives, threshold, held)
     every = [train, valid, predictor.splits.test]
-    asked = queries.graph if queries is not None else default_ndcg_queries(test, every)
+    asked = queries.graph if queries is not None else evaluate.ndcg_queries(test, every)
     gains = {}
     if sample_size(predictor.scorer, None, len(train.entities)) is None:
-        gains[predictor.name] = ndcg(predictor.scorer, asked)
+        gains[predictor.name] = evaluate.ndcg(predictor.scorer, asked)
     else:
         notes.append(f"no nDCG of {predictor.name}: it is too slow to score all {len(train.entities):,} entities")
     for name, baseline in {**fit_weight_baselines(train), **fit_zero_baseline(train)}.items():
-        gains[name] = ndcg(WeightBaselineScorer(baseline, train, predictor.scorer.device), asked)
+        gains[name] = evaluate.ndcg(WeightBaselineScorer(baseline, train, predictor.scorer.device), asked)
     notes += _verdict(predictor, test, table, list(named))
     intervals = None if estimates is None else _intervals(predictor, estimates, test, rows, coverage)
     return WeightEvaluation(replace(table, notes=(*table.notes, *notes)), gains, intervals)
