@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from focuse.config import Config
+from focuse.config import Config, TrainSettings, show_settings
 from focuse.data.graph import Graph
 from focuse.data.splits import Splits
 from focuse.data.triple_index import filter_index
@@ -53,12 +53,14 @@ from focuse.training.label_exponent import LabelExponentTrial, choose_label_expo
 from focuse.training.preparation import (
     check_confidences,
     check_node_attributes,
+    check_rule_settings,
     fit_training_normalizer,
     ignore_equal_weights,
     make_splits,
     partition_if_needed,
     read_test_graph,
     read_training_graph,
+    report_settings,
     with_node_attributes,
 )
 from focuse.training.problem import build_model
@@ -293,6 +295,7 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
         write_extended(store, self.extended)
 
 
+@show_settings
 def train(
     graph: Any,
     *,
@@ -309,7 +312,7 @@ def train(
     callbacks: Sequence[object] = (),
     track: Sequence[str] | str = (),
     deadline: float = math.inf,
-    **settings: Any,
+    **settings: Unpack[TrainSettings],
 ) -> Run:
     """Train embeddings of a weighted graph.
 
@@ -340,8 +343,8 @@ def train(
     deadline
         Time, as of time.monotonic, at which training stops as on Ctrl-C; it is saved if there is a folder `out`.
     **settings
-        Settings of `Config`: model (a name, 'package.module:Class' or a class), dim, epochs, weight_mode, lr, …
-        `init_from` may be a run or its folder.
+        All settings of the training. `model` may also be a class, and `init_from` a run. A setting that has no effect
+        with the others raises FocuseError.
 
     Examples
     --------
@@ -349,7 +352,8 @@ def train(
     >>> run.settings.model
     'complex'
     """
-    chosen, group = _check_arguments(settings, out)
+    chosen, group = _check_arguments(dict(settings), out)
+    check_rule_settings(chosen, inferred_triples is not None or rules is not None)
     all_callbacks = _callbacks(callbacks, track)
     check_node_attributes(chosen, node_attributes is not None)
     if out is not None and RunFolder.was_created_by(Path(out), group):  # torchrun has restarted its processes
@@ -359,6 +363,7 @@ def train(
     prepare = partial(_prepare, chosen, reporter, *given)
     resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine in SHARDED_ENGINES else prepare()
     resolved = partition_if_needed(resolved, splits, reporter, out is not None)
+    report_settings(resolved, reporter)
     with explain_memory_errors():
         resolved, label_exponent_trials = choose_label_exponent(resolved, splits, normalizer, reporter, deadline)
         callback_reporter = CallbackReporter(
@@ -498,7 +503,7 @@ def _settings_to_resume(
         if epochs <= done or epochs < settings.epochs:
             have = counted(max(done, settings.epochs), "epochs")
             raise FocuseError(f"{store.path}: is set to {have}; --epochs can only raise the number")
-        settings = replace(settings, epochs=epochs)
+        settings = replace(settings, epochs=epochs, provenance={**settings.provenance, "epochs": "given"})
         if at is not None:
             if at.finished == "stopped early":  # more epochs restart the patience of early stopping
                 at.checks_since_best = 0

@@ -13,16 +13,17 @@ import pytest
 import focuse
 
 COMMANDS = {
-    "tune": "--out --valid --test --model --weight-mode --search --set --space --sampler --trials --budget --storage "
-    "--json",
+    "tune": "--out --valid --test --model --weight-mode --search --fix --space --sampler --trials --time-limit "
+    "--storage --json",
     "reproduce": "--out --data --model --kind --seeds --part --change --quick --budget --device --workers --json",
     "train": "--valid --test --model --dim --epochs --batch-size --num-negatives --negative-sampling --weight-mode "
     "--beta-decay-epochs --loss --lr --regularizer --weight-scaling --inferred-triples --rules --rule-loss-weight "
     "--rule-batch-size --stop-metric --seed "
     "--device --checkpoint-every --out --resume --json",
-    "evaluate": "--ties --protocol --raw --weights --negatives --queries --threshold --device --json",
+    "evaluate": "--ties --protocol --unfiltered --sample-candidates --weights --negatives-file --ndcg-queries --strong-above "
+    "--device --json",
     "predict": "--head --relation --tail --top --json",
-    "calibrate": "--method --device --json",
+    "calibrate": "--method --negatives-file --base-rate --device --json",
     "describe": "--valid --test --json",
     "demo": "--out --seed --json",
 }
@@ -84,7 +85,7 @@ def test_closed_pipe_causes_no_error_message(command, graph_file):
     os.close(writing)
 
 
-def test_help_and_completion_import_no_heavy_modules():
+def test_help_and_completion_import_no_heavy_modules_and_start_at_once():
     """Help and completion must come at once."""
     loaded = (
         "import sys, focuse.cli.main; print([name for name in ('numpy', 'pyarrow', 'torch') if name in sys.modules])"

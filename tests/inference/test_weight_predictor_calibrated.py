@@ -35,6 +35,7 @@ from focuse.objective.negatives import corrupt_graph
 QUICK = {
     "dim": 8,
     "epochs": 4,
+    "weight_mode": "focuse",
     "beta_decay_epochs": 3,
     "lr": 1e-2,
     "num_negatives": 5,

@@ -10,12 +10,13 @@ import pytest
 
 from focuse.api import train
 from focuse.config import Config
-from focuse.paper.demo import SETTINGS, demo, sentences
+from focuse.paper.demo import MODELS, demo, sentences
 from focuse.report.violins import BOTTOM_COLOUR, TOP_COLOUR
 
 
 def test_the_settings_are_valid():
-    assert Config.from_kwargs(**SETTINGS).weight_mode == "focuse"
+    modes = [Config.from_kwargs(**settings).weight_mode for settings in MODELS.values()]
+    assert modes == ["none", "focuse", "soft-labels"]
 
 
 def test_command_shows_a_larger_delta_mrr_with_focus(command, tmp_path):

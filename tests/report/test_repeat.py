@@ -25,7 +25,7 @@ def same_tables(one: focuse.Run, other: focuse.Run) -> bool:
     "options",
     [
         ["--valid-fraction", "0.15", "--test-fraction", "0.05"],
-        ["--model", "transe-l2", "--beta-decay-epochs", "2"],
+        ["--model", "transe-l2", "--weight-mode", "focuse", "--beta-decay-epochs", "2"],
         ["--valid", "valid.tsv", "--test", "test.tsv", "--seed", "7"],
     ],
 )

@@ -149,8 +149,8 @@ def test_held_out_triples_among_known_negatives_are_not_evaluated(signed: Any, l
         negative_weights="known-negative",
     )
     for part in (run.splits.valid, run.splits.test):
-        assert len(part.graph) == 2
-        assert not np.isin(part.graph.keys, run.splits.known_negatives.keys).any()  # type: ignore[union-attr]
+        assert len(part) == 2
+        assert not np.isin(part.keys, run.splits.known_negatives.keys).any()  # type: ignore[union-attr]
     assert sum("1 row is known to be false and not evaluated" in note for note in recorder.notes) == 2
     assert run.evaluate(held).all.n == 2
 

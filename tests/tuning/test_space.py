@@ -28,7 +28,7 @@ def test_default_space_includes_that_of_the_paper():
     assert set(focused.searched) == {"dim", "lr", "num_negatives", "regularizer", "beta_decay_epochs"}
     assert set(plain.searched) == {"dim", "lr", "num_negatives", "regularizer", "loss"}
     assert (focused.size, plain.size) == (8 * 6 * 4 * 3 * 8, 8 * 6 * 4 * 3 * 3)
-    held = {"negative_sampling": "per-triple", "optimizer": "row-adam", "epochs": 800}
+    held = {"negative_sampling": "per-triple", "optimizer": "sparse-adam", "epochs": 800}
     assert focused.fixed == {**held, "weight_mode": "focuse"}
     assert plain.fixed == {**held, "eval_start": 50, "weight_mode": "none"}
 
@@ -39,8 +39,8 @@ def test_default_space_includes_that_of_the_paper():
         ({}, {"epochs": 300}, [100, 200, 300]),
         ({"epochs": [100, 200]}, {}, [100, 200]),
         ({}, {"epochs": 40}, None),
-        ({}, {"beta": 0.5}, None),
-        ({}, {"beta_decay_epochs": 7}, None),
+        ({}, {"weight_mode": "focuse", "beta": 0.5}, None),
+        ({}, {"weight_mode": "focuse", "beta_decay_epochs": 7}, None),
         ({"beta_decay_epochs": [3, 4]}, {"epochs": 40}, [3, 4]),
     ],
 )
@@ -51,12 +51,15 @@ def test_searched_decays_are_at_most_the_epochs(search, fixed, decays):
 @pytest.mark.parametrize("sampling", ["shared", "all"])
 def test_shared_pool_has_its_own_range_of_negatives(sampling):
     assert "num_negatives" not in make_space({}, {"negative_sampling": sampling}).searched
-    assert make_space({"num_negatives": [64]}, {"negative_sampling": sampling}).searched["num_negatives"] == [64]
+
+
+def test_numbers_of_shared_negatives_can_be_searched():
+    assert make_space({"num_negatives": [64]}, {"negative_sampling": "shared"}).searched["num_negatives"] == [64]
 
 
 def test_learning_rates_follow_the_optimizer():
-    assert make_space({}, {"optimizer": "row-adagrad"}).searched["lr"] == [0.02, 0.05, 0.1, 0.2, 0.5]
-    assert "lr" not in make_space({"optimizer": ["row-adam", "row-adagrad"]}, {}).searched
+    assert make_space({}, {"optimizer": "sparse-adagrad"}).searched["lr"] == [0.02, 0.05, 0.1, 0.2, 0.5]
+    assert "lr" not in make_space({"optimizer": ["sparse-adam", "sparse-adagrad"]}, {}).searched
     assert "num_negatives" not in make_space({}, {"model": "ukge-logi", "negative_sampling": "shared"}).searched
 
 
@@ -95,7 +98,7 @@ def test_stored_parameters_give_the_same_settings():
         ({"dim": [8]}, {"dim": 8}, "dim: both searched and fixed"),
         ({"seed": [1, 2]}, {}, "seed cannot be searched"),
         ({"valid_min_weight": [0.1, 0.2]}, {}, "valid_min_weight cannot be searched"),
-        ({"optimizer": ["adam", "row-adam"]}, {"regularizer_scope": "tables"}, "cannot regularize whole tables"),
+        ({"optimizer": ["adam", "sparse-adam"]}, {"regularizer_scope": "tables"}, "cannot regularize whole tables"),
     ],
 )
 def test_invalid_spaces_are_refused(search, fixed, says):
@@ -108,7 +111,7 @@ class TestFromTheShell:
         space = read_space(
             None,
             ["lr=1e-4, 1", "batch-size=32,64", "filter_negatives=true,False", "model=transe,complex"],
-            ["dim=20", "beta=1"],
+            ["dim=20", "weight_mode=focuse", "beta=1"],
             {"seed": 3},
         )
         assert space.searched["lr"] == [1e-4, 1.0]

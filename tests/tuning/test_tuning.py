@@ -23,6 +23,7 @@ FIXED = {
     "num_negatives": 4,
     "eval_every": 1,
     "eval_start": 0,
+    "weight_mode": "focuse",
     "device": "cpu",
 }
 
@@ -127,7 +128,14 @@ def test_pruning_stops_weak_trials_and_keeps_the_best(go, pruner):
 
 def test_longer_training_contains_the_shorter_one(small):
     """Why epochs need no search: with λ given, the looks at validation are the same."""
-    common = {"dim": 4, "beta_decay_epochs": 4, "eval_every": 1, "patience": 99, "progress": False}
+    common = {
+        "dim": 4,
+        "weight_mode": "focuse",
+        "beta_decay_epochs": 4,
+        "eval_every": 1,
+        "patience": 99,
+        "progress": False,
+    }
     short, long = (focuse.train(small, epochs=epochs, **common).history for epochs in (4, 8))
     plain = [[{**row, "seconds": 0} for row in history] for history in (short, long)]
     assert plain[1][:4] == plain[0]
@@ -196,7 +204,7 @@ def test_diverged_or_too_large_trial_does_not_stop_the_study(go, before_trial, t
 
 
 def test_invalid_combination_does_not_stop_the_study(go):
-    searched = space({"optimizer": ["row-adam", "adam"], "regularizer_scope": ["touched", "rows"]})
+    searched = space({"optimizer": ["sparse-adam", "adam"], "regularizer_scope": ["touched", "rows"]})
     result = go("study", searched, sampler="grid")
     failed = [row for row in result.trials if row["state"] == "failed"]
     assert [row["searched"] for row in failed] == [{"optimizer": "adam", "regularizer_scope": "touched"}]

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from focuse.cli.files import Layout, Query
-from focuse.cli.output import Json, emit
-from focuse.cli.results import Device, LinksOut, Out, RunFolder, check_out, opened, show
+from focuse.cli.options import Device, Json, Layout, LinksOut, Out, RunFolder, Sql
+from focuse.cli.output import check_out, emit, opened, show
 from focuse.errors import FocuseError, counted
 
 # ---- focuse predict: what is missing from a half-known triple, or from each of many in a file ------------------------
@@ -175,7 +174,7 @@ def predict_weights(
         str | None, typer.Option(help="One of the run's weight columns [default: its weight, or all columns merged].")
     ] = None,
     out: Annotated[Path | None, LinksOut] = None,
-    query: Query = None,
+    sql: Sql = None,
     columns: Annotated[
         str | None, typer.Option(help="Columns of the file to use, by heading or counted from 1.")
     ] = None,
@@ -191,7 +190,7 @@ def predict_weights(
     The first prediction fits an estimator (about a minute for 200,000 edges), which is stored in the run folder.
     """
     check_out(out, links=True, inputs=(triples,))
-    graph = Layout(columns, delimiter, header, query=query).read(triples)
+    graph = Layout(columns, delimiter, header, sql=sql).read(triples)
     found = opened(run, device).predict_weights(graph, coverage=coverage, column=weight_column)
     if out is None:
         emit(found.to_json(), str(found), as_json)

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from focuse.cli.files import Layout, Query
-from focuse.cli.output import Json, emit
+from focuse.cli.options import Json, Layout, Sql
+from focuse.cli.output import emit
 from focuse.errors import FocuseError, counted
 
 # ---- focuse report: one HTML page on a run ---------------------------------------------------------------------------
@@ -22,7 +22,7 @@ def report(
     delimiter: Annotated[str | None, typer.Option(help="Separator of TEST.")] = None,
     header: Annotated[bool | None, typer.Option("--header/--no-header", help="Whether line 1 of TEST is one.")] = None,
     drawn_by: Annotated[str, typer.Option("--map", help="Map of entities: tsne, umap, pca or none.")] = "tsne",
-    query: Query = None,
+    sql: Sql = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, Json] = False,
@@ -33,7 +33,7 @@ def report(
     """
     from focuse.api import load
 
-    graph = None if test is None else Layout(columns, delimiter, header, query=query).read(test)
+    graph = None if test is None else Layout(columns, delimiter, header, sql=sql).read(test)
     target = run / "report.html" if out is None else out
     page = load(run, device).report(target, graph, map=drawn_by, progress=not quiet)
     emit({"report": str(page)}, f"report: {page}", as_json)
@@ -44,40 +44,34 @@ def report(
 
 def serve(
     run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
-    compare: Annotated[Path | None, typer.Option(help="Another run to put the same questions to.")] = None,
+    compare: Annotated[Path | None, typer.Option(help="Second run to compare with.")] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; others than loopback are open to all.")
+        str, typer.Option(help="Address to listen on; other than loopback, it is open to everyone.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    waiting: Annotated[int, typer.Option(help="Questions of one client that may wait; more are answered 429.")] = 32,
-    timeout: Annotated[float, typer.Option(help="Seconds that a question may take, waiting included.")] = 60.0,
-    connections: Annotated[int, typer.Option(help="Connections open at once.")] = 1000,
-    patience: Annotated[
-        float, typer.Option(help="Seconds for a request to arrive, and for an answer to be taken.")
-    ] = 10.0,
-    max_body: Annotated[int, typer.Option(help="Bytes of a request's body; more are answered 413.")] = 256 * 1024,
-    rate: Annotated[float, typer.Option(help="Requests a second of one client; 0 does not count them.")] = 0.0,
+    timeout: Annotated[float, typer.Option(help="Seconds for one answer, including the time in the queue.")] = 60.0,
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Search entities, look at their weighted neighbourhoods, ask what is missing and why, compare two runs.
+    """Explore a run in a browser: search entities, their neighborhoods and missing links, and compare two runs.
 
-    The page needs no network. Ctrl-C stops it.
+    The page needs no network. Ctrl-C stops the server.
     """
-    from focuse.explorer.limits import Limits
-    from focuse.explorer.server import Listening
+    import signal
+
+    from focuse.explorer.server import is_loopback
     from focuse.explorer.server import serve as start_server
 
-    taken = Limits(waiting, timeout, connections, patience, max_body, rate)
+    def report(url: str) -> None:
+        warning = "" if is_loopback(host) else f"there is no password: everyone who can reach {host} can use this run"
+        if warning:
+            typer.echo(f"focuse: warning: {warning}", err=True)
+        started = {"url": url, "run": str(run), "compare": compare and str(compare), "warning": warning}
+        emit(started, f"focuse explorer: {url} (API: {url}docs); Ctrl-C stops it", as_json)
 
-    def told(listening: Listening) -> None:
-        if listening.warning:
-            typer.echo(f"focuse: warning: {listening.warning}", err=True)
-        text = f"focuse explorer: {listening.url} (API: {listening.url}docs); Ctrl-C stops it"
-        emit(listening.to_dict(), text, as_json)
-
-    start_server(run, compare, host, port, device, open_page, told, taken)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` stops the server as Ctrl-C does
+    start_server(run, compare, host, port, device, open_page, timeout, report)
     typer.echo("focuse: stopped", err=True)
 
 

@@ -18,7 +18,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from focuse.api import Run
-from focuse.config import upgrade_settings
 from focuse.data.statistics import leaked
 from focuse.data.triple_index import build_triple_index
 from focuse.data.weights import unit_strength
@@ -27,6 +26,7 @@ from focuse.evaluation.metrics import RankMetrics, decile_size, deciles, rank_me
 from focuse.evaluation.ranking import CompetitorCounts, rank_graph
 from focuse.paper.cells import Cell
 from focuse.storage.atomic import replace_file
+from focuse.storage.old_names import upgrade_settings
 
 Floats = npt.NDArray[np.float64]
 PARTS = ("all", "top", "bottom")

@@ -11,12 +11,11 @@ import numpy as np
 import torch
 
 from focuse import __version__
-from focuse.config import read_toml
 from focuse.data.graph import Graph
 from focuse.data.splits import MAX_HELD_OUT
 from focuse.report.gathered import Gathered, Reported
 from focuse.report.page import code, heading, paragraph, table
-from focuse.storage.metadata import to_toml
+from focuse.storage.metadata import read_toml, to_toml
 
 FILE = "settings.toml"
 USUAL_SHARE = 0.1  # of the graph, held out for validation and for test where nothing else is said
@@ -48,7 +47,7 @@ def repeat(run: Reported, figures: Gathered) -> str:
 
 def settings_text(run: Reported) -> str:
     """Every setting as TOML, resolved: what was chosen on validation is fixed."""
-    return to_toml({name: value for name, value in run.settings.to_dict().items() if value is not None})
+    return to_toml(run.settings.to_kwargs())
 
 
 def repeat_command(run: Reported) -> str:
@@ -140,7 +139,7 @@ def in_python(run: Reported) -> str:
             "",
             "again = focuse.train(",
             "    run.graph, valid=run.splits.valid or None, test=run.splits.test or None,",
-            "    valid_fraction=0, test_fraction=0, **run.settings.to_dict(),",
+            "    valid_fraction=0, test_fraction=0, **run.settings.to_kwargs(),",
             ")",
         ]
     return "\n".join(lines) + "\n"

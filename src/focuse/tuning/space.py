@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from focuse.config import Config, parse_assignments, parse_setting_value, read_toml
+from focuse.config import Config, parse_assignments, parse_setting_value
 from focuse.errors import FocuseError
 from focuse.models.registry import model_class
+from focuse.storage.metadata import read_toml
 
 # Section 5 searches k 200–600, three learning rates, η, γ, λ and epochs; its best cells lie partly outside of that.
 DEFAULTS: dict[str, list[Any]] = {
@@ -22,7 +23,7 @@ DEFAULTS: dict[str, list[Any]] = {
 }
 ADAGRAD_RATES = [0.02, 0.05, 0.1, 0.2, 0.5]
 # What those numbers of negatives and those rates are for.
-HELD: dict[str, Any] = {"negative_sampling": "per-triple", "optimizer": "row-adam", "weight_mode": "focuse"}
+HELD: dict[str, Any] = {"negative_sampling": "per-triple", "optimizer": "sparse-adam", "weight_mode": "focuse"}
 # UKGE's own search, without weights and with L2 on the batch's rows.
 CONFIDENT: dict[str, list[Any]] = {
     "dim": [64, 128, 256, 512],
@@ -69,8 +70,8 @@ class Space:
 
     def remembered(self, cell: Mapping[str, Any]) -> dict[str, Any]:
         """All that makes a trial what it is, the searched values first; without what says nothing of the model."""
-        every = {**cell, **self.settings(cell).to_dict()}
-        return {name: value for name, value in every.items() if value is not None and name not in NOT_REMEMBERED}
+        every = {**cell, **self.settings(cell).to_kwargs()}
+        return {name: value for name, value in every.items() if name not in NOT_REMEMBERED}
 
     def about(self) -> dict[str, str]:
         """Every setting in words, to tell one search from another."""
@@ -157,14 +158,14 @@ def _checked(name: str, values: Sequence[Any], fixed: Mapping[str, Any]) -> list
         raise FocuseError(f"{name} {values!r}: give a list of values to search")
     if name in NOT_SEARCHED:
         raise FocuseError(
-            f"{name} cannot be searched: trials that differ in it cannot be compared; fix it (--set {name}=…)"
+            f"{name} cannot be searched: trials that differ in it cannot be compared; fix it (--fix {name}=…)"
         )
     checked = [getattr(Config.from_kwargs(**{**fixed, name: value}), name) for value in values]
     return list(dict.fromkeys(checked))
 
 
 def read_space(file: Path | None, searches: Sequence[str], sets: Sequence[str], options: Mapping[str, Any]) -> Space:
-    """The space of the command line: --space FILE, --search NAME=VALUE,…, --set NAME=VALUE and plain options.
+    """The space of the command line: --space FILE, --search NAME=VALUE,…, --fix NAME=VALUE and plain options.
 
     A file is the whole space: a list is searched, a single value fixed. The shell has the last word.
     """
@@ -178,10 +179,10 @@ def read_space(file: Path | None, searches: Sequence[str], sets: Sequence[str], 
         except FocuseError as error:
             raise FocuseError(f"{file}: {error}") from None
     typed_search = parse_assignments("--search", searches)
-    typed_fixed = parse_assignments("--set", sets)
+    typed_fixed = parse_assignments("--fix", sets)
     twice = sorted(set(typed_fixed) & set(options)) or sorted(set(typed_search) & {*typed_fixed, *options})
     if twice:
-        raise FocuseError(f"{', '.join(twice)}: given twice; choose one of --search, --set and the option of its own")
+        raise FocuseError(f"{', '.join(twice)}: given twice; choose one of --search, --fix and the option of its own")
     fixed |= {name: parse_setting_value(name, text) for name, text in typed_fixed.items()} | dict(options)
     search |= {name: _values(name, text) for name, text in typed_search.items()}
     search = {name: values for name, values in search.items() if name not in {*typed_fixed, *options}}

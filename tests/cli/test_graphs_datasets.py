@@ -96,7 +96,7 @@ def test_list_shows_data_sets_and_their_location(command, places, tmp_path):
     (tmp_path / "cache" / "nl27k" / "train.tsv").write_text("")
     (tmp_path / "data" / "cn15k.zip").write_bytes(b"")
     data = json.loads(command("datasets", "list", "--json", env=places, check=True).stdout)
-    rows = {row["name"]: row for row in data["data_sets"]}
+    rows = {row["name"]: row for row in data["datasets"]}
     assert list(rows) == NAMES
     assert (data["data"], data["cache"]) == (str(tmp_path / "data"), str(tmp_path / "cache"))
     assert rows["ppi5k"]["rows"] == {"train": 230_929, "valid": 19_017, "test": 21_720}
@@ -109,7 +109,7 @@ def test_list_shows_data_sets_and_their_location(command, places, tmp_path):
     ]
     assert rows["nl27k"]["missing"] == ["valid", "test"]
     assert rows["onet-importance"]["url"] is None
-    assert all(row["source"] and row["licence"] and row["title"] for row in rows.values())
+    assert all(row["source"] and row["license"] and row["title"] for row in rows.values())
 
     shown = command("datasets", "list", env=places, check=True).stdout.splitlines()
     assert [line.split()[0] for line in shown[1:6]] == NAMES

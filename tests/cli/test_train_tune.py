@@ -22,7 +22,7 @@ SEARCH = [
     "--search",
     "regularizer=l3:1e-3,none",
 ]
-OPTIONS = [*SEARCH, *(part for one in FIXED for part in ("--set", one)), "--device", "cpu"]
+OPTIONS = [*SEARCH, *(part for one in FIXED for part in ("--fix", one)), "--device", "cpu"]
 
 
 def start(*arguments):
@@ -69,7 +69,8 @@ def test_each_trial_prints_a_line_with_the_best_so_far(study):
         "search: lr 0.001 | 0.01 | 0.05 | 0.1; regularizer l3:1e-3 | none; beta_decay_epochs 0 | 2 | 4 (24 "
     )
     assert (
-        "(24 combinations); fixed: negative_sampling per-triple, optimizer row-adam, weight_mode focuse, dim 4" in first
+        "(24 combinations); fixed: negative_sampling per-triple, optimizer sparse-adam, weight_mode focuse, dim 4"
+        in first
     )
     assert second == "tpe: 12 trials wanted, 0 done"
     assert len(lines) == 12
@@ -198,10 +199,10 @@ class TestRefused:
         [
             ("g.tsv --out s --search dim=8,x", "dim 'x': give a whole number"),
             ("g.tsv --out s --search dimm=8", "unknown setting 'dimm' (did you mean dim?): choose from model"),
-            ("g.tsv --out s --set lr=0", "lr 0: give a number above 0"),
+            ("g.tsv --out s --fix lr=0", "lr 0: give a number above 0"),
             ("g.tsv --out s --model complx", "unknown model 'complx' (did you mean complex?)"),
             ("g.tsv --out s --space bad.toml", "bad.toml: unknown setting 'dimm'"),
-            ("g.tsv --out s --budget 30", "duration '30': give a number above 0 and its unit"),
+            ("g.tsv --out s --time-limit 30", "duration '30': give a number above 0 and its unit"),
             ("g.tsv --out s --sampler random", "unknown sampler 'random': choose one of tpe, grid"),
             ("g.tsv --out s --model kblrn", "model 'kblrn' needs node_attributes"),
             ("g.tsv --out s --node-attributes g.tsv", "model 'complex' does not use node attributes"),
@@ -220,8 +221,6 @@ class TestRefused:
 
 def test_help_describes_every_option(command):
     shown = command("tune", "--help", check=True).stdout
-    promised = (
-        "--out --valid --test --model --weight-mode --sampler --trials --budget --search --set --space --seed --device"
-    )
-    for flag in f"{promised} --storage --pruner --json --quiet".split():
+    promised = "--out --valid --test --model --weight-mode --sampler --trials --time-limit --search --fix --space"
+    for flag in f"{promised} --seed --device --storage --pruner --json --quiet".split():
         assert re.search(rf"^  {flag}\b", shown, re.MULTILINE), flag

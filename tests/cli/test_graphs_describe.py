@@ -31,7 +31,7 @@ def test_json_describes_the_graph(command, files):
 
 def test_text_describes_the_graph(command, files):
     shown = command(
-        "describe", files / "train.tsv", "--test", files / "test.tsv", "--relations", "2", check=True
+        "describe", files / "train.tsv", "--test", files / "test.tsv", "--max-relations", "2", check=True
     ).stdout
     for words in (
         "600 edges, 40 entities, 3 relations",
@@ -50,7 +50,7 @@ def test_baselines_of_a_split_are_shown(command, tmp_path):
     (tmp_path / "test.tsv").write_text("b\tr\ta\t0.3\na\ts\tb\t0.5\na\tr\tc\t0.4\nc\ts\tx\t0.9\n")
     (tmp_path / "valid.tsv").write_text("a\tr\ta\t0.9\n")
     files = ("describe", tmp_path / "train.tsv", "--test", tmp_path / "test.tsv", "--valid", tmp_path / "valid.tsv")
-    data = json.loads(command(*files, "--json", check=True).stdout)["trivial"]
+    data = json.loads(command(*files, "--json", check=True).stdout)["baselines"]
     assert list(data) == ["valid", "test"]
     assert list(data["test"]) == ["positives", "clean"]
     rows = data["test"]["positives"]
@@ -62,7 +62,7 @@ def test_baselines_of_a_split_are_shown(command, tmp_path):
     assert data["test"]["clean"]["inverse copy"] == {"n": 1, "mse": pytest.approx(0.09), "mae": pytest.approx(0.3)}
     assert data["valid"]["clean"]["relation mean"]["mae"] == pytest.approx(0.5)
     shown = command(*files, check=True).stdout
-    assert "test: weights guessed without a model (all 3 rows; clean: the 1 neither in train nor its inverse)" in shown
+    assert "test: weights predicted by baselines (all 3 rows; not leaked: 1 rows)" in shown
     copied = [line for line in shown.splitlines() if line.startswith("  inverse copy")]
     assert copied[-1].split() == ["inverse", "copy", "0.03333", "0.1333", "0.09", "0.3"]
 
@@ -71,15 +71,15 @@ def test_undefined_values_are_a_dash_in_text_and_null_in_json(command, files):
     """The only row that train knows stands in train: nothing is clean."""
     arguments = ("describe", files / "train.tsv", "--test", files / "test.tsv")
     assert command(*arguments, check=True).stdout.splitlines()[-1].split()[-2:] == ["–", "–"]
-    data = json.loads(command(*arguments, "--json", check=True).stdout)["trivial"]["test"]
+    data = json.loads(command(*arguments, "--json", check=True).stdout)["baselines"]["test"]
     assert data["clean"]["global mean"] == {"n": 0, "mse": None, "mae": None}
 
 
 def test_graph_without_weights_has_no_baselines(command, tmp_path):
     (tmp_path / "three.csv").write_text("head,relation,tail\na,r,b\nb,r,c\n")
     arguments = ("describe", tmp_path / "three.csv", "--test", tmp_path / "three.csv")
-    assert "weights guessed" not in command(*arguments, check=True).stdout
-    assert json.loads(command(*arguments, "--json", check=True).stdout)["trivial"] == {}
+    assert "baselines" not in command(*arguments, check=True).stdout
+    assert json.loads(command(*arguments, "--json", check=True).stdout)["baselines"] == {}
 
 
 def test_equal_weights_give_a_note_that_the_layer_would_be_off(command, tmp_path):
