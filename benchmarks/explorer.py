@@ -98,7 +98,7 @@ def measure(folder: Path, entities: int, hub: str, patience: float) -> list[tupl
             "search, a whole name": ("api/entities", [{"q": one} for one in some]),
             "search, its first 4 letters": ("api/entities", [{"q": one[:4]} for one in some]),
             "search, 2 letters (a tenth of all names)": ("api/entities", [{"q": one[1:3]} for one in some]),
-            "search, misspelt": ("api/entities", [{"q": one[:3] + "x" + one[4:]} for one in some]),
+            "search, misspelled": ("api/entities", [{"q": one[:3] + "x" + one[4:]} for one in some]),
             "neighborhood, 1 step": ("api/neighborhood", [{"entity": one} for one in some]),
             "neighborhood, 2 steps": ("api/neighborhood", [{"entity": one, "depth": 2, "limit": 36} for one in some]),
             "neighborhood of the largest hub": ("api/neighborhood", [{"entity": hub}] * 10),

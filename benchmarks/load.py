@@ -36,7 +36,7 @@ MIX = {  # what visitors ask, as they click: names and facts often, slow questio
     "page": 3,
     "entities": 6,
     "neighborhood": 4,
-    "facts": 4,
+    "facts": 5,
     "predict": 5,
     "predict-weights": 2,
     "missing": 1,

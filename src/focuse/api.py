@@ -23,17 +23,16 @@ from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation, evaluate
 from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
-from focuse.exports.exporting import ExportMethods
 from focuse.inference import weight_predictor as weights
 from focuse.inference.calibration import BASE_RATE, COVERAGE, Calibration
 from focuse.inference.discovery.methods import DiscoveryMethods
-from focuse.inference.explaining.asking import ExplanationMethods
+from focuse.inference.explain import Explanation, explain
 from focuse.inference.fitted import FittedCache, fingerprint
 from focuse.inference.predict import Predictions, predict, question
+from focuse.integrations.export import export, to_pyg
 from focuse.integrations.trackers import make_trackers, stored_trackers
 from focuse.models.checks import check_scores
 from focuse.models.registry import MODELS, model_class, model_family
-from focuse.report.report import write_report
 from focuse.results import ResultTable
 from focuse.rules.augmentation import with_inferred
 from focuse.storage.run_folder import RunFolder
@@ -69,7 +68,7 @@ from focuse.training.trainer import Trainer, make_trainer
 
 
 @dataclass
-class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
+class Run(DiscoveryMethods):
     """A trained model with its settings, splits and history; created by `train`, `resume`, `load` or `extend`.
 
     >>> run = train([(str(i % 8), "r", str(i % 9), i) for i in range(60)], epochs=1, dim=4, progress=False)
@@ -267,15 +266,38 @@ class Run(DiscoveryMethods, ExplanationMethods, ExportMethods):
             raise FocuseError("this run has no folder yet; save it first: run.save(FOLDER)")
         return self.folder
 
+    def explain(self, head: str, relation: str, tail: str, top: int = 5, *, rules: Any = None) -> Explanation:
+        """Explain the score of a triple, known or not: triples that support or oppose it, similar ones, and rules.
+
+        `top` is the number of triples and rules of each kind. `rules` is a file of rules or parsed rules; by default
+        they are mined from the training graph, once per run. `print` shows the explanation as text, and its `to_dict()`
+        and `write("why.html")` give it as data and as a page.
+        """
+        return explain(self, head, relation, tail, top, rules=rules)
+
     def report(
-        self, path: str | Path, test: Any = None, *, map: str = "tsne", progress: bool | Reporter = False
+        self, path: str | Path, test: Any = None, projection: str = "tsne", *, progress: bool | Reporter = False
     ) -> Path:
         """Write a self-contained HTML report on the run and return its path.
 
-        The run is evaluated on its test split, or on `test`. `map` is the projection of the entity map: tsne, umap
-        (needs focuse[map]), pca or none.
+        The run is evaluated on its test split, or on `test`. `projection` draws the entity map: 'tsne', 'umap' (needs
+        umap-learn), 'pca' or 'none'. The charts need matplotlib.
         """
-        return write_report(self, Path(path), test, map, make_reporter(progress).note)
+        from focuse.report.report import write_report  # imports Jinja2
+
+        return write_report(self, Path(path), test, projection, make_reporter(progress).note)
+
+    def export(self, path: str | Path, format: str | None = None, what: str = "entities") -> list[Path]:
+        """Write embeddings with their names for other tools, and return the paths of the files.
+
+        `format` is parquet, csv, tsv, word2vec, numpy, safetensors, pyg or projector, by default that of the suffix;
+        `what` is entities, relations or both. See `focuse.integrations.export.export`.
+        """
+        return export(self, path, format, what)
+
+    def to_pyg(self, parts: Sequence[str] | str = ("train",)) -> Any:
+        """Return embeddings and edges of these splits as a `torch_geometric.data.Data`."""
+        return to_pyg(self, parts)
 
     def save(self, folder: str | Path) -> None:
         """Write the run to a new folder."""
@@ -531,11 +553,9 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
     made = build_model(replace(settings, device=choose_device(device)), splits)
     entities = len(splits.train.entities)
     check_tables(tables, settings, made, splits.train, Path(folder), store.storage.rows(entities))
-    scorer, found = (
-        make_group_scorer(made, tables, entities, store.group, settings.reciprocal),
-        fingerprint(Path(folder)),
-    )
-    run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables_checksum=found)
+    scorer = make_group_scorer(made, tables, entities, store.group, settings.reciprocal)
+    checksum = fingerprint(Path(folder))
+    run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables_checksum=checksum)
     return replace(run, label_exponent_trials=read_trials(store), extended=read_extended(store))
 
 
@@ -576,9 +596,10 @@ def train_to_end(
                 trainer.folder.unlock()
     at = last.progress
     if last.best is not None:
+        mse = trainer.config.stop_metric == "mse"
+        best = f"validation MSE {-at.best_value:.4f}" if mse else f"validation MRR {at.best_value:.3f}"
         callback_reporter.note(
-            f"{at.finished} at epoch {at.epoch}; {_format_best_value(trainer.config, at.best_value)} at epoch "
-            f"{at.best_epoch}, "
+            f"{at.finished} at epoch {at.epoch}; best {best} at epoch {at.best_epoch}, "
             f"whose tables are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
         )
     run = _make_run(trainer, last, splits, normalizer, label_exponent_trials)
@@ -598,10 +619,6 @@ def _make_run(
     found = "" if folder is None else fingerprint(folder)
     kept = last if trainer.placement.in_memory else None  # partitioned tables stay in the run folder
     return Run(trainer.config, splits, normalizer, scorer, last.history, kept, folder, trials, tables_checksum=found)
-
-
-def _format_best_value(settings: Config, value: float) -> str:
-    return f"best validation MSE {-value:.4f}" if settings.stop_metric == "mse" else f"best validation MRR {value:.3f}"
 
 
 def extend(
@@ -679,16 +696,8 @@ def _finish_frozen_extension(base: Run, grown: Extension, out: str | Path | None
     """Return the extended run, whose new rows are already trained."""
     model = build_model(replace(grown.settings, device=str(base.scorer.device)), grown.splits)
     scorer, last = TableScorer(model, grown.checkpoint.tables, grown.settings.reciprocal), grown.checkpoint
-    made = Run(
-        grown.settings,
-        grown.splits,
-        grown.normalizer,
-        scorer,
-        last.history,
-        last,
-        label_exponent_trials=base.label_exponent_trials,
-    )
-    made = replace(made, extended=grown.extended)
+    made = Run(grown.settings, grown.splits, grown.normalizer, scorer, last.history, last)
+    made = replace(made, label_exponent_trials=base.label_exponent_trials, extended=grown.extended)
     if out is not None:
         made.save(out)
     return made

@@ -96,27 +96,27 @@ def test_list_shows_data_sets_and_their_location(command, places, tmp_path):
     (tmp_path / "cache" / "nl27k" / "train.tsv").write_text("")
     (tmp_path / "data" / "cn15k.zip").write_bytes(b"")
     data = json.loads(command("datasets", "list", "--json", env=places, check=True).stdout)
-    rows = {row["name"]: row for row in data["datasets"]}
+    rows = {row["name"]: row for row in data["rows"]}
     assert list(rows) == NAMES
     assert (data["data"], data["cache"]) == (str(tmp_path / "data"), str(tmp_path / "cache"))
-    assert rows["ppi5k"]["rows"] == {"train": 230_929, "valid": 19_017, "test": 21_720}
-    assert [row["found"] for row in rows.values()] == [
+    assert [rows["ppi5k"][part] for part in ("train", "valid", "test")] == [230_929, 19_017, 21_720]
+    assert [row["folder"] for row in rows.values()] == [
         str(tmp_path / "data" / "ppi5k"),
         str(tmp_path / "cache" / "nl27k"),
         str(tmp_path / "data" / "cn15k.zip"),
         None,
         None,
     ]
-    assert rows["nl27k"]["missing"] == ["valid", "test"]
-    assert rows["onet-importance"]["url"] is None
+    assert rows["nl27k"]["state"] == "without valid and test"
+    assert rows["onet-importance"]["url"] == ""
     assert all(row["source"] and row["license"] and row["title"] for row in rows.values())
 
     shown = command("datasets", "list", env=places, check=True).stdout.splitlines()
     assert [line.split()[0] for line in shown[1:6]] == NAMES
-    assert shown[1].endswith(f"230,929  19,017  21,720  {tmp_path / 'data' / 'ppi5k'}")
-    assert shown[2].endswith(f"{tmp_path / 'cache' / 'nl27k'} (without valid and test)")
-    assert shown[4].endswith("  to be fetched")
-    assert shown[5].endswith("  not here")
+    assert shown[1].split()[1:] == ["230,929", "19,017", "21,720", "complete", str(tmp_path / "data" / "ppi5k")]
+    assert "without valid and test" in shown[2]
+    assert "can be downloaded" in shown[4]
+    assert "no public source" in shown[5]
 
 
 def test_path_is_printed_after_fetch(made, tmp_path):

@@ -121,14 +121,11 @@ def test_form_submits_the_exact_name(visit, name) -> None:
     assert first == name
 
 
-def test_saved_pages_and_pictures_run_no_code(browser, run, tmp_path: Path) -> None:
-    """The report, an explanation's page, and its picture opened by itself, where scripts could run."""
-    from focuse.report.explanation import explanation_page
+def test_saved_pages_run_no_code(browser, run, tmp_path: Path) -> None:
+    from focuse.report.page import write_explanation
 
     found = run.explain(NAMES[0], RELATIONS[2], NAMES[4])
-    pages = [run.report(tmp_path / "report.html", map="pca"), tmp_path / "why.html", tmp_path / "why.svg"]
-    pages[1].write_text(explanation_page(found), encoding="utf-8")
-    pages[2].write_text(found.svg(), encoding="utf-8")
+    pages = [run.report(tmp_path / "report.html", projection="pca"), write_explanation(found, tmp_path / "why.html")]
     for page in pages:
         browser.get(page.as_uri())
         assert browser.execute_script("return window.bad") is None, page

@@ -112,7 +112,6 @@ def test_explain_agrees_with_the_run(client, service) -> None:
     told = client.post("/api/explain", json={"head": ENTITY, "relation": "has skill", "tail": "skill 3"}).json()
     found = service.first.run.explain(ENTITY, "has skill", "skill 3")
     assert told["text"] == str(found)
-    assert told["svg"] == found.svg()
     assert told["explanation"]["supporting"]
 
 

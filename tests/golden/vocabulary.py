@@ -199,13 +199,13 @@ def predictions(run: focuse.Run, head: str, relation: str, top: int) -> list[dic
 
 
 def explanation(run: focuse.Run, head: str, relation: str, tail: str, rules: Path) -> dict[str, Any]:
-    """Return what a predicted triple rests on: facts with the change of the score without them, and facts like it."""
+    """Return the triples that support or oppose a prediction, with the change of its score, and similar triples."""
     found = run.explain(head, relation, tail, top=3, rules=rules)
     return {
-        "rank": found.asked.rank,
-        "score": found.asked.score,
+        "rank": found.prediction.rank,
+        "score": found.prediction.score,
         "for": [[one.head, one.relation, one.tail, one.change] for one in found.supporting],
-        "against": [[one.head, one.relation, one.tail, one.change] for one in found.against],
+        "against": [[one.head, one.relation, one.tail, one.change] for one in found.opposing],
         "similar": [[one.head, one.relation, one.tail, one.similarity] for one in found.similar],
         "rules": [[one.confidence, one.body, one.implied] for one in found.rules],
     }

@@ -10,7 +10,7 @@ import pytest
 
 from focuse.paper.figures import LINES, decay_curves, draw_curves, draw_violins
 from focuse.paper.tables import Runs
-from focuse.report.violins import BOTTOM_COLOUR, TOP_COLOUR
+from focuse.report.charts import BOTTOM_COLOR, TOP_COLOR
 
 
 def decays(make_result, make_ranked, models=("transe", "distmult", "complex"), seeds=2, values=(0, 100, 800)):
@@ -70,7 +70,7 @@ def test_every_data_set_has_violins(make_result):
     for one in drawn:
         ElementTree.fromstring(one.svg)
         assert re.findall(r'id="axes_(\d)"', one.svg) == ["1", "2"]
-        assert one.svg.count(f"fill: {TOP_COLOUR}") == one.svg.count(f"fill: {BOTTOM_COLOUR}") > 0
+        assert one.svg.count(f"fill: {TOP_COLOR}") == one.svg.count(f"fill: {BOTTOM_COLOR}") > 0
         assert one.seeds == {"plain": 0, "focuse": 0}
         for kind in ("plain", "focuse"):
             medians = [r.test.delta_median for r in results if (r.cell["data"], r.cell["kind"]) == (one.data, kind)]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import mimetypes
 from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, Response
-from fastapi.staticfiles import StaticFiles
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
@@ -22,6 +20,7 @@ from focuse.explorer.schemas import ProblemError
 from focuse.explorer.service import Service
 
 PAGES = {"/": "index.html", "/docs": "docs.html", "/favicon.ico": "icon.svg"}
+MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MAX_MESSAGE = 500  # characters of a message that quotes the request
 log = logging.getLogger("focuse.explorer")
 
@@ -81,13 +80,13 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _add_pages(app: FastAPI) -> None:
-    """Add the files of the page, which all come from the package."""
+    """Add the files of the page. They are read into memory at the start: no request ever names a path."""
     folder = Path(__file__).parent / "static"
-    mimetypes.add_type("text/javascript", ".js")  # some systems know another type, which browsers refuse to run
-    app.mount("/static", StaticFiles(directory=folder), name="static")
-    for address, file in PAGES.items():
-        app.add_route(address, partial(_send, folder / file), include_in_schema=False)
+    addresses = PAGES | {f"/static/{path.name}": path.name for path in folder.iterdir() if path.suffix != ".html"}
+    for address, name in addresses.items():
+        content, media_type = (folder / name).read_bytes(), MEDIA_TYPES[Path(name).suffix]
+        app.add_route(address, partial(_send, content, media_type), include_in_schema=False)
 
 
-async def _send(file: Path, request: Request) -> Response:
-    return FileResponse(file)
+async def _send(content: bytes, media_type: str, request: Request) -> Response:
+    return Response(content, media_type=media_type)

@@ -272,11 +272,10 @@ class PredictedWeights(BaseModel):
 
 
 class Explained(BaseModel):
-    """The explanation of the run as text, as data and as a picture."""
+    """The explanation of the run, as text and as data."""
 
     text: str
     explanation: dict[str, Any]
-    svg: str
 
 
 class Side(BaseModel):

@@ -97,10 +97,12 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise FocuseError(f"host {host!r}: {error.strerror or error}; give a name or address of this machine") from None
     try:
-        return socket.create_server(target[:2], family=family)
+        listener = socket.create_server(target[:2], family=family)
     except OSError as error:
         advice = "choose another --port (0 takes a free one) or --host"
         raise FocuseError(f"cannot listen on {host} port {port}: {error.strerror or error}; {advice}") from None
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it; answers are sent at once
+    return listener
 
 
 def address(listener: socket.socket, host: str) -> str:

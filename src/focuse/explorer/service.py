@@ -171,7 +171,7 @@ class Explorer:
         """Explain why a triple is predicted."""
         self._check(triple)
         found = self.run.explain(triple.head, triple.relation, triple.tail)
-        return schemas.Explained(text=str(found), explanation=found.to_dict(), svg=found.svg())
+        return schemas.Explained(text=str(found), explanation=found.to_dict())
 
     def _check(self, triple: schemas.Triple | schemas.Question) -> None:
         """Refuse names that the graph does not have."""

@@ -37,8 +37,8 @@ from focuse.storage.atomic import replace_file
 from focuse.storage.tensors import check_tensors, has_checksums, write_arrays
 
 if TYPE_CHECKING:  # which import this module
-    from focuse.inference.explaining.asking import Logic
-    from focuse.inference.explaining.local import TrainedObjective
+    from focuse.inference.explain import RuleBase
+    from focuse.inference.local_loss import TrainedObjective
     from focuse.inference.weight_predictor import WeightPredictor
 
 CALIBRATION_FILE, ESTIMATOR_FILE = "calibration.safetensors", "weights.safetensors"
@@ -74,7 +74,7 @@ class FittedCache:
     relation_ends: dict[Any, Any] = field(default_factory=dict)
     similarity_indexes: dict[str, Any] = field(default_factory=dict)
     trained_objective: TrainedObjective | None = None
-    mined_rules: Logic | None = None
+    mined_rules: RuleBase | None = None
 
 
 def fingerprint(folder: Path) -> str:

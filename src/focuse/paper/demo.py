@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,8 @@ from focuse.api import Run, train
 from focuse.data.careers import generate
 from focuse.data.graph import Graph, from_columns
 from focuse.evaluation.evaluate import Evaluation
-from focuse.report.page import heading, numbered, page, paragraph, settings_details
-from focuse.report.ranking import RANKING, ranking_table, scores_of
-from focuse.report.violins import violins
+from focuse.report.charts import violins
+from focuse.report.page import comparison_page
 from focuse.storage.atomic import replace_file
 
 # Chosen by validation on other seeds than the tested ones; all models get the same.
@@ -120,24 +119,3 @@ def sentences(run: Run, count: int = 10) -> list[str]:
         best = next(link for link in new if link.tail != link.head)  # nobody leads to themselves
         words.append(SENTENCES[relation].format(head=best.head, tail=best.tail))
     return words
-
-
-def comparison_page(
-    title: str,
-    summary: str,
-    evaluations: Mapping[str, Evaluation],
-    sentences: Sequence[str],
-    settings: Mapping[str, Mapping[str, Any]],
-) -> str:
-    """One self-contained page on several models side by side: figures, score distributions, predictions, settings.
-
-    Every name and text is escaped: graphs may hold hostile ones.
-    """
-    parts = [
-        heading(title, 1) + paragraph(summary),
-        heading(RANKING) + ranking_table(evaluations),
-        scores_of(evaluations),
-        heading("Links it would add") + numbered(sentences),
-        *(settings_details(name, values) for name, values in settings.items()),
-    ]
-    return page(title, "\n".join(parts))

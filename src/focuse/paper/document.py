@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from focuse.report.page import page, picture
+from focuse.report.charts import inline_svg
+from focuse.report.page import page
 
 WIDE = """
 body { max-width: 76rem; }
@@ -109,7 +110,7 @@ def _html(block: Block) -> str:
         case Points(items):
             return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
         case Picture(file, svg, caption):
-            return f"<figure>{picture(svg, file)}<figcaption>{escape(caption)}</figcaption></figure>"
+            return f"<figure>{inline_svg(svg, file, caption)}<figcaption>{escape(caption)}</figcaption></figure>"
         case Grid(heads, rows, words):
             kinds = ["t" if place < words else "n" for place in range(len(heads))]
             top = "".join(f'<th class="{kind}">{escape(head)}</th>' for kind, head in zip(kinds, heads, strict=True))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from focuse.paper.cells import KINDS, MODELS, TITLES, title
 from focuse.paper.results import Ranked, Result
 from focuse.paper.tables import MEASURES, Entry, Runs, entry
-from focuse.report.violins import LOOK, Floats, svg_of, violins
+from focuse.report.charts import Floats, chart_style, figure_svg, violins
 
 DECAY_DATA, VIOLIN_MODEL = "nl27k", "complex"
 # Okabe and Ito's colours; marker and dashes tell the lines apart without any colour.
@@ -60,10 +60,9 @@ def decay_curves(results: Sequence[Result]) -> Curves:
 
 def draw_curves(curves: Curves) -> str:
     """MRR of the top 10 % against λ, a line a model; a band is one standard deviation over the seeds each way."""
-    import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(LOOK):
+    with chart_style():
         figure = Figure(figsize=(6.4, 4), layout="constrained")
         axis = figure.subplots()
         for model, points in curves.items():
@@ -77,7 +76,7 @@ def draw_curves(curves: Curves) -> str:
         axis.spines[["top", "right"]].set_visible(False)
         if curves:
             axis.legend(frameon=False, ncols=len(curves), loc="upper center", bbox_to_anchor=(0.5, -0.16))
-    return svg_of(figure)
+    return figure_svg(figure)
 
 
 def _line(axis: Any, model: str, points: Mapping[int, Entry]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from focuse.paper.cells import title
 from focuse.paper.weights import WeightPart, WeightRow
-from focuse.report.violins import LOOK, svg_of
+from focuse.report.charts import chart_style, figure_svg
 
 PROTOCOL = "with_negatives"
 # Okabe and Ito's colours; markers and dashes tell the lines apart without any colour.
@@ -33,10 +33,9 @@ def draw_reliability(parts: Sequence[WeightPart]) -> dict[str, str]:
 
 
 def _draw(part: WeightPart, rows: Sequence[WeightRow]) -> str:
-    import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(LOOK):
+    with chart_style():
         figure = Figure(figsize=(6.4, 4.4), layout="constrained")
         axis = figure.subplots()
         axis.plot([0, 1], [0, 1], color="#999999", linewidth=0.8)
@@ -51,4 +50,4 @@ def _draw(part: WeightPart, rows: Sequence[WeightRow]) -> str:
         axis.set_title(f"{title(part.data)}: are predicted weights what they say?", fontsize=11, parse_math=False)
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
-    return svg_of(figure)
+    return figure_svg(figure)
