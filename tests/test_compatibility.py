@@ -59,6 +59,8 @@ VALUES = {
     ("engine", "fused"): "native",
     ("lower_is_better", ""): False,
 }
+# Columns of predicted weights that have had other names since.
+COLUMNS = {"expected": "weight_mean", "typical": "weight_median", "low": "weight_low", "high": "weight_high"}
 SCORES = 1e-5  # float32 on another processor
 TRAINED = 1e-3  # the same after some epochs
 
@@ -74,6 +76,10 @@ def kept(tmp_path):
         before["settings"] = {
             RENAMED.get(key, key): VALUES.get((key, value), value) for key, value in before["settings"].items()
         }
+        before["evaluation"]["settings"]["protocol"] = "per-side"  # which was called "sides"
+        before["evaluation"]["order"] = {"concordance": before["evaluation"]["order"]["concordance"]}
+        rows = [{COLUMNS.get(key, key): value for key, value in row.items()} for row in before["weights"]["triples"]]
+        before["weights"] = {"coverage": before["weights"]["coverage"], "rows": rows}
         return tmp_path / "run", before
 
     return copy

@@ -65,7 +65,7 @@ class Ranker:
         """Of tables in train's ids; `rows` of test, else all of it."""
         test = self.splits.test if rows is None else self.splits.test.select(rows)
         ranking = rank_graph(make_scorer(make_model(model), entity, relation), test, self.known)
-        return float((1.0 / ranking.filtered.ranks("worst", "sides")).mean())
+        return float((1.0 / ranking.filtered.ranks("worst", "per-side")).mean())
 
     def saved(self, path: Path, rows: Any = None) -> float:
         """Of a file that a peer wrote: its rows are put into train's order by their names."""

@@ -149,7 +149,7 @@ def mrr_by_tenth(run: Run) -> np.ndarray:
     """Filtered MRR of ten equal parts of test, light to heavy, rows tied at a cut as they stand; [10]."""
     test = run.splits.test
     known = build_triple_index([run.splits.train, run.splits.valid, test])
-    reciprocal = (1 / rank_graph(run.scorer, test, known).filtered.ranks("worst", "sides")).mean(1)
+    reciprocal = (1 / rank_graph(run.scorer, test, known).filtered.ranks("worst", "per-side")).mean(1)
     order = np.argsort(test.weight, kind="stable")
     return np.array([reciprocal[part].mean() for part in np.array_split(order, 10)])
 
@@ -185,7 +185,7 @@ def filtering(run: Run) -> Figure:
     test = run.splits.test
     known = build_triple_index([run.splits.train, run.splits.valid, test])
     ranking = rank_graph(run.scorer, test, known)
-    raw, filtered = (part.ranks("worst", "sides")[:, 0] for part in (ranking.raw, ranking.filtered))
+    raw, filtered = (part.ranks("worst", "per-side")[:, 0] for part in (ranking.raw, ranking.filtered))
     wanted = np.flatnonzero((raw <= 13) & (filtered >= 3))  # ranks that fit on the picture
     row = int(wanted[np.argmax(raw[wanted] - filtered[wanted])])
     head, relation = test.entities[test.head[row]], test.relations[test.relation[row]]

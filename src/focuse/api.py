@@ -21,15 +21,17 @@ from focuse.engines.process_group import ProcessGroup, current_group, init_group
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation, evaluate
-from focuse.inference.calibration import Calibration, fingerprint
-from focuse.inference.candidates import SAMPLE_SIZE, DiscoveryCache, Names
+from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
+from focuse.inference import weight_predictor as weights
+from focuse.inference.calibration import BASE_RATE, COVERAGE, Calibration
+from focuse.inference.candidates import SAMPLE_SIZE, Names
 from focuse.inference.clusters import find_clusters
 from focuse.inference.discover import MAX_SCORES, DiscoveryOptions, discover
 from focuse.inference.duplicates import find_duplicates
 from focuse.inference.explain import Explanation, explain
+from focuse.inference.fitted import FittedCache, fingerprint
 from focuse.inference.predict import predict, predict_batch
 from focuse.inference.similarity import analogies, similar
-from focuse.inference.weight_predictor import WeightMethods
 from focuse.integrations.export import export, to_pyg
 from focuse.integrations.trackers import make_trackers, stored_trackers
 from focuse.models.checks import check_scores
@@ -69,7 +71,7 @@ from focuse.training.trainer import Trainer, make_trainer
 
 
 @dataclass
-class Run(WeightMethods):
+class Run:
     """A trained model with its settings, splits and history; created by `train`, `resume`, `load` or `extend`.
 
     >>> run = train([(str(i % 8), "r", str(i % 9), i) for i in range(60)], epochs=1, dim=4, progress=False)
@@ -88,10 +90,7 @@ class Run(WeightMethods):
     label_exponent_trials: list[LabelExponentTrial] = field(default_factory=list)
     extended: list[dict[str, Any]] = field(default_factory=list)  # what it was extended from, oldest first
     tables_checksum: str = ""  # fingerprint of the final tables in the folder
-    calibration_stored: bool = False
-    _calibration: Calibration | None = field(default=None, repr=False)
-    _fitted: dict[str, Any] = field(default_factory=dict, repr=False)
-    discovery_cache: DiscoveryCache = field(default_factory=DiscoveryCache, repr=False)
+    fitted: FittedCache = field(default_factory=FittedCache, repr=False)
 
     def __repr__(self) -> str:
         trained = f"{self.settings.model}, dim {self.settings.dim}, {counted(len(self.history), 'epochs')}"
@@ -107,9 +106,9 @@ class Run(WeightMethods):
         test: Any = None,
         *,
         ties: str = "worst",
-        protocol: str = "sides",
+        protocol: str = "per-side",
         filtered: bool = True,
-        candidates: int | None = None,
+        sample_candidates: int | None = None,
     ) -> Evaluation:
         """Rank the held-out test triples, or those of another graph or file.
 
@@ -120,10 +119,10 @@ class Run(WeightMethods):
         ties
             Rank of tied scores: 'worst', 'mean' or 'best'.
         protocol
-            'sides' ranks each side separately, 'joint' ranks both sides as one list.
+            'per-side' ranks each side separately, 'combined' ranks both sides as one list.
         filtered
             Whether other known triples are left out of the candidates.
-        candidates
+        sample_candidates
             Number of sampled entities per side to rank against; by default all, or 500 for expensive models.
 
         Returns
@@ -137,7 +136,111 @@ class Run(WeightMethods):
         graphs = [self.splits.train, self.splits.valid, self.splits.test, aligned.graph]
         known = filter_index(aligned.graph, graphs, self.scorer.device)
         valid = self.splits.valid
-        return evaluate(self.scorer, aligned, self.graph, known, ties, protocol, filtered, valid, candidates)
+        return evaluate(self.scorer, aligned, self.graph, known, ties, protocol, filtered, valid, sample_candidates)
+
+    def evaluate_weights(
+        self,
+        test: Any = None,
+        *,
+        negatives: Any = None,
+        ndcg_queries: Any = None,
+        strong_above: float = weights.STRONG,
+        coverage: float = COVERAGE,
+        estimator: bool = True,
+    ) -> WeightEvaluation:
+        """Evaluate predicted weights: errors by protocol next to baselines, intervals, calibration and nDCG.
+
+        Parameters
+        ----------
+        test
+            Triples to evaluate on, by default the test split.
+        negatives
+            Triples of weight 0, by default random ones; other triples are ignored, so that UKGE's `test_with_neg` files
+            can be used.
+        ndcg_queries
+            Triples of the queries of nDCG, by default the queries of `test` with all their known tails.
+        strong_above
+            The weight above which a triple is strong.
+        coverage
+            The nominal coverage of intervals.
+        estimator
+            Whether to include the estimator by graph features; without it, evaluation takes seconds.
+        """
+        return weights.evaluate_weights(
+            self,
+            test,
+            negatives=negatives,
+            ndcg_queries=ndcg_queries,
+            strong_above=strong_above,
+            coverage=coverage,
+            estimator=estimator,
+        )
+
+    def evaluate_weight_columns(self, test: Any = None, *, coverage: float = COVERAGE) -> dict[str, WeightEvaluation]:
+        """Evaluate the weights of each of several columns in its own units, on the test triples that have it."""
+        return weights.evaluate_weight_columns(self, test, coverage=coverage)
+
+    def evaluate_probabilities(self, test: Any = None, *, negatives: Any = None, seed: int = 0) -> ProbabilityTable:
+        """Compute Brier score and calibration error of the probability that a triple is true, before and after.
+
+        `negatives` are as in `evaluate_weights`. Probabilities are those at the fraction of true triples that test and
+        negatives have together.
+        """
+        return weights.evaluate_probabilities(self, test, negatives=negatives, seed=seed)
+
+    def predict_weights(self, triples: Any, *, coverage: float = COVERAGE, column: str | None = None) -> ResultTable:
+        """Predict the weights of triples, if they are true, with intervals, and the probability that they are true.
+
+        Parameters
+        ----------
+        triples
+            A graph, a file, or rows (head, relation, tail) with or without a weight. Rows with names that train does
+            not have are left out, and a note of the result says so.
+        coverage
+            The probability with which an interval contains the weight.
+        column
+            One of several weight columns, in its own units; by default their merged weight in [0, 1].
+
+        Returns
+        -------
+        ResultTable
+            Columns head, relation, tail, known, weight (if given), weight_mean (least squared error), weight_median
+            (least absolute error), weight_low, weight_high and probability. The weights of triples in train (`known`)
+            are not predicted but looked up.
+        """
+        return weights.predict_weights(self, triples, coverage=coverage, column=column)
+
+    def predict_weight(
+        self, head: str, relation: str, tail: str, *, coverage: float = COVERAGE, column: str | None = None
+    ) -> Any:
+        """Predict the weight of one triple and return the row of `predict_weights`.
+
+        For example, `run.predict_weight("MLEngineer", "requiresSkill", "Python").weight_mean`.
+        """
+        return self.predict_weights([(head, relation, tail)], coverage=coverage, column=column)[0]
+
+    def calibrate(
+        self, method: str | None = None, *, negatives: Any = None, base_rate: float = BASE_RATE
+    ) -> Calibration:
+        """Fit the maps from scores to weights and to probabilities again, and store them in the run folder.
+
+        Parameters
+        ----------
+        method
+            'isotonic' or 'platt'; by default isotonic, and Platt's method for probabilities with few triples.
+        negatives
+            Triples known to be false: those of weight 0, or all if none has it. By default, random negatives.
+        base_rate
+            The expected fraction of true triples among those to predict.
+        """
+        return weights.calibrate(self, method, negatives=negatives, base_rate=base_rate)
+
+    def weight_predictor(self, full: bool = False) -> weights.WeightPredictor:
+        """Return the predictor of weights, which is fitted when it is first needed, and stored in the run folder.
+
+        With `full`, it also has the estimator by graph features, intervals and probabilities.
+        """
+        return weights.weight_predictor(self, full)
 
     def predict(
         self,
@@ -465,9 +568,7 @@ class Run(WeightMethods):
         RunFolder.create(Path(folder), self.settings, self.splits, self.normalizer, fill=self._fill).unlock()
         if self.folder is None:
             self.folder, self.tables_checksum = Path(folder), fingerprint(Path(folder))
-            self._keep_calibration()
-            for what in self._fitted:
-                self._keep(what)
+            weights.store_fitted(self)
 
     def _fill(self, store: RunFolder) -> None:
         """Write everything but the metadata to a folder that is not published yet."""

@@ -57,6 +57,9 @@ class TableExport:
             temporary.write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")
         return path
 
+    def _repr_html_(self) -> str:
+        return ResultTable(self.to_arrow(), notes=getattr(self, "notes", ()))._repr_html_()
+
 
 class ResultTable(TableExport, Sequence[Any]):
     """Rows of results in named columns.

@@ -21,29 +21,29 @@ def test_json_has_the_documented_keys(command, trained):
         assert set(data[part]) == FIGURES
     assert (data["all"]["n"], data["top"]["n"], data["bottom"]["n"]) == (60, 6, 6)
     assert data["delta_mrr"] == pytest.approx(data["top"]["mrr"] - data["bottom"]["mrr"])
-    assert data["settings"] == {"ranks": "filtered", "ties": "worst", "protocol": "sides"}
-    assert set(data["order"]) == {"concordance", "ndcg", "chance"}
+    assert data["settings"] == {"ranks": "filtered", "ties": "worst", "protocol": "per-side"}
     assert set(data["order"]["concordance"]) == {"relation", "query", "all"}
     assert data["order"]["concordance"]["all"]["pairs"] > data["order"]["concordance"]["relation"]["pairs"] > 0
     assert set(data["suggestions"]) == {"queries", "first@1", "first@3", "first@10"}
-    assert set(data["suggestions"]["first@3"]) == {"weight", "possible", "precision", "mean_weight"}
+    assert set(data["suggestions"]["first@3"]) == {"n", "weight", "possible", "precision", "mean_weight"}
     assert done.stderr == ""
 
 
 def test_text_shows_the_chosen_options(command, trained, tmp_path):
     (tmp_path / "test.tsv").write_text("e1\tr0\te2\t0.5\ne3\tr1\tstranger\t0.7\ne4\tr1\te5\t0.9\n")
     done = command(
-        "evaluate", trained.folder, tmp_path / "test.tsv", "--ties", "mean", "--protocol", "joint", "--raw", check=True
-    )
-    for word in ("MRR", "Hits@10", "top 10 %", "bottom 10 %", "weighted by w", "ΔMRR", "ΔM "):
+        "evaluate", trained.folder, tmp_path / "test.tsv", "--ties", "mean", "--protocol", "combined", "--unfiltered",
+        check=True,
+    )  # fmt: skip
+    for word in ("MRR", "Hits@10", "top 10 %", "bottom 10 %", "weighted mean", "ΔMRR", "ΔM "):
         assert word in done.stdout
-    assert "ranks raw, ties mean, protocol joint" in done.stdout
+    assert "ranks unfiltered, ties mean, protocol combined" in done.stdout
     assert "1 of 3 rows name 1 entity ('stranger') not in train" in done.stdout
 
 
 def test_candidates_can_be_sampled(command, trained):
-    data = json.loads(command("evaluate", trained.folder, "--candidates", "10", "--json", check=True).stdout)
-    assert data["settings"] == {"ranks": "filtered", "ties": "worst", "protocol": "sides", "candidates": 10}
+    data = json.loads(command("evaluate", trained.folder, "--sample-candidates", "10", "--json", check=True).stdout)
+    assert data["settings"] == {"ranks": "filtered", "ties": "worst", "protocol": "per-side", "candidates": 10}
     assert data["suggestions"] is None
     assert data["all"]["mr"] <= 11
 
@@ -78,7 +78,7 @@ class TestWeights:
         assert done.stderr == ""
         told = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
         assert told == load(trained.folder).evaluate_weights().to_dict()
-        assert set(told) == {"protocols", "rows", "trivial", "threshold", "notes", "ndcg", "intervals"}
+        assert set(told) == {"protocols", "rows", "baselines", "threshold", "notes", "ndcg", "intervals"}
         assert told["rows"]["complex, isotonic"]["with_negatives"]["n"] == 120
         assert told["threshold"] == 0.85
 
@@ -86,8 +86,8 @@ class TestWeights:
         (tmp_path / "test.tsv").write_text("e1\tr0\te2\t0.5\ne4\tr1\te5\t0.9\n")
         (tmp_path / "false.tsv").write_text("e1\tr0\te2\t0.5\ne1\tr0\te3\t0\ne4\tr1\te7\t0\ne4\tr2\te7\t0\n")
         (tmp_path / "queries.tsv").write_text("e1\tr0\te2\t0.5\ne1\tr0\te9\t0.1\n")
-        files = ["--negatives", tmp_path / "false.tsv", "--queries", tmp_path / "queries.tsv"]
-        asked = ["evaluate", trained.folder, tmp_path / "test.tsv", "--weights", *files, "--threshold", "0.7"]
+        files = ["--negatives-file", tmp_path / "false.tsv", "--ndcg-queries", tmp_path / "queries.tsv"]
+        asked = ["evaluate", trained.folder, tmp_path / "test.tsv", "--weights", *files, "--strong-above", "0.7"]
         told = json.loads(shown(*asked, "--json"))
         assert {protocol: figures["n"] for protocol, figures in told["rows"]["global mean"].items()} == {
             "positives": 2,
@@ -105,17 +105,16 @@ class TestWeights:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            (["--negatives", "false.tsv"], "--negatives goes with --weights or --probabilities"),
-            (["--queries", "false.tsv"], "--queries, --threshold and --coverage go with --weights"),
-            (["--coverage", "0.8"], "--queries, --threshold and --coverage go with --weights"),
-            (["--plot", "a.svg"], "--plot goes with --probabilities"),
+            (["--negatives-file", "false.tsv"], "--negatives-file requires --weights or --probabilities"),
+            (["--ndcg-queries", "false.tsv"], "--ndcg-queries, --strong-above and --coverage require --weights"),
+            (["--coverage", "0.8"], "--ndcg-queries, --strong-above and --coverage require --weights"),
             (["--weights", "--probabilities"], "give one of --weights and --probabilities"),
-            (["--weights", "--coverage", "1"], "coverage 1.0: give a share above 0 and below 1"),
-            (["--probabilities", "--raw"], "are about ranks"),
-            (["--weights", "--candidates", "5"], "are about ranks"),
-            (["--candidates", "0"], "candidates 0: give at least 1"),
-            (["--weights", "--threshold", "1.5"], "threshold 1.5: give a weight in [0, 1]"),
-            (["--weights", "--negatives", "nowhere.tsv"], "nowhere.tsv"),
+            (["--weights", "--coverage", "1"], "coverage 1.0: give a fraction above 0 and below 1"),
+            (["--probabilities", "--unfiltered"], "only apply to ranks"),
+            (["--weights", "--sample-candidates", "5"], "only apply to ranks"),
+            (["--sample-candidates", "0"], "sample_candidates 0: give at least 1"),
+            (["--weights", "--strong-above", "1.5"], "strong_above 1.5: give a weight in [0, 1]"),
+            (["--weights", "--negatives-file", "nowhere.tsv"], "nowhere.tsv"),
         ],
     )
     def test_invalid_weight_options_are_refused(self, shown, trained, options, says):
@@ -124,26 +123,12 @@ class TestWeights:
         assert says in str(error.value)
 
 
-class TestProbabilities:
-    def test_probabilities_are_printed_and_plotted(self, capsys, trained, tmp_path):
-        drawing = tmp_path / "diagram.svg"
-        app(
-            ["evaluate", str(trained.folder), "--probabilities", "--plot", str(drawing), "--json"],
-            standalone_mode=False,
-        )
-        told = json.loads(capsys.readouterr().out)
-        assert (told["facts"], told["negatives"], told["base_rate"]) == (60, 60, 0.5)
-        assert list(told["rows"]) == ["before: logistic of the score", "after: platt"]
-        assert all(0 <= row["brier"] <= 1 and 0 <= row["ece"] <= 1 for row in told["rows"].values())
-        assert drawing.read_text(encoding="utf-8").startswith("<?xml")
-
-    def test_unwritable_diagram_is_refused(self, trained, tmp_path):
-        for place, why in (("no/a.svg", "there is no folder"), ("a.png", "cannot write .png; use .svg")):
-            with pytest.raises(FocuseError, match=why):
-                app(
-                    ["evaluate", str(trained.folder), "--probabilities", "--plot", str(tmp_path / place)],
-                    standalone_mode=False,
-                )
+def test_probabilities_are_printed(capsys, trained):
+    app(["evaluate", str(trained.folder), "--probabilities", "--json"], standalone_mode=False)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["positives"], told["negatives"], told["base_rate"]) == (60, 60, 0.5)
+    assert list(told["rows"]) == ["before: logistic of the score", "after: platt"]
+    assert all(0 <= row["brier"] <= 1 and 0 <= row["reliability"]["ece"] <= 1 for row in told["rows"].values())
 
 
 def test_missing_run_is_refused(refused, tmp_path):

@@ -10,15 +10,15 @@ import pytest
 import focuse
 from focuse.cli.main import app
 from focuse.errors import FocuseError
-from focuse.inference.calibration import FILE, Calibration, fingerprint
-from focuse.inference.keeping import load_probability
+from focuse.inference import fitted
+from focuse.inference.fitted import CALIBRATION_FILE, fingerprint, load_calibration, load_probability
 
 
 @pytest.fixture
 def copied(trained, tmp_path):
     """A run of one's own, without a calibration."""
     shutil.copytree(trained.folder, tmp_path / "run")
-    (tmp_path / "run" / FILE).unlink(missing_ok=True)
+    (tmp_path / "run" / CALIBRATION_FILE).unlink(missing_ok=True)
     return tmp_path / "run"
 
 
@@ -34,13 +34,13 @@ def calibrated(capsys):
 
 
 def stored(folder):
-    return Calibration.load(folder, fingerprint(folder), 3)
+    return load_calibration(folder, fingerprint(folder), 3)
 
 
 @pytest.mark.slow
 def test_calibration_that_cannot_be_stored_is_reported(calibrated, copied, monkeypatch):
     assert json.loads(calibrated(copied, "--json"))["stored"]
-    monkeypatch.setattr(Calibration, "save", lambda *_: (_ for _ in ()).throw(OSError("read-only")))
+    monkeypatch.setattr(fitted, "save_calibration", lambda *_: (_ for _ in ()).throw(OSError("read-only")))
     assert not json.loads(calibrated(copied, "--method", "platt", "--json"))["stored"]
     assert stored(copied).method == "isotonic"
 
@@ -66,7 +66,7 @@ def test_calibration_is_stored_and_printed_as_json(command, copied):
 def test_default_calibration_is_printed_as_text(calibrated, copied):
     assert calibrated(copied) == (
         "isotonic on 15 of 60 validation triples, 1 of 3 relations with a curve of their own; "
-        f"stored in {copied / FILE}\nprobabilities: platt against random corruptions, for a base rate of 0.5\n"
+        f"stored in {copied / CALIBRATION_FILE}\nprobabilities: platt with random negatives, for a base rate of 0.5\n"
     )
     assert stored(copied).method == "isotonic"
 
@@ -74,18 +74,18 @@ def test_default_calibration_is_printed_as_text(calibrated, copied):
 def test_negatives_and_base_rate_can_be_given(calibrated, copied, tmp_path):
     false = tmp_path / "false.tsv"
     false.write_text("".join(f"e{i}\tr{i % 3}\te{(i * 7 + 3) % 40}\n" for i in range(30)), encoding="utf-8")
-    told = json.loads(calibrated(copied, "--negatives", false, "--base-rate", "0.1", "--json"))
+    told = json.loads(calibrated(copied, "--negatives-file", false, "--base-rate", "0.1", "--json"))
     assert (told["base_rate"], told["negatives"]) == (0.1, f"26 of {false}")
     made = load_probability(copied, fingerprint(copied), 3)
     assert (made.base_rate, made.fitted_rate, made.negatives) == (0.1, 15 / 41, f"26 of {false}")
     few = tmp_path / "few.tsv"
     few.write_text("e1\tr0\te2\nnobody\tr0\te2\n", encoding="utf-8")
-    with pytest.raises(FocuseError, match=r"0 negatives left \(1 stand in the graph as facts, 1 have unknown names\)"):
-        calibrated(copied, "--negatives", few)
+    with pytest.raises(FocuseError, match=r"0 negatives left \(1 are in the graph, 1 have unknown names\)"):
+        calibrated(copied, "--negatives-file", few)
     few.write_text("e1\tr0\te1\n" * 10, encoding="utf-8")
     with pytest.raises(FocuseError, match="1 negatives left"):
-        calibrated(copied, "--negatives", few)
-    with pytest.raises(FocuseError, match=r"base rate 1\.0: give the share of facts"):
+        calibrated(copied, "--negatives-file", few)
+    with pytest.raises(FocuseError, match=r"base rate 1\.0: give the fraction of true triples"):
         calibrated(copied, "--base-rate", "1")
 
 
@@ -93,7 +93,7 @@ def test_calibration_of_an_unfinished_run_is_not_stored(calibrated, copied):
     (copied / "model.safetensors").unlink()
     assert json.loads(calibrated(copied, "--json"))["stored"] is False
     assert "not stored: the run is unfinished or cannot be written" in calibrated(copied)
-    assert not (copied / FILE).exists()
+    assert not (copied / CALIBRATION_FILE).exists()
 
 
 def test_invalid_options_are_refused(calibrated, copied, small, tmp_path):

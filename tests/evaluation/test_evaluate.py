@@ -101,12 +101,12 @@ def median_of(values: list[float], share: list[float]) -> float:
 
 @pytest.mark.parametrize("model", ["distmult", "transe"])
 @pytest.mark.parametrize("ties", ["worst", "mean", "best"])
-@pytest.mark.parametrize("protocol", ["sides", "joint"])
+@pytest.mark.parametrize("protocol", ["per-side", "combined"])
 @pytest.mark.parametrize("filtered", [True, False])
 def test_metrics_match_loops_over_triples_and_entities(model: str, ties: str, protocol: str, filtered: bool) -> None:
     case = Case(model)
     found = case.evaluate(ties=ties, protocol=protocol, filtered=filtered)
-    ranks = case.ranks({"worst": 1.0, "mean": 0.5, "best": 0.0}[ties], protocol == "joint", filtered)
+    ranks = case.ranks({"worst": 1.0, "mean": 0.5, "best": 0.0}[ties], protocol == "combined", filtered)
     weight = [row[3] for row in case.test_rows]
     top, bottom = tenths(weight)
     told = found.to_dict()
@@ -118,7 +118,7 @@ def test_metrics_match_loops_over_triples_and_entities(model: str, ties: str, pr
     assert told["delta_mrr"] == pytest.approx(mean_of(ranks, top, "mrr") - mean_of(ranks, bottom, "mrr"))
     scores = [case.score(*row[:3]) for row in case.test_rows]
     assert told["delta_median"] == pytest.approx(abs(median_of(scores, top) - median_of(scores, bottom)))
-    assert found.settings == {"ranks": "filtered" if filtered else "raw", "ties": ties, "protocol": protocol}
+    assert found.settings == {"ranks": "filtered" if filtered else "unfiltered", "ties": ties, "protocol": protocol}
     np.testing.assert_allclose(found.scores, scores)
 
 

@@ -139,11 +139,14 @@ def test_repeated_triples_count_once_with_their_highest_weight() -> None:
     assert told[0] == told[1]
 
 
+NUMBERS = ("weight", "possible", "precision", "mean_weight")
+
+
 def test_known_triples_are_left_out_of_suggestions() -> None:
     found = suggested(table_of(TEST, 1), TEST, {}, TEST)
     assert found.to_dict() == {
         "queries": 0,
-        **{f"first@{n}": dict.fromkeys(("weight", "possible", "precision", "mean_weight")) for n in LIST_LENGTHS},
+        **{f"first@{n}": {"n": n, **dict.fromkeys(NUMBERS)} for n in LIST_LENGTHS},
     }
     assert "nan" not in str(found)
 
@@ -151,7 +154,8 @@ def test_known_triples_are_left_out_of_suggestions() -> None:
 def test_weighted_precision_prints_a_table() -> None:
     found = suggested(table_of(TEST, 1), TRAIN, {}, TEST)
     lines = str(found).splitlines()
-    assert lines[0].split("  ")[0] == "first suggestions (7 queries)"
-    assert [line.split()[:2] for line in lines[1:]] == [["first", str(n)] for n in LIST_LENGTHS]
-    assert len({len(line) for line in lines}) == 1
+    assert "weighted precision@n  normalized" in lines[0]
+    assert [line.split()[:3] for line in lines[1:-1]] == [["n", "=", str(n)] for n in LIST_LENGTHS]
+    assert len({len(line) for line in lines[:-1]}) == 1
+    assert lines[-1] == "(7 queries)"
     assert f"{found.first[1].weight:.3f}" in lines[2]

@@ -122,10 +122,10 @@ def test_ranks_match_a_double_loop(model: str, world: World) -> None:
     for rivals, filtered in ((ranking.raw, False), (ranking.filtered, True)):
         higher, same = brute_counts(world, model, filtered)
         for ties, share in (("worst", 1.0), ("mean", 0.5), ("best", 0.0)):
-            np.testing.assert_array_equal(rivals.ranks(ties, "sides"), 1 + higher + share * same)
+            np.testing.assert_array_equal(rivals.ranks(ties, "per-side"), 1 + higher + share * same)
             joint = 1 + higher.sum(1) + share * same.sum(1)
-            np.testing.assert_array_equal(rivals.ranks(ties, "joint"), joint[:, None])
-    np.testing.assert_array_equal(ranking.raw.ranks(), ranking.raw.ranks("worst", "sides"))
+            np.testing.assert_array_equal(rivals.ranks(ties, "combined"), joint[:, None])
+    np.testing.assert_array_equal(ranking.raw.ranks(), ranking.raw.ranks("worst", "per-side"))
 
 
 @pytest.mark.parametrize("model", PLAIN)
@@ -233,7 +233,7 @@ def test_a_constant_model_ranks_last(model: str, entities: int) -> None:
         assert (ranking.raw.ranks("worst") == entities).all()
         assert (ranking.raw.ranks("best") == 1).all()
         assert (ranking.raw.ranks("mean") == (entities + 1) / 2).all()
-        assert (ranking.raw.ranks("worst", "joint") == 2 * entities - 1).all()
+        assert (ranking.raw.ranks("worst", "combined") == 2 * entities - 1).all()
         tails = ranking.filtered.ranks("worst")[:, 0]
         assert tails.tolist() == [entities - len(facts), entities, entities - len(facts)]
 
@@ -381,7 +381,7 @@ def test_scores_that_are_not_finite_are_an_error(bad: float) -> None:
 def test_no_triples_give_no_ranks() -> None:
     ranking = rank(Recorder(3), *columns([]), known_of([], 3))
     assert ranking.filtered.ranks().shape == (0, 2)
-    assert ranking.raw.ranks(protocol="joint").shape == (0, 1)
+    assert ranking.raw.ranks(protocol="combined").shape == (0, 1)
     assert ranking.score.shape == (0,)
 
 
@@ -389,5 +389,5 @@ def test_unknown_tie_rule_and_protocol_are_errors() -> None:
     rivals = rank(Recorder(3), *columns([(0, 0, 1)]), known_of([], 3)).raw
     with pytest.raises(FocuseError, match=r"wurst.*did you mean worst"):
         rivals.ranks("wurst")
-    with pytest.raises(FocuseError, match=r"side.*sides, joint"):
+    with pytest.raises(FocuseError, match=r"side.*per-side, combined"):
         rivals.ranks("worst", "side")

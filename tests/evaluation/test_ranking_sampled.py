@@ -153,7 +153,7 @@ def run(small: focuse.Graph) -> focuse.Run:
 
 class TestEvaluation:
     def test_evaluation_states_the_number_of_candidates(self, run: focuse.Run) -> None:
-        found = run.evaluate(candidates=10)
+        found = run.evaluate(sample_candidates=10)
         assert found.settings["candidates"] == 10
         assert found.to_dict()["settings"]["candidates"] == 10
         assert "ranked against 10 sampled entities per side, not all 40" in str(found)
@@ -177,7 +177,7 @@ class TestEvaluation:
         )
         assert run.evaluate().settings["candidates"] == 15
         weighed = run.evaluate_weights()
-        assert "convkb" not in weighed.gains
+        assert "convkb" not in weighed.ndcg
         assert "no nDCG of convkb" in str(weighed)
         run.calibrate()
         run.evaluate_probabilities()
@@ -195,7 +195,7 @@ class TestEvaluation:
         table = torch.randn(len(small.entities), 4, generator=torch.Generator().manual_seed(0))
         engine = make_scorer(DistMult(), table, torch.ones(3, 4))
         known = build_triple_index([small])
-        found = evaluate(engine, AlignedGraph(graph), small, known, candidates=5)
+        found = evaluate(engine, AlignedGraph(graph), small, known, sample_candidates=5)
         ranks = rank_sampled(engine, *id_tensors(graph), known, 5).filtered.ranks()
         assert found.all.mrr == pytest.approx((1 / ranks).mean())
 

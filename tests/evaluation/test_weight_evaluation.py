@@ -13,7 +13,7 @@ from focuse.data.datasets import load
 from focuse.data.graph import Graph, from_columns
 from focuse.data.statistics import leaked
 from focuse.errors import FocuseError
-from focuse.evaluation.baselines import KeyedMeans, fit_weight_baselines, fit_zero_baseline
+from focuse.evaluation.baselines import KeyedWeights, fit_weight_baselines, fit_zero_baseline
 from focuse.evaluation.metrics import spearman
 from focuse.evaluation.weight_evaluation import WeightTest, baseline_errors, evaluate_weights, predict
 from focuse.evaluation.weight_metrics import THRESHOLDS, classify_fitted, errors, reliability
@@ -39,21 +39,6 @@ def by_head(head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> np.ndar
 
 
 # ---- the triples ------------------------------------------------------------------------------------------------
-
-
-def test_a_file_with_negatives_is_split_by_weight() -> None:
-    rows = from_columns("abca", "rrrr", "bcab", [0.5, 0.0, 0.125, 0.0])
-    test = WeightTest.from_file(rows)
-    assert test.positives.weight.tolist() == [0.5, 0.125]
-    assert test.negatives is not None
-    assert test.negatives.keys.tolist() == rows.keys[[1, 3]].tolist()
-    assert test.with_negatives.keys.tolist() == rows.keys[[0, 2, 1, 3]].tolist()
-    assert test.with_negatives.weight.tolist() == [0.5, 0.125, 0, 0]
-    alone = WeightTest.from_file(rows.select(rows.weight > 0))
-    assert alone.negatives is None
-    assert alone.with_negatives is alone.positives
-    with pytest.raises(FocuseError, match="weights from 0 on, found -1"):
-        WeightTest.from_file(from_columns("a", "r", "b", [-1]))
 
 
 @given(seed=st.integers(0, 50), edges=st.integers(1, 60))
@@ -126,11 +111,11 @@ def test_strong_triples_are_classified_among_negatives(
     parts: tuple[Graph, WeightTest, WeightTest], small: Graph
 ) -> None:
     train, test, valid = parts
-    weights = KeyedMeans.fit(small.keys, small.weight)
+    weights = KeyedWeights(small.keys, small.weight)
 
     def faint(head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> np.ndarray:
         """Knows every weight, and says a third of it."""
-        return weights.lookup(small.keys_of(head, relation, tail), np.zeros(len(head))) / 3
+        return weights.lookup("mean", small.keys_of(head, relation, tail), 0.0) / 3
 
     metrics = evaluate_weights(test, train, {"model": faint}, threshold=0.6, validation=valid).rows["model"][
         "with_negatives"
@@ -204,16 +189,16 @@ def test_the_text_names_each_protocol_above_its_own_table(parts: tuple[Graph, We
     for section in sections[:4]:
         lines = section.splitlines()
         below = [*BASELINES, *([ZERO_BASELINE] if "negatives" in lines[0] else [])]
-        assert [line.split("  ")[0] for line in lines[2:]] == ["model", "─" * len(lines[1]), *below]
-        assert len({len(line) for line in lines[1:]}) == 1
+        assert [line.strip().split("  ")[0] for line in lines[2:]] == ["model", "baselines", *below]
+        assert len({len(line) for line in lines[1:] if line != "baselines"}) == 1
     shown = sections[0].splitlines()[2].split()
     metrics = table.rows["model"]["positives"]
     assert shown[1:3] == [f"{metrics.errors.mse:.4f}", f"{metrics.errors.mae:.4f}"]
-    assert "F1 at threshold" in sections[2]
-    assert "F1 fitted" in sections[2]
+    assert "F1 (threshold)" in sections[2]
+    assert "F1 (fitted threshold)" in sections[2]
     assert "F1" not in sections[0]
     assert "train alone, without negatives" in sections[4]
-    assert "─" not in str(evaluate_weights(test, train, {}))
+    assert "baselines\n" not in str(evaluate_weights(test, train, {}))
 
 
 def test_json_has_no_nan(parts: tuple[Graph, WeightTest, WeightTest]) -> None:
@@ -223,7 +208,7 @@ def test_json_has_no_nan(parts: tuple[Graph, WeightTest, WeightTest]) -> None:
     assert again == data
     assert data["rows"]["global mean"]["positives"]["spearman"] is None
     assert data["rows"]["model"]["with_negatives"]["fitted"]["n"] == 240
-    assert data["trivial"] == [*BASELINES, ZERO_BASELINE]
+    assert data["baselines"] == [*BASELINES, ZERO_BASELINE]
     assert list(data["protocols"]) == ["positives", "clean", "with_negatives", "negatives"]
 
 
@@ -274,7 +259,7 @@ def test_inverse_copy_on_the_real_graphs_has_the_documented_errors(
     """Pinned, as computed here once: docs/confidence.md shows them."""
     data = load(name)
     file = focuse.read(f"{REAL}/{name}/test_with_neg.tsv.gz").align(data.train).graph
-    test = WeightTest(data.test.align(data.train).graph, WeightTest.from_file(file).negatives)
+    test = WeightTest(data.test.align(data.train).graph, file.select(file.weight == 0))
     rows = evaluate_weights(test, data.train, {}, threshold=THRESHOLDS[name]).rows["inverse copy"]
     assert rows["clean"].errors.n == clean
     for protocol, (mse, mae) in (("with_negatives", with_negatives), ("negatives", negatives)):

@@ -105,15 +105,7 @@ def test_predicted_weights_agree_with_the_run(client, service) -> None:
     triple = {"head": ENTITY, "relation": "has skill", "tail": "skill 3"}
     found = client.post("/api/predict-weights", json={"triples": [triple] * 2, "coverage": 0.8}).json()["triples"]
     expected = service.first.run.predict_weight(*triple.values(), coverage=0.8)
-    numbers = {
-        "weight_mean": expected.expected,
-        "weight_median": expected.typical,
-        "weight_low": expected.low,
-        "weight_high": expected.high,
-        "probability": expected.probability,
-        "known": expected.known,
-    }
-    assert found == [triple | numbers] * 2
+    assert found == [expected._asdict()] * 2
 
 
 def test_explain_agrees_with_the_run(client, service) -> None:

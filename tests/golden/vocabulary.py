@@ -181,7 +181,7 @@ def metrics(run: focuse.Run, **options: Any) -> dict[str, float]:
     return {name: float(value) for name, value in told.items()}
 
 
-RAW, JOINT, SAMPLED = {"filtered": False}, {"protocol": "joint", "ties": "mean"}, {"candidates": 12}
+RAW, JOINT, SAMPLED = {"filtered": False}, {"protocol": "combined", "ties": "mean"}, {"sample_candidates": 12}
 
 
 def predictions(run: focuse.Run, head: str, relation: str, top: int) -> list[dict[str, Any]]:

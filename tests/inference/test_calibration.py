@@ -14,7 +14,8 @@ from safetensors.numpy import load_file, save_file
 from sklearn.isotonic import IsotonicRegression
 
 from focuse.errors import FocuseError
-from focuse.inference.calibration import FILE, LAYOUT, METHODS, Calibration, Curves, fingerprint, fit_curves
+from focuse.inference.calibration import LAYOUT, METHODS, Calibration, Curves, fit_curves
+from focuse.inference.fitted import CALIBRATION_FILE, fingerprint, load_calibration, save_calibration
 
 COUNTS = (60, 12, 5, 4, 0)  # rows of each relation; the last two have no curve of their own
 MEANS = np.array([0.5, 0.7, 0.3, 0.9, 0.6])
@@ -64,10 +65,12 @@ def curve(method: str, score: np.ndarray, share: np.ndarray, at: np.ndarray, ris
 
 class TestCurves:
     @pytest.mark.parametrize("method", METHODS)
-    @pytest.mark.parametrize(("way", "doubting"), [(1, True), (1, False), (-1, False)])
-    def test_curve_of_a_relation_blends_its_own_and_the_pooled_fit(self, method: str, way: int, doubting: bool) -> None:
+    @pytest.mark.parametrize(("way", "increasing"), [(1, True), (1, False), (-1, False)])
+    def test_curve_of_a_relation_blends_its_own_and_the_pooled_fit(
+        self, method: str, way: int, increasing: bool
+    ) -> None:
         score, relation, share = rows(way=way)
-        fitted = fit_curves(method, score, relation, share, MEANS, doubting)
+        fitted = fit_curves(method, score, relation, share, MEANS, increasing)
         at = np.linspace(-12, 16, 101)  # beyond the fitted scores, too
         typical = np.mean(MEANS[relation])
         for kind, count in enumerate(COUNTS):
@@ -76,7 +79,7 @@ class TestCurves:
             expected = np.clip(curve(method, score, share, at, way > 0) * MEANS[kind] / typical, 0, 1) * (1 - trust)
             if trust:
                 # The direction of a few rows is theirs.
-                rising = doubting or np.corrcoef(np.argsort(np.argsort(score[own])), share[own])[0, 1] > 0
+                rising = increasing or np.corrcoef(np.argsort(np.argsort(score[own])), share[own])[0, 1] > 0
                 expected += trust * curve(method, score[own], share[own], at, rising)
             found = fitted(at, np.full(len(at), kind, np.int32))
             np.testing.assert_allclose(found, expected, atol=1e-12 if method == "isotonic" else 2e-3)
@@ -84,18 +87,18 @@ class TestCurves:
 
     def test_isotonic_has_the_least_squared_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """With full trust in one relation, at its own rows: the curve by its min-max formula."""
-        monkeypatch.setattr("focuse.inference.calibration.TRUSTED", 0)
+        monkeypatch.setattr("focuse.inference.calibration.HALF_TRUST_ROWS", 0)
         score, relation, share = rows()
         score, share = score[relation == 0], share[relation == 0]
         kinds = np.zeros(len(score), np.int32)
         for way in (1, -1):
-            fitted = fit_curves("isotonic", way * score, kinds, share, MEANS[:1], doubting=False)
+            fitted = fit_curves("isotonic", way * score, kinds, share, MEANS[:1], increasing=False)
             np.testing.assert_allclose(fitted(way * score, kinds), least_squares(score, share), atol=1e-12)
 
     def test_mixed_relations_give_the_values_of_each_relation(self) -> None:
         score, relation, share = rows()
         for method in METHODS:
-            fitted = fit_curves(method, score, relation, share, MEANS, doubting=True)
+            fitted = fit_curves(method, score, relation, share, MEANS, increasing=True)
             whole = fitted(score, relation)
             for i in range(len(score)):
                 assert fitted(score[i : i + 1], relation[i : i + 1])[0] == whole[i]
@@ -106,12 +109,12 @@ class TestCurves:
         score, _, share = rows(way=-1)
         kinds, at = np.zeros(len(score), np.int32), np.linspace(-9, 13, 200)
         kinds_at = np.zeros(len(at), np.int32)
-        facts = fit_curves(method, score, kinds, share, np.array([0.5]), doubting=False)(at, kinds_at)
-        doubting = fit_curves(method, score, kinds, share, np.array([0.5]), doubting=True)(at, kinds_at)
-        assert (np.diff(facts) <= 1e-12).all()
-        assert facts[0] - facts[-1] > 0.5
+        given_true = fit_curves(method, score, kinds, share, np.array([0.5]), increasing=False)(at, kinds_at)
+        with_negatives = fit_curves(method, score, kinds, share, np.array([0.5]), increasing=True)(at, kinds_at)
+        assert (np.diff(given_true) <= 1e-12).all()
+        assert given_true[0] - given_true[-1] > 0.5
         # A rising curve of falling rows is flat: their mean.
-        np.testing.assert_allclose(doubting, share.mean(), atol=1e-9)
+        np.testing.assert_allclose(with_negatives, share.mean(), atol=1e-9)
 
     @settings(max_examples=25)
     @given(st.integers(0, 10_000), st.sampled_from(METHODS))
@@ -122,39 +125,39 @@ class TestCurves:
         relation, share = random.integers(0, kinds, n), random.choice([0.0, 0.2, 0.9, 1.0], n)
         means = random.random(kinds)  # far from validation's
         at = np.sort(np.concatenate([score, random.normal(0, 1e4, 50)]))
-        for doubting in (False, True):
-            fitted = fit_curves(method, score, relation, share, means, doubting)
+        for increasing in (False, True):
+            fitted = fit_curves(method, score, relation, share, means, increasing)
             for kind in range(kinds):
                 found = fitted(at, np.full(len(at), kind))
                 assert (found >= 0).all()
                 assert (found <= 1).all()
-                assert not doubting or (np.diff(found) >= -1e-12).all()
+                assert not increasing or (np.diff(found) >= -1e-12).all()
 
     @pytest.mark.parametrize("method", METHODS)
     @pytest.mark.parametrize("share", [0.0, 1.0])
     def test_constant_weights_give_a_constant_curve(self, method: str, share: float) -> None:
         score, relation, _ = rows()
         shares = np.full(len(score), share)
-        fitted = fit_curves(method, score, relation, shares, np.full(5, share), doubting=False)
+        fitted = fit_curves(method, score, relation, shares, np.full(5, share), increasing=False)
         np.testing.assert_allclose(fitted(score, relation), share, atol=1e-3)
 
     @pytest.mark.parametrize("method", METHODS)
     def test_constant_scores_give_the_mean_weight(self, method: str) -> None:
         _, relation, share = rows()
         score = np.full(len(share), 3.0)
-        fitted = fit_curves(method, score, np.zeros_like(relation), share, np.array([0.5]), doubting=True)
+        fitted = fit_curves(method, score, np.zeros_like(relation), share, np.array([0.5]), increasing=True)
         np.testing.assert_allclose(fitted(np.array([-1.0, 3.0, 9.0]), np.zeros(3, int)), share.mean(), atol=1e-3)
 
     def test_unknown_method_suggests_the_nearest(self) -> None:
         score, relation, share = rows()
         with pytest.raises(FocuseError, match=r"unknown calibration 'plat' \(did you mean platt"):
-            fit_curves("plat", score, relation, share, MEANS, doubting=True)
+            fit_curves("plat", score, relation, share, MEANS, increasing=True)
 
 
 def made(method: str = "isotonic") -> Calibration:
     score, relation, share = rows()
-    facts: Curves = fit_curves(method, score, relation, share, MEANS, doubting=False)
-    return Calibration(method, facts, fit_curves(method, score, relation, share / 2, MEANS, doubting=True))
+    given_true: Curves = fit_curves(method, score, relation, share, MEANS, increasing=False)
+    return Calibration(method, given_true, fit_curves(method, score, relation, share / 2, MEANS, increasing=True))
 
 
 TABLES = "t"
@@ -164,41 +167,43 @@ class TestFile:
     @pytest.mark.parametrize("method", METHODS)
     def test_saved_calibration_is_loaded_bit_by_bit(self, method: str, tmp_path: Path) -> None:
         one = made(method)
-        one.save(tmp_path, TABLES)
-        two = Calibration.load(tmp_path, TABLES, len(MEANS))
+        save_calibration(one, tmp_path, TABLES)
+        two = load_calibration(tmp_path, TABLES, len(MEANS))
         assert two is not None
-        assert two.method == two.facts.method == two.doubting.method == method
-        for part in ("facts", "doubting"):
+        assert two.method == two.given_true.method == two.with_negatives.method == method
+        for part in ("given_true", "with_negatives"):
             before, after = getattr(one, part).arrays, getattr(two, part).arrays
             assert before.keys() == after.keys()
             assert all(before[key].tobytes() == after[key].tobytes() for key in before)
         score, relation, _ = rows(seed=1)
-        assert two.facts(score, relation).tobytes() == one.facts(score, relation).tobytes()
-        assert two.doubting(score, relation).tobytes() == one.doubting(score, relation).tobytes()
-        assert two.facts(score, relation).tobytes() != two.doubting(score, relation).tobytes()
+        assert two.given_true(score, relation).tobytes() == one.given_true(score, relation).tobytes()
+        assert two.with_negatives(score, relation).tobytes() == one.with_negatives(score, relation).tobytes()
+        assert two.given_true(score, relation).tobytes() != two.with_negatives(score, relation).tobytes()
 
     def test_file_contains_only_numbers_and_metadata(self, tmp_path: Path) -> None:
-        made().save(tmp_path, TABLES)
-        assert [path.name for path in tmp_path.iterdir()] == [FILE]
-        with safe_open(tmp_path / FILE, framework="np") as file:
+        save_calibration(made(), tmp_path, TABLES)
+        assert [path.name for path in tmp_path.iterdir()] == [CALIBRATION_FILE]
+        with safe_open(tmp_path / CALIBRATION_FILE, framework="np") as file:
             about = {"method": "isotonic", "tables": TABLES, "layout": LAYOUT}
             assert file.metadata() == {"calibration": json.dumps(about), "crc32": file.metadata()["crc32"]}
-        assert {values.dtype for values in load_file(tmp_path / FILE).values()} == {np.dtype(np.float64)}
+        assert {values.dtype for values in load_file(tmp_path / CALIBRATION_FILE).values()} == {np.dtype(np.float64)}
 
     def test_file_without_a_layout_is_read_as_the_first_layout(self, tmp_path: Path) -> None:
-        made().save(tmp_path, TABLES)
-        arrays = load_file(tmp_path / FILE)
-        save_file(arrays, tmp_path / FILE, {"calibration": json.dumps({"method": "isotonic", "tables": TABLES})})
-        again = Calibration.load(tmp_path, TABLES, len(MEANS))
+        save_calibration(made(), tmp_path, TABLES)
+        arrays = load_file(tmp_path / CALIBRATION_FILE)
+        save_file(
+            arrays, tmp_path / CALIBRATION_FILE, {"calibration": json.dumps({"method": "isotonic", "tables": TABLES})}
+        )
+        again = load_calibration(tmp_path, TABLES, len(MEANS))
         assert again is not None
         assert again.layout == 1
 
     def test_missing_file_gives_none(self, tmp_path: Path) -> None:
-        assert Calibration.load(tmp_path, TABLES, len(MEANS)) is None
+        assert load_calibration(tmp_path, TABLES, len(MEANS)) is None
 
     def test_damaged_file_is_reported(self, tmp_path: Path) -> None:
-        made().save(tmp_path, TABLES)
-        path = tmp_path / FILE
+        save_calibration(made(), tmp_path, TABLES)
+        path = tmp_path / CALIBRATION_FILE
         whole, arrays = path.read_bytes(), load_file(path)
         for damaged in (b"", b"junk", whole[:100], whole[:-8], b"\xff" * len(whole)):
             path.write_bytes(damaged)
@@ -210,11 +215,13 @@ class TestFile:
 
     @pytest.mark.parametrize("left_out", ["facts/trust", "doubting/ratio", "facts/offsets", "doubting/share"])
     def test_missing_array_is_reported(self, left_out: str, tmp_path: Path) -> None:
-        made().save(tmp_path, TABLES)
-        arrays = load_file(tmp_path / FILE)
+        save_calibration(made(), tmp_path, TABLES)
+        arrays = load_file(tmp_path / CALIBRATION_FILE)
         del arrays[left_out]
-        save_file(arrays, tmp_path / FILE, {"calibration": json.dumps({"method": "isotonic", "tables": TABLES})})
-        self.refused(tmp_path / FILE)
+        save_file(
+            arrays, tmp_path / CALIBRATION_FILE, {"calibration": json.dumps({"method": "isotonic", "tables": TABLES})}
+        )
+        self.refused(tmp_path / CALIBRATION_FILE)
 
     @pytest.mark.parametrize(
         ("method", "change"),
@@ -230,8 +237,8 @@ class TestFile:
         ],
     )
     def test_inconsistent_arrays_are_reported(self, method: str, change: dict, tmp_path: Path) -> None:
-        made(method).save(tmp_path, TABLES)
-        arrays = load_file(tmp_path / FILE)
+        save_calibration(made(method), tmp_path, TABLES)
+        arrays = load_file(tmp_path / CALIBRATION_FILE)
         ways = {
             "scaled": lambda array: array * 50,
             "shorter": lambda array: array[:-1].copy(),
@@ -240,12 +247,14 @@ class TestFile:
         }
         for name, how in change.items():
             arrays[name] = ways[how](arrays[name]) if isinstance(how, str) else how
-        save_file(arrays, tmp_path / FILE, {"calibration": json.dumps({"method": method, "tables": TABLES})})
-        self.refused(tmp_path / FILE)
+        save_file(
+            arrays, tmp_path / CALIBRATION_FILE, {"calibration": json.dumps({"method": method, "tables": TABLES})}
+        )
+        self.refused(tmp_path / CALIBRATION_FILE)
 
     def test_calibration_of_other_tables_is_ignored(self, tmp_path: Path) -> None:
-        made().save(tmp_path, "others")
-        assert Calibration.load(tmp_path, TABLES, len(MEANS)) is None
+        save_calibration(made(), tmp_path, "others")
+        assert load_calibration(tmp_path, TABLES, len(MEANS)) is None
 
     def test_fingerprint_distinguishes_tables(self, tmp_path: Path) -> None:
         assert fingerprint(tmp_path) == ""
@@ -259,14 +268,14 @@ class TestFile:
     @staticmethod
     def refused(path: Path) -> None:
         with pytest.raises(FocuseError) as error:
-            Calibration.load(path.parent, TABLES, len(MEANS))
+            load_calibration(path.parent, TABLES, len(MEANS))
         assert str(path) in str(error.value)
         assert "damaged" in str(error.value)
         assert "remove it" in str(error.value)
         assert "\n" not in str(error.value)
 
 
-def test_never_sure_removes_exact_0_and_1_only() -> None:
+def test_never_certain_removes_exact_0_and_1_only() -> None:
     """One fact of the lowest score and one other of the highest must not bend the curve; exact 0 and 1 go."""
     random = np.random.default_rng(0)
     label = np.repeat([1.0, 0.0], 500)
@@ -277,7 +286,7 @@ def test_never_sure_removes_exact_0_and_1_only() -> None:
         if odd:
             score[0], score[-1] = -20.0, 20.0
         sure, unsure = (
-            fit_curves("isotonic", score, kind, label, np.ones(1), doubting=True, never_sure=never)(
+            fit_curves("isotonic", score, kind, label, np.ones(1), increasing=True, never_certain=never)(
                 asked, np.zeros(25, np.int64)
             )
             for never in (False, True)
@@ -287,11 +296,11 @@ def test_never_sure_removes_exact_0_and_1_only() -> None:
         assert (np.diff(unsure) >= 0).all()
 
 
-def test_never_sure_applies_to_perfectly_separated_relations() -> None:
+def test_never_certain_applies_to_perfectly_separated_relations() -> None:
     random = np.random.default_rng(1)
     kind = np.repeat([0, 1], [900, 100])
     label = (random.random(1000) < 0.5).astype(float)
     score = np.where(kind == 0, label + random.normal(0, 1, 1000), label)  # relation 1 is told without fail
-    made = fit_curves("isotonic", score, kind, label, np.ones(2), doubting=True, never_sure=True)
+    made = fit_curves("isotonic", score, kind, label, np.ones(2), increasing=True, never_certain=True)
     found = made(np.array([0.0, 1.0]), np.array([1, 1]))
     assert 0 < found[0] < 0.25 < 0.75 < found[1] < 1

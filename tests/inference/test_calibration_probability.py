@@ -30,21 +30,21 @@ def noisy_score(shift: float, seed: int) -> Any:
 
 
 class Scores:
-    """The first call's heads are facts, then negatives: what is scored is told by its place."""
+    """The first call's heads are positives, then negatives: what is scored is told by its place."""
 
-    def __init__(self, facts: int, seed: int) -> None:
-        self.facts, self.random = facts, np.random.default_rng(seed)
+    def __init__(self, positives: int, seed: int) -> None:
+        self.positives, self.random = positives, np.random.default_rng(seed)
 
     def __call__(self, head: Any, relation: Any, tail: Any) -> np.ndarray:
-        middle = np.where(np.arange(len(head)) < self.facts, 5.0, 3.0)
+        middle = np.where(np.arange(len(head)) < self.positives, 5.0, 3.0)
         return self.random.normal(middle, 1.0)
 
 
 @pytest.mark.parametrize("method", ["isotonic", "platt"])
 def test_probabilities_are_calibrated(method: str) -> None:
-    """Scores of facts around 5 and of others around 3: their plain logistic says .95 of everything."""
-    facts, false = triples(0), triples(1)
-    made = fit_probability(facts, false, Scores(3000, 0), None, method)
+    """Scores of positives around 5 and of others around 3: their plain logistic says .95 of everything."""
+    positives, false = triples(0), triples(1)
+    made = fit_probability(positives, false, Scores(3000, 0), None, method)
     score = Scores(3000, 1)(np.zeros(6000), None, None)
     label = np.repeat([1.0, 0.0], 3000)
     kind = np.zeros(6000, np.int64)
@@ -57,8 +57,8 @@ def test_probabilities_are_calibrated(method: str) -> None:
 
 def test_probabilities_are_calibrated_at_another_base_rate() -> None:
     """Three negatives a fact in the rows; asked for one in ten: calibrated where one in ten is a fact."""
-    facts, false = triples(0, 2000), triples(1, 6000)
-    made = fit_probability(facts, false, Scores(2000, 0), None, "platt", base_rate=0.1)
+    positives, false = triples(0, 2000), triples(1, 6000)
+    made = fit_probability(positives, false, Scores(2000, 0), None, "platt", base_rate=0.1)
     assert made.fitted_rate == 0.25
     score = Scores(1000, 1)(np.zeros(10_000), None, None)
     label = np.repeat([1.0, 0.0], [1000, 9000])
@@ -77,15 +77,15 @@ def test_base_rate_is_changed_by_bayes_rule() -> None:
 
 @pytest.mark.parametrize("rate", [0, 1, -0.5, 2, True, "0.5"])
 def test_base_rate_outside_the_unit_interval_is_refused(rate: object) -> None:
-    with pytest.raises(FocuseError, match="give the share of facts"):
+    with pytest.raises(FocuseError, match="give the fraction of true triples"):
         check_base_rate(rate)  # type: ignore[arg-type]
 
 
 def test_fit_needs_positives_and_negatives() -> None:
-    facts = triples(0, 10)
-    with pytest.raises(FocuseError, match="need facts and negatives"):
-        fit_probability(facts, facts.select(np.empty(0, np.int64)), noisy_score(0, 0), None)
-    made = fit_probability(facts, triples(1, 10), Scores(10, 0), None, "platt")
+    positives = triples(0, 10)
+    with pytest.raises(FocuseError, match="need positives and negatives"):
+        fit_probability(positives, positives.select(np.empty(0, np.int64)), noisy_score(0, 0), None)
+    made = fit_probability(positives, triples(1, 10), Scores(10, 0), None, "platt")
     assert isinstance(made, Probability)
     assert made.line.tolist() == [1, 0, 0]
 
@@ -105,14 +105,14 @@ def test_probability_uses_the_estimate_of_the_neighborhood() -> None:
 
 
 def test_probability_of_separated_scores_is_never_certain() -> None:
-    """Scores that part facts from others without fail: n rows of a kind say (n + 1) / (n + 2), not 1."""
-    facts, false = triples(0, 40), triples(1, 60)
+    """Scores that part positives from others without fail: n rows of a kind say (n + 1) / (n + 2), not 1."""
+    positives, false = triples(0, 40), triples(1, 60)
 
     def parting(head: Any, relation: Any, tail: Any) -> np.ndarray:
         return np.where(np.arange(len(head)) < 40, 1.0, -1.0)
 
-    made = fit_probability(facts, false, parting, None, "isotonic", 0.4)
-    kind = facts.relation[:1]
+    made = fit_probability(positives, false, parting, None, "isotonic", 0.4)
+    kind = positives.relation[:1]
     high, low = (made.of(np.array([score]), None, kind)[0] for score in (1.0, -1.0))
     assert (high, low) == (pytest.approx(41 / 42), pytest.approx(1 / 62))
     rare = made.at(0.001).of(np.array([1.0]), None, kind)[0]

@@ -225,7 +225,7 @@ def ids_of_names(graph: Graph, row: Any) -> list[np.ndarray]:
 def weigher_of(engine: AutogradEngine, parts: list[Graph]) -> WeightPredictor:
     splits = Splits(parts[0], parts[1], parts[2])
     bare = WeightPredictor("distmult", engine, splits, fit_normalizer("relation", parts[0]))
-    return replace(bare, calibration=bare.fit("isotonic", seed=2))
+    return replace(bare, calibration=bare.fit_calibration("isotonic", seed=2))
 
 
 @pytest.mark.parametrize("asked", [ASKED[1], ASKED[14], ASKED[-1]])
@@ -247,9 +247,9 @@ def test_each_completion_has_an_expected_weight_and_a_confidence(asked: dict[str
                 continue
             assert (row.weight_low, row.weight_high) == (None, None)
             score, kind = np.array([row.score]), np.array([parts[0].relations.id(row.relation, "relation")])
-            share = predictor.calibration.facts(score, kind)[0]
+            share = predictor.calibration.given_true(score, kind)[0]
             assert row.weight_mean == pytest.approx(low + (high - low) * share)
-            assert row.confidence == predictor.calibration.doubting(score, kind)[0]
+            assert row.confidence == predictor.calibration.with_negatives(score, kind)[0]
             assert type(row.weight_mean) is type(row.confidence) is float
         json.dumps(found.to_json(), allow_nan=False)
     assert len({(row.weight_mean, row.confidence) for row in found}) > 1 or len(found) < 2

@@ -10,7 +10,7 @@ import pytest
 from focuse.data.graph import Graph, from_columns
 from focuse.data.splits import ValidationParts, split, split_validation
 from focuse.inference import weight_estimator as estimate
-from focuse.inference.weight_estimator import Estimates, Estimator, fit, measuring
+from focuse.inference.weight_estimator import Estimator, conformal_rows, fit_estimator
 
 
 def planted(rows: int = 3000, seed: int = 0) -> Graph:
@@ -36,7 +36,7 @@ def parts() -> tuple[Graph, ValidationParts, Graph]:
 
 @pytest.fixture(scope="module")
 def made(parts: tuple[Graph, ValidationParts, Graph]) -> Estimator:
-    return fit(parts[0], parts[1])
+    return fit_estimator(parts[0], parts[1])
 
 
 @pytest.mark.slow
@@ -45,7 +45,7 @@ def test_beats_the_relation_mean_by_far(made: Estimator, parts: tuple[Graph, Val
     found = made(test.head, test.relation, test.tail)
     means = np.array([train.weight[train.relation == kind].mean() for kind in range(2)])
     trivial = np.mean((means[test.relation] - test.weight) ** 2)
-    for name in ("expected", "typical"):
+    for name in ("mean", "median"):
         assert np.mean((getattr(found, name) - test.weight) ** 2) < 0.3 * trivial
     assert made.notes == ()
 
@@ -55,7 +55,7 @@ def test_spreads_are_smaller_for_predictable_edges(
 ) -> None:
     test = parts[2]
     found = made(test.head, test.relation, test.tail)
-    assert found.spread[test.relation == 0].mean() < 0.6 * found.spread[test.relation == 1].mean()
+    assert found.scale[test.relation == 0].mean() < 0.6 * found.scale[test.relation == 1].mean()
     low, high = made.interval(found, test.relation, 0.9)
     assert np.mean((low <= test.weight) & (test.weight <= high)) == pytest.approx(0.9, abs=0.04)
 
@@ -65,58 +65,34 @@ def test_conformal_part_affects_only_intervals(made: Estimator, parts: tuple[Gra
     """Other weights in the conformal part change no prediction, only the intervals."""
     train, held, test = parts
     odd = replace(held.conformal, weight=1 - held.conformal.weight)
-    other = fit(train, replace(held, conformal=odd))
+    other = fit_estimator(train, replace(held, conformal=odd))
     one, two = (which(test.head, test.relation, test.tail) for which in (made, other))
-    np.testing.assert_array_equal(one.expected, two.expected)
-    np.testing.assert_array_equal(one.spread, two.spread)
-    assert np.median(other.conformal.off) > 2 * np.median(made.conformal.off)
+    np.testing.assert_array_equal(one.mean, two.mean)
+    np.testing.assert_array_equal(one.scale, two.scale)
+    assert np.median(other.conformal.errors) > 2 * np.median(made.conformal.errors)
 
 
 def test_chunk_size_does_not_change_estimates(
     made: Estimator, parts: tuple[Graph, ValidationParts, Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     test = parts[2].select(np.arange(50))
-    whole = made._estimate(test.head, test.relation, test.tail)
-    monkeypatch.setattr(estimate, "AT_ONCE", 8)
-    again = made._estimate(test.head, test.relation, test.tail)
-    np.testing.assert_allclose(again.expected, whole.expected, rtol=1e-12)
+    whole = made(test.head, test.relation, test.tail)
+    monkeypatch.setattr(estimate, "TRIPLES_AT_ONCE", 8)
+    again = made(test.head, test.relation, test.tail)
+    np.testing.assert_allclose(again.mean, whole.mean, rtol=1e-12)
     assert again.link is not None
     assert whole.link is not None
     np.testing.assert_allclose(again.link, whole.link, rtol=1e-12)
 
 
-def test_triples_of_an_earlier_set_are_not_estimated_again(
-    made: Estimator, parts: tuple[Graph, ValidationParts, Graph], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    test = parts[2]
-    assert len(test) >= 1000
-    some, fresh = np.arange(0, len(test), 2), replace(made, _memory={})
-    whole = replace(made, _memory={})(test.head, test.relation, test.tail)
-    asked: list[int] = []
-    estimated = Estimator._estimate
-    monkeypatch.setattr(
-        Estimator,
-        "_estimate",
-        lambda self, *ids: asked.append(len(ids[0])) or estimated(self, *ids),  # type: ignore[func-returns-value]
-    )
-    monkeypatch.setattr(estimate, "WORTH_LOOKING", 100)
-    fresh(*(ids[some] for ids in (test.head, test.relation, test.tail)))
-    found = fresh(test.head, test.relation, test.tail)
-    fresh(*(ids[::-1] for ids in (test.head, test.relation, test.tail)))
-    left = ~np.isin(test.keys, test.keys[some])
-    assert asked == [len(some), int(left.sum())]
-    for name in Estimates.__dataclass_fields__:
-        assert np.allclose(getattr(found, name), getattr(whole, name), atol=1e-12)
-
-
 def test_tiny_graph_falls_back_to_the_calibration_curve(parts: tuple[Graph, ValidationParts, Graph]) -> None:
     small = planted(400)
     held = ValidationParts(nothing_of(small), small.select(np.arange(50)), small.select(np.arange(50, 100)))
-    made = fit(small, held, curve=lambda head, relation, tail: np.full(len(head), 0.3))
-    assert made.forests == {}
+    made = fit_estimator(small, held, curve=lambda head, relation, tail: np.full(len(head), 0.3))
+    assert made.trees == {}
     assert "too few to learn weights" in made.notes[0]
     found = made(small.head, small.relation, small.tail)
-    assert set(found.expected) == {0.3}
+    assert set(found.mean) == {0.3}
     low, high = made.interval(found, small.relation, 0.5)
     np.testing.assert_allclose((high - low)[low > 0], (high - low)[low > 0][0])
 
@@ -127,9 +103,9 @@ def test_uninformative_neighborhood_leaves_the_simple_estimate() -> None:
     order = random.permutation(1500)
     train = noise.select(order[:1100])
     held = ValidationParts(noise.select(order[1100:1300]), noise.select(order[1300:1400]), noise.select(order[1400:]))
-    made = fit(train, held)
-    assert made.forests == {}
-    assert "plain guess is used" in made.notes[0]
+    made = fit_estimator(train, held)
+    assert made.trees == {}
+    assert "simple estimates are used" in made.notes[0]
 
 
 def test_calibration_rows_measure_intervals_only_if_not_fitted(
@@ -147,7 +123,7 @@ def test_calibration_rows_measure_intervals_only_if_not_fitted(
         ([1.0, 0.0, 0.0], full, 0),
         ([1.0, 0.0, 0.0], unstopped, 0),
     ):
-        assert len(measuring(replace(made, mix=np.array(mix)), rows)) == len(rows.conformal) + joined
+        assert len(conformal_rows(replace(made, mix=np.array(mix)), rows)) == len(rows.conformal) + joined
 
 
 def test_mixture_of_estimates_agrees_with_a_grid_search() -> None:
@@ -157,12 +133,12 @@ def test_mixture_of_estimates_agrees_with_a_grid_search() -> None:
     for case in range(5):
         guesses = random.random((60, 3))
         truth = guesses @ random.dirichlet([1, 1, 1]) + random.normal(0, 0.2, 60) * (case + 1)
-        shares = estimate._shares(guesses, truth, (0, 1, 2))
+        shares = estimate._fit_shares(guesses, truth, (0, 1, 2))
         assert (shares >= 0).all()
         assert shares.sum() == pytest.approx(1)
         errors = np.mean((guesses @ grid.T - truth[:, None]) ** 2, axis=0)
-        assert estimate._error(guesses, truth, shares) <= errors.min() + 1e-12
-        assert estimate._shares(guesses, truth, (1,)).tolist() == [0, 1, 0]
+        assert estimate._squared_error(guesses, truth, shares) <= errors.min() + 1e-12
+        assert estimate._fit_shares(guesses, truth, (1,)).tolist() == [0, 1, 0]
 
 
 def test_better_calibration_curve_improves_the_estimate(
@@ -176,10 +152,10 @@ def test_better_calibration_curve_improves_the_estimate(
     def knowing(head, relation, tail):
         return np.array([whole[key] for key in train.keys_of(head, relation, tail)]) + random.normal(0, 0.05, len(head))
 
-    helped = fit(train, held, curve=knowing)
+    helped = fit_estimator(train, held, curve=knowing)
     assert made.mix[1] == 0  # the relation's mean stands in for a curve, and adds nothing
     assert helped.mix[1] > 0.1
-    errors = [np.mean((one(test.head, test.relation, test.tail).expected - test.weight) ** 2) for one in (made, helped)]
+    errors = [np.mean((one(test.head, test.relation, test.tail).mean - test.weight) ** 2) for one in (made, helped)]
     assert errors[1] < errors[0]
 
 
@@ -206,8 +182,8 @@ def test_outlier_in_validation_does_not_spoil_estimates(
     train, held, test = parts
     far = held.stopping.weight.copy()
     far[0] = 1e5
-    other = fit(train, replace(held, stopping=replace(held.stopping, weight=far)))
+    other = fit_estimator(train, replace(held, stopping=replace(held.stopping, weight=far)))
     ids = test.head, test.relation, test.tail
-    errors = [np.mean((one(*ids).expected - test.weight) ** 2) for one in (made, other)]
+    errors = [np.mean((one(*ids).mean - test.weight) ** 2) for one in (made, other)]
     assert errors[1] < 1.1 * errors[0]
-    assert other(*ids).spread.mean() < 2 * made(*ids).spread.mean()
+    assert other(*ids).scale.mean() < 2 * made(*ids).scale.mean()

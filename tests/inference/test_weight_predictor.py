@@ -15,12 +15,11 @@ import focuse
 from focuse.data.graph import Graph, from_columns
 from focuse.data.readers import read
 from focuse.errors import FocuseError
-from focuse.inference import keeping
-from focuse.inference import weight_estimator as estimate
-from focuse.inference import weight_predictor as asking
-from focuse.inference.keeping import ESTIMATOR_FILE, PROBABILITY_FILE
-from focuse.inference.weight_predictor import held_parts
+from focuse.inference import fitted, weight_estimator, weight_predictor
+from focuse.inference.fitted import ESTIMATOR_FILE, PROBABILITY_FILE
+from focuse.inference.weight_predictor import column_predictor, validation_parts
 
+NUMBERS = ("weight_mean", "weight_median", "weight_low", "weight_high", "probability")
 TRIPLES = [("e1", "r0", "e2"), ("e3", "r1", "e4"), ("e5", "r2", "e5")]
 
 
@@ -50,20 +49,20 @@ def run(folder: Path) -> focuse.Run:
 class TestParts:
     def test_validation_parts_are_disjoint_and_complete(self) -> None:
         graph = rated(400).merge_repeated("mean")
-        held, notes = held_parts(graph, 0.5, 3)
+        held, notes = validation_parts(graph, 0.5, 3)
         parts = [set(part.keys) for part in (held.stopping, held.calibration, held.conformal)]
         assert sum(map(len, parts)) == len(graph) == len(set.union(*parts))
         assert notes == ()
 
     def test_validation_used_entirely_for_stopping_is_reused_with_a_note(self) -> None:
-        held, notes = held_parts(rated(400), 1.0, 3)
+        held, notes = validation_parts(rated(400), 1.0, 3)
         assert len(held.stopping) == 0
         assert abs(len(held.calibration) - len(held.conformal)) <= 2
         assert "also stopped the training" in notes[0]
 
     def test_empty_validation_gives_no_notes(self) -> None:
         nothing = rated(400).select(np.empty(0, np.int64))
-        assert held_parts(nothing, 0.5, 0)[1] == ()
+        assert validation_parts(nothing, 0.5, 0)[1] == ()
 
 
 class TestAnswers:
@@ -71,31 +70,31 @@ class TestAnswers:
         test = run.splits.test
         found = run.predict_weights(test)
         assert len(found) == len(test)
-        assert np.mean((found.expected - test.weight) ** 2) < 0.2 * test.weight.var()
-        inside = (found.low <= test.weight) & (test.weight <= found.high)
+        assert np.mean((found["weight_mean"] - test.weight) ** 2) < 0.2 * test.weight.var()
+        inside = (found["weight_low"] <= test.weight) & (test.weight <= found["weight_high"])
         assert inside.mean() == pytest.approx(0.9, abs=0.06)
-        assert 1 <= found.low.min() <= found.high.max() <= 5
-        assert ((found.probability >= 0) & (found.probability <= 1)).all()
+        assert 1 <= found["weight_low"].min() <= found["weight_high"].max() <= 5
+        assert ((found["probability"] >= 0) & (found["probability"] <= 1)).all()
 
     def test_single_weight_equals_that_of_a_batch(self, run: focuse.Run) -> None:
         one = run.predict_weight(*TRIPLES[1])
         many = run.predict_weights(TRIPLES)
         assert (one.head, one.relation, one.tail) == TRIPLES[1]
-        for name in ("expected", "typical", "low", "high", "probability"):
+        for name in ("weight_mean", "weight_median", "weight_low", "weight_high", "probability"):
             assert getattr(one, name) == pytest.approx(getattr(many[1], name))
         assert run.predict_weights(TRIPLES[1])[0] == many[1]
         assert [(row.head, row.relation, row.tail) for row in many[1:]] == TRIPLES[1:]
 
     def test_larger_coverage_gives_wider_intervals(self, run: focuse.Run) -> None:
         narrow, wide = (run.predict_weight(*TRIPLES[0], coverage=coverage) for coverage in (0.5, 0.95))
-        assert wide.low <= narrow.low <= narrow.high <= wide.high  # type: ignore[operator]
-        assert wide.high - wide.low > narrow.high - narrow.low  # type: ignore[operator]
+        assert wide.weight_low <= narrow.weight_low <= narrow.weight_high <= wide.weight_high
+        assert wide.weight_high - wide.weight_low > narrow.weight_high - narrow.weight_low
 
     def test_predictions_have_the_same_weights(self, run: focuse.Run) -> None:
         for row in run.predict(head="e1", relation="r0", top=3):
             told = run.predict_weight(row.head, row.relation, row.tail)
-            assert row.weight_mean == pytest.approx(told.expected)
-            assert (row.weight_low, row.weight_high) == pytest.approx((told.low, told.high))
+            assert row.weight_mean == pytest.approx(told.weight_mean)
+            assert (row.weight_low, row.weight_high) == pytest.approx((told.weight_low, told.weight_high))
             assert row.probability == pytest.approx(told.probability)
 
     def test_unseen_names_are_left_out_with_a_note(self, run: focuse.Run) -> None:
@@ -112,18 +111,19 @@ class TestAnswers:
     def test_weights_are_written_and_read_back(self, run: focuse.Run, tmp_path: Path, suffix: str) -> None:
         found = run.predict_weights([(*triple, 2.0) for triple in TRIPLES])
         found.write(tmp_path / f"told{suffix}")
-        columns = ["head", "relation", "tail", "expected"]
+        columns = ["head", "relation", "tail", "weight_mean"]
         again = read(tmp_path / f"told{suffix}", columns=columns, header=None if suffix == ".parquet" else True)
-        np.testing.assert_allclose(again.weight, found.expected, rtol=1e-6)
-        assert found.to_arrow().column_names[:4] == ["head", "relation", "tail", "weight"]
+        np.testing.assert_allclose(again.weight, found["weight_mean"], rtol=1e-6)
+        assert found.to_arrow().column_names[:5] == ["head", "relation", "tail", "known", "weight"]
         with pytest.raises(FocuseError, match=r"use \.tsv, \.csv, \.parquet, \.nt"):
             found.write(tmp_path / "told.txt")
 
     def test_weights_convert_to_json(self, run: focuse.Run) -> None:
-        told = json.loads(json.dumps(run.predict_weights(TRIPLES).to_dict(), allow_nan=False))
+        told = json.loads(json.dumps(run.predict_weights(TRIPLES).to_json(), allow_nan=False))
         assert told["coverage"] == 0.9
-        assert set(told["triples"][0]) == {
-            *("head", "relation", "tail", "expected", "typical", "low", "high", "probability", "known")
+        assert set(told["rows"][0]) == {
+            *("head", "relation", "tail", "known", "weight_mean", "weight_median", "weight_low", "weight_high"),
+            "probability",
         }
 
 
@@ -131,8 +131,8 @@ class TestStoring:
     def test_fitted_files_are_read_instead_of_fitting_again(
         self, run: focuse.Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(focuse.inference.weight_predictor, "fit", lambda *_: pytest.fail("fitted again"))
-        monkeypatch.setattr(asking, "fit_probability", lambda *_: pytest.fail("fitted again"))
+        monkeypatch.setattr(weight_predictor, "fit_estimator", lambda *_: pytest.fail("fitted again"))
+        monkeypatch.setattr(weight_predictor, "fit_probability", lambda *_: pytest.fail("fitted again"))
         assert run.predict_weight(*TRIPLES[0]).probability is not None
 
     def test_stored_estimator_gives_the_same_weights_as_a_new_fit(self, folder: Path, tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ class TestStoring:
         for name in (ESTIMATOR_FILE, PROBABILITY_FILE):
             (copy / name).unlink()
         fresh = focuse.load(copy).predict_weights(TRIPLES)
-        for name, column in stored.columns.items():
-            np.testing.assert_allclose(fresh.columns[name], column, rtol=1e-9)
+        for name in NUMBERS:
+            np.testing.assert_allclose(fresh[name], stored[name], rtol=1e-9)
         assert (copy / ESTIMATOR_FILE).exists()
 
     @pytest.mark.parametrize("name", [ESTIMATOR_FILE, PROBABILITY_FILE])
@@ -154,16 +154,16 @@ class TestStoring:
 
     def test_files_of_other_tables_are_ignored(self, folder: Path, run: focuse.Run) -> None:
         parts = run.weight_predictor().estimator_parts()
-        assert keeping.load_estimator(folder, "other", "", *parts) is None
-        assert keeping.load_probability(folder, "other", 3) is None
+        assert fitted.load_estimator(folder, "other", "", *parts) is None
+        assert fitted.load_probability(folder, "other", 3) is None
 
 
 class TestWeightEvaluation:
-    def test_weigh_reports_rows_and_interval_coverage(self, run: focuse.Run) -> None:
+    def test_evaluation_reports_rows_and_interval_coverage(self, run: focuse.Run) -> None:
         judged = run.evaluate_weights(coverage=0.8)
         rows = judged.table.rows
-        assert list(rows)[:3] == ["complex, expected", "complex, typical", "complex, isotonic"]
-        assert rows["complex, expected"]["positives"].errors.mse < 0.3 * rows["relation mean"]["positives"].errors.mse
+        assert list(rows)[:3] == ["complex, mean", "complex, median", "complex, isotonic"]
+        assert rows["complex, mean"]["positives"].errors.mse < 0.3 * rows["relation mean"]["positives"].errors.mse
         assert judged.intervals is not None
         ours = next(iter(judged.intervals.rows.values()))
         assert ours.coverage == pytest.approx(0.8, abs=0.08)
@@ -194,23 +194,23 @@ class TestWeightEvaluation:
 def test_intervals_are_measured_again_after_recalibration(
     small: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the curves are what is told, intervals are measured anew with them."""
-    monkeypatch.setattr(estimate, "_mix", lambda made, held: np.array([0.0, 1.0, 0.0]))
+    """If the curves alone predict weights, intervals are measured again with them."""
+    monkeypatch.setattr(weight_estimator, "_fit_mix", lambda made, rows: np.array([0.0, 1.0, 0.0]))
     run = focuse.train(small, dim=8, epochs=3, eval_every=3, valid_fraction=0.3, out=tmp_path / "run", progress=False)
     run.predict_weights(TRIPLES)
     run.calibrate("platt")
     told = run.predict_weights(TRIPLES)
     again = focuse.load(tmp_path / "run").predict_weights(TRIPLES)
     rows = run.weight_predictor().parts.conformal
-    curves = run.weight_predictor().facts(rows.head, rows.relation, rows.tail)
-    off = run.weight_predictor(full=True).estimator.conformal.off  # type: ignore[union-attr]
+    curves = run.weight_predictor().given_true(rows.head, rows.relation, rows.tail)
+    off = run.weight_predictor(full=True).estimator.conformal.errors  # type: ignore[union-attr]
     np.testing.assert_allclose(off, np.abs(curves - rows.weight) / 0.005, rtol=1e-6)
-    for name, column in told.columns.items():
-        np.testing.assert_allclose(again.columns[name], column, rtol=1e-9)
-    (tmp_path / "run" / "calibration.safetensors").unlink()  # made anew, with other curves: so are the intervals
+    for name in NUMBERS:
+        np.testing.assert_allclose(again[name], told[name], rtol=1e-9)
+    (tmp_path / "run" / "calibration.safetensors").unlink()  # fitted again, with other curves: so are the intervals
     anew = focuse.load(tmp_path / "run")
-    found = anew.weight_predictor(full=True).estimator.conformal.off  # type: ignore[union-attr]
-    curves = anew.weight_predictor().facts(rows.head, rows.relation, rows.tail)
+    found = anew.weight_predictor(full=True).estimator.conformal.errors  # type: ignore[union-attr]
+    curves = anew.weight_predictor().given_true(rows.head, rows.relation, rows.tail)
     np.testing.assert_allclose(found, np.abs(curves - rows.weight) / 0.005, rtol=1e-6)
     assert not np.allclose(found, off)
 
@@ -228,18 +228,18 @@ def test_intervals_reach_beyond_the_weights_of_train() -> None:
 
 
 def test_recalibration_depends_only_on_the_last_method(run: focuse.Run, folder: Path, tmp_path: Path) -> None:
-    """Whichever were fitted before, in memory or stored: what is told follows from the last ones."""
+    """Weights depend on the last curves only, whatever was fitted before, in memory or stored."""
     told = {}
     for name, methods in {"at once": ["isotonic"], "after others": ["platt", "isotonic"]}.items():
         copy = Path(shutil.copytree(folder, tmp_path / name))
         one = focuse.load(copy)
         for method in methods:
             one.calibrate(method)
-        told[name] = one.predict_weights(run.splits.test).columns
-        told[f"{name}, loaded"] = focuse.load(copy).predict_weights(run.splits.test).columns
-    for columns in told.values():
-        for name, column in columns.items():
-            np.testing.assert_allclose(column, told["at once"][name], rtol=1e-9)
+        told[name] = one.predict_weights(run.splits.test)
+        told[f"{name}, loaded"] = focuse.load(copy).predict_weights(run.splits.test)
+    for table in told.values():
+        for name in NUMBERS:
+            np.testing.assert_allclose(table[name], told["at once"][name], rtol=1e-9)
 
 
 @pytest.mark.parametrize("others", [True, False])
@@ -249,28 +249,28 @@ def test_constant_train_weight_takes_intervals_from_validation(small: Graph, oth
     held = replace(rest, weight=3 + np.arange(200) / 30 if others else np.full(200, 5.0))
     run = focuse.train(constant, valid=held, test=held, dim=4, epochs=1, progress=False)
     found, new = run.predict_weights(held), run.predict_weights(TRIPLES[1:])
-    assert new.expected.tolist() == [5.0, 5.0]
+    assert new["weight_mean"].tolist() == [5.0, 5.0]
     if others:
-        covered = np.mean((found.low <= held.weight) & (held.weight <= found.high))
+        covered = np.mean((found["weight_low"] <= held.weight) & (held.weight <= found["weight_high"]))
         assert covered >= 0.8  # 0.9 within 2.4 standard errors of the 50 rows that say how wide intervals are
-        assert ((new.low < 5) & (new.high > 8)).all()
+        assert ((new["weight_low"] < 5) & (new["weight_high"] > 8)).all()
     else:
-        assert new.low.tolist() == new.high.tolist() == [5.0, 5.0]
+        assert new["weight_low"].tolist() == new["weight_high"].tolist() == [5.0, 5.0]
 
 
 def test_known_triple_keeps_its_weight(run: focuse.Run) -> None:
     train = run.splits.train
     found = run.predict_weights(train)
     assert all(row.known for row in found[:20])
-    np.testing.assert_array_equal(found.columns["known"], np.ones(len(train)))
-    assert ((found.low <= train.weight) & (train.weight <= found.high)).all()
+    np.testing.assert_array_equal(found["known"], np.ones(len(train), bool))
+    assert ((found["weight_low"] <= train.weight) & (train.weight <= found["weight_high"])).all()
     alone = (
         np.bincount(np.unique(train.keys, return_inverse=True)[1])[np.unique(train.keys, return_inverse=True)[1]] == 1
     )
-    for name in ("expected", "typical", "low", "high"):
-        np.testing.assert_allclose(getattr(found, name)[alone], train.weight[alone])
+    for name in ("weight_mean", "weight_median", "weight_low", "weight_high"):
+        np.testing.assert_allclose(found[name][alone], train.weight[alone])
     new = run.predict_weights(run.splits.test)
-    assert new.columns["known"].sum() == np.isin(run.splits.test.keys, train.keys).sum()
+    assert new["known"].sum() == np.isin(run.splits.test.keys, train.keys).sum()
 
 
 def test_weights_without_validation_are_refused(small: Graph) -> None:
@@ -292,7 +292,7 @@ def both() -> focuse.Run:
 
 
 class TestColumns:
-    """Several numbers an edge: each is told in its own units, whichever way is the strong one."""
+    """Several weight columns: each is predicted in its own units, whether high or low is strong."""
 
     @pytest.mark.slow
     def test_weights_of_each_column_can_be_predicted(self, both: focuse.Run) -> None:
@@ -300,19 +300,19 @@ class TestColumns:
         for name in ("stars", "distance"):
             rows = test.column(name)
             found = both.predict_weights(replace(rows, columns=None), column=name)
-            assert np.corrcoef(found.expected, rows.weight)[0, 1] > 0.8
-            assert (found.low <= found.expected).all()
-            assert (found.expected <= found.high).all()
-            assert 0.8 <= np.mean((found.low <= rows.weight) & (rows.weight <= found.high)) <= 0.99
-            assert ((found.probability >= 0) & (found.probability <= 1)).all()
-        judged = both.weigh_columns()
+            assert np.corrcoef(found["weight_mean"], rows.weight)[0, 1] > 0.8
+            assert (found["weight_low"] <= found["weight_mean"]).all()
+            assert (found["weight_mean"] <= found["weight_high"]).all()
+            assert 0.8 <= np.mean((found["weight_low"] <= rows.weight) & (rows.weight <= found["weight_high"])) <= 0.99
+            assert ((found["probability"] >= 0) & (found["probability"] <= 1)).all()
+        judged = both.evaluate_weight_columns()
         for one in judged.values():
             rows = one.table.rows
-            assert rows["complex, expected"]["positives"].errors.mse < rows["relation mean"]["positives"].errors.mse
+            assert rows["complex, mean"]["positives"].errors.mse < rows["relation mean"]["positives"].errors.mse
 
     def test_validation_parts_of_a_column_are_those_of_the_run(self, both: focuse.Run) -> None:
-        whole = held_parts(both.splits.valid, both.settings.stop_fraction, both.settings.seed)[0]
-        apart = both._column_weigher("distance").parts
+        whole = validation_parts(both.splits.valid, both.settings.stop_fraction, both.settings.seed)[0]
+        apart = column_predictor(both, "distance").parts
         for name in ("stopping", "calibration", "conformal"):
             assert 0 < len(getattr(apart, name)) < len(getattr(whole, name))
             assert set(getattr(apart, name).keys) <= set(getattr(whole, name).keys)
@@ -322,11 +322,11 @@ class TestColumns:
         table["rare"] = np.where(np.arange(600) % 50 == 0, table["stars"], np.nan)
         many = read(table, columns=["head", "relation", "tail", "stars", "rare"])
         run = focuse.train(many, dim=4, epochs=1, valid_fraction=0.05, test_fraction=0.3, progress=False)
-        assert len(run._column_weigher("rare").parts.calibration) == 0
-        assert set(run.weigh_columns()) == {"stars"}
+        assert len(column_predictor(run, "rare").parts.calibration) == 0
+        assert set(run.evaluate_weight_columns()) == {"stars"}
         found = run.predict_weights(TRIPLES, column="rare")
-        assert np.isfinite(found.expected).all()
-        assert np.isfinite(found.probability).all()
+        assert np.isfinite(found["weight_mean"]).all()
+        assert np.isfinite(found["probability"]).all()
         assert not any("no probabilities" in note for note in found.notes)
 
     def test_single_weight_of_a_column_equals_that_of_a_batch(self, both: focuse.Run) -> None:
@@ -335,7 +335,7 @@ class TestColumns:
             both.predict_weights(TRIPLES, column="distance"),
         )
         assert one == many[0]
-        assert 20 < one.expected < 90
+        assert 20 < one.weight_mean < 90
 
     def test_confidence_of_a_model_is_about_merged_columns(self) -> None:
         table = rated(1500).to_pandas().rename(columns={"weight": "stars"})
@@ -351,15 +351,15 @@ class TestColumns:
             valid_fraction=0.2,
             progress=False,
         )
-        assert "ukge-rect" in run.evaluate_weights(forests=False).table.rows
-        assert "ukge-rect" not in run.weigh_columns()["hundreds"].table.rows
+        assert "ukge-rect" in run.evaluate_weights(estimator=False).table.rows
+        assert "ukge-rect" not in run.evaluate_weight_columns()["hundreds"].table.rows
 
     def test_merged_weights_lie_in_the_unit_interval(self, both: focuse.Run) -> None:
         found = both.predict_weights(replace(both.splits.test, columns=None))
-        assert ((found.expected >= 0) & (found.expected <= 1)).all()
+        assert ((found["weight_mean"] >= 0) & (found["weight_mean"] <= 1)).all()
 
     def test_run_with_one_weight_has_no_columns(self, run: focuse.Run) -> None:
-        with pytest.raises(FocuseError, match="one weight an edge"):
+        with pytest.raises(FocuseError, match="one weight per edge"):
             run.predict_weights(TRIPLES, column="stars")
 
     def test_unknown_column_is_refused(self, both: focuse.Run) -> None:
@@ -377,7 +377,7 @@ def test_lower_is_better_weights_and_bounds_are_in_their_units() -> None:
     )
     test = near.splits.test
     stars, distances = near.predict_weights(test), other.predict_weights(replace(test, weight=100 - 15 * test.weight))
-    np.testing.assert_allclose(distances.expected, 100 - 15 * stars.expected, rtol=1e-5)
-    np.testing.assert_allclose(distances.low, 100 - 15 * stars.high, rtol=1e-5)
-    np.testing.assert_allclose(distances.high, 100 - 15 * stars.low, rtol=1e-5)
-    np.testing.assert_allclose(distances.probability, stars.probability, rtol=1e-5)
+    np.testing.assert_allclose(distances["weight_mean"], 100 - 15 * stars["weight_mean"], rtol=1e-5)
+    np.testing.assert_allclose(distances["weight_low"], 100 - 15 * stars["weight_high"], rtol=1e-5)
+    np.testing.assert_allclose(distances["weight_high"], 100 - 15 * stars["weight_low"], rtol=1e-5)
+    np.testing.assert_allclose(distances["probability"], stars["probability"], rtol=1e-5)

@@ -25,10 +25,10 @@ from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
 from focuse.evaluation.evaluate import ndcg
 from focuse.evaluation.weight_evaluation import PROTOCOLS
-from focuse.inference import keeping
-from focuse.inference import weight_predictor as weigh
-from focuse.inference.calibration import FILE, Calibration, fingerprint, fit_curves
-from focuse.inference.weight_predictor import WeightPredictor, held_parts
+from focuse.inference import fitted, weight_predictor
+from focuse.inference.calibration import Calibration, fit_curves
+from focuse.inference.fitted import CALIBRATION_FILE, ESTIMATOR_FILE, FittedCache, fingerprint, load_calibration
+from focuse.inference.weight_predictor import WeightPredictor, validation_parts
 from focuse.models.registry import MODELS
 from focuse.objective.negatives import corrupt_graph
 
@@ -66,13 +66,13 @@ def known_model(scale: float = 1.0, shift: float = 0.0, name: str = "distmult") 
     return make_scorer(model, *tables, parameters=model.init_parameters(1, torch.Generator())), graph
 
 
-def weigher_of(
+def predictor_of(
     scale: float = 1.0, shift: float = 0.0, name: str = "distmult", valid: float = 0.1, seed: int = 1
 ) -> WeightPredictor:
     engine, graph = known_model(scale, shift, name)
     splits = focuse.split(graph, valid_fraction=valid, test_fraction=0.1, seed=seed)
     bare = WeightPredictor(name, engine, splits, fit_normalizer("relation", splits.train))
-    return WeightPredictor(name, engine, splits, bare.normalizer, bare.fit("isotonic"))
+    return WeightPredictor(name, engine, splits, bare.normalizer, bare.fit_calibration("isotonic"))
 
 
 def scores_by_hand(predictor: WeightPredictor, graph: Graph) -> np.ndarray:
@@ -82,11 +82,11 @@ def scores_by_hand(predictor: WeightPredictor, graph: Graph) -> np.ndarray:
 
 class TestWeightPredictor:
     def test_chunk_size_does_not_change_scores(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        predictor = weigher_of()
+        predictor = predictor_of()
         train = predictor.splits.train
         expected = scores_by_hand(predictor, train)
         for size in (7, len(train), 1 << 18):
-            monkeypatch.setattr(weigh, "AT_ONCE", size)
+            monkeypatch.setattr(weight_predictor, "TRIPLES_AT_ONCE", size)
             np.testing.assert_allclose(predictor.score(train.head, train.relation, train.tail), expected, atol=1e-5)
         nothing = train.head[:0]
         assert predictor.score(nothing, nothing, nothing).shape == (0,)
@@ -96,7 +96,7 @@ class TestWeightPredictor:
     def test_calibration_is_fitted_on_validation_and_as_many_negatives(
         self, method: str, scale: float, shift: float
     ) -> None:
-        predictor = weigher_of(scale, shift)
+        predictor = predictor_of(scale, shift)
         train, valid = predictor.splits.train, predictor.splits.valid
         low, high = (0.0, 1.0) if scale == 1 else (train.weight.min(), train.weight.max())
         means = np.array([(train.weight[train.relation == kind].mean() - low) / (high - low) for kind in range(3)])
@@ -104,29 +104,29 @@ class TestWeightPredictor:
         false = corrupt_graph(valid, np.concatenate([train.keys, valid.keys]), seed=5)
         assert len(false) == len(valid) == 200
         score, wrong = (predictor.score(graph.head, graph.relation, graph.tail) for graph in (valid, false))
-        facts = fit_curves(method, score, valid.relation, share, means, doubting=False)
+        given_true = fit_curves(method, score, valid.relation, share, means, increasing=False)
         both = np.concatenate([score, wrong]), np.concatenate([valid.relation, false.relation])
-        doubting = fit_curves(method, *both, np.concatenate([share, np.zeros(200)]), means, doubting=True)
-        made = predictor.fit(method, seed=5)
+        with_negatives = fit_curves(method, *both, np.concatenate([share, np.zeros(200)]), means, increasing=True)
+        made = predictor.fit_calibration(method, seed=5)
         assert made is not None
         assert made.method == method
-        for one, two in ((made.facts, facts), (made.doubting, doubting)):
+        for one, two in ((made.given_true, given_true), (made.with_negatives, with_negatives)):
             assert one.arrays.keys() == two.arrays.keys()
             for key in one.arrays:
                 np.testing.assert_allclose(one.arrays[key], two.arrays[key], rtol=1e-9, atol=1e-12)
 
     def test_calibrated_weights_beat_the_mean_if_scores_are_informative(self) -> None:
-        predictor = weigher_of()
+        predictor = predictor_of()
         test, known = predictor.splits.test, predictor.known_keys()
         ids = test.head, test.relation, test.tail
         trivial = np.mean((predictor.splits.train.weight.mean() - test.weight) ** 2)
-        error = np.mean((predictor.facts(*ids) - test.weight) ** 2)
+        error = np.mean((predictor.given_true(*ids) - test.weight) ** 2)
         assert error < 0.1 * trivial
-        # The doubting map knows that corruptions are no facts, and says less of facts for it.
+        # The map that allows for false triples predicts lower weights, also for true ones.
         false = corrupt_graph(test, known, seed=3)
         wrong = false.head, false.relation, false.tail
-        assert np.mean(predictor.doubting(*wrong) ** 2) < 0.7 * np.mean(predictor.facts(*wrong) ** 2)
-        assert error < np.mean((predictor.doubting(*ids) - test.weight) ** 2)
+        assert np.mean(predictor.with_negatives(*wrong) ** 2) < 0.7 * np.mean(predictor.given_true(*wrong) ** 2)
+        assert error < np.mean((predictor.with_negatives(*ids) - test.weight) ** 2)
 
     @pytest.mark.parametrize(("scale", "shift"), [(4.0, 1.0), (-3.0, 2.0), (2e6, -1e6)])
     def test_expected_weights_are_in_any_unit(self, scale: float, shift: float) -> None:
@@ -137,49 +137,51 @@ class TestWeightPredictor:
             for seed in range(100)
         )
         seed = next(seed for seed, weight in trains if (weight.min(), weight.max()) == (0, 1))
-        plain, other = weigher_of(seed=seed), weigher_of(scale, shift, seed=seed)
+        plain, other = predictor_of(seed=seed), predictor_of(scale, shift, seed=seed)
         train, test = other.splits.train, other.splits.test
         score = other.score(test.head, test.relation, test.tail)
-        expected, confidence = other.expected(score, test.relation), other.confidence(score, test.relation)
+        ids = test.head, test.relation, test.tail
+        expected, confidence = other.given_true(*ids), other.confidence(score, test.relation)
         assert (expected >= train.weight.min()).all()
         assert (expected <= train.weight.max()).all()
         assert np.mean((expected - test.weight) ** 2) < 0.1 * test.weight.var()
         assert ((confidence >= 0) & (confidence <= 1)).all()
         if scale > 0:
-            np.testing.assert_allclose(expected, shift + scale * plain.expected(score, test.relation), rtol=1e-6)
+            np.testing.assert_allclose(expected, shift + scale * plain.given_true(*ids), rtol=1e-6)
 
     @pytest.mark.parametrize("name", ["ukge-logi", "ukge-rect"])
     @pytest.mark.parametrize("valid", [0.0, 0.1])
     def test_confidence_model_uses_its_own_confidence(self, name: str, valid: float) -> None:
-        predictor = weigher_of(name=name, valid=valid)
+        predictor = predictor_of(name=name, valid=valid)
         test = predictor.splits.test
         score = predictor.score(test.head, test.relation, test.tail)
         own = 1 / (1 + np.exp(-score)) if name == "ukge-logi" else np.clip(score, 0, 1)
         np.testing.assert_allclose(predictor.confidence(score, test.relation), own, atol=1e-12)
         low, high = (predictor.normalizer.arrays[key][test.relation] for key in ("low", "high"))
         np.testing.assert_allclose(
-            predictor.own(test.head, test.relation, test.tail), low + (high - low) * own, atol=1e-12
+            predictor.native(test.head, test.relation, test.tail), low + (high - low) * own, atol=1e-12
         )
-        if predictor.calibration is not None:  # what it would weigh as a fact is calibrated all the same
-            assert not np.allclose(predictor.expected(score, test.relation), own, atol=0.05)
+        if predictor.calibration is not None:  # the weight of a true triple is calibrated nevertheless
+            assert not np.allclose(predictor.given_true(test.head, test.relation, test.tail), own, atol=0.05)
 
     def test_without_validation_there_is_no_calibration(self) -> None:
-        predictor = weigher_of(valid=0.0)
+        predictor = predictor_of(valid=0.0)
         assert predictor.calibration is None
-        score, relation = np.zeros(2), np.zeros(2, np.int32)
-        for ask in (predictor.expected, predictor.confidence):
-            with pytest.raises(FocuseError, match="no validation triples to calibrate on"):
-                ask(score, relation)
+        relation = np.zeros(2, np.int32)
+        with pytest.raises(FocuseError, match="no validation triples to calibrate on"):
+            predictor.confidence(np.zeros(2), relation)
+        with pytest.raises(FocuseError, match="no validation triples to calibrate on"):
+            predictor.given_true(relation, relation, relation)
 
     def test_non_finite_scores_are_refused(self) -> None:
-        predictor = weigher_of()
+        predictor = predictor_of()
         predictor.scorer.tables["entity"][:, 0] = math.nan
         with pytest.raises(FocuseError, match="not finite: training diverged"):
-            predictor.fit("isotonic")
+            predictor.fit_calibration("isotonic")
 
     def test_validation_weight_beyond_the_unit_range_is_clipped(self) -> None:
         """Train in [.5, 1], one weight of validation above 1: it counts as 1, and no other weight moves."""
-        predictor = weigher_of(0.5, 0.5)
+        predictor = predictor_of(0.5, 0.5)
         splits = predictor.splits
         valid = splits.valid
         valid.weight.flags.writeable = True
@@ -189,18 +191,18 @@ class TestWeightPredictor:
             predictor.scorer,
             splits,
             predictor.normalizer,
-            predictor.fit("isotonic"),
+            predictor.fit_calibration("isotonic"),
         )
-        found = predictor.facts(valid.head, valid.relation, valid.tail)
+        found = predictor.given_true(valid.head, valid.relation, valid.tail)
         valid.weight[0] = 1.0
         clipped = WeightPredictor(
             predictor.name,
             predictor.scorer,
             splits,
             predictor.normalizer,
-            predictor.fit("isotonic"),
+            predictor.fit_calibration("isotonic"),
         )
-        np.testing.assert_array_equal(found, clipped.facts(valid.head, valid.relation, valid.tail))
+        np.testing.assert_array_equal(found, clipped.given_true(valid.head, valid.relation, valid.tail))
 
 
 # ---- relations in different units ----------------------------------------------------------------------------
@@ -214,66 +216,69 @@ def in_ranges(graph: Graph, ranges: np.ndarray = RANGES) -> Graph:
     return replace(graph, weight=low + (high - low) * graph.weight)
 
 
-def told_of(engine: AutogradEngine, graph: Graph, seed: int = 1) -> tuple[WeightPredictor, dict[str, np.ndarray]]:
-    """All that is told of test by a model that is given."""
+def predicted(engine: AutogradEngine, graph: Graph, seed: int = 1) -> tuple[WeightPredictor, dict[str, np.ndarray]]:
+    """Predict the test triples with a model that is given."""
     splits = focuse.split(graph, valid_fraction=0.3, test_fraction=0.2, seed=seed)
-    held, _ = held_parts(splits.valid, 0.5, 0)
+    held, _ = validation_parts(splits.valid, 0.5, 0)
     bare = WeightPredictor("distmult", engine, splits, fit_normalizer("relation", splits.train), held=held)
-    known = replace(bare, calibration=bare.fit("isotonic"))
+    known = replace(bare, calibration=bare.fit_calibration("isotonic"))
     known = replace(known, estimator=known.fit_estimator())
     test = splits.test
-    return known, known.guess(test.head, test.relation, test.tail)
+    return known, known.predict_unseen(test.head, test.relation, test.tail)
 
 
 class TestUnits:
-    @pytest.mark.parametrize("rows", [400, 2000])  # with too few edges for forests, and with enough
+    @pytest.mark.parametrize("rows", [400, 2000])  # with too few edges for trees, and with enough
     def test_weights_and_bounds_stay_in_the_range_of_their_relation(self, rows: int) -> None:
         engine, graph = known_model()
-        known, told = told_of(engine, in_ranges(graph).select(np.arange(rows)))
+        known, told = predicted(engine, in_ranges(graph).select(np.arange(rows)))
         train, test = known.splits.train, known.splits.test
-        assert bool(known.estimator and known.estimator.forests) == (rows == 2000)
+        assert bool(known.estimator and known.estimator.trees) == (rows == 2000)
         for kind in range(3):
             own, asked = train.weight[train.relation == kind], test.relation == kind
-            for column in ("expected", "typical", "low", "high"):
+            for column in ("weight_mean", "weight_median", "weight_low", "weight_high"):
                 assert (told[column][asked] >= own.min()).all()
                 assert (told[column][asked] <= own.max()).all()
-            off = told["expected"][asked] - test.weight[asked]
+            off = told["weight_mean"][asked] - test.weight[asked]
             assert np.mean(off**2) < 0.3 * own.var()
-            inside = (told["low"] <= test.weight) & (test.weight <= told["high"])
+            inside = (told["weight_low"] <= test.weight) & (test.weight <= told["weight_high"])
             assert inside[asked].mean() > 0.7
-            assert np.mean((told["high"] - told["low"])[asked]) < 0.8 * np.ptp(own)
+            assert np.mean((told["weight_high"] - told["weight_low"])[asked]) < 0.8 * np.ptp(own)
 
     @pytest.mark.parametrize("rows", [400, 2000])
     @pytest.mark.slow
     def test_unit_of_one_relation_has_no_effect_on_another(self, rows: int) -> None:
         engine, graph = known_model()
         graph, factor = graph.select(np.arange(rows)), np.array([1.0, 1.0, 1000.0])
-        test = told_of(engine, in_ranges(graph))[0].splits.test
-        plain, other = (told_of(engine, in_ranges(graph, RANGES * size))[1] for size in (1, factor[:, None]))
-        for column in ("expected", "typical", "low", "high"):
+        test = predicted(engine, in_ranges(graph))[0].splits.test
+        plain, other = (predicted(engine, in_ranges(graph, RANGES * size))[1] for size in (1, factor[:, None]))
+        for column in ("weight_mean", "weight_median", "weight_low", "weight_high"):
             np.testing.assert_allclose(other[column], plain[column] * factor[test.relation], rtol=1e-6)
 
     def test_relation_with_small_weights_is_predicted_in_its_own_range(self) -> None:
         engine, graph = known_model()
-        known, told = told_of(engine, in_ranges(graph, np.array([(0, 1), (0, 1), (0, 0.001)])))
+        known, told = predicted(engine, in_ranges(graph, np.array([(0, 1), (0, 1), (0, 0.001)])))
         test = known.splits.test
         small = test.relation == 2
-        assert max(told["expected"][small].max(), told["high"][small].max()) <= 0.001
-        assert np.mean((told["expected"] - test.weight)[small] ** 2) < 0.3 * test.weight[small].var()
-        doubting = known.doubting(test.head, test.relation, test.tail)  # of what may weigh nothing
-        assert doubting[small].max() <= 0.001
+        assert max(told["weight_mean"][small].max(), told["weight_high"][small].max()) <= 0.001
+        assert np.mean((told["weight_mean"] - test.weight)[small] ** 2) < 0.3 * test.weight[small].var()
+        with_negatives = known.with_negatives(test.head, test.relation, test.tail)
+        assert with_negatives[small].max() <= 0.001
 
     def test_lower_is_better_mirrors_weights_and_bounds(self) -> None:
         engine, graph = known_model()
-        near, far = (told_of(engine, one)[1] for one in (in_ranges(graph), turned(in_ranges(graph))))
-        for column, mirrored in {"expected": "expected", "typical": "typical", "low": "high", "high": "low"}.items():
-            np.testing.assert_allclose(far[column], -near[mirrored], rtol=1e-6, atol=1e-6)
+        near, far = (predicted(engine, one)[1] for one in (in_ranges(graph), turned(in_ranges(graph))))
+        for column, mirrored in {"mean": "mean", "median": "median", "low": "high", "high": "low"}.items():
+            np.testing.assert_allclose(far[f"weight_{column}"], -near[f"weight_{mirrored}"], rtol=1e-6, atol=1e-6)
 
     def test_intervals_of_constant_width_are_in_units_of_the_relation(self) -> None:
         engine, graph = known_model()
-        known, _ = told_of(engine, in_ranges(graph))
+        known, _ = predicted(engine, in_ranges(graph))
         test = known.splits.test
-        table = known.intervals(test)
+        assert known.estimator is not None
+        rows = known.unit_weights(weight_predictor.conformal_rows(known.estimator, known.parts))
+        estimates = weight_predictor._precompute(known.estimator, [test, rows])
+        table = weight_predictor._intervals(known, estimates, test, rows, 0.9)
         assert table is not None
         for row in table.rows.values():
             assert row.coverage > 0.8
@@ -283,22 +288,23 @@ class TestUnits:
 
     @pytest.mark.parametrize("units", [True, False])
     def test_calibration_of_an_older_run_is_read_or_refitted(self, small: Graph, tmp_path: Path, units: bool) -> None:
-        """What was fitted in shares of one range is made anew where units differ, by the same method; else it stays."""
+        """What was fitted to one range is fitted again if units differ, by the same method."""
         run = focuse.train(in_ranges(small) if units else small, out=tmp_path / "run", **QUICK)
         run.calibrate("platt", base_rate=0.2)
         asked = run.splits.test
-        told = run.predict_weights(asked).columns
+        told = run.predict_weights(asked)
         age(older(tmp_path / "run"), np.full(5, 0.25))
-        written = (tmp_path / "run" / FILE).stat().st_mtime_ns
+        written = (tmp_path / "run" / CALIBRATION_FILE).stat().st_mtime_ns
         loaded = focuse.load(tmp_path / "run")
-        for name, column in loaded.predict_weights(asked).columns.items():
-            if units or name in ("probability", "known"):
-                np.testing.assert_allclose(column, told[name], rtol=1e-9)
+        again = loaded.predict_weights(asked)
+        for name in again.columns[4:]:
+            if units or name == "probability":
+                np.testing.assert_allclose(again[name], told[name], rtol=1e-9)
         calibration = loaded.weight_predictor().calibration
         assert calibration is not None
         assert calibration.method == "platt"
-        assert np.all(calibration.facts.arrays["shift"][:4] == 0.25) == (not units)
-        assert ((tmp_path / "run" / FILE).stat().st_mtime_ns == written) == (not units)
+        assert np.all(calibration.given_true.arrays["shift"][:4] == 0.25) == (not units)
+        assert ((tmp_path / "run" / CALIBRATION_FILE).stat().st_mtime_ns == written) == (not units)
 
 
 def turned(graph: Graph) -> Graph:
@@ -307,16 +313,16 @@ def turned(graph: Graph) -> Graph:
 
 def age(folder: Path, shift: np.ndarray) -> None:
     """A run's files as they were before relations had units of their own, with curves that nobody fits."""
-    path = folder / FILE
+    path = folder / CALIBRATION_FILE
     arrays = load_file(path)
     with safe_open(path, framework="np") as file:
         about = json.loads(file.metadata()["calibration"])
     about.pop("layout")
     arrays["facts/shift"] = shift[: len(arrays["facts/shift"])]
     save_file(arrays, path, {"calibration": json.dumps(about)})
-    arrays, about = keeping._read(folder / keeping.ESTIMATOR_FILE, fingerprint(folder))  # type: ignore[misc]
+    arrays, about = fitted._read(folder / ESTIMATOR_FILE, fingerprint(folder), lambda *parts: parts)
     arrays.pop("conformal/truth")
-    keeping._write(folder / keeping.ESTIMATOR_FILE, arrays, {**about, "layout": 1, "range": [0.0, 1.0]})
+    fitted._write(folder / ESTIMATOR_FILE, arrays, {**about, "layout": 1, "range": [0.0, 1.0]})
 
 
 # ---- a run ---------------------------------------------------------------------------------------------------
@@ -324,7 +330,7 @@ def age(folder: Path, shift: np.ndarray) -> None:
 
 def stored(folder: Path) -> Calibration | None:
     """What the folder holds for its present tables."""
-    return Calibration.load(folder, fingerprint(folder), len(focuse.load(folder).graph.relations))
+    return load_calibration(folder, fingerprint(folder), len(focuse.load(folder).graph.relations))
 
 
 @pytest.fixture(scope="module")
@@ -336,21 +342,23 @@ def run(small: Graph) -> focuse.Run:
 def folder(run: focuse.Run, tmp_path: Path) -> Path:
     """A finished run without a calibration."""
     own = copy.copy(run)  # the shared one is asked by other tests, and must not read what is stored in this folder
-    own._calibration = None
+    own.fitted = FittedCache()
     own.save(tmp_path / "run")
-    assert not (tmp_path / "run" / FILE).exists()
+    assert not (tmp_path / "run" / CALIBRATION_FILE).exists()
     return tmp_path / "run"
 
 
 def bits(calibration: Calibration | None) -> dict[str, bytes]:
     assert calibration is not None
-    parts = {"facts": calibration.facts, "doubting": calibration.doubting}
+    parts = {"given_true": calibration.given_true, "with_negatives": calibration.with_negatives}
     return {f"{name}/{key}": array.tobytes() for name, part in parts.items() for key, array in part.arrays.items()}
 
 
 def fresh(run: focuse.Run, method: str = "isotonic") -> dict[str, bytes]:
-    held, _ = held_parts(run.splits.valid, run.settings.stop_fraction, run.settings.seed)
-    return bits(WeightPredictor(run.settings.model, run.scorer, run.splits, run.normalizer, held=held).fit(method))
+    held, _ = validation_parts(run.splits.valid, run.settings.stop_fraction, run.settings.seed)
+    return bits(
+        WeightPredictor(run.settings.model, run.scorer, run.splits, run.normalizer, held=held).fit_calibration(method)
+    )
 
 
 class Crash(BaseException):
@@ -360,13 +368,13 @@ class Crash(BaseException):
 class TestStoring:
     def test_calibration_is_fitted_once_and_then_read(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         loaded = focuse.load(folder)
-        assert not (folder / FILE).exists()
+        assert not (folder / CALIBRATION_FILE).exists()
         first = loaded.predict(head="e1", relation="r0")
         assert bits(stored(folder)) == fresh(loaded)
-        written = (folder / FILE).stat().st_mtime_ns
-        monkeypatch.setattr(WeightPredictor, "fit", lambda *_: pytest.fail("fitted again"))
+        written = (folder / CALIBRATION_FILE).stat().st_mtime_ns
+        monkeypatch.setattr(WeightPredictor, "fit_calibration", lambda *_: pytest.fail("fitted again"))
         assert focuse.load(folder).predict(head="e1", relation="r0") == first == loaded.predict("e1", "r0")
-        assert (folder / FILE).stat().st_mtime_ns == written
+        assert (folder / CALIBRATION_FILE).stat().st_mtime_ns == written
         assert all(row.weight_mean is not None and row.confidence is not None for row in first)
 
     def test_another_method_replaces_the_calibration(self, folder: Path) -> None:
@@ -391,7 +399,7 @@ class TestStoring:
     def test_more_epochs_make_a_stored_calibration_stale(self, folder: Path) -> None:
         before = bits(focuse.load(folder).weight_predictor().calibration)
         more = focuse.resume(folder, epochs=24, progress=False)
-        assert not (folder / FILE).exists()
+        assert not (folder / CALIBRATION_FILE).exists()
         after = bits(more.weight_predictor().calibration)
         assert after == fresh(more) != before
         assert bits(stored(folder)) == after
@@ -400,11 +408,11 @@ class TestStoring:
         old = focuse.load(folder)
         focuse.resume(folder, epochs=24, progress=False)
         old.weight_predictor()
-        assert not old.calibration_stored
-        assert not (folder / FILE).exists()
+        assert not old.fitted.calibration_stored
+        assert not (folder / CALIBRATION_FILE).exists()
         new = focuse.load(folder)
         assert bits(new.weight_predictor().calibration) == fresh(new)
-        assert new.calibration_stored
+        assert new.fitted.calibration_stored
 
     def test_calibration_is_not_used_while_more_epochs_are_trained(
         self, small: Graph, tmp_path: Path, listen: Any
@@ -413,7 +421,7 @@ class TestStoring:
         out = tmp_path / "run"
         run = focuse.train(small, out=out, **{**QUICK, "checkpoint_every": "1"})
         before = bits(run.weight_predictor().calibration)
-        assert (out / FILE).exists()
+        assert (out / CALIBRATION_FILE).exists()
 
         def crash(epoch: int, _: int) -> None:
             if epoch == 20:
@@ -424,7 +432,7 @@ class TestStoring:
             focuse.resume(out, epochs=24)
         loaded = focuse.load(out)
         assert bits(loaded.weight_predictor().calibration) == fresh(loaded) != before
-        assert not (out / FILE).exists()
+        assert not (out / CALIBRATION_FILE).exists()
 
     def test_an_unfinished_run_predicts_but_stores_nothing(self, small: Graph, tmp_path: Path, listen: Any) -> None:
         def crash(epoch: int, _: int) -> None:
@@ -437,7 +445,7 @@ class TestStoring:
         loaded = focuse.load(tmp_path / "run")
         assert loaded.predict(head="e1", relation="r0")[0].confidence is not None
         loaded.calibrate("platt")
-        assert not (tmp_path / "run" / FILE).exists()
+        assert not (tmp_path / "run" / CALIBRATION_FILE).exists()
 
     def test_finished_run_drops_calibration_of_earlier_tables(self, small: Graph, tmp_path: Path) -> None:
         """Killed while it was being extended, a run still has its old tables and their calibration."""
@@ -449,7 +457,7 @@ class TestStoring:
         (out / "run.toml").write_text(settings.replace("\nepochs = 4\n", "\nepochs = 24\n"), encoding="utf-8")
         more = focuse.resume(out, progress=False)
         assert len(more.history) > 4
-        assert not (out / FILE).exists()
+        assert not (out / CALIBRATION_FILE).exists()
         assert bits(focuse.load(out).weight_predictor().calibration) == fresh(more) != before
 
     @pytest.mark.parametrize("fault", ["read-only", "full"])
@@ -462,18 +470,18 @@ class TestStoring:
             raise SafetensorError("I/O error: No space left on device (os error 28)")
 
         expected = focuse.load(folder).predict(head="e1", relation="r0")
-        (folder / FILE).unlink()
+        (folder / CALIBRATION_FILE).unlink()
         touch = Path.touch
         # Tests may run as root, whom no folder refuses.
         refuse = PermissionError(13, "Permission denied")
 
         def denied(self: Path, *arguments: Any, **options: Any) -> None:
-            if FILE in self.name:
+            if CALIBRATION_FILE in self.name:
                 raise refuse
             touch(self, *arguments, **options)
 
         if fault == "full":
-            monkeypatch.setattr("focuse.inference.calibration.write_arrays", no_space)
+            monkeypatch.setattr("focuse.inference.fitted.write_arrays", no_space)
         else:
             monkeypatch.setattr(Path, "touch", denied)
         names = sorted(path.name for path in folder.iterdir())
@@ -483,11 +491,11 @@ class TestStoring:
         assert sorted(path.name for path in folder.iterdir()) == names
 
     def test_damaged_calibration_is_reported_and_can_be_refitted(self, folder: Path) -> None:
-        (folder / FILE).write_bytes(b"damaged")
+        (folder / CALIBRATION_FILE).write_bytes(b"damaged")
         loaded = focuse.load(folder)
         with pytest.raises(FocuseError) as error:
             loaded.predict(head="e1", relation="r0")
-        assert str(folder / FILE) in str(error.value)
+        assert str(folder / CALIBRATION_FILE) in str(error.value)
         loaded.calibrate()
         assert bits(focuse.load(folder).weight_predictor().calibration) == fresh(loaded)
 
@@ -510,7 +518,7 @@ class TestWithoutValidation:
             with pytest.raises(FocuseError) as error:
                 ask()
             assert str(error.value).startswith("the run has no validation triples to calibrate on; train with some")
-        assert not (tmp_path / "run" / FILE).exists()
+        assert not (tmp_path / "run" / CALIBRATION_FILE).exists()
 
     def test_confidence_model_needs_no_validation(self, small: Graph) -> None:
         run = focuse.train(small, valid_fraction=0.0, model="ukge-rect", dim=8, epochs=2, progress=False)
@@ -525,11 +533,11 @@ def strict(evaluation: Any) -> dict[str, Any]:
     return told
 
 
-class TestWeigh:
-    def test_weigh_prints_a_table_per_protocol_and_the_gains(self, run: focuse.Run) -> None:
+class TestWeightEvaluation:
+    def test_evaluation_prints_a_table_per_protocol_and_ndcg(self, run: focuse.Run) -> None:
         judged = run.evaluate_weights()
         told = strict(judged)
-        assert set(told) == {"protocols", "rows", "trivial", "threshold", "notes", "ndcg", "intervals"}
+        assert set(told) == {"protocols", "rows", "baselines", "threshold", "notes", "ndcg", "intervals"}
         assert told["protocols"] == PROTOCOLS
         assert list(told["rows"]) == ["complex, isotonic", *TRIVIAL]
         assert told["threshold"] == 0.85
@@ -549,20 +557,21 @@ class TestWeigh:
             assert words in shown
         gain = told["ndcg"]["complex"]
         assert f"({gain['queries']:,} queries" in shown
-        assert f"{gain['linear']:10.4f}{gain['exponential']:13.4f}" in shown
+        assert f"{gain['linear']:.4f}" in shown
+        assert f"{gain['exponential']:.4f}" in shown
 
     def test_positives_and_negatives_use_different_curves(self, run: focuse.Run) -> None:
         test, predictor = run.splits.test, run.weight_predictor()
         known = np.concatenate([run.graph.keys, run.splits.valid.keys, test.keys])
         false = corrupt_graph(test, known, seed=0)
-        wrong = predictor.doubting(false.head, false.relation, false.tail)
-        right = predictor.doubting(test.head, test.relation, test.tail)
+        wrong = predictor.with_negatives(false.head, false.relation, false.tail)
+        right = predictor.with_negatives(test.head, test.relation, test.tail)
         off = np.concatenate([right - test.weight, wrong])
         row = strict(run.evaluate_weights())["rows"]["complex, isotonic"]
         assert row["with_negatives"]["mse"] == pytest.approx(np.mean(off**2))
         assert row["negatives"]["mae"] == pytest.approx(np.mean(wrong))
-        facts = predictor.facts(test.head, test.relation, test.tail)
-        assert row["positives"]["mse"] == pytest.approx(np.mean((facts - test.weight) ** 2))
+        given_true = predictor.given_true(test.head, test.relation, test.tail)
+        assert row["positives"]["mse"] == pytest.approx(np.mean((given_true - test.weight) ** 2))
 
     def test_drawn_negatives_are_the_same_each_time(self, run: focuse.Run, folder: Path) -> None:
         assert (
@@ -590,19 +599,19 @@ class TestWeigh:
         )
         row = told["rows"]["complex, isotonic"]["negatives"]
         assert row["n"] == 3
-        assert row["mse"] == pytest.approx(np.mean(run.weight_predictor().doubting(h, r, t) ** 2))
+        assert row["mse"] == pytest.approx(np.mean(run.weight_predictor().with_negatives(h, r, t) ** 2))
         assert any(note.startswith("3 negatives and 60 positives; the protocol") for note in told["notes"])
 
     def test_ndcg_can_be_computed_from_a_file_of_queries(self, run: focuse.Run, small: Graph, tmp_path: Path) -> None:
         small.select(small.relation == 1).write(tmp_path / "queries.tsv")
-        judged = run.evaluate_weights(queries=tmp_path / "queries.tsv")
+        judged = run.evaluate_weights(ndcg_queries=tmp_path / "queries.tsv")
         expected = ndcg(run.scorer, focuse.read(tmp_path / "queries.tsv").align(run.graph).graph)
-        assert judged.gains["complex"] == expected
-        assert judged.gains["complex"].queries != run.evaluate_weights().gains["complex"].queries
+        assert judged.ndcg["complex"] == expected
+        assert judged.ndcg["complex"].queries != run.evaluate_weights().ndcg["complex"].queries
 
     def test_another_test_graph_and_threshold_can_be_given(self, run: focuse.Run, small: Graph) -> None:
         part = small.select(np.arange(40))
-        told = strict(run.evaluate_weights(part, threshold=0.5))
+        told = strict(run.evaluate_weights(part, strong_above=0.5))
         figures = told["rows"]["complex, isotonic"]["with_negatives"]
         assert figures["n"] == 80
         assert figures["at_threshold"]["strong"] == int((part.weight > 0.5).sum())
@@ -610,24 +619,24 @@ class TestWeigh:
 
     @pytest.mark.parametrize("threshold", [-0.1, 1.01, math.nan, math.inf])
     def test_threshold_outside_the_unit_interval_is_refused(self, run: focuse.Run, threshold: float) -> None:
-        with pytest.raises(FocuseError, match=r"threshold .*: give a weight in \[0, 1\]"):
-            run.evaluate_weights(threshold=threshold)
+        with pytest.raises(FocuseError, match=r"strong_above .*: give a weight in \[0, 1\]"):
+            run.evaluate_weights(strong_above=threshold)
 
     @pytest.mark.parametrize(
         ("given", "says"),
         [
             ({"negatives": [("e1", "r0", "e2", 0.5)]}, "no triple of weight 0 with names that train has"),
             ({"negatives": [("e1", "r0", "stranger", 0.0)]}, "no triple of weight 0 with names that train has"),
-            ({"queries": [("stranger", "r0", "e2", 0.5)]}, "no query with names that train has"),
+            ({"ndcg_queries": [("stranger", "r0", "e2", 0.5)]}, "no query with names that train has"),
             ({"test": [("stranger", "r0", "e2", 0.5)]}, "'stranger') not in train"),
         ],
     )
-    def test_invalid_weigh_options_are_refused(self, run: focuse.Run, given: dict[str, Any], says: str) -> None:
+    def test_invalid_evaluation_options_are_refused(self, run: focuse.Run, given: dict[str, Any], says: str) -> None:
         with pytest.raises(FocuseError) as error:
             run.evaluate_weights(**given)
         assert says in str(error.value)
 
-    def test_weigh_without_a_test_split_is_refused(self, small: Graph) -> None:
+    def test_evaluation_without_a_test_split_is_refused(self, small: Graph) -> None:
         run = focuse.train(small, test_fraction=0.0, **QUICK)
         with pytest.raises(FocuseError, match="the run has no test split; give a test graph"):
             run.evaluate_weights()
@@ -638,7 +647,7 @@ class TestWeigh:
         assert any("stranger" in note for note in strict(judged)["notes"])
 
     def test_weights_beyond_the_unit_interval_have_errors_only(self, small: Graph) -> None:
-        """From 1 to 5: errors in that unit, no false triples (what would they weigh?), no thresholds."""
+        """From 1 to 5: errors in that unit, no negatives and no thresholds."""
         rated = Graph(
             *(getattr(small, name) for name in ("head", "relation", "tail")),
             1 + np.round(4 * small.weight),
@@ -652,7 +661,7 @@ class TestWeigh:
         assert told["threshold"] is None
         assert any("weights outside [0, 1]" in note for note in told["notes"])
         test = run.splits.test
-        expected = run.weight_predictor().facts(test.head, test.relation, test.tail)
+        expected = run.weight_predictor().given_true(test.head, test.relation, test.tail)
         assert told["rows"]["complex, isotonic"]["positives"]["mae"] == pytest.approx(
             np.mean(np.abs(expected - test.weight))
         )
@@ -676,9 +685,9 @@ class TestWeigh:
     def test_suspicious_files_give_notes(self, run: focuse.Run) -> None:
         facts = [("e1", "r0", "e2", 0.5), ("e3", "r1", "e4", 0.0), ("e5", "r2", "e6", 0.0)]
         assert any(
-            "2 triples of weight 0 count as facts" in note for note in strict(run.evaluate_weights(facts))["notes"]
+            "2 triples of weight 0 count as true" in note for note in strict(run.evaluate_weights(facts))["notes"]
         )
         bare = strict(run.evaluate_weights([row[:3] for row in facts]))
-        assert any("no weights given, every one is taken for 1" in note for note in bare["notes"])
-        queries = strict(run.evaluate_weights(queries=[facts[0], ("stranger", "r0", "e1", 0.5)]))
+        assert any("it has no weights, every weight is taken as 1" in note for note in bare["notes"])
+        queries = strict(run.evaluate_weights(ndcg_queries=[facts[0], ("stranger", "r0", "e1", 0.5)]))
         assert any("stranger" in note for note in queries["notes"])

@@ -358,7 +358,7 @@ def test_ranks_agree_with_pykeen(name: str) -> None:
         weight[3] = weight[5]
     known = TripleIndex(*train.mapped_triples.T.contiguous(), 14, 1)
     ids = test.mapped_triples.T.contiguous()
-    ranks = rank(make_scorer(make_model(name), *tables), *ids, known).filtered.ranks("mean", "sides")
+    ranks = rank(make_scorer(make_model(name), *tables), *ids, known).filtered.ranks("mean", "per-side")
     found = RankBasedEvaluator().evaluate(
         theirs, test.mapped_triples, additional_filter_triples=train.mapped_triples, use_tqdm=False
     )

@@ -22,7 +22,7 @@ def result(run: focuse.Run) -> Result:
     return Result(cell, facts, rank_test(run))
 
 
-@pytest.mark.parametrize("protocol", ["sides", "joint"])
+@pytest.mark.parametrize("protocol", ["per-side", "combined"])
 def test_metrics_agree_with_evaluate(run: focuse.Run, result: Result, protocol: str) -> None:
     expected = run.evaluate(protocol=protocol)
     for part in ("all", "top", "bottom"):

@@ -77,6 +77,6 @@ def test_own_value_paper_value_and_difference_are_side_by_side(make_result):
     result = make_result("ppi5k", "transe")
     grid = table_2(make_tables(Runs.of([result]), "full")[2])[1]
     ours = result.test.metrics("bottom").mrr
-    joint = result.test.metrics("bottom", "joint").mrr
+    joint = result.test.metrics("bottom", "combined").mrr
     expected = ["PPI5K", "TransE", decimal(ours), ".26", decimal(ours - 0.26, sign=True), decimal(joint), "1"]
     assert grid.rows[0] == expected

@@ -83,9 +83,11 @@ def test_metrics_are_computed_over_the_rows_of_each_relation(run: focuse.Run, fo
         table = run.evaluate_weights(own).table.rows
         assert row.baseline_mae == pytest.approx(table["relation mean"]["positives"].errors.mae)
         predicted = run.predict_weights(own)
-        expected = np.array([one.expected for one in predicted])
+        expected = np.array([one.weight_mean for one in predicted])
         assert row.weight_mae == pytest.approx(float(np.mean(np.abs(expected - own.weight))), abs=1e-6)
-        inside = [one.low <= weight <= one.high for one, weight in zip(predicted, own.weight, strict=True)]
+        inside = [
+            one.weight_low <= weight <= one.weight_high for one, weight in zip(predicted, own.weight, strict=True)
+        ]
         enough = len(own) >= MIN_TEST_TRIPLES
         assert row.coverage == pytest.approx(np.mean(inside)) if enough else math.isnan(row.coverage)
         assert math.isnan(row.brier) != enough

@@ -138,9 +138,6 @@ def test_tables_show_the_evaluation(run: focuse.Run, found: Findings, read: Any)
     assert evaluation.order is not None
     for name, one in (("within a relation", evaluation.order.relation), ("within a query", evaluation.order.query)):
         assert [name, format_number(one.share), f"{one.pairs:,}"] in rows(read, 3)
-    assert ["w", format_number(evaluation.order.ndcg.linear), format_number(evaluation.order.chance.linear)] in rows(
-        read, 3
-    )
     for name, one in {"complex": evaluation, **found.baselines}.items():
         assert one.suggestions is not None
         for row in one.suggestions.first:

@@ -28,7 +28,7 @@ def answers(run: focuse.Run) -> dict[str, Any]:
         "evaluation": run.evaluate().to_dict(),
         "tails": with_old_names(run.predict(head=head, relation=relation, top=5).to_dicts()),
         "heads": with_old_names(run.predict(relation=relation, tail=tail, top=5).to_dicts()),
-        "weights": run.predict_weights(rows).to_dict(),
+        "weights": run.predict_weights(rows).to_json(),
         "explanation": with_old_names(explanation),
     }
 

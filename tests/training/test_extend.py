@@ -105,10 +105,10 @@ class TestFrozen:
         assert found.evaluate().to_dict() == made.evaluate().to_dict()
         assert str(found.predict(head="n1", relation="r0")) == str(made.predict(head="n1", relation="r0"))
         said = found.predict_weight("n1", "r0", "e5")
-        assert 0 <= said.expected <= 1
-        assert said.low <= said.expected <= said.high
+        assert 0 <= said.weight_mean <= 1
+        assert said.weight_low <= said.weight_mean <= said.weight_high
         assert 0 <= said.probability <= 1
-        assert found.evaluate_weights(forests=False)
+        assert found.evaluate_weights(estimator=False)
         assert found.extended == made.extended
         assert found.extended[0]["from"] == str(base.path)
         assert (found.extended[0]["added"], found.extended[0]["entities"]) == (4, 2)

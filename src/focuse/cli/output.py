@@ -95,7 +95,7 @@ def opened(folder: Path, device: str) -> Run:
         if len(run.graph) >= LARGE_GRAPH or sys.stderr.isatty():
             print("Fitting the weight estimator (once per run) …", file=sys.stderr, flush=True)
 
-    run.before_fitting = announce
+    run.fitted.before_fitting = announce
     return run
 
 

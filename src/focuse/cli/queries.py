@@ -165,44 +165,41 @@ def explain(
     emit(found.to_dict() | written, str(found) + (f"\n\nwritten to {out}" if out else ""), as_json)
 
 
-# ---- focuse predict-weights: what the triples of a file would weigh ---------------------------------------------
+# ---- focuse predict-weights: weights of the triples of a file ----------------------------------------------------
 
 
 def predict_weights(
     run: Annotated[Path, typer.Argument(help="Folder that 'focuse train --out' made.")],
-    triples: Annotated[str, typer.Argument(help="Candidate triples, with or without weights.")],
-    coverage: Annotated[float, typer.Option(help="The share of weights that intervals hold.")] = 0.9,
-    column: Annotated[
+    triples: Annotated[str, typer.Argument(help="Triples, with or without weights.")],
+    coverage: Annotated[float, typer.Option(help="Probability with which an interval contains the weight.")] = 0.9,
+    weight_column: Annotated[
         str | None, typer.Option(help="One of the run's weight columns [default: its weight, or all columns merged].")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write all rows here (.tsv, .csv, .parquet; RDF: .ttl, .nt, .nq, .trig).")
-    ] = None,
+    out: Annotated[Path | None, LinksOut] = None,
     sql: Sql = None,
     columns: Annotated[
         str | None, typer.Option(help="Columns of the file to use, by heading or counted from 1.")
     ] = None,
     delimiter: Annotated[str | None, typer.Option(help="Separator of the file.")] = None,
     header: Annotated[
-        bool | None, typer.Option("--header/--no-header", help="Whether line 1 of it is a header.")
+        bool | None, typer.Option("--header/--no-header", help="Whether the first line is a header.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Say of each triple what it would weigh if it is a fact, within which bounds, and how probable it is.
+    """Predict the weight of each triple if it is true, with an interval, and the probability that it is true.
 
-    The first question to a run fits what is needed (about a minute for 200,000 edges) and stores it there.
+    The first prediction fits an estimator (about a minute for 200,000 edges), which is stored in the run folder.
     """
-
     check_out(out, links=True, inputs=(triples,))
     graph = Layout(columns, delimiter, header, sql=sql).read(triples)
-    found = opened(run, device).predict_weights(graph, coverage=coverage, column=column)
-    if out is not None:
-        found.write(out)
-        text = "\n".join([f"{counted(len(found), 'triples')} written to {out}", *found.notes])
-        emit({"out": str(out), "triples": len(found), "coverage": coverage, "notes": list(found.notes)}, text, as_json)
+    found = opened(run, device).predict_weights(graph, coverage=coverage, column=weight_column)
+    if out is None:
+        emit(found.to_json(), str(found), as_json)
         return
-    emit(found.to_dict(), str(found), as_json)
+    found.write(out)
+    text = "\n".join([f"{counted(len(found), 'triples')} written to {out}", *found.notes])
+    emit({"out": str(out), "triples": len(found), "coverage": coverage, "notes": list(found.notes)}, text, as_json)
 
 
 # ---- focuse calibrate: from a run's scores to weights ----------------------------------------------------------------
@@ -214,30 +211,30 @@ def calibrate(
         str | None,
         typer.Option(
             help="isotonic (monotone steps) or platt (a logistic curve) [default: isotonic; platt for probabilities "
-            "with under 500 facts to calibrate on]."
+            "with under 500 triples to calibrate on]."
         ),
     ] = None,
-    negatives: Annotated[
-        Path | None, typer.Option(help="Triples known to be false, for probabilities [default: random corruptions].")
+    negatives_file: Annotated[
+        Path | None, typer.Option(help="Triples known to be false, for probabilities [default: random negatives].")
     ] = None,
     base_rate: Annotated[
-        float, typer.Option(help="Share of facts among the triples you will ask about, for probabilities.")
+        float, typer.Option(help="Expected fraction of true triples among those to predict, for probabilities.")
     ] = 0.5,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Fit maps from scores to weights and to probabilities on validation, a curve a relation; the run stores them.
+    """Fit maps from scores to weights and to probabilities on validation, one curve per relation, and store them.
 
-    'focuse predict' fits isotonic ones by itself when it is first asked; this command is for another choice, for your
-    own negatives, or for another base rate.
+    'focuse predict' fits isotonic maps when it first needs them; this command is for another method, for your own
+    negatives, or for another base rate.
     """
     from focuse.api import load
-    from focuse.inference.calibration import FILE
+    from focuse.inference.fitted import CALIBRATION_FILE
 
     loaded = load(run, device)
-    made = loaded.calibrate(method, negatives=negatives, base_rate=base_rate)
+    made = loaded.calibrate(method, negatives=negatives_file, base_rate=base_rate)
     probability = loaded.weight_predictor(full=True).probability
-    own = int((made.facts.arrays["trust"] > 0).sum())
+    own = int((made.given_true.arrays["trust"] > 0).sum())
     data = {
         "run": str(run),
         "method": made.method,
@@ -248,14 +245,18 @@ def calibrate(
         "negatives": None if probability is None else probability.negatives,
         "relations": len(loaded.graph.relations),
         "relations_with_own_curve": own,
-        "stored": loaded.calibration_stored,
+        "stored": loaded.fitted.calibration_stored,
     }
-    kept = f"stored in {run / FILE}" if data["stored"] else "not stored: the run is unfinished or cannot be written"
+    stored = (
+        f"stored in {run / CALIBRATION_FILE}"
+        if data["stored"]
+        else "not stored: the run is unfinished or cannot be written"
+    )
     text = f"{made.method} on {data['calibration_rows']:,} of {data['validation_rows']:,} validation triples, {own} of "
-    text += f"{data['relations']} relations with a curve of their own; {kept}"
+    text += f"{data['relations']} relations with a curve of their own; {stored}"
     if probability is not None:
-        false = "random corruptions" if negatives is None else probability.negatives
-        text += f"\nprobabilities: {probability.method} against {false}, for a base rate of {base_rate:g}"
+        false = "random negatives" if negatives_file is None else probability.negatives
+        text += f"\nprobabilities: {probability.method} with {false}, for a base rate of {base_rate:g}"
     emit(data, text, as_json)
 
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from focuse.data.graph import Graph
-from focuse.evaluation.metrics import FloatArray
+from focuse.data.graph import Graph, lookup_sorted, ranges_to_indices
+from focuse.evaluation.metrics import FloatArray, Keys
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from focuse.models.base import Side
 
 AnyIds = npt.NDArray[Any]
-Keys = npt.NDArray[np.int64]
 # A predictor maps heads, relations and tails (ids [n]) to weights in the user's units [n].
 Predictor = Callable[[AnyIds, AnyIds, AnyIds], FloatArray]
 
@@ -39,15 +39,96 @@ FREQUENCY, LINKED = "frequency in train", "edge back, else frequency"
 # ---- weights ------------------------------------------------------------------------------------------------------
 
 
-class WeightBaseline(ABC):
-    """A predictor that looks up training weights: `baseline(head, relation, tail)`, ids [n] -> weights [n]."""
+class KeyedWeights:
+    """Statistics of the weights of equal keys: count, mean, min, median and max of sorted `keys` [k].
 
-    @abstractmethod
+    The median of an even number of weights is the lower one of the two in the middle.
+
+    >>> weights = KeyedWeights(np.array([7, 5, 7]), np.array([1.0, 0.0, 0.5]))
+    >>> weights.lookup("mean", np.array([7, 6]), default=-1.0)
+    array([ 0.75, -1.  ])
+    """
+
+    def __init__(self, keys: Keys, weight: FloatArray) -> None:
+        self.keys, self._group, count = np.unique(keys, return_inverse=True, return_counts=True)
+        self.count, self._weight = count.astype(np.float64), weight
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        with np.errstate(over="ignore"):
+            sums = np.bincount(self._group, weights=self._weight, minlength=len(self.keys))
+        if np.isfinite(sums).all():
+            return np.asarray(sums / self.count, np.float64)
+        # Weights near 1e308 are divided before they are added, because their sums overflow.
+        parts = self._weight / self.count[self._group]
+        return np.asarray(np.bincount(self._group, weights=parts, minlength=len(self.keys)), np.float64)
+
+    @cached_property
+    def order_statistics(self) -> dict[str, FloatArray]:
+        """The lowest, the median and the highest weight of each key."""
+        weight = self._weight[np.lexsort((self._weight, self._group))]
+        end = np.cumsum(self.count).astype(np.int64)
+        first, last = end - self.count.astype(np.int64), end - 1
+        return {"min": weight[first], "median": weight[(first + last) // 2], "max": weight[last]}
+
+    def lookup(self, statistic: str, keys: Keys, default: float | FloatArray) -> FloatArray:
+        """Return a statistic (count, mean, min, median, max) of `keys` [n], or `default` for unknown keys."""
+        simple = statistic in ("count", "mean")
+        values = getattr(self, statistic) if simple else self.order_statistics[statistic]
+        return lookup_sorted(self.keys, values, keys, default)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightBaseline:
+    """A predictor that looks up training weights: `baseline(head, relation, tail)`, ids [n] -> weights [n].
+
+    If training edges link the two entities, and the baseline has `links`, the prediction is the mean weight of the
+    inverse edge with the same relation, else that of all edges between both entities. An edge that is in train is
+    therefore looked up too, and a loop, which is its own inverse, has its own weight. All other predictions are
+    `by_relation` [R].
+    """
+
+    by_relation: FloatArray
+    links: _Links | None = None
+
     def unlinked(self, relation: AnyIds) -> FloatArray:
         """Return the weights [n] of edges with `relation` [n] between entities without any edge in train."""
+        weights: FloatArray = self.by_relation[relation]
+        return weights
 
     def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        return self.unlinked(relation)
+        weights = self.unlinked(relation)
+        return weights if self.links is None else self.links.copy_or(weights, head, relation, tail)
+
+
+class _Links:
+    """Mean training weights per triple, and per pair of entities in either direction."""
+
+    def __init__(self, train: Graph) -> None:
+        self.train = train
+        self.triples = KeyedWeights(train.keys, train.weight)
+        self.pairs = KeyedWeights(self._pair_keys(train.head, train.tail), train.weight)
+
+    def _pair_keys(self, head: AnyIds, tail: AnyIds) -> Keys:
+        """Return one number per pair of entities, independent of their order; int64 [n]."""
+        first, second = np.minimum(head, tail).astype(np.int64), np.maximum(head, tail)
+        return first * len(self.train.entities) + second
+
+    def copy_or(self, default: FloatArray, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
+        """Return the copied weights of triples [n], or `default` [n] if no training edge links the entities."""
+        pair = self.pairs.lookup("mean", self._pair_keys(head, tail), default)
+        return self.triples.lookup("mean", self.train.keys_of(tail, relation, head), pair)
+
+
+def relation_means(train: Graph) -> WeightBaseline:
+    """Fit the baseline that predicts the mean training weight of the relation, or else the global mean."""
+    weights = KeyedWeights(train.relation.astype(np.int64), train.weight)
+    return WeightBaseline(weights.lookup("mean", np.arange(len(train.relations)), _global_mean(train)))
+
+
+def _global_mean(train: Graph) -> float:
+    """Return the mean training weight, or 0 without edges."""
+    return float(KeyedWeights(np.zeros(len(train), np.int64), train.weight).mean.sum())
 
 
 def fit_weight_baselines(train: Graph) -> dict[str, WeightBaseline]:
@@ -59,128 +140,17 @@ def fit_weight_baselines(train: Graph) -> dict[str, WeightBaseline]:
     >>> {name: round(float(baseline(*edge)[0]), 3) for name, baseline in fit_weight_baselines(train).items()}
     {'global mean': 0.6, 'relation mean': 0.4, 'inverse copy': 0.2}
     """
-    relation_mean = _fit_relation_mean(train)
+    means = relation_means(train)
     return {
-        GLOBAL_MEAN: GlobalMean(_overall_mean(train)),
-        RELATION_MEAN: relation_mean,
-        INVERSE_COPY: _fit_inverse_copy(train, relation_mean),
+        GLOBAL_MEAN: WeightBaseline(np.full(len(train.relations), _global_mean(train))),
+        RELATION_MEAN: means,
+        INVERSE_COPY: WeightBaseline(means.by_relation, _Links(train)),
     }
 
 
 def fit_zero_baseline(train: Graph) -> dict[str, WeightBaseline]:
-    """Fit the weight baseline that assumes most triples to be false, for protocols with negatives."""
-    return {INVERSE_COPY_OR_ZERO: InverseCopyOrZero(_fit_inverse_copy(train, _fit_relation_mean(train)))}
-
-
-@dataclass(frozen=True)
-class GlobalMean(WeightBaseline):
-    """The baseline that predicts the mean training weight for every edge."""
-
-    value: float
-
-    def unlinked(self, relation: AnyIds) -> FloatArray:
-        return np.full(len(relation), self.value)
-
-
-@dataclass(frozen=True, eq=False)
-class RelationMean(WeightBaseline):
-    """The baseline that predicts the mean training weight of the relation, `values` [R], or else the global mean."""
-
-    values: FloatArray
-
-    def unlinked(self, relation: AnyIds) -> FloatArray:
-        means: FloatArray = self.values[relation]
-        return means
-
-
-@dataclass(frozen=True, eq=False)
-class InverseCopy(WeightBaseline):
-    """The mean weight of the inverse edge with the same relation, else of the entity pair, else of the relation.
-
-    The mean of a pair covers all edges between both entities, in both directions. An edge that is in train is therefore
-    looked up too, and a loop, which is its own inverse, has its own weight.
-    """
-
-    train: Graph
-    inverse: KeyedMeans
-    pair: KeyedMeans
-    relation_mean: RelationMean
-
-    def unlinked(self, relation: AnyIds) -> FloatArray:
-        return self.relation_mean.unlinked(relation)
-
-    def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        return self.copy_or(self.unlinked(relation), head, relation, tail)
-
-    def copy_or(self, default: FloatArray, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        """Return the copied weights of triples [n], or `default` [n] if no training edge links the entities."""
-        pair = self.pair.lookup(_pair_keys(self.train, head, tail), default)
-        return self.inverse.lookup(self.train.keys_of(tail, relation, head), pair)
-
-
-@dataclass(frozen=True, eq=False)
-class InverseCopyOrZero(WeightBaseline):
-    """The inverse copy if a training edge links the entities, else 0, because other triples are assumed false."""
-
-    copy: InverseCopy
-
-    def unlinked(self, relation: AnyIds) -> FloatArray:
-        return np.zeros(len(relation))
-
-    def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        return self.copy.copy_or(self.unlinked(relation), head, relation, tail)
-
-
-@dataclass(frozen=True, eq=False)
-class KeyedMeans:
-    """The mean weight of each key: sorted `keys` int64 [k] and `values` [k]."""
-
-    keys: Keys
-    values: FloatArray
-
-    @classmethod
-    def fit(cls, keys: Keys, weight: FloatArray) -> KeyedMeans:
-        """Average the weights [n] of equal keys [n]."""
-        distinct, group, count = np.unique(keys, return_inverse=True, return_counts=True)
-        return cls(distinct, grouped_mean(group, weight, count))
-
-    def lookup(self, keys: Keys, default: FloatArray) -> FloatArray:
-        """Return the means of `keys` [n], or `default` [n] for unknown keys."""
-        if not len(self.keys):
-            return default
-        position = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[position] == keys, self.values[position], default)
-
-
-def grouped_mean(group: AnyIds, weight: FloatArray, count: AnyIds) -> FloatArray:
-    """Return the mean of `weight` [n] in each `group` [n], given the group sizes [k]; 0 for an empty group."""
-    # Weights are divided before they are added, because sums of numbers near 1e308 would overflow.
-    means = np.bincount(group, weights=weight / count[group], minlength=len(count))
-    return np.asarray(means, np.float64)
-
-
-def _overall_mean(train: Graph) -> float:
-    return float(grouped_mean(np.zeros(len(train), np.int64), train.weight, np.array([len(train)]))[0])
-
-
-def _fit_relation_mean(train: Graph) -> RelationMean:
-    count = np.bincount(train.relation, minlength=len(train.relations))
-    return RelationMean(np.where(count > 0, grouped_mean(train.relation, train.weight, count), _overall_mean(train)))
-
-
-def _fit_inverse_copy(train: Graph, relation_mean: RelationMean) -> InverseCopy:
-    return InverseCopy(
-        train,
-        inverse=KeyedMeans.fit(train.keys, train.weight),
-        pair=KeyedMeans.fit(_pair_keys(train, train.head, train.tail), train.weight),
-        relation_mean=relation_mean,
-    )
-
-
-def _pair_keys(train: Graph, head: AnyIds, tail: AnyIds) -> Keys:
-    """Return one number per pair of entities, independent of their order; int64 [n]."""
-    first, second = np.minimum(head, tail).astype(np.int64), np.maximum(head, tail)
-    return first * len(train.entities) + second
+    """Fit the baseline for protocols with negatives: 0 without a training edge between the entities, else a copy."""
+    return {INVERSE_COPY_OR_ZERO: WeightBaseline(np.zeros(len(train.relations)), _Links(train))}
 
 
 # ---- ranking ------------------------------------------------------------------------------------------------------
@@ -198,16 +168,18 @@ class BaselineScorer(ABC):
         self.entities, self.device = entities, torch.device(device)
 
     @abstractmethod
-    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return one score per triple: ids int64 [B] -> [B]."""
-
-    @abstractmethod
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         """Return the scores of every entity on `side`: ids int64 [B] -> [B, E]."""
 
     def score_some(self, known: Tensor, relation: Tensor, entities: Tensor, side: Side) -> Tensor:
         """Return the scores of given entities on `side`: ids int64 [B], [B], [B, N] -> [B, N]."""
         return self.score_all(known, relation, side).gather(1, entities)
+
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Return one score per triple, the mean of its scores on both sides: ids int64 [B] -> [B]."""
+        as_tail = self.score_some(head, relation, tail[:, None], "tail")
+        as_head = self.score_some(tail, relation, head[:, None], "head")
+        return (as_tail + as_head)[:, 0] / 2
 
     def _tensor(self, values: npt.NDArray[Any]) -> Tensor:
         import torch
@@ -219,10 +191,8 @@ class BaselineScorer(ABC):
 
         Return the row of `query`, the entity, and the position in `keys` of each entity found.
         """
-        start, end = (np.searchsorted(keys, (query + step) * self.entities) for step in (0, 1))
-        count = end - start
-        row = np.repeat(np.arange(len(query)), count)
-        position = np.arange(len(row)) + np.repeat(start - (np.cumsum(count) - count), count)
+        start, stop = (np.searchsorted(keys, (query + step) * self.entities) for step in (0, 1))
+        row, position = ranges_to_indices(start, stop)
         return row, keys[position] % self.entities, position
 
 
@@ -251,17 +221,6 @@ class FrequencyScorer(BaselineScorer):
             "head": np.unique(relation + train.head, return_counts=True),
         }
 
-    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        """Return the mean of the frequencies of both sides: ids int64 [B] -> [B]."""
-        return (self._frequency(relation, tail, "tail") + self._frequency(relation, head, "head")) / 2
-
-    def _frequency(self, relation: Tensor, entity: Tensor, side: Side) -> Tensor:
-        keys, counts = self.counts[side]
-        key = relation.cpu().numpy().astype(np.int64) * self.entities + entity.cpu().numpy()
-        position = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
-        count = np.where(keys[position] == key, counts[position], 0).astype(np.float32)
-        return self._tensor(count) + self.degree_share[entity]
-
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         keys, counts = self.counts[side]
         row, entity, position = self._members(keys, relation.cpu().numpy().astype(np.int64))
@@ -289,12 +248,6 @@ class LinkedScorer(FrequencyScorer):
             "head": np.unique((head * self.relations + relation) * self.entities + tail),
         }
 
-    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        heads, relations, tails = (ids.cpu().numpy().astype(np.int64) for ids in (head, relation, tail))
-        linked = np.isin(heads * self.entities + tails, self.links).astype(np.float32)
-        linked += np.isin((tails * self.relations + relations) * self.entities + heads, self.inverse_keys["head"])
-        return super().score(head, relation, tail) * self.scale + self._tensor(linked)
-
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         scores = super().score_all(known, relation, side) * self.scale
         given, relations = (ids.cpu().numpy().astype(np.int64) for ids in (known, relation))
@@ -309,41 +262,19 @@ class WeightBaselineScorer(BaselineScorer):
 
     A baseline predicts the same for all entities without a training edge to the query's entity, so only neighbors are
     looked up.
-
-    Parameters
-    ----------
-    unlinked
-        The score of entities without a training edge to the query's entity, by default the baseline's prediction, which
-        assumes every triple to be true.
     """
 
-    def __init__(
-        self,
-        baseline: WeightBaseline,
-        train: Graph,
-        unlinked: float | None = None,
-        device: torch.device | str = "cpu",
-    ) -> None:
+    def __init__(self, baseline: WeightBaseline, train: Graph, device: torch.device | str = "cpu") -> None:
         super().__init__(len(train.entities), device)
-        self.baseline, self.unlinked = baseline, unlinked
-        self.links = _link_keys(train)
-
-    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
-        heads, relations, tails = (ids.cpu().numpy() for ids in (head, relation, tail))
-        linked = np.isin(heads * self.entities + tails, self.links)
-        predicted = self.baseline(heads, relations, tails)
-        return self._tensor(np.where(linked, predicted, self._unlinked_scores(relations)))
+        self.baseline, self.links = baseline, _link_keys(train)
 
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         given, relations = known.cpu().numpy(), relation.cpu().numpy()
-        scores = self._tensor(self._unlinked_scores(relations))[:, None].repeat(1, self.entities)
+        scores = self._tensor(self.baseline.unlinked(relations))[:, None].repeat(1, self.entities)
         row, entity, _ = self._members(self.links, given)
         head, tail = (given[row], entity) if side == "tail" else (entity, given[row])
         scores[self._tensor(row), self._tensor(entity)] = self._tensor(self.baseline(head, relations[row], tail))
         return scores
-
-    def _unlinked_scores(self, relation: Keys) -> FloatArray:
-        return self.baseline.unlinked(relation) if self.unlinked is None else np.full(len(relation), self.unlinked)
 
 
 def _link_keys(train: Graph) -> Keys:

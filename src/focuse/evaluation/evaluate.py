@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 
 from focuse.data.graph import AlignedGraph, Graph, concatenate
@@ -23,13 +24,12 @@ from focuse.evaluation.baselines import FREQUENCY, LINKED, FrequencyScorer, Link
 from focuse.evaluation.metrics import (
     HITS,
     NDCG,
-    FloatArray,
     RankMetrics,
     WeightedPrecision,
     WeightOrder,
     decile_size,
     deciles,
-    exponential_gain,
+    json_value,
     mean_ndcg,
     query_keys,
     rank_metrics,
@@ -39,10 +39,11 @@ from focuse.evaluation.metrics import (
 )
 from focuse.evaluation.ranking import TIES, Ranking, rank_graph, rank_tails, sample_size
 from focuse.option_strings import choose
+from focuse.results import TableExport, format_table
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(TableExport):
     """The metrics of a test set; `print` shows a table, and `--json` prints the result of `to_dict`.
 
     `top` and `bottom` are the deciles of highest and of lowest weight; `weighted` counts every triple by its weight.
@@ -68,27 +69,28 @@ class Evaluation:
     suggestions: WeightedPrecision | None = None
     ranks: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 2)), repr=False)
 
+    @property
+    def _parts(self) -> dict[str, RankMetrics]:
+        """The rank metrics by the name of their triples."""
+        parts = (self.all, self.top, self.bottom, self.weighted)
+        return dict(zip(("all", "top 10 %", "bottom 10 %", "weighted mean"), parts, strict=True))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics without arrays, as JSON can hold them."""
-        parts = {name: getattr(self, name).to_dict() for name in ("all", "top", "bottom", "weighted")}
-        return {
-            **parts,
-            "delta_mrr": None if np.isnan(self.delta_mrr) else self.delta_mrr,
-            "delta_median": None if np.isnan(self.delta_median) else self.delta_median,
-            "order": None if self.order is None else self.order.to_dict(),
-            "suggestions": None if self.suggestions is None else self.suggestions.to_dict(),
-            "settings": self.settings,
-            "unseen_rows": self.unseen_rows,
-            "rows_in_train": self.rows_in_train,
-        }
+        arrays = ("notes", "scores", "top_share", "bottom_share", "ranks")
+        names = [one.name for one in fields(self) if one.name not in arrays]
+        return {name: json_value(getattr(self, name)) for name in names}
+
+    def to_arrow(self) -> pa.Table:
+        """Return one row per set of triples (all, top and bottom decile, weighted mean) with n, mr, mrr and hits@k."""
+        return pa.Table.from_pylist([{"triples": name, **part.to_dict()} for name, part in self._parts.items()])
 
     def __str__(self) -> str:
-        lines = [f"{'':14}{'n':>8}{'MR':>10}{'MRR':>8}" + "".join(f"{f'Hits@{k}':>9}" for k in HITS)]
-        names = {"all": "all", "top": "top 10 %", "bottom": "bottom 10 %", "weighted": "weighted by w"}
-        for key, name in names.items():
-            row: RankMetrics = getattr(self, key)
-            cells = "".join(f"{row.hits[k]:9.3f}" for k in HITS)
-            lines.append(f"{name:14}{row.n:8,}{row.mr:10.1f}{row.mrr:8.3f}{cells}")
+        rows = [
+            [name, f"{part.n:,}", f"{part.mr:.1f}", f"{part.mrr:.3f}", *(f"{part.hits[k]:.3f}" for k in HITS)]
+            for name, part in self._parts.items()
+        ]
+        lines = [format_table(["", "n", "MR", "MRR", *(f"Hits@{k}" for k in HITS)], rows)]
         lines.append(f"ΔMRR {self.delta_mrr:.3f}   ΔM {self.delta_median:.3f}")
         lines += [str(part) for part in (self.order, self.suggestions) if part is not None]
         lines.append(", ".join(f"{key} {value}" for key, value in self.settings.items()))
@@ -101,10 +103,10 @@ def evaluate(
     train: Graph,
     known: TripleIndex,
     ties: str = "worst",
-    protocol: str = "sides",
+    protocol: str = "per-side",
     filtered: bool = True,
     valid: Graph | None = None,
-    candidates: int | None = None,
+    sample_candidates: int | None = None,
 ) -> Evaluation:
     """Rank every triple of `test` and compute all metrics.
 
@@ -118,7 +120,7 @@ def evaluate(
         The rule for equal scores, and whether both sides are one list; see `CompetitorCounts.ranks`.
     valid
         Validation triples; like training triples, they are left out of suggestions.
-    candidates
+    sample_candidates
         The number of sampled entities to rank against, without suggestions. Scorers that are expensive to rank use a
         sample by default.
 
@@ -128,7 +130,8 @@ def evaluate(
     graph = test.graph
     if not len(graph):
         raise FocuseError(f"{graph.source}: no test triple has all its names in train; {str(test) or 'it is empty'}")
-    ranking, sample = rank_graph(scorer, graph, known, candidates), sample_size(scorer, candidates, known.entities)
+    sample = sample_size(scorer, sample_candidates, known.entities)
+    ranking = rank_graph(scorer, graph, known, sample_candidates)
     ranks = (ranking.filtered if filtered else ranking.raw).ranks(ties, protocol)
     weight = unit_strength(graph, train)
     bottom_share, top_share = deciles(weight)
@@ -147,7 +150,7 @@ def evaluate(
         delta_mrr=top.mrr - bottom.mrr,
         delta_median=abs(medians[0] - medians[1]),
         settings={
-            "ranks": "filtered" if filtered else "raw",
+            "ranks": "filtered" if filtered else "unfiltered",
             "ties": ties,
             "protocol": protocol,
             **({} if sample is None else {"candidates": sample}),
@@ -252,15 +255,11 @@ def ndcg(scorer: Scorer, queries: Graph, ties: str = "worst", max_scores: int | 
     if not len(triples):
         return NDCG(0, math.nan, math.nan, ties)
     weight = unit_strength(triples, triples)
-    # Triples are sorted by query and decreasing weight, so that a triple's position in its query is its ideal rank.
     order = np.lexsort((-weight, query_keys(triples)))
     triples, weight = triples.select(order), weight[order]
-    first, count = np.unique(query_keys(triples), return_index=True, return_counts=True)[1:]
-    ideal_ranks: FloatArray = np.arange(1.0, len(triples) + 1) - np.repeat(first, count)
+    first = np.unique(query_keys(triples), return_index=True)[1]
     empty = torch.empty(0, dtype=torch.int64, device=scorer.device)
     unfiltered = TripleIndex(empty, empty, empty, len(triples.entities), len(triples.relations))
-    ranks = rank_tails(scorer, *id_tensors(triples), unfiltered, max_scores).ranks(ties)
-    linear, exponential = (
-        mean_ndcg(gain, ranks, gain, ideal_ranks, first) for gain in (weight, exponential_gain(weight))
-    )
+    ranks = rank_tails(scorer, *id_tensors(triples), unfiltered, max_scores).ranks(ties)[:, 0]
+    linear, exponential = (mean_ndcg(gain, ranks, first) for gain in (weight, np.exp2(weight) - 1.0))
     return NDCG(int((np.maximum.reduceat(weight, first) > 0).sum()), linear, exponential, ties)

@@ -7,7 +7,8 @@ computes the ranks. NaN means that a metric is not defined, and becomes None in 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +16,45 @@ import numpy.typing as npt
 
 from focuse.data.graph import Graph
 from focuse.errors import FocuseError
+from focuse.results import format_table
 
 if TYPE_CHECKING:
     from focuse.evaluation.ranking import Ranking
     from focuse.models.base import Side
+
+FloatArray = npt.NDArray[np.float64]
+Keys = npt.NDArray[np.int64]
+HITS = (1, 3, 10)
+SIDES: tuple[Side, Side] = ("tail", "head")
+
+
+class Metrics:
+    """Base class of dataclasses that hold metrics."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name, as JSON can hold them: None instead of NaN, dictionaries of nested metrics."""
+        return {field.name: json_value(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+
+
+def json_value(value: Any) -> Any:
+    """Return a value that JSON can hold: None for a number that is not finite, a dictionary for metrics."""
+    if isinstance(value, Metrics):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {key: json_value(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(part) for part in value]
+    return finite_or_none(value) if isinstance(value, float) else value
+
+
+def finite_or_none(value: float) -> float | None:
+    """Return a finite number unchanged, and None for others."""
+    return value if math.isfinite(value) else None
+
+
+def format_number(value: float) -> str:
+    """Return a number with three digits, or a dash if it is not finite."""
+    return f"{value:.3f}" if math.isfinite(value) else "–"
 
 
 def spearman(predicted: FloatArray, truth: FloatArray) -> float:
@@ -49,27 +85,11 @@ def check_same_shape(predicted: npt.NDArray[Any], truth: npt.NDArray[Any]) -> No
         )
 
 
-FloatArray = npt.NDArray[np.float64]
-Keys = npt.NDArray[np.int64]
-HITS = (1, 3, 10)
-SIDES: tuple[Side, Side] = ("tail", "head")
-
-
-def finite_or_none(value: float) -> float | None:
-    """Return a finite number unchanged, and None, which JSON can hold, for others."""
-    return value if math.isfinite(value) else None
-
-
-def format_number(value: float) -> str:
-    """Return a number with three digits, or a dash if it is not finite."""
-    return f"{value:.3f}" if math.isfinite(value) else "–"
-
-
 # ---- ranks --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class RankMetrics:
+class RankMetrics(Metrics):
     """Mean rank, mean reciprocal rank and Hits@k over `n` triples; NaN if there are none."""
 
     mr: float
@@ -77,11 +97,11 @@ class RankMetrics:
     hits: dict[int, float]
     n: int
 
-    def to_dict(self) -> dict[str, float | int | None]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the keys mr, mrr, hits@1, hits@3, hits@10 and n; None instead of NaN."""
-        values: dict[str, float] = {"mr": self.mr, "mrr": self.mrr}
-        values |= {f"hits@{k}": fraction for k, fraction in self.hits.items()}
-        return {**{key: None if np.isnan(value) else value for key, value in values.items()}, "n": self.n}
+        hits = {f"hits@{k}": fraction for k, fraction in self.hits.items()}
+        numbers: dict[str, Any] = json_value({"mr": self.mr, "mrr": self.mrr, **hits, "n": self.n})
+        return numbers
 
 
 def rank_metrics(ranks: FloatArray, sample_weight: FloatArray | None = None, n: int | None = None) -> RankMetrics:
@@ -166,15 +186,11 @@ def weighted_median(values: FloatArray, sample_weight: FloatArray) -> float:
 
 
 @dataclass(frozen=True)
-class Concordance:
+class Concordance(Metrics):
     """The fraction (`share`) of `pairs` in which the triple of higher weight scores higher; NaN without pairs."""
 
     share: float
     pairs: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields, with None instead of NaN."""
-        return {"share": finite_or_none(self.share), "pairs": self.pairs}
 
 
 def concordance(score: FloatArray, weight: FloatArray, group: npt.NDArray[Any] | None = None) -> Concordance:
@@ -231,18 +247,11 @@ def _inversions(position: npt.NDArray[Any]) -> int:
     return total
 
 
-def _pool_concordances(parts: list[Concordance]) -> Concordance:
-    """Return the concordance over the pairs of all parts."""
-    pairs = sum(part.pairs for part in parts)
-    agree = sum(part.share * part.pairs for part in parts if part.pairs)
-    return Concordance(agree / pairs if pairs else math.nan, pairs)
-
-
 # ---- nDCG ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class NDCG:
+class NDCG(Metrics):
     """The mean nDCG over `queries`, with linear and with exponential gain; `ties` is the rule for equal scores."""
 
     queries: int
@@ -250,32 +259,21 @@ class NDCG:
     exponential: float
     ties: str = "worst"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields, with None instead of NaN."""
-        return {
-            "queries": self.queries,
-            "linear": finite_or_none(self.linear),
-            "exponential": finite_or_none(self.exponential),
-            "ties": self.ties,
-        }
 
+def mean_ndcg(gain: FloatArray, ranks: FloatArray, first: npt.NDArray[np.intp]) -> float:
+    """Return the mean nDCG over queries with any gain.
 
-def exponential_gain(weight: FloatArray) -> FloatArray:
-    """Return the gain 2^w − 1 of weights [n]."""
-    gain: FloatArray = np.exp2(weight) - 1.0
-    return gain
-
-
-def mean_ndcg(
-    gain: FloatArray, ranks: FloatArray, ideal_gain: FloatArray, ideal_ranks: FloatArray, first: npt.NDArray[np.intp]
-) -> float:
-    """Return the mean nDCG over queries, whose triples begin at `first` [q].
-
-    Triples [n] have `gain` at `ranks`, and the ideal order has `ideal_gain` at `ideal_ranks`. Queries without any ideal
-    gain are left out.
+    Parameters
+    ----------
+    gain, ranks
+        The gain and the rank of each triple, [n], sorted by query and then by decreasing gain.
+    first
+        The position at which the triples of each query begin, [q].
     """
+    count = np.diff(np.append(first, len(gain)))
+    ideal_ranks = np.arange(1.0, len(gain) + 1) - np.repeat(first, count)
     reached = np.add.reduceat(gain / np.log2(ranks + 1), first)
-    possible = np.add.reduceat(ideal_gain / np.log2(ideal_ranks + 1), first)
+    possible = np.add.reduceat(gain / np.log2(ideal_ranks + 1), first)
     counts = possible > 0
     return float(np.mean(reached[counts] / possible[counts])) if counts.any() else math.nan
 
@@ -296,42 +294,25 @@ def _keys_of_both_sides(triples: Graph) -> Keys:
 
 
 @dataclass(frozen=True)
-class WeightOrder:
-    """Metrics of how well scores order true triples by weight; `print` shows two lines.
+class WeightOrder(Metrics):
+    """How well scores order true triples by weight: the concordance over three sets of pairs.
 
-    `relation`, `query` and `every` are the concordance over pairs within a relation (scores of different relations are
-    often not comparable), within a query, and over all pairs. `ndcg` is the nDCG among the triples of a query, and
-    `chance` is the nDCG of a random order.
+    Pairs are within a relation (scores of different relations are often not comparable), within a query, or any.
     """
 
     relation: Concordance
     query: Concordance
     every: Concordance
-    ndcg: NDCG
-    chance: NDCG
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics by name, as JSON can hold them."""
-        pairs = {"relation": self.relation, "query": self.query, "all": self.every}
-        return {
-            "concordance": {name: part.to_dict() for name, part in pairs.items()},
-            "ndcg": self.ndcg.to_dict(),
-            "chance": {key: self.chance.to_dict()[key] for key in ("linear", "exponential")},
-        }
+        parts = {"relation": self.relation, "query": self.query, "all": self.every}
+        return {"concordance": json_value(parts)}
 
     def __str__(self) -> str:
-        shares = {"relation": self.relation, "query": self.query, "graph": self.every}
-        first = ", ".join(
-            f"in a {name} {format_number(part.share)} ({part.pairs:,} pairs)" for name, part in shares.items()
-        )
-        gains = (
-            ("w", self.ndcg.linear, self.chance.linear),
-            ("2^w − 1", self.ndcg.exponential, self.chance.exponential),
-        )
-        second = ", ".join(
-            f"gain {name} {format_number(gain)} (chance {format_number(chance)})" for name, gain, chance in gains
-        )
-        return f"higher weight scored higher: {first}\nnDCG among true triples: {second}, {self.ndcg.queries:,} queries"
+        parts = {"within relation": self.relation, "within query": self.query, "all": self.every}
+        shares = (f"{name} {format_number(part.share)} ({part.pairs:,} pairs)" for name, part in parts.items())
+        return f"concordance: {', '.join(shares)}"
 
 
 def weight_order(
@@ -344,7 +325,7 @@ def weight_order(
     triples
         Distinct triples in train's ids.
     weight
-        Their weights in [0, 1], [n].
+        Their weights [n].
     tail_score, head_score
         Their scores [n] as answers to (head, relation, ?) and to (?, relation, tail). For most models the two are equal
         up to rounding. Within a query only scores of one side are compared, so that ties are exact.
@@ -352,42 +333,12 @@ def weight_order(
         One score per triple [n] for comparisons across queries; `tail_score` if None.
     """
     score = tail_score if score is None else score
-    sides = [(query_keys(triples, "tail"), tail_score), (query_keys(triples, "head"), head_score)]
-    ndcg, chance = _ndcg_among_triples(triples, weight, tail_score, head_score)
-    return WeightOrder(
-        relation=concordance(score, weight, triples.relation),
-        query=_pool_concordances([concordance(side_score, weight, keys) for keys, side_score in sides]),
-        every=concordance(score, weight),
-        ndcg=ndcg,
-        chance=chance,
-    )
-
-
-def _ndcg_among_triples(
-    triples: Graph, weight: FloatArray, tail_score: FloatArray, head_score: FloatArray
-) -> tuple[NDCG, NDCG]:
-    """Return the nDCG of the queries of both sides whose weights differ, and the nDCG of a random order."""
-    keys = _keys_of_both_sides(triples)
-    score, weight = np.concatenate([tail_score, head_score]), np.concatenate([weight, weight])
-    rows = sort_rows(keys, dense_codes(-weight))
-    keys, score, weight = keys[rows], score[rows], weight[rows]
-    first, count = np.unique(keys, return_index=True, return_counts=True)[1:]
-    differ = weight[first] > weight[first + count - 1]  # the highest weight of a query is first, the lowest last
-    if not differ.any():
-        return NDCG(0, math.nan, math.nan), NDCG(0, math.nan, math.nan)
-    kept, count = np.repeat(differ, count), count[differ]
-    keys, score, weight = keys[kept], score[kept], weight[kept]
-    first = np.cumsum(count) - count
-    ideal_ranks = np.arange(1.0, len(keys) + 1) - np.repeat(first, count)
-    # Among equal scores, the lowest weight comes first.
-    ranks = 1 + position_in_group(keys, dense_codes(-score), dense_codes(weight))
-    model, chance = [], []
-    for gain in (weight, exponential_gain(weight)):
-        model.append(mean_ndcg(gain, ranks, gain, ideal_ranks, first))
-        # In a random order, the expected gain at every position is the query's mean gain.
-        mean = np.repeat(np.add.reduceat(gain, first) / count, count)
-        chance.append(mean_ndcg(mean, ideal_ranks, gain, ideal_ranks, first))
-    return NDCG(len(first), model[0], model[1]), NDCG(len(first), chance[0], chance[1])
+    scores = {"tail": tail_score, "head": head_score}
+    sides = [concordance(scores[side], weight, query_keys(triples, side)) for side in SIDES]
+    pairs = sum(part.pairs for part in sides)
+    agree = sum(part.share * part.pairs for part in sides if part.pairs)
+    query = Concordance(agree / pairs if pairs else math.nan, pairs)
+    return WeightOrder(concordance(score, weight, triples.relation), query, concordance(score, weight))
 
 
 # ---- weighted precision@n -----------------------------------------------------------------------------------------
@@ -396,12 +347,12 @@ LIST_LENGTHS = (1, 3, 10)
 
 
 @dataclass(frozen=True)
-class PrecisionAtN:
+class PrecisionAtN(Metrics):
     """The precision of the first `n` suggestions of a query, as means over queries.
 
-    `weight` is the sum of the weights found divided by n, `possible` is that sum divided by the largest sum that n
-    suggestions could have, `precision` is the fraction of true triples, and `mean_weight` is the mean weight of the
-    triples found.
+    `weight` is the weighted precision, the sum of the weights found divided by n, and `possible` is its normalized
+    form, that sum divided by the largest sum that n suggestions could have. `precision` is the fraction of true
+    triples, and `mean_weight` is the mean weight of the triples found.
     """
 
     n: int
@@ -410,14 +361,9 @@ class PrecisionAtN:
     precision: float
     mean_weight: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields except `n`, with None instead of NaN."""
-        names = ("weight", "possible", "precision", "mean_weight")
-        return {name: finite_or_none(getattr(self, name)) for name in names}
-
 
 @dataclass(frozen=True)
-class WeightedPrecision:
+class WeightedPrecision(Metrics):
     """The weighted precision of the first suggestions of `queries`; `print` shows a table.
 
     Queries whose weights are all 0 do not count for `PrecisionAtN.possible`.
@@ -431,14 +377,10 @@ class WeightedPrecision:
         return {"queries": self.queries, **{f"first@{row.n}": row.to_dict() for row in self.first}}
 
     def __str__(self) -> str:
-        heads = ("weight / n", "of possible", "precision", "mean weight found")
-        title = f"first suggestions ({self.queries:,} queries)"
-        lines = [title + "".join(f"{head:>{len(head) + 2}}" for head in heads)]
-        for row in self.first:
-            values = (row.weight, row.possible, row.precision, row.mean_weight)
-            cells = (f"{format_number(value):>{len(head) + 2}}" for value, head in zip(values, heads, strict=True))
-            lines.append(f"{f'first {row.n}':{len(title)}}" + "".join(cells))
-        return "\n".join(lines)
+        headings = ["first n", "weighted precision@n", "normalized", "precision@n", "mean weight found"]
+        numbers = [(row.weight, row.possible, row.precision, row.mean_weight) for row in self.first]
+        rows = [[f"n = {row.n}", *map(format_number, line)] for row, line in zip(self.first, numbers, strict=True)]
+        return f"{format_table(headings, rows)}\n({self.queries:,} queries)"
 
 
 def weighted_precision(

@@ -34,7 +34,7 @@ from focuse.models.base import Side
 from focuse.option_strings import choose
 
 TIES = ("worst", "mean", "best")
-PROTOCOLS = ("sides", "joint")
+PROTOCOLS = ("per-side", "combined")
 MAX_SCORES = 1 << 25  # scores in memory at once: 32 million float32 are 128 MB
 MAX_SCORES_PER_THREAD = 1 << 21  # 8 MB, which fit in the caches of a CPU core
 DIVERGED = "the model gives scores that are not finite: training diverged; lower the learning rate"
@@ -48,8 +48,8 @@ class CompetitorCounts:
     higher: npt.NDArray[np.int64]
     equal: npt.NDArray[np.int64]
 
-    def ranks(self, ties: str = "worst", protocol: str = "sides") -> npt.NDArray[np.float64]:
-        """Return ranks from 1: [n, 2] with each side separately, [n, 1] with both sides as one list ("joint").
+    def ranks(self, ties: str = "worst", protocol: str = "per-side") -> npt.NDArray[np.float64]:
+        """Return ranks from 1: [n, 2] with each side separately, [n, 1] with both sides as one list ("combined").
 
         `ties` is the rule for candidates with the score of the true entity, which is ranked after them ("worst"), in
         the middle ("mean") or before them ("best").
@@ -57,7 +57,7 @@ class CompetitorCounts:
         choose("tie rule", ties, TIES)
         choose("protocol", protocol, PROTOCOLS)
         higher, equal = self.higher, self.equal
-        if protocol == "joint":
+        if protocol == "combined":
             higher, equal = higher.sum(1, keepdims=True), equal.sum(1, keepdims=True)
         fraction = {"worst": 1.0, "mean": 0.5, "best": 0.0}[ties]
         ranks: npt.NDArray[np.float64] = 1.0 + higher + fraction * equal
@@ -85,8 +85,8 @@ class Ranking:
         if (table < 0).any():
             raise FocuseError(DIVERGED)
         raw, filtered = (CompetitorCounts(table[..., i], table[..., i + 1]) for i in (0, 2))
-        tail_score, head_score = (score.cpu().numpy() for _, score in sides)
-        return cls(raw, filtered, tail_score, head_score, side_dependent)
+        scores = [score.cpu().numpy() for _, score in sides]
+        return cls(raw, filtered, scores[0], scores[-1], side_dependent)
 
     @property
     def score(self) -> npt.NDArray[np.float32]:
@@ -99,9 +99,9 @@ class Ranking:
         return Ranking(raw, filtered, self.tail_score[rows], self.head_score[rows], self.side_dependent)
 
 
-def rank_graph(scorer: Scorer, graph: Graph, known: TripleIndex, candidates: int | None = None) -> Ranking:
+def rank_graph(scorer: Scorer, graph: Graph, known: TripleIndex, sample_candidates: int | None = None) -> Ranking:
     """Rank all edges of a graph in train's ids against all entities, or against a sample (see `sample_size`)."""
-    sample = sample_size(scorer, candidates, known.entities)
+    sample = sample_size(scorer, sample_candidates, known.entities)
     if sample is None:
         return rank(scorer, *id_tensors(graph), known)
     return rank_sampled(scorer, *id_tensors(graph), known, sample)
@@ -137,14 +137,11 @@ def rank(
 def rank_tails(
     scorer: Scorer, head: Tensor, relation: Tensor, tail: Tensor, known: TripleIndex, max_scores: int | None = None
 ) -> CompetitorCounts:
-    """Count the raw competitors of the tail of each triple among all entities: ids int64 [n] -> counts [n]."""
+    """Count the raw competitors of the tail of each triple among all entities: ids int64 [n] -> counts [n, 1]."""
     h, r, t = (ids.to(scorer.device) for ids in (head, relation, tail))
     side = _Side(scorer, h, r, t, "tail", known)
     _count(scorer, [side], known.entities, max_scores)
-    counts = side.counts.cpu().numpy()
-    if (counts < 0).any():
-        raise FocuseError(DIVERGED)
-    return CompetitorCounts(counts[:, 0], counts[:, 1])
+    return Ranking.from_counts([(side.counts, side.score)], scorer.side_dependent).raw
 
 
 def _count(scorer: Scorer, sides: list[_Side], entities: int, max_scores: int | None) -> None:
@@ -238,14 +235,14 @@ SEEDS: dict[Side, int] = {"tail": 0x7A11, "head": 0x4EAD}
 HASH_FACTOR = -0x61C8864680B583EB  # 2⁶⁴ / golden ratio as a signed number, which separates neighboring queries
 
 
-def sample_size(scorer: Scorer, candidates: int | None, entities: int) -> int | None:
+def sample_size(scorer: Scorer, sample_candidates: int | None, entities: int) -> int | None:
     """Return the number of entities to rank against, or None for all.
 
-    It is `candidates` if given, else DEFAULT_CANDIDATES for a scorer that is expensive to rank.
+    It is `sample_candidates` if given, else DEFAULT_CANDIDATES for a scorer that is expensive to rank.
     """
-    if candidates is not None and candidates < 1:
-        raise FocuseError(f"candidates {candidates}: give at least 1, or leave it out")
-    size = DEFAULT_CANDIDATES if candidates is None and scorer.expensive_to_rank else candidates
+    if sample_candidates is not None and sample_candidates < 1:
+        raise FocuseError(f"sample_candidates {sample_candidates}: give at least 1, or leave it out")
+    size = DEFAULT_CANDIDATES if sample_candidates is None and scorer.expensive_to_rank else sample_candidates
     return None if size is None or size >= entities else size
 
 

@@ -1,25 +1,29 @@
-"""Evaluation of predicted weights: the test triples of each protocol, and a table of predictors and baselines.
+"""Evaluation of predicted weights and probabilities: the triples of each protocol, and tables of metrics.
 
-Published errors use different protocols that are not comparable, so the table has one part per protocol.
+Published errors use different protocols that are not comparable, so weights have one table per protocol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from focuse.data.graph import Graph, concatenate
 from focuse.data.statistics import leaked
 from focuse.data.weights import fit_merger, in_unit_range
 from focuse.errors import FocuseError
 from focuse.evaluation.baselines import Predictor, fit_weight_baselines, fit_zero_baseline
-from focuse.evaluation.metrics import FloatArray, finite_or_none, spearman
+from focuse.evaluation.metrics import NDCG, FloatArray, Metrics, json_value, spearman
 from focuse.evaluation.weight_metrics import (
     Classification,
+    Coverage,
     Errors,
+    ProbabilityMetrics,
+    RelationCoverage,
     Reliability,
     classify_at,
     classify_fitted,
@@ -27,6 +31,7 @@ from focuse.evaluation.weight_metrics import (
     reliability,
 )
 from focuse.option_strings import choose
+from focuse.results import ResultTable, TableExport, format_table
 
 PROTOCOLS = {
     "positives": "positives only",
@@ -35,6 +40,7 @@ PROTOCOLS = {
     "negatives": "negatives alone",
 }
 WITH_NEGATIVES = ("with_negatives", "negatives")  # protocols for predictors that are calibrated with negatives
+MAX_RELATIONS_SHOWN = 12  # relations in the printed table of intervals; `to_dict` has all
 
 
 @dataclass(frozen=True)
@@ -44,26 +50,21 @@ class WeightTest:
     positives: Graph
     negatives: Graph | None = None
 
-    @classmethod
-    def from_file(cls, rows: Graph) -> WeightTest:
-        """Split the rows of a UKGE `test_with_neg` file, in train's ids; rows of weight 0 are the negatives."""
-        if len(rows) and rows.weight.min() < 0:
-            raise FocuseError(
-                f"{rows.source}: a test with negatives has weights from 0 on, found {rows.weight.min():g}"
-            )
-        false = rows.weight == 0
-        return cls(rows.select(~false), rows.select(false) if false.any() else None)
-
     @property
     def with_negatives(self) -> Graph:
         """The positives followed by the negatives, as in the protocol of UKGE."""
-        if self.negatives is None:
-            return self.positives
-        return concatenate([self.positives, self.negatives])
+        return self.positives if self.negatives is None else concatenate([self.positives, self.negatives])
+
+    def protocols(self, train: Graph) -> dict[str, Graph]:
+        """Return the triples of each protocol."""
+        parts = {"positives": self.positives, "clean": self.positives.select(~leaked(train, self.positives))}
+        if self.negatives is not None:
+            parts |= {"with_negatives": self.with_negatives, "negatives": self.negatives}
+        return parts
 
 
 @dataclass(frozen=True)
-class WeightMetrics:
+class WeightMetrics(Metrics):
     """The metrics of one predictor under one protocol; None if a metric does not apply."""
 
     errors: Errors
@@ -74,16 +75,22 @@ class WeightMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics that apply, by name."""
-        parts = {name: getattr(self, name) for name in ("reliability", "at_threshold", "fitted")}
-        return {
-            **self.errors.to_dict(),
-            "spearman": finite_or_none(self.spearman),
-            **{name: part.to_dict() for name, part in parts.items() if part is not None},
-        }
+        metrics = super().to_dict()
+        return {**metrics.pop("errors"), **{name: part for name, part in metrics.items() if part or name == "spearman"}}
+
+    def cells(self) -> dict[str, float]:
+        """Return the numbers of one line of the table, by heading."""
+        cells = {"MSE": self.errors.mse, "MAE": self.errors.mae, "Spearman": self.spearman}
+        if self.reliability is not None:
+            cells["ECE"] = self.reliability.ece
+        for words, part in (("threshold", self.at_threshold), ("fitted threshold", self.fitted)):
+            if part is not None:
+                cells |= {f"accuracy ({words})": part.accuracy, f"F1 ({words})": part.f1}
+        return cells
 
 
 @dataclass(frozen=True)
-class WeightTable:
+class WeightTable(TableExport):
     """The metrics of predictors (`rows`: predictor -> protocol -> metrics); `print` shows one table per protocol."""
 
     rows: dict[str, dict[str, WeightMetrics]]
@@ -100,59 +107,56 @@ class WeightTable:
         """Return the table as `--json` prints it."""
         return {
             "protocols": {key: PROTOCOLS[key] for key in self.protocols},
-            "rows": {name: {key: metrics.to_dict() for key, metrics in row.items()} for name, row in self.rows.items()},
-            "trivial": list(self.baselines),
+            "rows": json_value(self.rows),
+            "baselines": list(self.baselines),
             "threshold": self.threshold,
             "notes": list(self.notes),
         }
 
+    def to_arrow(self) -> pa.Table:
+        """Return one row per protocol and predictor, with its metrics."""
+        rows = [
+            {
+                "protocol": protocol,
+                "predictor": name,
+                "baseline": name in self.baselines,
+                "n": self.rows[name][protocol].errors.n,
+                **self.rows[name][protocol].cells(),
+            }
+            for protocol in self.protocols
+            for name in self._names(protocol)
+        ]
+        columns = dict.fromkeys(key for row in rows for key in row)
+        table = {name: pa.array([row.get(name) for row in rows], from_pandas=True) for name in columns}
+        return pa.table(table)
+
+    def _names(self, protocol: str) -> list[str]:
+        """Return the predictors of a protocol; baselines come last."""
+        names = [*(name for name in self.rows if name not in self.baselines), *self.baselines]
+        return [name for name in names if protocol in self.rows[name]]
+
     def cells(self, protocol: str) -> dict[str, dict[str, str]]:
         """Return the table cells of one protocol (predictor -> heading -> text); baselines come last."""
-        names = [name for name in self.rows if name not in self.baselines] + list(self.baselines)
-        return {
-            name: {heading: _number(value) for heading, value in _cells(self.rows[name][protocol]).items()}
-            for name in names
-            if protocol in self.rows[name]
-        }
+        lines = {name: self.rows[name][protocol].cells() for name in self._names(protocol)}
+        return {name: {key: _number(value) for key, value in line.items()} for name, line in lines.items()}
 
     def __str__(self) -> str:
         notes = ["\n".join(self.notes)] if self.notes else []
         return "\n\n".join([*(self._section(key) for key in self.protocols), *notes])
 
     def _section(self, protocol: str) -> str:
-        """Return the table of a protocol: its name, the predictors and, below a line, the baselines."""
+        """Return the table of a protocol, with its name and the number of triples above it."""
         cells = self.cells(protocol)
-        width = max(map(len, cells))
-        names = [*cells[self.baselines[0]]]
-        heading = " " * width + "".join(f"{name:>{_width(name)}}" for name in names)
-        sizes = self._sizes(self.rows[self.baselines[0]][protocol])
-        lines = [f"{PROTOCOLS[protocol]} ({sizes})", heading]
-        for name, row in cells.items():
-            if name == self.baselines[0] and len(lines) > 2:
-                lines.append("─" * len(heading))
-            texts = "".join(f"{row.get(key, '–'):>{_width(key)}}" for key in names)
-            lines.append(f"{name:{width}}{texts}")
-        return "\n".join(lines)
-
-    def _sizes(self, metrics: WeightMetrics) -> str:
-        strong = metrics.at_threshold
-        text = f"{metrics.errors.n:,} triples"
-        return text if strong is None else f"{text}, {strong.strong:,} of them strong: weight > {self.threshold:g}"
-
-
-def _cells(metrics: WeightMetrics) -> dict[str, float]:
-    """Return the numbers of one line by heading."""
-    cells = {"MSE": metrics.errors.mse, "MAE": metrics.errors.mae, "Spearman": metrics.spearman}
-    if metrics.reliability is not None:
-        cells["ECE"] = metrics.reliability.ece
-    for words, part in (("at threshold", metrics.at_threshold), ("fitted", metrics.fitted)):
-        if part is not None:
-            cells |= {f"accuracy {words}": part.accuracy, f"F1 {words}": part.f1}
-    return cells
-
-
-def _width(heading: str) -> int:
-    return max(len(heading), 8) + 2
+        headings = list(cells[self.baselines[0]])
+        texts = {name: [row.get(key, "–") for key in headings] for name, row in cells.items()}
+        lines = [[name, *row] for name, row in texts.items() if name not in self.baselines]
+        lines += [["baselines", *[""] * len(headings)]] if lines else []
+        lines += [[f"  {name}", *row] for name, row in texts.items() if name in self.baselines]
+        metrics = self.rows[self.baselines[0]][protocol]
+        sizes = f"{metrics.errors.n:,} triples"
+        if metrics.at_threshold is not None:
+            sizes += f", {metrics.at_threshold.strong:,} of them strong: weight > {self.threshold:g}"
+        return f"{PROTOCOLS[protocol]} ({sizes})\n{format_table(['', *headings], lines)}"
 
 
 def _number(value: float) -> str:
@@ -198,18 +202,34 @@ def evaluate_weights(
     for name in with_negatives or {}:
         choose("predictor", name, predictors)
     # If lower is better, a weight of 0 is the strongest and does not mean a false triple.
-    lower_is_better = train.lower_is_better
-    unit = not lower_is_better and all(in_unit_range(graph.weight) for graph in (train, test.with_negatives))
-    metrics = _MetricsFor(unit, threshold if unit else None, validation if unit else None)
-    parts = _parts(test, train)
+    unit = not train.lower_is_better and all(in_unit_range(graph.weight) for graph in (train, test.with_negatives))
+    threshold = threshold if unit else None
+    fitted_on = validation.with_negatives if validation is not None and validation.negatives is not None else None
     for_positives: dict[str, Predictor] = {**predictors, **baselines}
     for_negatives: dict[str, Predictor] = {**for_positives, **(with_negatives or {}), **zero_baseline}
     rows: dict[str, dict[str, WeightMetrics]] = {}
-    for key, graph in parts.items():
+    for key, graph in test.protocols(train).items():
+        strong = threshold if key == "with_negatives" else None
         for name, predictor in (for_negatives if key in WITH_NEGATIVES else for_positives).items():
-            rows.setdefault(name, {})[key] = metrics(predictor, graph, key)
+            rows.setdefault(name, {})[key] = _metrics(predictor, graph, unit, strong, fitted_on)
     baseline_names = (*baselines, *(name for name in zero_baseline if name in rows))
-    return WeightTable(rows, baseline_names, metrics.threshold, tuple(_notes(test, unit, lower_is_better)))
+    return WeightTable(rows, baseline_names, threshold, tuple(_notes(test, unit, train.lower_is_better)))
+
+
+def _metrics(
+    predictor: Predictor, graph: Graph, unit: bool, threshold: float | None, fitted_on: Graph | None
+) -> WeightMetrics:
+    """Compute the metrics of one predictor that apply to the weights of a graph."""
+    predicted, truth = predict(predictor, graph), graph.weight
+    curve = reliability(predicted, truth) if unit else None
+    metrics = errors(predicted, truth), spearman(predicted, truth), curve
+    if threshold is None:
+        return WeightMetrics(*metrics)
+    fitted = None
+    if fitted_on is not None:
+        others = predict(predictor, fitted_on), fitted_on.weight
+        fitted = classify_fitted(predicted, truth, threshold, *others)
+    return WeightMetrics(*metrics, classify_at(predicted, truth, threshold), fitted)
 
 
 def baseline_errors(train: Graph, held_out: Graph) -> dict[str, dict[str, Errors]]:
@@ -223,62 +243,23 @@ def baseline_errors(train: Graph, held_out: Graph) -> dict[str, dict[str, Errors
         merger = fit_merger(train)
         train, test = merger(train), merger(test)
     baselines = fit_weight_baselines(train)
-    parts = _parts(WeightTest(test), train)
     return {
         key: {name: errors(predict(baseline, graph), graph.weight) for name, baseline in baselines.items()}
-        for key, graph in parts.items()
+        for key, graph in WeightTest(test).protocols(train).items()
     }
 
 
-def _parts(test: WeightTest, train: Graph) -> dict[str, Graph]:
-    """Return the triples of each protocol."""
-    positives = test.positives
-    parts = {"positives": positives, "clean": positives.select(~leaked(train, positives))}
-    if test.negatives is not None:
-        parts |= {"with_negatives": test.with_negatives, "negatives": test.negatives}
-    return parts
-
-
 def _notes(test: WeightTest, unit: bool, lower_is_better: bool) -> list[str]:
-    notes = ["the baselines are fitted on the weights of train alone, without negatives"]
-    if test.negatives is None:
-        notes = []
-    elif len(test.negatives) != len(test.positives):
-        notes.append(
-            f"{len(test.negatives):,} negatives and {len(test.positives):,} positives; the protocol has equal numbers"
-        )
+    notes = []
+    if test.negatives is not None:
+        notes.append("the baselines are fitted on the weights of train alone, without negatives")
+        if len(test.negatives) != len(test.positives):
+            sizes = f"{len(test.negatives):,} negatives and {len(test.positives):,} positives"
+            notes.append(f"{sizes}; the protocol has equal numbers")
     if not unit:
         reason = "lower is better" if lower_is_better else "weights outside [0, 1]"
         notes.append(f"{reason}: no calibration error and no classification")
     return notes
-
-
-@dataclass(frozen=True)
-class _MetricsFor:
-    """A function that computes the metrics that apply to the weights of a test set."""
-
-    unit: bool
-    threshold: float | None
-    validation: WeightTest | None
-
-    def __call__(self, predictor: Predictor, graph: Graph, protocol: str) -> WeightMetrics:
-        predicted, truth = predict(predictor, graph), graph.weight
-        strong = self.threshold if protocol == "with_negatives" else None
-        return WeightMetrics(
-            errors(predicted, truth),
-            spearman(predicted, truth),
-            reliability(predicted, truth) if self.unit else None,
-            None if strong is None else classify_at(predicted, truth, strong),
-            None if strong is None else self._fitted(predictor, predicted, truth, strong),
-        )
-
-    def _fitted(
-        self, predictor: Predictor, predicted: FloatArray, truth: FloatArray, threshold: float
-    ) -> Classification | None:
-        if self.validation is None or self.validation.negatives is None:
-            return None
-        validation = self.validation.with_negatives
-        return classify_fitted(predicted, truth, threshold, predict(predictor, validation), validation.weight)
 
 
 def predict(predictor: Predictor, graph: Graph) -> FloatArray:
@@ -287,3 +268,93 @@ def predict(predictor: Predictor, graph: Graph) -> FloatArray:
     if not np.isfinite(predicted).all():
         raise FocuseError("a model predicts weights that are not finite: training diverged; lower the learning rate")
     return predicted
+
+
+@dataclass(frozen=True)
+class IntervalTable(Metrics):
+    """The coverage of several methods for intervals of a nominal `coverage`, and of the first method by relation."""
+
+    coverage: float
+    conformal_rows: int
+    rows: Mapping[str, Coverage]
+    relations: Sequence[RelationCoverage]
+
+    def __str__(self) -> str:
+        first = next(iter(self.rows.values()))
+        calibrated = [row for row in self.relations if row.calibrated]
+        lines = [[name, *_coverage_cells(row)] for name, row in self.rows.items()]
+        sizes = f"{first.n:,} test triples, {self.conformal_rows:,} conformal rows"
+        text = f"{self.coverage:.0%} intervals ({sizes})\n{_coverage_table(lines)}\n"
+        text += f"by relation: {len(calibrated)} of {len(self.relations)} have intervals of their own, "
+        text += "the rest share the global one"
+        lines = [[row.relation, *_coverage_cells(row.coverage)] for row in calibrated[:MAX_RELATIONS_SHOWN]]
+        return f"{text}\n{_coverage_table(lines)}" if lines else text
+
+
+def _coverage_cells(row: Coverage) -> list[str]:
+    return [f"{row.coverage:.3f}", f"{row.width:.4g}", f"{row.median_width:.4g}", f"{row.n:,}"]
+
+
+def _coverage_table(lines: Sequence[Sequence[str]]) -> str:
+    return format_table(["", "coverage", "mean width", "median width", "n"], lines)
+
+
+@dataclass(frozen=True)
+class WeightEvaluation(TableExport):
+    """The errors by protocol (`table`), the `ndcg` of scores and baselines, and the coverage of `intervals`.
+
+    `print` shows tables, `to_dict` returns what `--json` prints, and data frames have the rows of `table`.
+    """
+
+    table: WeightTable
+    ndcg: Mapping[str, NDCG]
+    intervals: IntervalTable | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on the test set and on the metrics."""
+        return self.table.notes
+
+    def to_arrow(self) -> pa.Table:
+        """Return one row per protocol and predictor, with its metrics."""
+        return self.table.to_arrow()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all metrics by name, as JSON can hold them."""
+        return {**self.table.to_dict(), "ndcg": json_value(self.ndcg), "intervals": json_value(self.intervals)}
+
+    def __str__(self) -> str:
+        first = next(iter(self.ndcg.values()))
+        lines = [[name, _number(row.linear), _number(row.exponential)] for name, row in self.ndcg.items()]
+        title = f"nDCG: every known tail among all entities ({first.queries:,} queries, ties {first.ties})"
+        parts = [self.table, *([] if self.intervals is None else [self.intervals])]
+        return "\n\n".join([*map(str, parts), f"{title}\n{format_table(['', 'linear', 'exponential'], lines)}"])
+
+
+@dataclass(frozen=True)
+class ProbabilityTable(TableExport):
+    """The metrics of methods to compute probabilities, the uncalibrated one first.
+
+    `positives` and `negatives` are the numbers of true and of false triples.
+    """
+
+    rows: Mapping[str, ProbabilityMetrics]
+    positives: int
+    negatives: int
+    base_rate: float
+    notes: tuple[str, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all metrics by name, as JSON can hold them."""
+        names = ("positives", "negatives", "base_rate", "rows", "notes")
+        return {name: json_value(getattr(self, name)) for name in names}
+
+    def to_arrow(self) -> pa.Table:
+        """Return one row per method, with its Brier score and its expected calibration error."""
+        columns = {"brier": [row.brier for row in self.rows.values()], "ece": [row.ece for row in self.rows.values()]}
+        return ResultTable({"method": list(self.rows), **columns}).to_arrow()
+
+    def __str__(self) -> str:
+        title = f"{self.positives:,} true triples and {self.negatives:,} negatives (base rate {self.base_rate:.3g})"
+        lines = [[name, _number(row.brier), _number(row.ece)] for name, row in self.rows.items()]
+        return "\n".join([title, format_table(["", "Brier", "ECE"], lines), *self.notes])

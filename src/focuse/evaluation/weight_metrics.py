@@ -1,4 +1,4 @@
-"""Metrics of predicted weights: errors, calibration, classification, intervals and probabilities.
+"""Metrics of predicted weights: errors, calibration, classification, interval coverage and probabilities.
 
 They are pure functions of arrays `predicted` [n] and `truth` [n]; `focuse.evaluation.weight_evaluation` chooses the
 triples. NaN means that a metric is not defined, and becomes None in `to_dict`.
@@ -6,18 +6,16 @@ triples. NaN means that a metric is not defined, and becomes None in `to_dict`.
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from focuse.errors import FocuseError
 from focuse.evaluation.baselines import AnyIds
-from focuse.evaluation.metrics import FloatArray, check_same_shape, finite_or_none
+from focuse.evaluation.metrics import FloatArray, Metrics, check_same_shape
 
 Flags = npt.NDArray[np.bool_]
 # UKGE calls a triple strong if its weight is above this (Chen et al., 2019).
@@ -25,15 +23,12 @@ THRESHOLDS = {"cn15k": 0.85, "nl27k": 0.85, "ppi5k": 0.70}
 
 
 @dataclass(frozen=True)
-class Errors:
+class Errors(Metrics):
     """Mean squared and mean absolute error over `n` triples, in the weights' own units."""
 
     n: int
     mse: float
     mae: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"n": self.n, "mse": finite_or_none(self.mse), "mae": finite_or_none(self.mae)}
 
 
 def errors(predicted: FloatArray, truth: FloatArray) -> Errors:
@@ -52,7 +47,7 @@ def errors(predicted: FloatArray, truth: FloatArray) -> Errors:
 
 
 @dataclass(frozen=True)
-class Bin:
+class Bin(Metrics):
     """A bin of a reliability curve: the number of predictions in [low, high), their mean, and the mean true weight."""
 
     low: float
@@ -61,25 +56,13 @@ class Bin:
     predicted: float
     truth: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "low": self.low,
-            "high": self.high,
-            "count": self.count,
-            "predicted": finite_or_none(self.predicted),
-            "truth": finite_or_none(self.truth),
-        }
-
 
 @dataclass(frozen=True)
-class Reliability:
+class Reliability(Metrics):
     """A reliability curve and its expected calibration error, Σ count/n · |mean predicted − mean truth|."""
 
     bins: tuple[Bin, ...]
     ece: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"ece": finite_or_none(self.ece), "bins": [part.to_dict() for part in self.bins]}
 
 
 def reliability(predicted: FloatArray, truth: FloatArray, bins: int = 10) -> Reliability:
@@ -107,7 +90,7 @@ def reliability(predicted: FloatArray, truth: FloatArray, bins: int = 10) -> Rel
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Metrics):
     """The metrics of a classification of `n` triples, of which `strong` are strong; `rule` describes the decision."""
 
     rule: str
@@ -117,10 +100,6 @@ class Classification:
     precision: float
     recall: float
     f1: float
-
-    def to_dict(self) -> dict[str, Any]:
-        metrics = {name: finite_or_none(getattr(self, name)) for name in ("accuracy", "precision", "recall", "f1")}
-        return {"rule": self.rule, "n": self.n, "strong": self.strong, **metrics}
 
 
 def classify(predicted: Flags, strong: Flags, rule: str = "") -> Classification:
@@ -132,16 +111,14 @@ def classify(predicted: Flags, strong: Flags, rule: str = "") -> Classification:
     0.6666666666666666
     """
     check_same_shape(predicted, strong)
-    both, either = int((predicted & strong).sum()), int(predicted.sum()) + int(strong.sum())
-    return Classification(
-        rule,
-        len(strong),
-        int(strong.sum()),
-        accuracy=_share(int((predicted == strong).sum()), len(strong)),
-        precision=_share(both, int(predicted.sum())),
-        recall=_share(both, int(strong.sum())),
-        f1=_share(2 * both, either),
-    )
+    both, positive, true = (int(flags.sum()) for flags in (predicted & strong, predicted, strong))
+
+    def fraction(part: int, whole: int) -> float:
+        return part / whole if whole else math.nan
+
+    accuracy = fraction(int((predicted == strong).sum()), len(strong))
+    precision, recall, f1 = fraction(both, positive), fraction(both, true), fraction(2 * both, positive + true)
+    return Classification(rule, len(strong), true, accuracy, precision, recall, f1)
 
 
 def classify_at(predicted: FloatArray, truth: FloatArray, threshold: float) -> Classification:
@@ -180,25 +157,14 @@ def classify_fitted(
     return classify(margin > 0, truth > threshold, rule)
 
 
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else math.nan
-
-
-MAX_RELATIONS_SHOWN = 12  # relations in the printed table; `to_dict` has all
-
-
 @dataclass(frozen=True)
-class Coverage:
+class Coverage(Metrics):
     """The fraction of `n` intervals that contain the truth, and their mean and median width in the weights' units."""
 
     n: int
     coverage: float
     width: float
     median_width: float
-
-    def to_dict(self) -> dict[str, Any]:
-        numbers = {name: finite_or_none(getattr(self, name)) for name in ("coverage", "width", "median_width")}
-        return {"n": self.n, **numbers}
 
 
 def interval_coverage(low: FloatArray, high: FloatArray, truth: FloatArray) -> Coverage:
@@ -209,21 +175,17 @@ def interval_coverage(low: FloatArray, high: FloatArray, truth: FloatArray) -> C
     """
     if not len(truth):
         return Coverage(0, math.nan, math.nan, math.nan)
-    inside = (low <= truth) & (truth <= high)
-    width = high - low
+    inside, width = (low <= truth) & (truth <= high), high - low
     return Coverage(len(truth), float(inside.mean()), float(width.mean()), float(np.median(width)))
 
 
 @dataclass(frozen=True)
-class RelationCoverage:
+class RelationCoverage(Metrics):
     """The coverage in one relation; `calibrated` is True if the relation's own conformal rows set its intervals."""
 
     relation: str
     calibrated: bool
     coverage: Coverage
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"relation": self.relation, "own": self.calibrated, **self.coverage.to_dict()}
 
 
 def coverage_by_relation(
@@ -242,60 +204,8 @@ def coverage_by_relation(
 
 
 @dataclass(frozen=True)
-class IntervalTable:
-    """The coverage of several methods for intervals of a nominal `coverage`, and of the first method by relation."""
-
-    coverage: float
-    conformal_rows: int
-    rows: Mapping[str, Coverage]
-    relations: Sequence[RelationCoverage]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "coverage": self.coverage,
-            "conformal_rows": self.conformal_rows,
-            "rows": {name: row.to_dict() for name, row in self.rows.items()},
-            "relations": [row.to_dict() for row in self.relations],
-        }
-
-    def __str__(self) -> str:
-        first = next(iter(self.rows.values()))
-        width = max(map(len, self.rows))
-        lines = [f"{self.coverage:.0%} intervals ({first.n:,} test triples, {self.conformal_rows:,} conformal rows)"]
-        lines.append(f"{'':{width}}{'coverage':>10}{'mean width':>12}{'median width':>14}")
-        lines += [f"{name:{width}}{_cells(row)}" for name, row in self.rows.items()]
-        calibrated = sum(row.calibrated for row in self.relations)
-        lines.append(
-            f"by relation: {calibrated} of {len(self.relations)} have intervals of their own, "
-            "the rest share the global one"
-        )
-        shown = [row for row in self.relations if row.calibrated][:MAX_RELATIONS_SHOWN]
-        width = max((len(row.relation) for row in shown), default=0)
-        lines += [f"  {row.relation:{width}}{_cells(row.coverage)}  ({row.coverage.n:,})" for row in shown]
-        return "\n".join(lines)
-
-
-def _cells(row: Coverage) -> str:
-    return f"{row.coverage:>10.3f}{row.width:>12.4g}{row.median_width:>14.4g}"
-
-
-# With a fixed salt for ids and without a date, equal numbers yield equal files.
-SVG_STYLE: dict[Any, Any] = {"svg.hashsalt": "focuse", "font.family": "DejaVu Sans"}
-COLORS = ("#8a8a8a", "#3b76af", "#e07b39", "#4f9d69")
-
-
-def brier(probability: FloatArray, label: FloatArray) -> float:
-    """Compute the Brier score, the mean squared error of probabilities [n] with labels 1 (true) or 0 (false) [n].
-
-    >>> brier(np.array([1.0, 0.5]), np.array([1.0, 0.0]))
-    0.125
-    """
-    return float(np.mean((probability - label) ** 2)) if len(label) else float("nan")
-
-
-@dataclass(frozen=True)
-class ProbabilityMetrics:
-    """The Brier score and reliability of one method to compute probabilities."""
+class ProbabilityMetrics(Metrics):
+    """The Brier score and the reliability of one method to compute probabilities."""
 
     brier: float
     reliability: Reliability
@@ -305,68 +215,14 @@ class ProbabilityMetrics:
         """The expected calibration error."""
         return self.reliability.ece
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"brier": finite_or_none(self.brier), **self.reliability.to_dict()}
-
 
 def probability_metrics(probability: FloatArray, label: FloatArray) -> ProbabilityMetrics:
-    """Compute the metrics of probabilities [n] of triples with labels 1 (true) or 0 (false) [n]."""
-    return ProbabilityMetrics(brier(probability, label), reliability(probability, label))
+    """Compute the metrics of probabilities [n] of triples with labels 1 (true) or 0 (false) [n].
 
+    The Brier score is the mean squared error of the probabilities.
 
-@dataclass(frozen=True)
-class ProbabilityTable:
-    """The metrics of methods to compute probabilities, the uncalibrated one first.
-
-    `positives` and `negatives` are the numbers of true and of false triples.
+    >>> probability_metrics(np.array([1.0, 0.5]), np.array([1.0, 0.0])).brier
+    0.125
     """
-
-    rows: Mapping[str, ProbabilityMetrics]
-    positives: int
-    negatives: int
-    base_rate: float
-    notes: tuple[str, ...] = field(default=())
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "facts": self.positives,
-            "negatives": self.negatives,
-            "base_rate": self.base_rate,
-            "rows": {name: row.to_dict() for name, row in self.rows.items()},
-            "notes": list(self.notes),
-        }
-
-    def __str__(self) -> str:
-        width = max(map(len, self.rows))
-        lines = [f"{self.positives:,} true triples and {self.negatives:,} negatives (base rate {self.base_rate:.3g})"]
-        lines.append(f"{'':{width}}{'Brier':>9}{'ECE':>9}")
-        lines += [f"{name:{width}}{row.brier:>9.4f}{row.ece:>9.4f}" for name, row in self.rows.items()]
-        return "\n".join([*lines, *self.notes])
-
-    def svg(self, title: str = "") -> str:
-        """Return a reliability diagram as SVG: the fraction of true triples per bin, with one line per method."""
-        import matplotlib
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(4.6, 4.4), layout="constrained")
-        axis = figure.subplots()
-        axis.plot([0, 1], [0, 1], color="#c0c0c0", linewidth=1, linestyle="--")
-        for color, (name, row) in zip(COLORS, self.rows.items(), strict=False):
-            bins = [part for part in row.reliability.bins if part.count]
-            label = f"{name} (Brier {row.brier:.3f}, ECE {row.ece:.3f})"
-            axis.plot(
-                [part.predicted for part in bins],
-                [part.truth for part in bins],
-                "o-",
-                color=color,
-                label=label,
-                markersize=4,
-            )
-        axis.set(xlim=(0, 1), ylim=(0, 1), xlabel="predicted probability", ylabel="fraction of true triples")
-        axis.legend(fontsize=8, loc="upper left", frameon=False)
-        if title:
-            axis.set_title(title, fontsize=11, parse_math=False)  # a name may contain dollar signs
-        output = io.StringIO()
-        with matplotlib.rc_context(SVG_STYLE):
-            figure.savefig(output, format="svg", metadata={"Date": None})
-        return output.getvalue()
+    brier = float(np.mean((probability - label) ** 2)) if len(label) else math.nan
+    return ProbabilityMetrics(brier, reliability(probability, label))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -164,7 +163,7 @@ class Explorer:
             self._check(triple)
         triples = [(triple.head, triple.relation, triple.tail) for triple in asked.triples]
         found = self.run.predict_weights(triples, coverage=asked.coverage)
-        rows = [schemas.PredictedWeight(**row) for row in _rows_of(found)]
+        rows = [schemas.PredictedWeight(**row) for row in found.to_dicts()]
         return schemas.PredictedWeights(coverage=found.coverage, triples=rows, notes=list(found.notes))
 
     def explain(self, triple: schemas.Triple) -> schemas.Explained:
@@ -199,19 +198,6 @@ def _id_of(name: str, kind: str, index: NameIndex) -> int:
         hint = f"did you mean {' or '.join(nearest[:3])}?" if nearest else ""
         raise ProblemError(404, f"the graph has no {kind} {name!r}", hint, nearest)
     return found
-
-
-# The names of columns that results of a run have, and those of the API.
-COLUMNS = {
-    "expected": "weight_mean",
-    "typical": "weight_median",
-    "low": "weight_low",
-    "high": "weight_high",
-}
-
-
-def _rows_of(results: Iterable[Any]) -> list[dict[str, Any]]:
-    return [{COLUMNS.get(key, key): value for key, value in asdict(row).items()} for row in results]
 
 
 def _links(results: Iterable[Any]) -> list[schemas.Link]:

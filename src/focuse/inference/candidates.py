@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from focuse.data.graph import Graph, Side, Vocabulary
-from focuse.data.triple_index import TripleIndex
 from focuse.errors import FocuseError, nearest
 from focuse.option_strings import choose
 
@@ -24,16 +23,6 @@ STRATEGIES = ("exhaustive", "neighborhood", "popular", "rare", "sampled")
 SAMPLE_SIZE = 1000
 COMMON_PREFIX = 0.95  # a prefix that this fraction of the names share is not their type
 LISTED_TYPES = 8  # in an error message
-
-
-@dataclass
-class DiscoveryCache:
-    """What discovery fits or sorts once per run."""
-
-    known_triples: TripleIndex | None = None  # of all splits, and known negatives
-    entities_by_relation: dict[str, Ids] = field(default_factory=dict)
-    link_probability: dict[bool, Any] = field(default_factory=dict)  # by `any_type`
-    similarity_indexes: dict[str, Any] = field(default_factory=dict)  # by metric
 
 
 @dataclass(frozen=True)

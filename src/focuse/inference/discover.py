@@ -28,8 +28,8 @@ from focuse.inference.candidates import (
     find_names,
 )
 from focuse.inference.exhaustive_search import FoundLinks, max_nearby_pairs, search_all, search_neighborhood
-from focuse.inference.predict import triple_columns, weight_columns
-from focuse.inference.weight_predictor import WeightPredictor
+from focuse.inference.predict import triple_columns
+from focuse.inference.weight_predictor import WeightPredictor, column_predictor
 from focuse.random_streams import RandomStream
 from focuse.results import ResultTable
 from focuse.training.callbacks import track_progress
@@ -95,7 +95,7 @@ def discover(
             f"relations, heads or tails, choose --strategy {others}, or raise the limit (--max-scores {cost:.0e})"
         )
     predictor = discovery_predictor(run, options.any_type, options.base_rate)
-    weight_predictor = predictor if options.weight_column is None else run._column_weigher(options.weight_column)
+    weight_predictor = predictor if options.weight_column is None else column_predictor(run, options.weight_column)
     if options.min_probability > 0 and predictor.probability is None:
         raise FocuseError("min_probability: the run has no probabilities; train it with validation (--valid-fraction)")
     total = (len(space.train.entities) if space.heads is None else len(space.heads)) if is_near else num_links
@@ -117,12 +117,12 @@ def discover(
 
 def _known_triples(run: Run) -> TripleIndex:
     """Return the index of all known triples and known negatives, which is sorted once per run."""
-    if run.discovery_cache.known_triples is None:
+    if run.fitted.known_triples is None:
         splits = run.splits
         graphs = [splits.train, splits.valid, splits.test, splits.known_negatives]
         index = build_triple_index([graph for graph in graphs if graph is not None], run.scorer.device)
-        run.discovery_cache.known_triples = index
-    return run.discovery_cache.known_triples
+        run.fitted.known_triples = index
+    return run.fitted.known_triples
 
 
 def _candidate_space(
@@ -145,7 +145,7 @@ def _candidate_space(
         options.strategy,
         options.sample_size,
         options.seed,
-        run.discovery_cache.entities_by_relation,
+        run.fitted.entities_by_relation,
     )
 
 
@@ -196,7 +196,7 @@ def _columns(
     predicted: dict[str, Any] = dict.fromkeys(PREDICTED, np.empty(0))
     if len(ids[0]):
         predicted["score"] = predictor.score(*ids).astype(np.float64)
-        predicted |= weight_columns(weight_predictor.guess(*ids))
+        predicted |= weight_predictor.predict_unseen(*ids)
         if weight_predictor is not predictor and predictor.probability is not None:
             predicted["probability"] = predictor.probable(*ids)
     return {"rank": np.arange(1, len(ids[0]) + 1), **triple_columns(graph, *ids), **predicted}
@@ -247,7 +247,7 @@ class LinkProbability(Probability):
 
 def discovery_predictor(run: Run, any_type: bool = False, base_rate: float | None = None) -> WeightPredictor:
     """Return the predictor of a run whose probabilities are those of missing links; they are fitted once per run."""
-    predictor, fitted = run.weight_predictor(full=True), run.discovery_cache.link_probability
+    predictor, fitted = run.weight_predictor(full=True), run.fitted.link_probability
     if any_type not in fitted:
         fitted[any_type] = fit_link_probability(predictor, any_type)
     probability = fitted[any_type] or predictor.probability

@@ -256,10 +256,9 @@ def explain(run: Run, head: str, relation: str, tail: str, top: int = 5, *, rule
 
 
 def _trained_objective(run: Run) -> TrainedObjective:
-    if "trained_objective" not in run._fitted:
-        run._fitted["trained_objective"] = TrainedObjective.build(run)
-    found: TrainedObjective = run._fitted["trained_objective"]
-    return found
+    if run.fitted.trained_objective is None:
+        run.fitted.trained_objective = TrainedObjective.build(run)
+    return run.fitted.trained_objective
 
 
 def _discovery_probability(run: Run, ids: Ids) -> float | None:
@@ -400,10 +399,10 @@ class RuleBase:
 
 def _rule_base(run: Run, rules: Any) -> RuleBase:
     """Return the given rules, or those mined from the training graph, which are kept with the run."""
-    if "mined_rules" not in run._fitted:
+    if run.fitted.mined_rules is None:
         scaling = "none" if run.splits.merger is not None else run.settings.weight_scaling
-        run._fitted["mined_rules"] = RuleBase.mine(run.graph, scaling)
-    mined: RuleBase = run._fitted["mined_rules"]
+        run.fitted.mined_rules = RuleBase.mine(run.graph, scaling)
+    mined = run.fitted.mined_rules
     if rules is None:
         return mined
     if isinstance(rules, str | PathLike):

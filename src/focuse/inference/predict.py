@@ -27,7 +27,7 @@ from focuse.engines.base import Scorer
 from focuse.errors import FocuseError
 from focuse.inference.candidates import Ids, Names, check_count, find_names
 from focuse.inference.exhaustive_search import EXCLUDED, check_finite, top_scores
-from focuse.inference.weight_predictor import WeightPredictor
+from focuse.inference.weight_predictor import WeightPredictor, can_predict_weights
 from focuse.results import ResultTable
 from focuse.training.callbacks import Progress, track_progress
 
@@ -66,7 +66,7 @@ def _complete(
     graphs = [run.splits.train, run.splits.valid, run.splits.test]
     entities = find_names(candidates, graphs[0].entities, "entity")
     predictor = BatchPredictor(run.scorer, graphs, top, new_only, entities)
-    with_weights = weights and run.can_predict_weights()
+    with_weights = weights and can_predict_weights(run)
     return predictor.predict(asked, run.weight_predictor(full=True) if with_weights else None, progress)
 
 
@@ -88,12 +88,6 @@ def triple_columns(names: Graph, head: Ids, relation: Ids, tail: Ids) -> dict[st
     return {"head": entities.take(head), "relation": names.relations.take(relation), "tail": entities.take(tail)}
 
 
-def weight_columns(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the weights and the probability that a WeightPredictor predicts."""
-    weights = {"weight_mean": found["expected"], "weight_median": found["typical"]}
-    return weights | {"weight_low": found["low"], "weight_high": found["high"], "probability": found["probability"]}
-
-
 def predicted_columns(
     predictor: WeightPredictor | None, score: Any, head: Any, relation: Any, tail: Any
 ) -> dict[str, Any]:
@@ -101,12 +95,8 @@ def predicted_columns(
     columns = dict.fromkeys(PREDICTED, np.full(len(head), np.nan))
     if predictor is None or not len(head):
         return columns
-    columns |= weight_columns(predictor.tell(head, relation, tail))
-    if predictor.calibration is not None or predictor.scorer.model.confidence_head is not None:
-        # The calibration was fitted to the mean of both sides' scores, not to the score of the queried side.
-        score = predictor.score(head, relation, tail) if predictor.scorer.side_dependent else score.astype(np.float64)
-        columns["confidence"] = predictor.confidence(score, relation)
-    return columns
+    found = predictor.columns_for(score, head, relation, tail)
+    return columns | {name: found[name] for name in PREDICTED if name in found}
 
 
 # ---- ranking --------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from focuse.errors import FocuseError
 from focuse.inference.calibration import plain_probability
 from focuse.inference.candidates import Ids, Names, check_count, find_names
 from focuse.inference.exhaustive_search import top_scores
-from focuse.inference.weight_predictor import WeightPredictor
+from focuse.inference.weight_predictor import WeightPredictor, storable_folder
 from focuse.option_strings import choose
 from focuse.results import ResultTable
 from focuse.storage.atomic import replace_file
@@ -118,7 +118,7 @@ def nearest_rows(queries: Tensor, rows: Tensor, top: int, metric: str = "cosine"
 
 def run_index(run: Run, metric: str) -> Any:
     """Return the index of a run, which is kept in its folder as long as its tables do not change."""
-    indexes, folder, path = run.discovery_cache.similarity_indexes, run._storable(), None
+    indexes, folder, path = run.fitted.similarity_indexes, storable_folder(run), None
     if metric in indexes:
         return indexes[metric]
     if folder is not None:

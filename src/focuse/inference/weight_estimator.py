@@ -1,83 +1,172 @@
-"""Estimate the weight of an unseen edge by forests over features of the graph and over the model's score.
+"""Estimate the weight of an unseen edge by boosted trees over features of the graph and over the model's score.
 
 The features of a (head, relation, tail) need no model: weights of the same triple, of the inverse edge and of the pair
 by other relations; weights and numbers of the edges of both ends; low-rank estimates. The triple itself must not be in
-the graph that the features come from, so the rows that a forest is trained on get their features from the other folds.
+the graph that the features come from, so the rows that trees are fitted to get their features from the other folds.
 
 There are two stages, because a model's scores of its own training triples are too good. Stage one uses the graph
-features alone and is trained on train. Stage two corrects it on the calibration part of validation, with the score.
-The stopping part decides how much the plain estimates (the score's curve, the relation's mean) count next to the
-forests, and how large the error is likely to be; the conformal part, to which nothing is fitted, measures the error.
+features alone and is fitted to train. Stage two corrects it on the calibration part of validation, with the score.
+The stopping part decides how much the simple estimates (the score's curve, the relation's mean) count next to the
+trees, and how large the error is likely to be; the conformal part, to which nothing is fitted, measures the error.
 
 All weights here are in [0, 1].
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from focuse.data.graph import Graph, concatenate, find_all_sorted, find_sorted, lookup_sorted
+from focuse.data.graph import Graph, concatenate, find_all_sorted, find_sorted
 from focuse.data.splits import ValidationParts
-from focuse.evaluation.baselines import RELATION_MEAN, AnyIds, Predictor, fit_weight_baselines
-from focuse.evaluation.metrics import FloatArray
-from focuse.inference.calibration import COVERAGE, Conformal, measure
-from focuse.inference.trees import Forest, grow
+from focuse.evaluation.baselines import AnyIds, KeyedWeights, Predictor, relation_means
+from focuse.evaluation.metrics import FloatArray, Keys
+from focuse.inference.calibration import COVERAGE, Conformal, measure_errors
 from focuse.objective.negatives import corrupt_graph
 from focuse.random_streams import RandomStream
 
-Keys = npt.NDArray[np.int64]
-ABSENT = -2.0  # stands for "train has none": below every share and every difference of shares
-SHRINK = 3.0  # edges at which an entity's own mean counts half
-RANK = 16  # of residual weights
-LINK_RANK = 32  # of links
-NEIGHBOURS = 512  # of an entity that count as common ones; hubs would cost their degree for each triple
-FEATURES = 55  # columns of `rows`
-PAIRS_AT_ONCE = 1 << 15  # triples whose neighbours are compared at once
+# ---- boosted trees ------------------------------------------------------------------------------------------------
+
+ROWS_AT_ONCE = 1 << 15  # rows that go down the trees together, so that they stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """For each distinct key [k], sorted: how many values it has, and their mean, least, middle and greatest."""
+class BoostedTrees:
+    """Boosted regression trees as arrays: fitted by scikit-learn, stored in safetensors, evaluated with NumPy.
 
-    keys: Keys
-    columns: dict[str, FloatArray]
+    The nodes of all trees are in one array: if `feature` [N] is not above `threshold` [N], a row goes to `left` [N],
+    else to `right` [N]. A leaf points to itself, so that every row can take the same number of steps. `roots` [T] are
+    the first nodes of the trees, and the prediction is `base` plus the `value` [N] of one leaf per tree.
+    """
+
+    base: FloatArray
+    roots: npt.NDArray[np.int32]
+    feature: npt.NDArray[np.int32]
+    threshold: FloatArray
+    left: npt.NDArray[np.int32]
+    right: npt.NDArray[np.int32]
+    value: FloatArray
+
+    def __call__(self, rows: FloatArray) -> FloatArray:
+        """Predict a number for each row: [n, features] -> [n]."""
+        parts = [self._predict(rows[start : start + ROWS_AT_ONCE]) for start in range(0, len(rows), ROWS_AT_ONCE)]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def _predict(self, rows: FloatArray) -> FloatArray:
+        """Predict a block of rows; few rows go down many trees at once, because each step is one call."""
+        flat, width, trees = np.ascontiguousarray(rows).ravel(), rows.shape[1], max(1, ROWS_AT_ONCE // len(rows))
+        start = np.arange(len(rows), dtype=np.int64) * width
+        total = np.full(len(rows), float(self.base[0]))
+        for first in range(0, len(self.roots), trees):
+            node = np.repeat(self.roots[first : first + trees, None], len(rows), axis=1)
+            while True:
+                goes_left = flat[start + self.feature[node]] <= self.threshold[node]
+                below = np.where(goes_left, self.left[node], self.right[node])
+                if np.array_equal(below, node):
+                    break
+                node = below
+            # Trees are added one after another, so that a row yields the same bits in any block.
+            if len(node) == 1:
+                total += self.value[node[0]]
+            else:
+                total = np.cumsum(np.vstack([total, self.value[node]]), axis=0)[-1]
+        return total
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     @classmethod
-    def of(cls, keys: Keys, value: FloatArray) -> Table:
-        """From keys [n] with repeats and a value [n] each.
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], features: int) -> BoostedTrees:
+        """Raise ValueError unless the arrays are trees over `features` features, each of whose paths ends."""
+        made = cls(**{part.name: arrays[part.name] for part in fields(cls)})
+        integers, numbers = (made.roots, made.feature, made.left, made.right), (made.base, made.threshold, made.value)
+        if any(part.dtype != np.int32 for part in integers) or any(part.dtype != np.float64 for part in numbers):
+            raise ValueError("trees with other types of numbers")
+        nodes = len(made.feature)
+        per_node = (made.feature, made.threshold, made.left, made.right, made.value)
+        if any(part.shape != (nodes,) for part in per_node) or made.roots.ndim != 1 or made.base.shape != (1,):
+            raise ValueError("trees with other shapes")
+        here = np.arange(nodes)
+        leaf = (made.left == here) & (made.right == here)
+        onward = (made.left > here) & (made.right > here) & (made.left < nodes) & (made.right < nodes)
+        if not nodes or not (leaf | onward).all():
+            raise ValueError("trees that do not end")
+        for part, limit in ((made.roots, nodes), (made.feature, features)):
+            if part.min(initial=0) < 0 or part.max(initial=0) >= limit:
+                raise ValueError("nodes out of range")
+        if np.isnan(made.threshold).any() or not all(np.isfinite(part).all() for part in (made.value, made.base)):
+            raise ValueError("values that are not finite")
+        return made
 
-        >>> Table.of(np.array([7, 5, 7]), np.array([1.0, 0.0, 0.5])).get("mean", np.array([7, 6]))
-        array([ 0.75, -2.  ])
-        """
-        distinct, group, count = np.unique(keys, return_inverse=True, return_counts=True)
-        ordered = value[np.lexsort((value, group))]
-        end = np.cumsum(count)
-        start = end - count
-        columns = {
-            "count": count.astype(np.float64),
-            "mean": np.bincount(group, weights=value, minlength=len(count)) / count,
-            "least": ordered[start],
-            "middle": ordered[(start + end - 1) // 2],
-            "greatest": ordered[end - 1],
-        }
-        return cls(distinct, columns)
 
-    def get(self, column: str, keys: Keys, otherwise: float = ABSENT) -> FloatArray:
-        """One column at `keys` [n]; `otherwise` where a key is unknown."""
-        return lookup_sorted(self.keys, self.columns[column], keys, otherwise)
+def fit_trees(
+    rows: FloatArray,
+    truth: FloatArray,
+    *,
+    quantile: float | None = None,
+    trees: int = 200,
+    leaves: int = 31,
+    rate: float = 0.1,
+    min_leaf: int = 20,
+) -> BoostedTrees:
+    """Fit trees that predict the mean, or a quantile, of `truth` [n] from `rows` [n, features].
 
-    def shrunk(self, keys: Keys) -> FloatArray:
-        """Means at `keys` [n], pulled to 0 where few values stand behind them."""
-        count = self.get("count", keys, 0.0)
-        return self.get("mean", keys, 0.0) * count / (count + SHRINK)
+    >>> rows = np.linspace(0, 1, 200)[:, None]
+    >>> trees = fit_trees(rows, (rows[:, 0] > 0.5).astype(float), trees=30)
+    >>> trees(np.array([[0.1], [0.9]])).round(1)
+    array([0., 1.])
+    """
+    from sklearn.ensemble import HistGradientBoostingRegressor  # type: ignore[import-untyped, unused-ignore]
+
+    loss = {"loss": "squared_error"} if quantile is None else {"loss": "quantile", "quantile": quantile}
+    sizes = {"max_iter": trees, "learning_rate": rate, "max_leaf_nodes": leaves, "min_samples_leaf": min_leaf}
+    return flatten_trees(
+        HistGradientBoostingRegressor(**loss, **sizes, early_stopping=False, random_state=0).fit(rows, truth)
+    )
+
+
+def flatten_trees(fitted: Any) -> BoostedTrees:
+    """Convert scikit-learn's trees, in which children follow their parent."""
+    each = [tree[0].nodes for tree in fitted._predictors]
+    sizes = np.array([len(nodes) for nodes in each])
+    roots = (np.cumsum(sizes) - sizes).astype(np.int32)
+    nodes = np.concatenate(each)
+    shift = np.repeat(roots, sizes)
+    leaf = nodes["is_leaf"].astype(bool)
+    here = np.arange(len(nodes), dtype=np.int32)
+    return BoostedTrees(
+        np.asarray(fitted._baseline_prediction, np.float64).reshape(1),
+        roots,
+        np.where(leaf, 0, nodes["feature_idx"]).astype(np.int32),
+        np.where(leaf, np.inf, nodes["num_threshold"]).astype(np.float64),
+        np.where(leaf, here, nodes["left"].astype(np.int32) + shift).astype(np.int32),
+        np.where(leaf, here, nodes["right"].astype(np.int32) + shift).astype(np.int32),
+        nodes["value"].astype(np.float64),
+    )
+
+
+# ---- graph features -----------------------------------------------------------------------------------------------
+
+ABSENT = -2.0  # stands for "not in train": below every weight and every difference of weights
+SHRINKAGE = 3.0  # edges at which an entity's own mean counts half
+RANK = 16  # of residual weights
+LINK_RANK = 32  # of links
+MAX_NEIGHBORS = 512  # of an entity that count as common ones; hubs would cost their degree for each triple
+FEATURES = 55  # columns of `GraphFeatures.rows`
+PAIRS_AT_ONCE = 1 << 15  # triples whose neighbors are compared at once
+
+
+def _shrunken_mean(weights: KeyedWeights, keys: Keys) -> FloatArray:
+    """Return the means of `keys` [n], shrunk to 0 if they have few weights."""
+    count = weights.lookup("count", keys, 0.0)
+    return weights.lookup("mean", keys, 0.0) * count / (count + SHRINKAGE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,107 +178,99 @@ class LowRank:
     keys: Keys
 
     @classmethod
-    def of(
-        cls, rows: Keys, columns: Keys, value: FloatArray, entities: int, rank: int, normed: bool = False
+    def fit(
+        cls, rows: Keys, columns: Keys, value: FloatArray, entities: int, rank: int, normalize: bool = False
     ) -> LowRank:
-        """The best approximation of rank `rank` of the entries (rows [n], columns [n]) = value [n]; others are 0.
+        """Return the best approximation of rank `rank` of the entries (rows [n], columns [n]) = value [n], else 0.
 
-        `normed` divides each by the roots of its row's and its column's number of entries: links to hubs say less.
+        `normalize` divides each entry by the roots of its row's and its column's number of entries, because links to
+        hubs are less informative.
         """
         from scipy import sparse  # type: ignore[import-untyped, unused-ignore]
         from sklearn.utils.extmath import randomized_svd  # type: ignore[import-untyped, unused-ignore]
 
-        keys, place = np.unique(columns, return_inverse=True)
-        if normed:
-            value = value / np.sqrt(np.bincount(rows, minlength=entities)[rows] * np.bincount(place)[place])
-        matrix = sparse.csr_matrix((value, (rows, place)), shape=(entities, len(keys)))
+        keys, column = np.unique(columns, return_inverse=True)
+        if normalize:
+            value = value / np.sqrt(np.bincount(rows, minlength=entities)[rows] * np.bincount(column)[column])
+        matrix = sparse.csr_matrix((value, (rows, column)), shape=(entities, len(keys)))
         dimensions = max(1, min(rank, entities - 1, len(keys) - 1))
         left, size, right = randomized_svd(matrix, dimensions, n_iter=3, random_state=0)
         return cls(np.ascontiguousarray(left * size), np.ascontiguousarray(right.T), keys)
 
-    def __call__(self, rows: Keys, columns: Keys, otherwise: float = 0.0) -> FloatArray:
-        """The approximation at rows [n] and columns [n]; `otherwise` for an unknown column."""
-        place, found = find_sorted(self.keys, columns)
-        return np.where(found, np.einsum("nd,nd->n", self.left[rows], self.right[place]), otherwise)
+    def __call__(self, rows: Keys, columns: Keys, default: float = 0.0) -> FloatArray:
+        """Return the approximation at rows [n] and columns [n]; `default` for an unknown column."""
+        column, found = find_sorted(self.keys, columns)
+        return np.where(found, np.einsum("nd,nd->n", self.left[rows], self.right[column]), default)
 
 
-@dataclass(frozen=True, eq=False)
-class Echoes:
-    """What an edge between two entities says of another one: a line from the weight of one to that of the other.
+class ParallelEdges:
+    """Estimates of a weight from other edges between the same two entities, by one linear regression per kind.
 
-    For each (relation asked, relation seen, same or opposite direction) that occurs, sorted: how the one weighs, given
-    the other, and how far off that is (`spread`, a variance). Means over repeats of a triple.
+    A kind is (relation to estimate, relation of the other edge, same or opposite direction). Regressions are fitted to
+    all such pairs of edges in train and shrunk to constants, as if by `PRIOR_ROWS` more rows; `variance` is that of
+    their residuals. Repeated triples count once, with their mean weight.
     """
 
-    edges: Graph
-    pairs: Keys
-    order: npt.NDArray[np.intp]
-    kinds: Keys
-    middle_seen: FloatArray
-    middle_asked: FloatArray
-    slope: FloatArray
-    spread: FloatArray
+    PRIOR_ROWS = 5.0
 
-    @classmethod
-    def of(cls, train: Graph, trust: float = 5.0) -> Echoes:
-        """Lines of least squares over all pairs of edges in train, each held to flat as if by `trust` more."""
-        edges = train.merge_repeated("mean")
+    def __init__(self, train: Graph) -> None:
+        self.edges = edges = train.merge_repeated("mean")
         pairs = edges.head.astype(np.int64) * len(edges.entities) + edges.tail
-        order = np.argsort(pairs, kind="stable")
-        nothing = np.empty(0)
-        bare = cls(edges, pairs[order], order, np.empty(0, np.int64), nothing, nothing, nothing, nothing)
-        asked, seen, back = bare._meetings(edges.head, edges.tail)
-        other = asked != seen
-        asked, seen, back = asked[other], seen[other], back[other]
-        if not len(asked):
-            return bare
-        kinds, group, count = np.unique(
-            bare._kinds(edges.relation[asked], seen, back), return_inverse=True, return_counts=True
-        )
-        relations = len(edges.relations)
-        mean = fit_weight_baselines(edges)[RELATION_MEAN].unlinked(np.arange(relations))
-        y, x, variance = edges.weight[asked], edges.weight[seen], float(edges.weight.var()) or 1.0
+        self.order = np.argsort(pairs, kind="stable")
+        self.pairs = pairs[self.order]
+        row, other, inverse = self._other_edges(edges.head, edges.tail)
+        rows = row != other
+        row, other, inverse = row[rows], other[rows], inverse[rows]
+        kinds = self._kinds(edges.relation[row], other, inverse)
+        self.kinds, group, count = np.unique(kinds, return_inverse=True, return_counts=True)
+        if not len(row):
+            return
+        relations, prior = len(edges.relations), self.PRIOR_ROWS
+        mean = relation_means(edges).by_relation
+        y, x, variance = edges.weight[row], edges.weight[other], float(edges.weight.var()) or 1.0
 
         def total(value: FloatArray) -> FloatArray:
             return np.asarray(np.bincount(group, weights=value), np.float64)
 
-        middle_seen = (total(x) + trust * mean[kinds // 2 % relations]) / (count + trust)
-        middle_asked = (total(y) + trust * mean[kinds // 2 // relations]) / (count + trust)
-        dx, dy = x - middle_seen[group], y - middle_asked[group]
-        slope = total(dx * dy) / (total(dx * dx) + trust * variance / 2)
-        spread = (total((dy - slope[group] * dx) ** 2) + trust * variance) / (count + trust) + variance / 100
-        return cls(edges, bare.pairs, order, kinds, middle_seen, middle_asked, slope, spread / variance)
+        self.mean_x = (total(x) + prior * mean[self.kinds // 2 % relations]) / (count + prior)
+        self.mean_y = (total(y) + prior * mean[self.kinds // 2 // relations]) / (count + prior)
+        dx, dy = x - self.mean_x[group], y - self.mean_y[group]
+        self.slope = total(dx * dy) / (total(dx * dx) + prior * variance / 2)
+        residuals = total((dy - self.slope[group] * dx) ** 2)
+        self.variance = ((residuals + prior * variance) / (count + prior) + variance / 100) / variance
 
     def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> tuple[FloatArray, FloatArray]:
-        """Weights [n] that edges between head and tail speak for, each by how near its line runs, and how loudly."""
-        asked, seen, back = self._meetings(head, tail)
-        place, found = find_sorted(self.kinds, self._kinds(relation[asked], seen, back))
-        asked, seen, place = asked[found], seen[found], place[found]
-        guess = self.middle_asked[place] + self.slope[place] * (self.edges.weight[seen] - self.middle_seen[place])
-        sure = 1 / self.spread[place]
-        voices = np.asarray(np.bincount(asked, weights=sure, minlength=len(head)), np.float64)
-        sums = np.bincount(asked, weights=sure * guess, minlength=len(head))
-        return np.divide(sums, voices, out=np.full(len(head), ABSENT), where=voices > 0), voices
+        """Return mean estimates [n], weighted by the inverse variance of their regressions, and the total weight."""
+        row, other, inverse = self._other_edges(head, tail)
+        kind, found = find_sorted(self.kinds, self._kinds(relation[row], other, inverse))
+        row, other, kind = row[found], other[found], kind[found]
+        if not len(row):
+            return np.full(len(head), ABSENT), np.zeros(len(head))
+        estimate = self.mean_y[kind] + self.slope[kind] * (self.edges.weight[other] - self.mean_x[kind])
+        precision = 1 / self.variance[kind]
+        total = np.asarray(np.bincount(row, weights=precision, minlength=len(head)), np.float64)
+        sums = np.bincount(row, weights=precision * estimate, minlength=len(head))
+        return np.divide(sums, total, out=np.full(len(head), ABSENT), where=total > 0), total
 
-    def _meetings(self, head: AnyIds, tail: AnyIds) -> tuple[Keys, Keys, Keys]:
-        """Each triple with each edge between its two entities: places [m] of both, and 1 where the edge runs back."""
+    def _other_edges(self, head: AnyIds, tail: AnyIds) -> tuple[Keys, Keys, Keys]:
+        """Return each triple with each edge between its entities: rows [m] of both, and 1 if the edge is inverse."""
         found: list[tuple[Keys, Keys, Keys]] = []
-        for back, (first, second) in enumerate(((head, tail), (tail, head))):
+        for inverse, (first, second) in enumerate(((head, tail), (tail, head))):
             keys = first.astype(np.int64) * len(self.edges.entities) + second
-            asked, place = find_all_sorted(self.pairs, keys)
-            found.append((asked, self.order[place], np.full(len(asked), back, np.int64)))
-        asked, seen, back_ = (np.concatenate(part) for part in zip(*found, strict=True))
-        return asked, seen, back_
+            row, position = find_all_sorted(self.pairs, keys)
+            found.append((row, self.order[position], np.full(len(row), inverse, np.int64)))
+        rows, others, inverses = (np.concatenate(part) for part in zip(*found, strict=True))
+        return rows, others, inverses
 
-    def _kinds(self, relation: AnyIds, seen: Keys, back: Keys) -> Keys:
-        many = len(self.edges.relations)
-        return np.asarray((relation.astype(np.int64) * many + self.edges.relation[seen]) * 2 + back, np.int64)
+    def _kinds(self, relation: AnyIds, other: Keys, inverse: Keys) -> Keys:
+        relations = len(self.edges.relations)
+        return np.asarray((relation.astype(np.int64) * relations + self.edges.relation[other]) * 2 + inverse, np.int64)
 
 
-class Surroundings:
-    """The numbers of any triple, asked of one graph whose weights are shares in [0, 1].
+class GraphFeatures:
+    """Features of any triple from one graph with weights in [0, 1].
 
-    `rows(head, relation, tail)` takes ids [n] and gives float64 [n, features]; `names` says what the columns are.
+    `rows(head, relation, tail)` takes ids [n] and returns float64 [n, FEATURES]; `names` are the names of the columns.
     """
 
     def __init__(self, train: Graph) -> None:
@@ -197,268 +278,255 @@ class Surroundings:
         self.entities, self.relations = len(train.entities), len(train.relations)
         head, relation, tail = (ids.astype(np.int64) for ids in (train.head, train.relation, train.tail))
         weight = train.weight
-        self.by_relation = Table.of(relation, weight)
-        self.overall = float(weight.mean()) if len(weight) else 0.0
-        off = weight - self._usual(relation)
+        self.by_relation = KeyedWeights(relation, weight)
+        self.global_mean = float(weight.mean()) if len(weight) else 0.0
+        residual = weight - self._relation_mean(relation)
         heads, tails = head * self.relations + relation, tail * self.relations + relation
-        self.of_head, self.of_tail = Table.of(heads, off), Table.of(tails, off)
-        self.as_head, self.as_tail = Table.of(head, off), Table.of(tail, off)
-        self.either = Table.of(np.concatenate([head, tail]), np.concatenate([off, off]))
-        self.triples, self.pairs = Table.of(train.keys, weight), Table.of(head * self.entities + tail, weight)
-        self.echoes = Echoes.of(train)
-        left = off - 0.7 * (self.of_head.shrunk(heads) + self.of_tail.shrunk(tails))
+        self.by_head, self.by_tail = KeyedWeights(heads, residual), KeyedWeights(tails, residual)
+        ends = np.concatenate([head, tail])
+        self.by_entity = {
+            "as head": KeyedWeights(head, residual),
+            "as tail": KeyedWeights(tail, residual),
+            "in total": KeyedWeights(ends, np.concatenate([residual, residual])),
+        }
+        self.triples = KeyedWeights(train.keys, weight)
+        self.pairs = KeyedWeights(head * self.entities + tail, weight)
+        self.parallel_edges = ParallelEdges(train)
+        left = residual - 0.7 * (_shrunken_mean(self.by_head, heads) + _shrunken_mean(self.by_tail, tails))
         one = np.ones(len(weight))
-        self.weights_out = LowRank.of(head, tails, left, self.entities, RANK)
-        self.weights_in = LowRank.of(tail, heads, left, self.entities, RANK)
-        self.links_out = LowRank.of(head, tails, one, self.entities, LINK_RANK, normed=True)
-        self.links_in = LowRank.of(tail, heads, one, self.entities, LINK_RANK, normed=True)
-        ends, sides = np.concatenate([head, tail]), np.concatenate([2 * relation, 2 * relation + 1])
-        self.roles = LowRank.of(ends, sides, np.ones(len(ends)), self.entities, LINK_RANK, normed=True)
-        self.neighbours, self.nearness = _neighbours(train)
+        self.weights_out = LowRank.fit(head, tails, left, self.entities, RANK)
+        self.weights_in = LowRank.fit(tail, heads, left, self.entities, RANK)
+        self.links_out = LowRank.fit(head, tails, one, self.entities, LINK_RANK, normalize=True)
+        self.links_in = LowRank.fit(tail, heads, one, self.entities, LINK_RANK, normalize=True)
+        sides = np.concatenate([2 * relation, 2 * relation + 1])
+        self.roles = LowRank.fit(ends, sides, np.ones(len(ends)), self.entities, LINK_RANK, normalize=True)
+        self.neighbors, self.rarity = _neighbors(train)
         self.names: tuple[str, ...] = ()
 
-    def _usual(self, relation: Keys) -> FloatArray:
-        """A relation's mean [n], pulled to the mean of all where few edges stand behind it."""
-        count = self.by_relation.get("count", relation, 0.0)
-        mean = self.by_relation.get("mean", relation, self.overall)
-        return np.asarray((mean * count + 5 * self.overall) / (count + 5), np.float64)
+    def _relation_mean(self, relation: Keys) -> FloatArray:
+        """Return the mean of each relation [n], shrunk to the global mean if it has few edges."""
+        count = self.by_relation.lookup("count", relation, 0.0)
+        mean = self.by_relation.lookup("mean", relation, self.global_mean)
+        return np.asarray((mean * count + 5 * self.global_mean) / (count + 5), np.float64)
 
     def rows(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        """The numbers of triples, ids [n] -> [n, features]."""
+        """Return the features of triples, ids [n] -> [n, features]."""
         h, r, t = (ids.astype(np.int64) for ids in (head, relation, tail))
-        columns = self._ends(h, r, t) | self._between(h, r, t) | self._guesses(h, r, t)
+        columns = self._edges_of_ends(h, r, t) | self._edges_between(h, r, t) | self._low_rank(h, r, t)
         self.names = tuple(columns)
         return np.column_stack(list(columns.values()))
 
-    def _ends(self, h: Keys, r: Keys, t: Keys) -> dict[str, FloatArray]:
-        """How heavy, and how many, the edges of the relation and of both ends are."""
+    def _edges_of_ends(self, h: Keys, r: Keys, t: Keys) -> dict[str, FloatArray]:
+        """Return weights and numbers of the edges of the relation and of both ends."""
         hr, tr = h * self.relations + r, t * self.relations + r
-        found = {"relation": r.astype(np.float64), "usual": self._usual(r), "middle": self.by_relation.get("middle", r)}
-        for name, table, keys in (("head", self.of_head, hr), ("tail", self.of_tail, tr)):
-            found[f"{name} here"] = table.shrunk(keys)
-            found |= {f"{name} here, {column}": table.get(column, keys) for column in ("least", "middle", "greatest")}
-            found[f"{name} here, count"] = table.get("count", keys, 0.0)
-        tables = {"as head": self.as_head, "as tail": self.as_tail, "at all": self.either}
+        found = {
+            "relation": r.astype(np.float64),
+            "relation mean": self._relation_mean(r),
+            "relation median": self.by_relation.lookup("median", r, ABSENT),
+        }
+        for name, weights, keys in (("head", self.by_head, hr), ("tail", self.by_tail, tr)):
+            found[f"{name} here"] = _shrunken_mean(weights, keys)
+            for statistic in ("min", "median", "max"):
+                found[f"{name} here, {statistic}"] = weights.lookup(statistic, keys, ABSENT)
+            found[f"{name} here, count"] = weights.lookup("count", keys, 0.0)
         for name, ids in (("head", h), ("tail", t)):
-            for role, table in tables.items():
-                found[f"{name} {role}"] = table.shrunk(ids)
-                found[f"{name} {role}, count"] = table.get("count", ids, 0.0)
-        found["tail as head here"] = self.of_head.shrunk(tr)
-        found["head as tail here"] = self.of_tail.shrunk(hr)
+            for role, weights in self.by_entity.items():
+                found[f"{name} {role}"] = _shrunken_mean(weights, ids)
+                found[f"{name} {role}, count"] = weights.lookup("count", ids, 0.0)
+        found["tail as head here"] = _shrunken_mean(self.by_head, tr)
+        found["head as tail here"] = _shrunken_mean(self.by_tail, hr)
         return found
 
-    def _between(self, h: Keys, r: Keys, t: Keys) -> dict[str, FloatArray]:
-        """Weights that train has between the two ends."""
-        key: Any = self.train.keys_of  # ids of any width will do
-        asked = {
+    def _edges_between(self, h: Keys, r: Keys, t: Keys) -> dict[str, FloatArray]:
+        """Return weights that train has between the two ends."""
+        key: Any = self.train.keys_of  # which accepts ids of any width
+        lookups = {
             "same": (self.triples, key(h, r, t)),
-            "back": (self.triples, key(t, r, h)),
+            "inverse": (self.triples, key(t, r, h)),
             "pair": (self.pairs, h * self.entities + t),
-            "pair back": (self.pairs, t * self.entities + h),
+            "inverse pair": (self.pairs, t * self.entities + h),
         }
         found: dict[str, FloatArray] = {}
-        for name, (table, keys) in asked.items():
-            found |= {f"{name}, {column}": table.get(column, keys) for column in ("mean", "least", "greatest")}
-            found[f"{name}, count"] = table.get("count", keys, 0.0)
-        found["echo"], found["echo, voices"] = self.echoes(h, r, t)
+        for name, (weights, keys) in lookups.items():
+            found |= {f"{name}, {column}": weights.lookup(column, keys, ABSENT) for column in ("mean", "min", "max")}
+            found[f"{name}, count"] = weights.lookup("count", keys, 0.0)
+        found["parallel edges"], found["parallel edges, precision"] = self.parallel_edges(h, r, t)
         return found
 
-    def _guesses(self, h: Keys, r: Keys, t: Keys) -> dict[str, FloatArray]:
-        """What few dimensions, and common neighbours, make likely."""
+    def _low_rank(self, h: Keys, r: Keys, t: Keys) -> dict[str, FloatArray]:
+        """Return low-rank estimates, the similarity of both ends, and their common neighbors."""
         hr, tr = h * self.relations + r, t * self.relations + r
         left = self.links_out.left
         length = np.linalg.norm(left, axis=1) + 1e-12
-        common, near, heavy = self._common(h, t)
+        common, rarity, weight = self._common_neighbors(h, t)
         return {
             "weight out": self.weights_out(h, tr, ABSENT),
             "weight in": self.weights_in(t, hr, ABSENT),
             "link out": self.links_out(h, tr),
             "link in": self.links_in(t, hr),
-            "head's role": self.roles(h, 2 * r),
-            "tail's role": self.roles(t, 2 * r + 1),
-            "alike": np.einsum("nd,nd->n", left[h], left[t]) / (length[h] * length[t]),
-            "common": common,
-            "common, rare": near,
-            "common, weight": heavy,
+            "role of head": self.roles(h, 2 * r),
+            "role of tail": self.roles(t, 2 * r + 1),
+            "similarity": np.einsum("nd,nd->n", left[h], left[t]) / (length[h] * length[t]),
+            "common neighbors": common,
+            "common neighbors, rarity": rarity,
+            "common neighbors, weight": weight,
         }
 
-    def _common(self, h: Keys, t: Keys) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Neighbours of both ends: how many, how rare ones (Adamic and Adar), and how heavy their edges are."""
-        parts: list[tuple[Any, Any, Any]] = []
+    def _common_neighbors(self, h: Keys, t: Keys) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the number of common neighbors, their rarity (Adamic and Adar), and the weight of their edges."""
+        parts: list[tuple[Any, Any, Any]] = [(np.empty(0), np.empty(0), np.empty(0))]
         for start in range(0, len(h), PAIRS_AT_ONCE):
             rows = slice(start, start + PAIRS_AT_ONCE)
-            first, second = self.neighbours[h[rows]], self.neighbours[t[rows]]
-            both = first.multiply(second)
+            both = self.neighbors[h[rows]].multiply(self.neighbors[t[rows]])
             shared = (both > 0).astype(np.float64)
             count = np.asarray(shared.sum(1)).ravel()
-            parts.append((count, shared @ self.nearness, np.asarray(both.sum(1)).ravel() / np.maximum(count, 1)))
-        if not parts:
-            return np.empty(0), np.empty(0), np.empty(0)
-        common, near, heavy = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return common, near, heavy
+            parts.append((count, shared @ self.rarity, np.asarray(both.sum(1)).ravel() / np.maximum(count, 1)))
+        common, rarity, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return common, rarity, weight
 
 
-def _neighbours(train: Graph) -> tuple[Any, FloatArray]:
-    """Entities by entities, either direction, the heaviest edge of each (plus 1, so that none is 0).
+def _neighbors(train: Graph) -> tuple[Any, FloatArray]:
+    """Return a sparse matrix of neighbors, with the highest weight of their edges plus 1, and 1 / log degree [E].
 
-    And 1 / log degree [E]. Of a hub only the first neighbours stay.
+    Edges count in both directions. A hub keeps only its first neighbors.
     """
     from scipy import sparse
 
     entities = len(train.entities)
     first = np.concatenate([train.head, train.tail]).astype(np.int64)
     keys = first * entities + np.concatenate([train.tail, train.head])
-    table = Table.of(keys, np.concatenate([train.weight, train.weight]) + 1.0)
-    row = table.keys // entities
+    weights = KeyedWeights(keys, np.concatenate([train.weight, train.weight]) + 1.0)
+    row = weights.keys // entities
     degree = np.bincount(row, minlength=entities)
-    place = np.arange(len(row)) - (np.cumsum(degree) - degree)[row]
-    kept = place < NEIGHBOURS
-    entries = (table.columns["greatest"][kept], (row[kept], table.keys[kept] % entities))
+    kept = np.arange(len(row)) - (np.cumsum(degree) - degree)[row] < MAX_NEIGHBORS
+    entries = (weights.order_statistics["max"][kept], (row[kept], weights.keys[kept] % entities))
     return sparse.csr_matrix(entries, shape=(entities, entities)), 1 / np.log(degree + 2.0)
 
 
+# ---- estimator ----------------------------------------------------------------------------------------------------
+
 FOLDS = 10
-MOST_ROWS = 100_000  # of train that stage one learns from; more changes the third digit of an error
-FEWEST_EDGES = 1_000  # of train for stage one
-FEWEST_CALIBRATION = 500  # rows for stage two
-FEWEST_BOUNDS = 300  # rows for bounds that differ from edge to edge
-FEW = 30  # rows that decide nothing
-AT_ONCE = 1 << 17
-REMEMBERED = 6  # the last sets of triples stay, since tables ask for the same ones by several names
-WORTH_LOOKING = 1000  # triples from which it pays to look which of them an earlier set had
-MORE = 4  # columns that stage two sees beyond stage one's: what that says, and scores; bounds see one more
-FEW_ROWS = 50_000  # with fewer rows of train, threads wait for each other longer than they work
-EARNED = 0.98  # a further guess must bring the squared error below this much of what it is without
-FITTED = (-1.0, 2.0)  # a held-out share farther off counts as one a whole range beyond
-STAGE_ONE = ("facts", "link")
-STAGE_TWO = ("facts_second", "doubting_second", "doubting_middle")
-BOUNDS = ("middle", "spread")
-USELESS = "surroundings do not beat the plain guess on held-out rows; the plain guess is used"
+MAX_ROWS = 100_000  # of train that stage one is fitted to; more changes the third digit of an error
+MIN_EDGES = 1_000  # of train for stage one
+MIN_CALIBRATION_ROWS = 500  # for stage two
+MIN_SCALE_ROWS = 300  # for scales that differ from edge to edge
+MIN_STOPPING_ROWS = 30  # fewer rows decide nothing
+TRIPLES_AT_ONCE = 1 << 17
+SCORE_FEATURES = 4  # columns of stage two in addition to those of stage one
+SINGLE_THREAD_EDGES = 50_000  # with fewer edges of train, threads wait for each other longer than they work
+USEFUL = 0.98  # one more estimate must reduce the squared error to less than this fraction
+CLIP = (-1.0, 2.0)  # a validation weight farther off counts as one a whole range beyond
+STAGE_ONE = ("given_true", "link")
+STAGE_TWO = ("given_true_correction", "with_negatives_correction", "with_negatives_median")
+DISTRIBUTION = ("median", "scale")
+TREE_FEATURES = {
+    **dict.fromkeys(STAGE_ONE, FEATURES),
+    **dict.fromkeys(STAGE_TWO, FEATURES + SCORE_FEATURES),
+    **dict.fromkeys(DISTRIBUTION, FEATURES + SCORE_FEATURES + 1),
+}
+NOT_USEFUL = "graph features do not improve the weights of held-out rows; simple estimates are used"
 
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """Shares [n] of n triples: the mean and the median if each is a fact, and how far off that is likely to be.
+    """Estimated weights [n] of n triples: mean and median if each triple is true, and the `scale` of the error.
 
-    `doubting` and `doubting_typical` are mean and median of what may be no fact at all, then of weight 0; `link` is how
-    much the surroundings alone speak for a link, None without forests.
+    `with_negatives` and `with_negatives_median` are mean and median for triples that may be false, with weight 0;
+    `link` is the probability of a link by graph features alone, None without trees.
     """
 
-    expected: FloatArray
-    typical: FloatArray
-    spread: FloatArray
-    doubting: FloatArray
-    doubting_typical: FloatArray
+    mean: FloatArray
+    median: FloatArray
+    scale: FloatArray
+    with_negatives: FloatArray
+    with_negatives_median: FloatArray
     link: FloatArray | None
 
 
 @dataclass(frozen=True, eq=False)
 class Estimator:
-    """Estimates for any triples, ids [n] each. `forests` may lack stages that there were too few rows for.
+    """A function from triples, ids [n] each, to estimates. `trees` may lack stages that had too few rows.
 
-    What is expected is `mix` [3] of three: forests, the `curve` of scores and the relation's mean.
+    The mean is a mixture of three estimates with the shares `mix` [3]: trees, the `curve` of scores, and the relation's
+    mean.
     """
 
     train: Graph
     score: Predictor | None
     curve: Predictor
-    forests: dict[str, Forest]
+    trees: dict[str, BoostedTrees]
     mix: FloatArray
     conformal: Conformal
     notes: tuple[str, ...] = ()
-    _memory: dict[bytes, tuple[Keys, Estimates]] = field(default_factory=dict, repr=False)
-    _around: list[Surroundings] = field(default_factory=list, repr=False)
+    _features: list[GraphFeatures] = field(default_factory=list, repr=False)  # computed when first needed
+
+    @cached_property
+    def relation_mean(self) -> Predictor:
+        return relation_means(self.train)
 
     def __call__(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
-        keys = self.train.keys_of(head, relation, tail)
-        key = hashlib.blake2b(np.ascontiguousarray(keys, np.int64).tobytes(), digest_size=16).digest()
-        if key not in self._memory:
-            made = self._with_known(keys, head, relation, tail)
-            while len(self._memory) >= REMEMBERED:
-                self._memory.pop(next(iter(self._memory)))
-            self._memory[key] = keys, made
-        return self._memory[key][1]
-
-    def _with_known(self, keys: Keys, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
-        """Triples of an earlier set are not estimated again: protocols are parts of each other."""
-        if len(keys) < WORTH_LOOKING or "facts" not in self.forests:
-            return self._estimate(head, relation, tail)
-        columns: dict[str, Any] = {name: np.empty(len(keys)) for name in Estimates.__dataclass_fields__}
-        open_rows = np.arange(len(keys))
-        for old_keys, old in self._memory.values():
-            order = np.argsort(old_keys, kind="stable")
-            place, found = find_sorted(old_keys[order], keys[open_rows])
-            for name, column in columns.items():
-                column[open_rows[found]] = getattr(old, name)[order[place[found]]]
-            open_rows = open_rows[~found]
-        if len(open_rows):
-            rest = self._estimate(*(ids[open_rows] for ids in (head, relation, tail)))
-            for name, column in columns.items():
-                column[open_rows] = getattr(rest, name)
-        return Estimates(**columns)
+        starts = range(0, max(len(head), 1), TRIPLES_AT_ONCE)
+        parts = [
+            self._estimate(*(ids[start : start + TRIPLES_AT_ONCE] for ids in (head, relation, tail)))
+            for start in starts
+        ]
+        columns = {part.name: [getattr(block, part.name) for block in parts] for part in fields(Estimates)}
+        joined: dict[str, Any] = {
+            name: None if part[0] is None else np.concatenate(part) for name, part in columns.items()
+        }
+        return Estimates(**joined)
 
     def _estimate(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
-        starts = range(0, max(len(head), 1), AT_ONCE)
-        parts = [self._block(*(ids[start : start + AT_ONCE] for ids in (head, relation, tail))) for start in starts]
-        if len(parts) == 1:
-            return parts[0]
-        columns = {name: [getattr(part, name) for part in parts] for name in Estimates.__dataclass_fields__}
-        whole: dict[str, Any] = {
-            name: None if each[0] is None else np.concatenate(each) for name, each in columns.items()
-        }
-        return Estimates(**whole)
-
-    def _block(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> Estimates:
-        if "facts" not in self.forests or not len(head):
-            flat = self.mixed(np.zeros(len(head)), head, relation, tail)
+        if "given_true" not in self.trees or not len(head):
+            flat = self.mixture(np.zeros(len(head)), head, relation, tail)
             return Estimates(flat, flat, np.zeros(len(flat)), flat, flat, None)
-        rows, facts, link = self.second_rows(head, relation, tail)
-        expected = self.mixed(self.corrected(rows, facts), head, relation, tail)
-        doubting = np.clip(link * facts + self._more("doubting_second", rows), 0.0, 1.0)
-        unsure = doubting
-        if "doubting_middle" in self.forests:
-            unsure = np.clip(self.forests["doubting_middle"](rows), 0.0, 1.0)
-        rows = np.column_stack([expected, rows])
-        typical = np.clip(expected + self._more("middle", rows), 0.0, 1.0)
-        spread = np.maximum(self._more("spread", rows), np.zeros(len(rows)))
-        return Estimates(expected, typical, spread, doubting, unsure, link)
+        rows, given_true, link = self.stage_two_rows(head, relation, tail)
+        mean = self.mixture(self.corrected(rows, given_true), head, relation, tail)
+        with_negatives = np.clip(link * given_true + self._correction("with_negatives_correction", rows), 0.0, 1.0)
+        with_negatives_median = with_negatives
+        if "with_negatives_median" in self.trees:
+            with_negatives_median = np.clip(self.trees["with_negatives_median"](rows), 0.0, 1.0)
+        rows = np.column_stack([mean, rows])
+        median = np.clip(mean + self._correction("median", rows), 0.0, 1.0)
+        scale = np.maximum(self._correction("scale", rows), np.zeros(len(rows)))
+        return Estimates(mean, median, scale, with_negatives, with_negatives_median, link)
 
-    def corrected(self, rows: FloatArray, facts: FloatArray) -> FloatArray:
-        """What both stages say of a fact's share [n]."""
-        return np.clip(facts + self._more("facts_second", rows), 0.0, 1.0)
+    def corrected(self, rows: FloatArray, given_true: FloatArray) -> FloatArray:
+        """Return the weights [n] that both stages estimate for true triples."""
+        return np.clip(given_true + self._correction("given_true_correction", rows), 0.0, 1.0)
 
-    def mixed(self, forests: FloatArray, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        """The expected share [n], given what the forests say of it."""
-        total = self.mix[0] * forests
+    def mixture(self, by_trees: FloatArray, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
+        """Return the mean [n], given the estimates of the trees [n]."""
+        total = self.mix[0] * by_trees
         if self.mix[1] > 0:
             total = total + self.mix[1] * self.curve(head, relation, tail)
         if self.mix[2] > 0:
-            total = total + self.mix[2] * fit_weight_baselines(self.train)[RELATION_MEAN](head, relation, tail)
+            total = total + self.mix[2] * self.relation_mean(head, relation, tail)
         return np.asarray(np.clip(total, 0.0, 1.0), np.float64)
 
-    def _more(self, name: str, rows: FloatArray) -> FloatArray | float:
-        return self.forests[name](rows) if name in self.forests else 0.0
+    def _correction(self, name: str, rows: FloatArray) -> FloatArray | float:
+        return self.trees[name](rows) if name in self.trees else 0.0
 
-    def second_rows(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """What stage two sees [n, features], and stage one's share if it is a fact [n] and belief in the link [n]."""
-        if not self._around:
-            self._around.append(Surroundings(self.train))
-        rows = self._around[0].rows(head, relation, tail)
-        facts = np.clip(self.forests["facts"](rows), 0.0, 1.0)
-        link = np.clip(self.forests["link"](rows), 0.0, 1.0)
-        columns = [facts, link]
+    def stage_two_rows(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the features of stage two [n, features], and stage one's weight if true [n] and link [n]."""
+        if not self._features:
+            self._features.append(GraphFeatures(self.train))
+        rows = self._features[0].rows(head, relation, tail)
+        given_true = np.clip(self.trees["given_true"](rows), 0.0, 1.0)
+        link = np.clip(self.trees["link"](rows), 0.0, 1.0)
+        columns = [given_true, link]
         if self.score is not None:
             columns += [self.score(head, relation, tail), self.score(tail, relation, head)]
-        return np.column_stack([*columns, rows]), facts, link
+        return np.column_stack([*columns, rows]), given_true, link
 
     def interval(
         self, estimates: Estimates, relation: AnyIds, coverage: float = COVERAGE
     ) -> tuple[FloatArray, FloatArray]:
-        """Shares [n] between which a fact's lies with probability `coverage`."""
-        return self.conformal.interval(estimates.expected, estimates.spread, relation, coverage)
+        """Return bounds [n] that contain the weight of a true triple with probability `coverage`."""
+        return self.conformal.interval(estimates.mean, estimates.scale, relation, coverage)
 
 
-def fit(
+def fit_estimator(
     train: Graph,
     held: ValidationParts,
     score: Predictor | None = None,
@@ -466,196 +534,193 @@ def fit(
     known_keys: AnyIds | None = None,
     seed: int = 0,
 ) -> Estimator:
-    """An estimator of train's weights, which are shares in [0, 1]; those of `held` may lie beyond.
+    """Fit an estimator of train's weights, which are in [0, 1]; those of `held` may lie beyond.
 
-    `score` gives a model's scores of triples, `curve` shares by a calibration of them (else the relation's mean stands
-    in), `known_keys` more facts that no drawn negative may be.
+    Parameters
+    ----------
+    held
+        Validation triples in disjoint parts.
+    score
+        A function from triples to a model's scores.
+    curve
+        A function from triples to weights in [0, 1] by a calibration of the scores; the relation's mean if None.
+    known_keys
+        Keys of further true triples, which are not sampled as negatives.
     """
-    plain = curve or fit_weight_baselines(train)[RELATION_MEAN]
     known = train.keys if known_keys is None else known_keys
-    forests: dict[str, Forest] = {}
+    trees: dict[str, BoostedTrees] = {}
     notes: list[str] = []
     nothing = Conformal(np.empty(0), np.empty(0, np.int64), len(train.relations), np.empty(0))
-    made = Estimator(train, score, plain, forests, np.array([1.0, 0.0, 0.0]), nothing)
-    if len(train) < FEWEST_EDGES or not np.ptp(train.weight) > 0:
-        notes.append(
-            f"{len(train):,} edges in train with {_kinds(train)}: too few to learn weights from their surroundings"
-        )
+    made = Estimator(train, score, curve or relation_means(train), trees, np.array([1.0, 0.0, 0.0]), nothing)
+    if len(train) < MIN_EDGES or not np.ptp(train.weight) > 0:
+        distinct = len(np.unique(train.weight))
+        weights = f"{distinct:,} weight{'s' * (distinct != 1)}"
+        notes.append(f"{len(train):,} edges in train with {weights}: too few to learn weights from graph features")
     else:
-        with _threads(train):
-            forests |= _stage_one(train, seed)
-            if len(held.calibration) >= FEWEST_CALIBRATION:
-                near = _near(held)
-                forests |= _stage_two(made, near.calibration, known, seed)
-                _keep_if_better(made, near.stopping)
-    return finish(replace(made, notes=tuple(notes)), held)
+        with _limit_threads(train):
+            trees |= _stage_one(train, seed)
+            if len(held.calibration) >= MIN_CALIBRATION_ROWS:
+                near = _clipped(held)
+                trees |= _stage_two(made, near.calibration, known, seed)
+                _drop_useless_correction(made, near.stopping)
+    return finish_estimator(replace(made, notes=tuple(notes)), held)
 
 
-def finish(made: Estimator, held: ValidationParts) -> Estimator:
-    """The same with all that follows from the forests of both stages and the curve: mix, bounds and intervals."""
-    forests = {name: forest for name, forest in made.forests.items() if name not in BOUNDS}
-    made = replace(made, forests=forests, _memory={})
-    near = _near(held)
-    with _threads(made.train):
-        made = replace(made, mix=_mix(made, near))
-        if forests and not made.mix[0] > 0:
-            forests.clear()
-            made = replace(made, notes=(*made.notes, USELESS))
-        bounds = near.stopping if len(near.stopping) >= FEWEST_BOUNDS else near.calibration
-        if forests and len(bounds) >= FEWEST_BOUNDS:
-            forests |= _bounds(made, bounds)
-        return replace(made, conformal=_measured(made, measuring(made, held)))
+def finish_estimator(made: Estimator, held: ValidationParts) -> Estimator:
+    """Return the estimator with everything that follows from both stages and the curve: mix, scales, intervals."""
+    trees = {name: part for name, part in made.trees.items() if name not in DISTRIBUTION}
+    made = replace(made, trees=trees)
+    near = _clipped(held)
+    with _limit_threads(made.train):
+        made = replace(made, mix=_fit_mix(made, near.stopping))
+        if trees and not made.mix[0] > 0:
+            trees.clear()
+            made = replace(made, notes=(*made.notes, NOT_USEFUL))
+        rows = near.stopping if len(near.stopping) >= MIN_SCALE_ROWS else near.calibration
+        if trees and len(rows) >= MIN_SCALE_ROWS:
+            trees |= _fit_distribution(made, rows)
+        rows = conformal_rows(made, held)
+        found = made(rows.head, rows.relation, rows.tail)
+        errors = measure_errors(rows.weight, found.mean, found.scale, rows.relation, len(made.train.relations))
+        return replace(made, conformal=errors)
 
 
-def _near(held: ValidationParts) -> ValidationParts:
-    """What is fitted to: one row a hundred ranges off would outweigh all others. What is measured stays as it is."""
+def _clipped(held: ValidationParts) -> ValidationParts:
+    """Return validation rows to fit to, among which an outlier must not outweigh all others."""
     parts = (held.stopping, held.calibration, held.conformal)
-    return ValidationParts(*(replace(part, weight=np.clip(part.weight, *FITTED)) for part in parts))
+    return ValidationParts(*(replace(part, weight=np.clip(part.weight, *CLIP)) for part in parts))
 
 
 @contextmanager
-def _threads(train: Graph) -> Iterator[None]:
-    """One thread for a small graph: its products and trees are so small that others would wait for most of the time."""
+def _limit_threads(train: Graph) -> Iterator[None]:
+    """Use one thread for a small graph, whose matrices and trees are too small for several."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
-    with threadpool_limits(1 if len(train) < FEW_ROWS else None):
+    with threadpool_limits(1 if len(train) < SINGLE_THREAD_EDGES else None):
         yield
 
 
-def _kinds(train: Graph) -> str:
-    many = len(np.unique(train.weight))
-    return f"{many} weight" if many == 1 else f"{many:,} weights"
-
-
 def _folds(train: Graph, seed: int) -> list[AnyIds]:
-    """Rows of train to hold out in turn: a tenth at a time, and no more in all than stage one needs.
+    """Return rows of train to hold out in turn: a tenth at a time, and in total no more than stage one needs.
 
-    Rows that repeat a triple with the very same weight go together; with another weight they are another edge.
+    Rows that repeat a triple with the same weight are in one fold; with another weight they are another edge.
     """
-    size = min(-(-len(train) // FOLDS), MOST_ROWS)
+    size = min(-(-len(train) // FOLDS), MAX_ROWS)
     fold = np.empty(len(train), np.int64)
-    fold[np.random.default_rng([seed, RandomStream.ESTIMATOR_FOLDS]).permutation(len(train))] = (
-        np.arange(len(train)) // size
-    )
+    order = np.random.default_rng([seed, RandomStream.ESTIMATOR_FOLDS]).permutation(len(train))
+    fold[order] = np.arange(len(train)) // size
     order = np.lexsort((train.weight, train.keys))
-    again = (np.diff(train.keys[order]) == 0) & (np.diff(train.weight[order]) == 0)
-    first = np.maximum.accumulate(np.where(np.append(False, again), 0, np.arange(len(train))))
+    repeated = (np.diff(train.keys[order]) == 0) & (np.diff(train.weight[order]) == 0)
+    first = np.maximum.accumulate(np.where(np.append(False, repeated), 0, np.arange(len(train))))
     fold[order] = fold[order[first]]
-    return [np.flatnonzero(fold == number) for number in range(min(FOLDS, -(-MOST_ROWS // size)))]
+    return [np.flatnonzero(fold == number) for number in range(min(FOLDS, -(-MAX_ROWS // size)))]
 
 
-def _stage_one(train: Graph, seed: int) -> dict[str, Forest]:
-    """The weight of facts, and whether a triple is one, from surroundings that do not hold the triple itself."""
-    popular = np.concatenate([train.head, train.tail])
-    rows, shares, facts = [], [], []
+def _stage_one(train: Graph, seed: int) -> dict[str, BoostedTrees]:
+    """Fit the weight of true triples, and whether a triple is true, to features without the triple itself."""
+    ends = np.concatenate([train.head, train.tail])
+    rows, weights, labels = [], [], []
     for number, fold in enumerate(_folds(train, seed)):
         rest = np.ones(len(train), bool)
         rest[fold] = False
         true = train.select(fold)
-        false = corrupt_graph(true, train.keys, seed + number, popular)
-        both = concatenate([true, false])
-        rows.append(Surroundings(train.select(rest)).rows(both.head, both.relation, both.tail))
-        shares.append(both.weight)
-        facts.append(np.arange(len(both)) < len(true))
-    every, share, fact = np.concatenate(rows), np.concatenate(shares), np.concatenate(facts)
+        both = concatenate([true, corrupt_graph(true, train.keys, seed + number, ends)])
+        rows.append(GraphFeatures(train.select(rest)).rows(both.head, both.relation, both.tail))
+        weights.append(both.weight)
+        labels.append(np.arange(len(both)) < len(true))
+    features, weight, label = np.concatenate(rows), np.concatenate(weights), np.concatenate(labels)
     return {
-        "facts": grow(every[fact], share[fact], trees=300, leaves=63, rate=0.08),
-        "link": grow(every, fact.astype(np.float64)),
+        "given_true": fit_trees(features[label], weight[label], trees=300, leaves=63, rate=0.08),
+        "link": fit_trees(features, label.astype(np.float64)),
     }
 
 
-def _stage_two(made: Estimator, calibration: Graph, known: AnyIds, seed: int) -> dict[str, Forest]:
-    """Corrections that know the model's score: of a fact's share, and of one that may be none."""
-    popular = np.concatenate([made.train.head, made.train.tail])
-    false = corrupt_graph(calibration, known, seed + FOLDS, popular)
-    both = concatenate([calibration, false])
-    rows, facts, link = made.second_rows(both.head, both.relation, both.tail)
-    fact = np.arange(len(both)) < len(calibration)
+def _stage_two(made: Estimator, calibration: Graph, known: AnyIds, seed: int) -> dict[str, BoostedTrees]:
+    """Fit corrections that use the model's score: for true triples, and for triples that may be false."""
+    ends = np.concatenate([made.train.head, made.train.tail])
+    both = concatenate([calibration, corrupt_graph(calibration, known, seed + FOLDS, ends)])
+    rows, given_true, link = made.stage_two_rows(both.head, both.relation, both.tail)
+    true = np.arange(len(both)) < len(calibration)
+    residual = both.weight - link * given_true
     return {
-        "facts_second": _small(rows[fact], (both.weight - facts)[fact]),
-        "doubting_second": grow(rows, both.weight - link * facts, trees=150, leaves=8, rate=0.05),
-        "doubting_middle": grow(rows, both.weight, quantile=0.5, trees=150, leaves=8, rate=0.05),
+        "given_true_correction": _fit_small(rows[true], (both.weight - given_true)[true]),
+        "with_negatives_correction": fit_trees(rows, residual, trees=150, leaves=8, rate=0.05),
+        "with_negatives_median": fit_trees(rows, both.weight, quantile=0.5, trees=150, leaves=8, rate=0.05),
     }
 
 
-def _keep_if_better(made: Estimator, stopping: Graph) -> None:
-    """Where surroundings say all about a fact's weight, the score adds noise: the correction must earn its place."""
-    if len(stopping) < FEW:
-        made.forests.pop("facts_second")
-        return
-    rows, facts, _ = made.second_rows(stopping.head, stopping.relation, stopping.tail)
-    if not np.mean((made.corrected(rows, facts) - stopping.weight) ** 2) < np.mean((facts - stopping.weight) ** 2):
-        made.forests.pop("facts_second")
+def _drop_useless_correction(made: Estimator, stopping: Graph) -> None:
+    """Remove the correction of true triples unless it reduces the error; it adds noise if features say it all."""
+    if len(stopping) >= MIN_STOPPING_ROWS:
+        rows, given_true, _ = made.stage_two_rows(stopping.head, stopping.relation, stopping.tail)
+        estimates = (made.corrected(rows, given_true), given_true)
+        corrected, plain = (np.mean((estimate - stopping.weight) ** 2) for estimate in estimates)
+        if corrected < plain:
+            return
+    made.trees.pop("given_true_correction")
 
 
-def _small(rows: FloatArray, truth: FloatArray, quantile: float | None = None) -> Forest:
-    return grow(rows, truth, quantile=quantile, trees=100, leaves=8, rate=0.05, fewest=30)
+def _fit_small(rows: FloatArray, truth: FloatArray, quantile: float | None = None) -> BoostedTrees:
+    return fit_trees(rows, truth, quantile=quantile, trees=100, leaves=8, rate=0.05, min_leaf=30)
 
 
-def _mix(made: Estimator, held: ValidationParts) -> FloatArray:
-    """How much forests, curve and relation's mean count [3], by their errors on held-out rows.
+def _fit_mix(made: Estimator, rows: Graph) -> FloatArray:
+    """Return the shares [3] of trees, curve and relation mean that minimize the error on the stopping part.
 
-    As few of them as will do: what another one adds must be worth having. Without rows to judge by it is the forests,
-    or else the curve.
+    As few estimates as possible are used: each must reduce the error noticeably. Without rows, the trees are used, or
+    else the curve.
     """
-    rows = held.stopping
-    if len(rows) < FEW:
-        return np.array([1.0, 0.0, 0.0]) if made.forests else np.array([0.0, 1.0, 0.0])
-    sets = [(2,), (1,), (0,), (0, 2), (0, 1), (0, 1, 2)] if made.forests else [(2,), (1,), (1, 2)]
+    if len(rows) < MIN_STOPPING_ROWS:
+        return np.array([1.0, 0.0, 0.0]) if made.trees else np.array([0.0, 1.0, 0.0])
+    sets = [(2,), (1,), (0,), (0, 2), (0, 1), (0, 1, 2)] if made.trees else [(2,), (1,), (1, 2)]
     ids = rows.head, rows.relation, rows.tail
-    guesses = np.zeros((len(rows), 3))
-    if made.forests:
-        guesses[:, 0] = made.corrected(*made.second_rows(*ids)[:2])
-    guesses[:, 1], guesses[:, 2] = made.curve(*ids), fit_weight_baselines(made.train)[RELATION_MEAN](*ids)
-    found = [_shares(guesses, rows.weight, some) for some in sets]
-    errors = [_error(guesses, rows.weight, shares) for shares in found]
-    return next(shares for shares, error in zip(found, errors, strict=True) if error * EARNED <= min(errors))
+    estimates = np.zeros((len(rows), 3))
+    if made.trees:
+        estimates[:, 0] = made.corrected(*made.stage_two_rows(*ids)[:2])
+    estimates[:, 1], estimates[:, 2] = made.curve(*ids), made.relation_mean(*ids)
+    found = [_fit_shares(estimates, rows.weight, columns) for columns in sets]
+    errors = [_squared_error(estimates, rows.weight, shares) for shares in found]
+    return next(shares for shares, error in zip(found, errors, strict=True) if error * USEFUL <= min(errors))
 
 
-def _shares(guesses: FloatArray, truth: FloatArray, some: tuple[int, ...]) -> FloatArray:
-    """Shares [3] of `some` guesses [n, 3], at least 0 and 1 together, whose sum is nearest to truth [n].
+def _fit_shares(estimates: FloatArray, truth: FloatArray, columns: tuple[int, ...]) -> FloatArray:
+    """Return shares [3] of some columns of estimates [n, 3], at least 0 and 1 in total, with the least squared error.
 
-    With so few, each subset is solved for itself; the best one without a share below 0 is the answer.
+    There are so few columns that each subset is solved separately; the best one without negative shares is returned.
     """
-    best, least = np.zeros(guesses.shape[1]), np.inf
-    for size in range(1, len(some) + 1):
-        for subset in combinations(some, size):
-            first, rest = subset[0], list(subset[1:])
-            shares = np.zeros(guesses.shape[1])
+    best, least = np.zeros(estimates.shape[1]), np.inf
+    for size in range(1, len(columns) + 1):
+        for first, *rest in combinations(columns, size):
+            shares = np.zeros(estimates.shape[1])
             if rest:
-                apart = guesses[:, rest] - guesses[:, [first]]
-                shares[rest] = np.linalg.lstsq(apart, truth - guesses[:, first], rcond=None)[0]
+                differences = estimates[:, rest] - estimates[:, [first]]
+                shares[rest] = np.linalg.lstsq(differences, truth - estimates[:, first], rcond=None)[0]
             shares[first] = 1.0 - shares.sum()
-            error = _error(guesses, truth, shares)
+            error = _squared_error(estimates, truth, shares)
             if (shares >= 0).all() and error < least:
                 best, least = shares, error
     return best
 
 
-def _error(guesses: FloatArray, truth: FloatArray, shares: FloatArray) -> float:
-    return float(np.mean((guesses @ shares - truth) ** 2))
+def _squared_error(estimates: FloatArray, truth: FloatArray, shares: FloatArray) -> float:
+    return float(np.mean((estimates @ shares - truth) ** 2))
 
 
-def _bounds(made: Estimator, rows: Graph) -> dict[str, Forest]:
-    """Where the median lies beside what is expected, and how far off that is."""
-    inputs, facts, _ = made.second_rows(rows.head, rows.relation, rows.tail)
-    expected = made.mixed(made.corrected(inputs, facts), rows.head, rows.relation, rows.tail)
-    inputs = np.column_stack([expected, inputs])
-    off = rows.weight - expected
-    return {"middle": _small(inputs, off, 0.5), "spread": _small(inputs, np.abs(off))}
+def _fit_distribution(made: Estimator, rows: Graph) -> dict[str, BoostedTrees]:
+    """Fit the median relative to the mean, and the scale of the error."""
+    features, given_true, _ = made.stage_two_rows(rows.head, rows.relation, rows.tail)
+    mean = made.mixture(made.corrected(features, given_true), rows.head, rows.relation, rows.tail)
+    features = np.column_stack([mean, features])
+    error = rows.weight - mean
+    return {"median": _fit_small(features, error, 0.5), "scale": _fit_small(features, np.abs(error))}
 
 
-def measuring(made: Estimator, held: ValidationParts) -> Graph:
-    """The rows that say how far weights are off: the conformal part.
+def conformal_rows(made: Estimator, held: ValidationParts) -> Graph:
+    """Return the rows that measure errors: the conformal part.
 
-    Where nothing that expected weights use was fitted to the calibration part, its rows are as fresh, and join.
+    Rows of the calibration part are added if nothing that the mean uses was fitted to them.
     """
-    bounded = len(held.stopping) < FEWEST_BOUNDS and "spread" in made.forests
-    learned = bool(made.forests) and len(held.calibration) >= FEWEST_CALIBRATION
-    fresh = not (bounded or learned or made.mix[1] > 0)
-    return concatenate([held.calibration, held.conformal]) if fresh else held.conformal
-
-
-def _measured(made: Estimator, rows: Graph) -> Conformal:
-    found = made._estimate(rows.head, rows.relation, rows.tail)
-    return measure(rows.weight, found.expected, found.spread, rows.relation, len(made.train.relations))
+    scales = len(held.stopping) < MIN_SCALE_ROWS and "scale" in made.trees
+    corrections = bool(made.trees) and len(held.calibration) >= MIN_CALIBRATION_ROWS
+    unused = not (scales or corrections or made.mix[1] > 0)
+    return concatenate([held.calibration, held.conformal]) if unused else held.conformal

@@ -1,55 +1,54 @@
 """Predict weights of links with a trained model, with intervals and probabilities, and evaluate them.
 
-A confidence model (UKGE) gives a weight for every triple by itself; any other model gives one by calibration. Weights
+A confidence model (UKGE) predicts a weight for every triple by itself; any other model does so by calibration. Weights
 are mapped to [0, 1] per relation (data/weights.py), so that what is learned from all relations does not depend on their
-units. Curves and forests are fitted when they are first needed, and stored in the run folder.
+units. Curves and trees are fitted when they are first needed, and stored in the run folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
 
-from focuse.config import Config
-from focuse.data.graph import AlignedGraph, Graph, concatenate, find_sorted
+from focuse.data.graph import AlignedGraph, Graph, concatenate, find_sorted, lookup_sorted
 from focuse.data.out_of_core import LARGE_GRAPH
 from focuse.data.readers import read
 from focuse.data.splits import Splits, ValidationParts, split_validation
 from focuse.data.weights import ColumnMerger, Normalizer, WeightScaler, in_unit_range
 from focuse.engines.base import ModelScorer
-from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError
+from focuse.evaluation import evaluate, weight_evaluation
 from focuse.evaluation.baselines import (
     GLOBAL_MEAN,
     RELATION_MEAN,
     AnyIds,
+    KeyedWeights,
     Predictor,
     WeightBaselineScorer,
     fit_weight_baselines,
     fit_zero_baseline,
+    relation_means,
 )
-from focuse.evaluation.evaluate import ndcg, ndcg_queries
-from focuse.evaluation.metrics import NDCG, FloatArray, spearman
-from focuse.evaluation.ranking import sample_size
-from focuse.evaluation.weight_evaluation import WeightTable, WeightTest, evaluate_weights
-from focuse.evaluation.weight_metrics import (
+from focuse.evaluation.metrics import FloatArray, spearman
+from focuse.evaluation.ranking import DIVERGED, sample_size
+from focuse.evaluation.weight_evaluation import (
     IntervalTable,
     ProbabilityTable,
-    coverage_by_relation,
-    interval_coverage,
-    probability_metrics,
+    WeightEvaluation,
+    WeightTable,
+    WeightTest,
 )
-from focuse.inference import keeping
-from focuse.inference.answers import Weighed, Weighings, answers
+from focuse.evaluation.weight_metrics import coverage_by_relation, interval_coverage, probability_metrics
+from focuse.inference import fitted
 from focuse.inference.calibration import (
     BASE_RATE,
     COVERAGE,
@@ -59,29 +58,37 @@ from focuse.inference.calibration import (
     Probability,
     check_base_rate,
     check_coverage,
-    fingerprint,
     fit_curves,
     fit_probability,
-    measure,
+    measure_errors,
     plain_probability,
 )
-from focuse.inference.weight_estimator import Estimator, Table, finish, fit, measuring
+from focuse.inference.weight_estimator import Estimates, Estimator, conformal_rows, finish_estimator, fit_estimator
 from focuse.models.base import confidence as model_confidence
 from focuse.objective.negatives import corrupt_graph
 from focuse.option_strings import choose
+from focuse.results import ResultTable
 from focuse.system import free_memory
 from focuse.training.preparation import read_test_graph
 
+if TYPE_CHECKING:
+    from focuse.api import Run
+
 STRONG = 0.85  # UKGE's threshold for CN15K and NL27K
-AT_ONCE = 1 << 18  # triples scored at once
+TRIPLES_AT_ONCE = 1 << 18  # triples scored at once
+MIN_ISOTONIC_ROWS = 500  # positives from which isotonic curves are chosen instead of a line (Platt)
+BYTES_PER_EDGE = 500  # of memory that fitting trees to graph features takes
+MIN_NEGATIVES = 10  # of the user; fewer say nothing about probabilities
+NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (--valid-fraction)"
 
 
 @dataclass(frozen=True)
 class WeightPredictor:
-    """A run's weights: `facts` and `doubting` by calibration, `own` by the model itself if it has a confidence.
+    """The weights that a run predicts: `given_true` and `with_negatives` by calibration, `native` by the model itself.
 
-    With an `estimator` also what an edge is expected to weigh by all that train and score say, and an interval; with a
-    `probability` how likely it is a fact. `held` is validation in disjoint parts.
+    An `estimator` adds weights by graph features, with intervals; a `probability` adds the probability that a triple
+    is true. `held` is validation in disjoint parts. If `single_column`, weights are those of one of several columns,
+    to which the model's own confidence does not refer.
     """
 
     name: str
@@ -93,657 +100,599 @@ class WeightPredictor:
     estimator: Estimator | None = None
     probability: Probability | None = None
     notes: tuple[str, ...] = ()
-    one_of_many: bool = False  # a weight column by itself: the model's own confidence is about all of them
+    single_column: bool = False
 
     @cached_property
     def units(self) -> WeightScaler:
-        """The unit of each relation's weights, by train."""
+        """The unit of each relation's weights in train."""
         return WeightScaler.fit(self.splits.train)
 
     @property
     def parts(self) -> ValidationParts:
-        """Validation in parts; all of it is for fitting where nothing else was said."""
+        """Validation in parts; without `held`, all of it is for calibration."""
         valid = self.splits.valid
         nothing = valid.select(np.empty(0, np.int64))
         return ValidationParts(nothing, valid, nothing) if self.held is None else self.held
 
+    def known_keys(self) -> Any:
+        """Return the keys of all known triples."""
+        return np.concatenate([graph.keys for graph in (self.splits.train, self.splits.valid, self.splits.test)])
+
+    def fitting_keys(self) -> Any:
+        """Return the keys of triples that are not negatives when fitting; test triples would leak."""
+        return np.concatenate([self.splits.train.keys, self.splits.valid.keys])
+
     def score(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        """Scores of triples, ids [n] -> [n]."""
-        parts = []
-        for start in range(0, len(head), AT_ONCE):
-            columns = (ids[start : start + AT_ONCE].astype(np.int64) for ids in (head, relation, tail))
+        """Return the scores of triples, ids [n] -> [n]."""
+        parts = [np.empty(0)]
+        for start in range(0, len(head), TRIPLES_AT_ONCE):
+            columns = (ids[start : start + TRIPLES_AT_ONCE].astype(np.int64) for ids in (head, relation, tail))
             ids = (torch.from_numpy(column).to(self.scorer.device) for column in columns)
             parts.append(self.scorer.score(*ids).double().cpu().numpy())
-        return np.concatenate(parts) if parts else np.empty(0)
-
-    # ---- weights of scored triples: score [n], relation [n] -> [n] -------------------------------------------------
-
-    def expected(self, score: FloatArray, relation: AnyIds) -> FloatArray:
-        """What each link would weigh if it is one, in the user's units."""
-        return self.units.from_unit(self._calibrated().facts(score, relation), relation)
+        return np.concatenate(parts)
 
     def confidence(self, score: FloatArray, relation: AnyIds) -> FloatArray:
-        """The confidence in each triple, in [0, 1]: the model's own if it has one, else the doubting calibration."""
+        """Return the confidence in [0, 1] of triples with scores [n]: the model's own, or by calibration."""
         if self.scorer.model.confidence_head is not None:
             return model_confidence(self.scorer.model, torch.from_numpy(score)).numpy()
-        return self._calibrated().doubting(score, relation)
+        return self._calibrated().with_negatives(score, relation)
 
-    # ---- predictors: ids [n] of heads, relations and tails -> weights [n] ------------------------------------------
+    def _calibrated(self) -> Calibration:
+        if self.calibration is None:
+            raise FocuseError(NO_VALIDATION)
+        return self.calibration
 
-    def facts(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        return self.expected(self.score(head, relation, tail), relation)
+    # ---- predictors: ids [n] of heads, relations and tails -> weights [n] in the user's units ------------------------
 
-    def doubting(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        return self.units.from_unit(self._calibrated().doubting(self.score(head, relation, tail), relation), relation)
+    def given_true(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
+        weight = self._calibrated().given_true(self.score(head, relation, tail), relation)
+        return self.units.from_unit(weight, relation)
 
-    def own(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-        share = model_confidence(self.scorer.model, torch.from_numpy(self.score(head, relation, tail))).numpy()
-        return self.normalizer.inverse(share, relation)
+    def with_negatives(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
+        weight = self._calibrated().with_negatives(self.score(head, relation, tail), relation)
+        return self.units.from_unit(weight, relation)
 
-    # ---- by estimator: ids [n] of heads, relations and tails -> weights [n] ----------------------------------------
+    def native(self, head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
+        confidence = model_confidence(self.scorer.model, torch.from_numpy(self.score(head, relation, tail))).numpy()
+        return self.normalizer.inverse(confidence, relation)
 
-    def tell(self, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float = COVERAGE) -> dict[str, FloatArray]:
-        """expected, typical, low, high (in the user's units) and probability, [n] each; NaN where there is none.
+    # ---- columns of results: ids [n] of heads, relations and tails -> columns [n] ------------------------------------
 
-        A fact of train is not guessed: `known` is 1 there, else 0, and its weights lie between the least and the
-        greatest that it has.
+    def predict(self, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float = COVERAGE) -> dict[str, Any]:
+        """Return the columns weight_mean, weight_median, weight_low, weight_high, probability and known.
+
+        Weights are in the user's units; NaN means that there is none. The weights of triples in train (`known`) are not
+        predicted: their interval reaches from the lowest to the highest weight that the triple has.
         """
-        told = self.guess(head, relation, tail, coverage)
-        asked, train = self.splits.train.keys_of(head, relation, tail), self.splits.train
-        rows = np.isin(train.keys, asked)
-        facts = Table.of(train.keys[rows], train.weight[rows])
-        known = find_sorted(facts.keys, asked)[1]
-        for name, column in (("expected", "mean"), ("typical", "middle"), ("low", "least"), ("high", "greatest")):
-            told[name] = np.where(known, facts.get(column, asked), told[name])
-        return {**told, "known": known.astype(np.float64)}
+        columns, train = self.predict_unseen(head, relation, tail, coverage), self.splits.train
+        keys = train.keys_of(head, relation, tail)
+        rows = np.isin(train.keys, keys)
+        known = KeyedWeights(train.keys[rows], train.weight[rows])
+        for statistic, name in (("mean", "mean"), ("median", "median"), ("min", "low"), ("max", "high")):
+            columns[f"weight_{name}"] = known.lookup(statistic, keys, columns[f"weight_{name}"])
+        return {**columns, "known": find_sorted(known.keys, keys)[1]}
 
-    def guess(self, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float = COVERAGE) -> dict[str, FloatArray]:
-        """The same as if none of them were known, without `known`."""
+    def predict_unseen(
+        self, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float = COVERAGE
+    ) -> dict[str, FloatArray]:
+        """Return the columns of `predict` as if no triple were known, without the column `known`."""
         nothing = np.full(len(head), np.nan)
+        columns = dict.fromkeys(("weight_mean", "weight_median", "weight_low", "weight_high", "probability"), nothing)
         if self.estimator is None:
-            known = nothing if self.calibration is None else self.facts(head, relation, tail)
-            return {**dict.fromkeys(("low", "high", "probability"), nothing), "expected": known, "typical": known}
+            known = nothing if self.calibration is None else self.given_true(head, relation, tail)
+            return columns | {"weight_mean": known, "weight_median": known}
         found = self.estimator(head, relation, tail)
-        shares = {"expected": found.expected, "typical": found.typical}
+        columns["weight_mean"] = self.units.from_unit(found.mean, relation)
+        columns["weight_median"] = self.units.from_unit(found.median, relation)
         if len(self.estimator.conformal):
-            ends = self.estimator.interval(found, relation, coverage)
-            low, high = reversed(ends) if self.splits.train.lower_is_better else ends
-            shares |= {"low": low, "high": high}
-        told = {name: self.units.from_unit(share, relation) for name, share in shares.items()}
-        probable = nothing if self.probability is None else self.probable(head, relation, tail)
-        return {"low": nothing, "high": nothing, **told, "probability": probable}
+            columns["weight_low"], columns["weight_high"] = self.interval(found, relation, coverage)
+        if self.probability is not None:
+            columns["probability"] = self.probability.of(self.score(head, relation, tail), found.link, relation)
+        return columns
 
-    def caveats(self) -> tuple[str, ...]:
-        """What someone should know who reads what is told."""
-        made = self.estimator
-        notes = [] if made is None else list(made.notes)
-        if made is None or not len(made.conformal):
-            notes.append("no intervals: validation has no rows left to measure them on (--valid-fraction)")
-        if self.calibration is None and not self.one_of_many:
-            notes.append("no probabilities: the run has no validation triples to calibrate on (--valid-fraction)")
-        return tuple(notes)
+    def columns_for(self, score: FloatArray, head: AnyIds, relation: AnyIds, tail: AnyIds) -> dict[str, Any]:
+        """Return the columns of `predict`, and the confidence of triples with these scores [n] as answers."""
+        columns = self.predict(head, relation, tail)
+        if self.scorer.side_dependent:  # curves are fitted to the mean score of both sides
+            score = self.score(head, relation, tail)
+        if self.calibration is not None or self.scorer.model.confidence_head is not None:
+            columns["confidence"] = self.confidence(score.astype(np.float64), relation)
+        return columns
+
+    def interval(self, found: Estimates, relation: AnyIds, coverage: float) -> tuple[FloatArray, FloatArray]:
+        """Return bounds [n] in the user's units around estimates of the estimator."""
+        if self.estimator is None:
+            raise FocuseError("no estimator was fitted")
+        return self._bounds(self.estimator.interval(found, relation, coverage), relation)
+
+    def _bounds(self, ends: tuple[FloatArray, FloatArray], relation: AnyIds) -> tuple[FloatArray, FloatArray]:
+        low, high = reversed(ends) if self.splits.train.lower_is_better else ends
+        return self.units.from_unit(low, relation), self.units.from_unit(high, relation)
 
     def probable(
         self, head: AnyIds, relation: AnyIds, tail: AnyIds, probability: Probability | None = None
     ) -> FloatArray:
-        """The probability [n] that each triple is a fact, by the run's curves or others."""
+        """Return the probability [n] that each triple is true, by the run's curves or by others."""
         made = probability or self.probability
         if made is None:
-            raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-fraction)")
+            raise FocuseError(NO_VALIDATION)
         link = None if self.estimator is None else self.estimator(head, relation, tail).link
         return made.of(self.score(head, relation, tail), link, relation)
 
-    def _by(self, name: str) -> Predictor:
-        """One of the estimator's numbers as a predictor in the user's units."""
+    def caveats(self) -> tuple[str, ...]:
+        """Return notes on what is missing from the columns of `predict`."""
+        notes = [] if self.estimator is None else list(self.estimator.notes)
+        if self.estimator is None or not len(self.estimator.conformal):
+            notes.append("no intervals: validation has no rows left to measure them on (--valid-fraction)")
+        if self.calibration is None and not self.single_column:
+            notes.append("no probabilities: the run has no validation triples to calibrate on (--valid-fraction)")
+        return tuple(notes)
 
-        def predictor(head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-            if self.estimator is None:
-                raise FocuseError("no estimator was fitted")
-            return self.units.from_unit(getattr(self.estimator(head, relation, tail), name), relation)
+    # ---- fitting ---------------------------------------------------------------------------------------------------
 
-        return predictor
+    def unit_weights(self, graph: Graph) -> Graph:
+        """Return a graph with weights in [0, 1]; those of a graph other than train may lie beyond."""
+        return replace(graph, weight=self.units.to_unit(graph.weight, graph.relation), lower_is_better=False)
 
-    def _calibrated(self) -> Calibration:
-        if self.calibration is None:
-            raise FocuseError("the run has no validation triples to calibrate on; train with some (--valid-fraction)")
-        return self.calibration
-
-    # ---- fitting and judging ---------------------------------------------------------------------------------------
-
-    def known_keys(self) -> Any:
-        graphs = (self.splits.train, self.splits.valid, self.splits.test)
-        return np.concatenate([graph.keys for graph in graphs])
-
-    def fitting_keys(self) -> Any:
-        """Facts that no negative may be while something is fitted; those of test would tell what is to be judged."""
-        return np.concatenate([self.splits.train.keys, self.splits.valid.keys])
-
-    def fit(self, method: str, seed: int = 0) -> Calibration | None:
-        """Both maps, fitted on the calibration part of validation; None without validation triples."""
-        train, valid = self._shared(self.splits.train), self.parts.calibration
+    def fit_calibration(self, method: str, seed: int = 0) -> Calibration | None:
+        """Fit both maps to the calibration part of validation; None without validation triples."""
+        valid = self.parts.calibration
         if not len(valid):
             return None
-        means = fit_weight_baselines(train)[RELATION_MEAN].unlinked(np.arange(len(train.relations)))
-        share = np.clip(self._shared(valid).weight, 0.0, 1.0)
+        means = relation_means(self.unit_weights(self.splits.train)).by_relation
+        weight = np.clip(self.unit_weights(valid).weight, 0.0, 1.0)
         score = self.score(valid.head, valid.relation, valid.tail)
         false = corrupt_graph(valid, self.fitting_keys(), seed)
-        both = concatenate([valid, false])
-        everything = np.concatenate([score, self.score(false.head, false.relation, false.tail)])
-        shares = np.concatenate([share, np.zeros(len(false))])
-        if not np.isfinite(everything).all():
-            raise FocuseError("the model gives scores that are not finite: training diverged; lower the learning rate")
+        both = np.concatenate([score, self.score(false.head, false.relation, false.tail)])
+        if not np.isfinite(both).all():
+            raise FocuseError(DIVERGED)
+        relations = np.concatenate([valid.relation, false.relation])
+        weights = np.concatenate([weight, np.zeros(len(false))])
         return Calibration(
             method,
-            fit_curves(method, score, valid.relation, share, means, doubting=False),
-            fit_curves(method, everything, both.relation, shares, means, doubting=True),
+            fit_curves(method, score, valid.relation, weight, means, increasing=False),
+            fit_curves(method, both, relations, weights, means, increasing=True),
         )
 
     def estimator_parts(self) -> tuple[Graph, Predictor, Predictor]:
-        """Train in shares, the scores, and the plain guess in shares, as an estimator takes them."""
-        train = self._shared(self.splits.train)
-        mean = fit_weight_baselines(train)[RELATION_MEAN]
+        """Return train, the scores and the simple estimates in [0, 1], as an estimator needs them."""
+        train, calibration = self.unit_weights(self.splits.train), self.calibration
+        if calibration is None:
+            return train, self.score, relation_means(train)
 
-        def plain(head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
-            if self.calibration is None:
-                return mean(head, relation, tail)
-            return self.calibration.facts(self.score(head, relation, tail), relation)
+        def curve(head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
+            return calibration.given_true(self.score(head, relation, tail), relation)
 
-        return train, self.score, plain
+        return train, self.score, curve
 
-    def fit_estimator(self, seed: int = 0, learnt: Estimator | None = None) -> Estimator:
-        """The weights of unseen edges, from train and the parts of validation.
+    def fit_estimator(self, seed: int = 0, fitted_before: Estimator | None = None) -> Estimator:
+        """Fit weights of unseen edges to train and to the parts of validation.
 
-        Forests that another estimator of the same tables has `learnt` serve again: they know nothing of the curves.
+        The trees of another estimator of the same tables are used again, because they do not depend on the curves.
         """
-        train, score, plain = self.estimator_parts()
-        parts = self.parts
-        held = ValidationParts(*(self._shared(part) for part in (parts.stopping, parts.calibration, parts.conformal)))
-        if learnt is not None and learnt.forests:
-            return finish(replace(learnt, curve=plain), held)
-        return fit(train, held, score, plain, self.fitting_keys(), seed)
-
-    def _shared(self, graph: Graph) -> Graph:
-        """In shares; held-out ones may lie beyond [0, 1], as weights that are asked for later may."""
-        return replace(graph, weight=self.units.to_unit(graph.weight, graph.relation), lower_is_better=False)
-
-    def intervals(self, test: Graph, coverage: float = COVERAGE) -> IntervalTable | None:
-        """Coverage and width on test beside intervals of constant width; None without conformal rows."""
-        made = self.estimator
-        if made is None or not len(made.conformal):
-            return None
-        rows, asked = self._shared(measuring(made, self.parts)), self._shared(test)
-        found = self.guess(test.head, test.relation, test.tail, coverage)
-        names = {f"{self.name}, expected ± spread": (found["low"], found["high"])}
-        trivial = fit_weight_baselines(self._shared(self.splits.train))
-        middles: dict[str, Predictor] = {
-            f"{self.name}, expected ± constant": lambda *ids: made(*ids).expected,
-            f"{RELATION_MEAN} ± constant": trivial[RELATION_MEAN],
-            f"{GLOBAL_MEAN} ± constant": trivial[GLOBAL_MEAN],
-        }
-        for name, middle in middles.items():
-            names[name] = self._constant(middle, rows, asked, coverage)
-        own = made.conformal.quantiles(coverage).own
-        kinds = coverage_by_relation(found["low"], found["high"], test.weight, test.relation, list(test.relations), own)
-        figures = {name: interval_coverage(low, high, test.weight) for name, (low, high) in names.items()}
-        return IntervalTable(coverage, len(rows), figures, kinds)
-
-    def _constant(self, middle: Predictor, rows: Graph, asked: Graph, coverage: float) -> tuple[FloatArray, FloatArray]:
-        """Bounds [n] of `asked` by the plain form: the same width in shares on each side, whatever the relation.
-
-        Both graphs are in shares, and so is what `middle` gives.
-        """
-        guess, ask = (np.clip(middle(part.head, part.relation, part.tail), 0.0, 1.0) for part in (rows, asked))
-        made = measure(rows.weight, guess, np.zeros(len(rows)), np.zeros(len(rows), np.int64), 1)
-        ends = made.interval(ask, np.zeros(len(asked)), np.zeros(len(asked), np.int64), coverage)
-        low, high = reversed(ends) if self.splits.train.lower_is_better else ends
-        return self.units.from_unit(low, asked.relation), self.units.from_unit(high, asked.relation)
-
-    def judge(
-        self,
-        aligned: AlignedGraph,
-        negatives: AlignedGraph | None,
-        queries: AlignedGraph | None,
-        threshold: float,
-        seed: int = 0,
-        coverage: float = COVERAGE,
-    ) -> WeightEvaluation:
-        """Weights of a test set under every protocol, and nDCG; what is not given is drawn or taken from the graph."""
-        train, valid, test = self.splits.train, self.splits.valid, aligned.graph
-        notes = [str(part) for part in (aligned, negatives, queries) if part is not None and part.unseen.rows]
-        notes += [*_doubts(test, negatives is not None), *self.notes]
-        notes += self.estimator.notes if self.estimator is not None else ()
-        unit = not train.lower_is_better and in_unit_range(train.weight) and in_unit_range(test.weight)
-        known = np.concatenate([self.known_keys(), test.keys])
-        false = None
-        if not unit:
-            notes.append("no protocol with negatives: that a false triple weighs 0 means something in [0, 1] only")
-        else:
-            false = corrupt_graph(test, known, seed)
-            if negatives is not None:  # a file of UKGE's holds the facts, too
-                false = negatives.graph.select(negatives.graph.weight == 0)
-        held = WeightTest(valid, corrupt_graph(valid, self.fitting_keys(), seed + 1)) if unit and len(valid) else None
-        named = self._named()
-        doubting = {name: rows[1] for name, rows in named.items()}
-        table = evaluate_weights(
-            WeightTest(test, false), train, {name: rows[0] for name, rows in named.items()}, doubting, threshold, held
-        )
-        every = [train, valid, self.splits.test]
-        asked = queries.graph if queries is not None else ndcg_queries(test, every)
-        dear = sample_size(self.scorer, None, len(train.entities)) is not None
-        gains = {} if dear else {self.name: ndcg(self.scorer, asked)}
-        if dear:
-            notes.append(f"no nDCG of {self.name}: to score all {len(train.entities):,} entities takes it too long")
-        for name, row in {**fit_weight_baselines(train), **fit_zero_baseline(train)}.items():
-            gains[name] = ndcg(WeightBaselineScorer(row, train, device=self.scorer.device), asked)
-        notes += self._verdict(test, table)
-        table = replace(table, notes=(*table.notes, *notes))
-        return WeightEvaluation(table, gains, self.intervals(test, coverage))
-
-    def _verdict(self, test: Graph, table: WeightTable) -> list[str]:
-        """What the figures mean for someone who wants to use the weights."""
-        errors = {name: row["positives"].errors.mse for name, row in table.rows.items() if "positives" in row}
-        mean = errors[RELATION_MEAN]
-        beaten = [name for name in self._named() if not errors[name] < mean]
-        notes = [f"{name} does not beat the relation's mean on the facts of test" for name in beaten]
-        order = spearman(self.score(test.head, test.relation, test.tail), self._shared(test).weight)
-        if order < -2 / np.sqrt(max(len(test) - 1, 1)):  # less is chance
-            notes.append(f"the model scores weak facts above strong ones (Spearman {order:.2f}); its ranks say little")
-        return notes
-
-    def _named(self) -> Mapping[str, Any]:
-        """Name -> its predictor of facts and its doubting one."""
-        named: dict[str, Any] = {}
-        if self.estimator is not None and self.estimator.forests:
-            named[f"{self.name}, expected"] = (self._by("expected"), self._by("doubting"))
-            named[f"{self.name}, typical"] = (self._by("typical"), self._by("doubting_typical"))
-        if self.scorer.model.confidence_head is not None and not self.one_of_many:
-            named[self.name] = (self.own, self.own)
-        if self.calibration is not None:
-            named[f"{self.name}, {self.calibration.method}"] = (self.facts, self.doubting)
-        if not named:
-            self._calibrated()
-        return named
+        train, score, curve = self.estimator_parts()
+        held = ValidationParts(*(self.unit_weights(getattr(self.parts, part.name)) for part in fields(ValidationParts)))
+        if fitted_before is not None and fitted_before.trees:
+            return finish_estimator(replace(fitted_before, curve=curve), held)
+        return fit_estimator(train, held, score, curve, self.fitting_keys(), seed)
 
 
-def _doubts(test: Graph, has_negatives: bool) -> list[str]:
-    """What looks like another file than was meant."""
-    if not test.weighted:
-        return [f"{test.source}: no weights given, every one is taken for 1"]
-    nothing = int((test.weight == 0).sum())
-    if nothing >= max(2, len(test) // 4) and not has_negatives:
-        return [f"{test.source}: {nothing:,} triples of weight 0 count as facts; if they are false, give --negatives"]
-    return []
+# ---- prediction ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class WeightEvaluation:
-    """Errors by protocol, intervals and nDCG; `print` shows tables, `to_dict` is what `--json` prints."""
-
-    table: WeightTable
-    gains: Mapping[str, NDCG]
-    intervals: IntervalTable | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            **self.table.to_dict(),
-            "ndcg": {name: gain.to_dict() for name, gain in self.gains.items()},
-            "intervals": None if self.intervals is None else self.intervals.to_dict(),
-        }
-
-    def __str__(self) -> str:
-        queries = next(iter(self.gains.values())).queries
-        width = max(map(len, self.gains))
-        lines = [f"nDCG: every known tail among all entities ({queries:,} queries, ties worst)"]
-        lines.append(f"{'':{width}}{'linear':>10}{'exponential':>13}")
-        for name, gain in self.gains.items():
-            figures = ["–" if np.isnan(value) else f"{value:.4f}" for value in (gain.linear, gain.exponential)]
-            lines.append(f"{name:{width}}{figures[0]:>10}{figures[1]:>13}")
-        ranges = [] if self.intervals is None else [str(self.intervals)]
-        return "\n\n".join([str(self.table), *ranges, "\n".join(lines)])
-
-
-FEWEST_STEPS = 500  # facts from which steps (isotonic) are chosen before a line of two numbers (Platt)
-EDGE_BYTES = 500  # of memory that forests take to learn from an edge's surroundings
-FEWEST_NEGATIVES = 10  # of one's own; probabilities of fewer would be made up
-NO_VALIDATION = "the run has no validation triples to calibrate on; train with some (--valid-fraction)"
-
-
-def held_parts(valid: Graph, stop_fraction: float, seed: int) -> tuple[ValidationParts, tuple[str, ...]]:
-    """Validation in disjoint parts, with a note where all of it has stopped the training."""
-    held = split_validation(valid, stop_fraction, seed)
-    if not len(valid) or (len(held.calibration) and len(held.conformal)):
-        return held, ()
-    note = "maps and intervals are fitted on the rows that also stopped the training (stop_fraction leaves no others)"
-    return split_validation(valid, 0.0, seed), (note,)
-
-
-class WeightMethods:
-    """The part of a `Run` that answers about weights and probabilities."""
-
-    settings: Config
-    splits: Splits
-    normalizer: Normalizer
-    scorer: TableScorer
-    folder: Path | None
-    tables_checksum: str
-    calibration_stored: bool
-    _calibration: Calibration | None
-    _fitted: dict[str, Any]
-    before_fitting: Callable[[], None] | None = None  # called before what may take minutes, the first time only
-
-    # ---- answers --------------------------------------------------------------------------------------------------
-
-    def predict_weight(
-        self, head: str, relation: str, tail: str, *, coverage: float = COVERAGE, column: str | None = None
-    ) -> Weighed:
-        """What one triple would weigh: expected and typical weight, an interval, and the probability that it is a fact.
-
-        `run.predict_weight("MLEngineer", "requiresSkill", "Python").expected` is in the graph's units. `column` as for
-        `predict_weights`.
-        """
-        names = self.splits.train
-        h, t = names.entities.id(head, "entity"), names.entities.id(tail, "entity")
-        ids = np.array([h]), np.array([names.relations.id(relation, "relation")]), np.array([t])
-        return self._answers(*ids, check_coverage(coverage), column)[0]
-
-    def predict_weights(self, triples: Any, *, coverage: float = COVERAGE, column: str | None = None) -> Weighings:
-        """The same for many: a graph, a file, or rows (head, relation, tail) with or without a weight.
-
-        Rows with names that train has never seen are left out; `notes` of the result says so. Of a run with several
-        weight columns it is the merged weight, in [0, 1], or that of one `column`, in its own units.
-        """
-        check_coverage(coverage)
-        graph = _read_triples(triples)
-        aligned = graph.align(self.splits.train)
-        if not len(aligned.graph):
-            self._name_unknown(aligned)
-            raise FocuseError(f"{graph.source}: no triples to weigh")
-        rows = aligned.graph
-        weighed = self._answers(rows.head, rows.relation, rows.tail, coverage, column)
-        weighed.notes = (*((str(aligned),) if str(aligned) else ()), *weighed.notes)
-        if graph.weighted and self.splits.merger is None:
-            weighed.truth = rows.weight
-        return weighed
-
-    def _name_unknown(self, aligned: AlignedGraph) -> None:
-        """Raise for the first name that train has never seen, with what comes nearest to it."""
-        names = self.splits.train
-        for name in aligned.unseen.relation_examples[:1]:
+def predict_weights(run: Run, triples: Any, *, coverage: float = COVERAGE, column: str | None = None) -> ResultTable:
+    """Predict the weights of triples; see `Run.predict_weights`."""
+    check_coverage(coverage)
+    graph = _read_triples(triples)
+    aligned, names = graph.align(run.splits.train), run.splits.train
+    rows = aligned.graph
+    if not len(rows):
+        for name in aligned.unseen.relation_examples[:1]:  # raises an error that suggests similar names
             names.relations.id(name, "relation")
         for name in aligned.unseen.entity_examples[:1]:
             names.entities.id(name, "entity")
-
-    def _answers(self, head: AnyIds, relation: AnyIds, tail: AnyIds, coverage: float, column: str | None) -> Weighings:
-        whole = self.weight_predictor(full=True)
-        asked = whole if column is None else self._column_weigher(column)
-        weighed = answers(asked, head, relation, tail, coverage)
-        if column is not None and whole.probability is not None:  # that of a link, whichever number is asked for
-            weighed.columns["probability"] = whole.probable(head, relation, tail)
-        return weighed
-
-    def evaluate_weights(
-        self,
-        test: Any = None,
-        *,
-        negatives: Any = None,
-        queries: Any = None,
-        threshold: float = STRONG,
-        coverage: float = COVERAGE,
-        forests: bool = True,
-    ) -> WeightEvaluation:
-        """How well weights are predicted: errors by protocol beside trivial rows, intervals, calibration, nDCG.
-
-        `negatives` are triples of weight 0 (rows of another weight are passed over, so UKGE's `test_with_neg` files
-        serve as they are; drawn if not given), `queries` the facts of nDCG's queries (else test's, with all their
-        known tails), `threshold` the weight above which a fact is strong, `coverage` what intervals promise.
-        Without `forests` only the model itself and its calibration are judged, which takes seconds.
-        """
-        if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
-            raise FocuseError(f"threshold {threshold!r}: give a weight in [0, 1]")
-        check_coverage(coverage)
-        aligned = self._test(test)
-        false = None if negatives is None else self._negatives(negatives)
-        asked = None if queries is None else read_test_graph(queries, self.settings, self.splits)
-        if asked is not None and not len(asked.graph):
-            raise FocuseError(f"{asked.graph.source}: no query with names that train has")
-        return self.weight_predictor(full=forests).judge(aligned, false, asked, threshold, coverage=coverage)
-
-    def evaluate_probabilities(self, test: Any = None, *, negatives: Any = None, seed: int = 0) -> ProbabilityTable:
-        """Brier score, calibration error and reliability of the probability that a triple is a fact, before and after.
-
-        `negatives` as for `weigh`. Judged at the share of facts that test and negatives have together. `svg()` of the
-        result draws the diagram.
-        """
-        aligned, predictor = self._test(test), self.weight_predictor(full=True)
-        facts = aligned.graph
-        given = None if negatives is None else self._negatives(negatives)
-        false = corrupt_graph(facts, predictor.known_keys(), seed) if given is None else given.graph
-        false = false if given is None else false.select(false.weight == 0)
-        rate = len(facts) / (len(facts) + len(false))
-        head, relation, tail = (
-            np.concatenate([getattr(part, name) for part in (facts, false)]) for name in ("head", "relation", "tail")
-        )
-        truth = np.repeat([1.0, 0.0], [len(facts), len(false)])
-        score = predictor.score(head, relation, tail)
-        rows = {"before: logistic of the score": probability_metrics(plain_probability(score), truth)}
-        if predictor.probability is None:
-            raise FocuseError(NO_VALIDATION)
-        made = predictor.probability.at(rate)
-        rows[f"after: {made.method}"] = probability_metrics(predictor.probable(head, relation, tail, made), truth)
-        notes = [str(part) for part in (aligned, given) if part is not None and part.unseen.rows]
-        notes.append("negatives of test are given" if given is not None else "negatives of test are random corruptions")
-        notes.append(f"calibrated on {'random corruptions' if made.negatives == 'drawn' else made.negatives}")
-        return ProbabilityTable(rows, len(facts), len(false), rate, tuple(notes))
-
-    def weigh_columns(self, test: Any = None, *, coverage: float = COVERAGE) -> dict[str, WeightEvaluation]:
-        """`weigh` of every weight column by itself, in its own units, on the rows of test that have it."""
-        aligned = self._test(test)
-        found = {}
-        for name in self._merger().names:
-            one, predictor = replace(aligned, graph=aligned.graph.column(name)), self._column_weigher(name)
-            known = predictor.calibration is not None or (
-                predictor.estimator is not None and predictor.estimator.forests
-            )
-            if len(one.graph) and known:  # a column of a few edges may be missing in every part of validation
-                found[name] = predictor.judge(one, None, None, STRONG, coverage=coverage)
-        return found
-
-    # ---- what is fitted -------------------------------------------------------------------------------------------
-
-    def _merger(self) -> ColumnMerger:
-        if self.splits.merger is None:
-            raise FocuseError("the run has one weight an edge; only one with several weight columns tells them apart")
-        return self.splits.merger
-
-    def _column_weigher(self, name: str) -> WeightPredictor:
-        """What the run says of one weight column, by forests and intervals of its own."""
-        choose("weight column", name, self._merger().names)
-        key = f"column {name}"
-        if key not in self._fitted:
-            train, valid, test = (
-                graph.column(name) for graph in (self.splits.train, self.splits.valid, self.splits.test)
-            )
-            splits = replace(self.splits, train=train, valid=valid, test=test, merger=None)
-            # The run's own parts: those of the rows that have this column would be others.
-            whole = self._plain_weigher()
-            held = ValidationParts(*(getattr(whole.parts, part.name).column(name) for part in fields(ValidationParts)))
-            known = replace(whole, splits=splits, held=held, one_of_many=True)
-            known = replace(known, calibration=known.fit("isotonic"))
-            self._fitted[key] = replace(known, estimator=known.fit_estimator(self.settings.seed))
-        found: WeightPredictor = self._fitted[key]
-        return found
-
-    def weight_predictor(self, full: bool = False) -> WeightPredictor:
-        """What the run says of weights; what it needs is fitted when first asked for, and stored in its folder.
-
-        `full` also has the forests behind expected weights and intervals, and the probability.
-        """
-        if full and not self.can_predict_weights():
-            raise FocuseError(
-                f"what {len(self.splits.train):,} edges say of weights takes about {self._weighing_bytes() / 1e9:.3g} "
-                "GB of memory to learn, more than is free; predict and evaluate go without"
-            )
-        plain = self._plain_weigher()
-        if self._calibration is None and self.folder is not None and self.tables_checksum:
-            self._calibration = Calibration.load(self.folder, self.tables_checksum, len(self.splits.train.relations))
-        found = self._calibration
-        # In the first layout shares were of one range for the whole graph: where they no longer are, it says nothing.
-        if found is None or (found.layout < LAYOUT and not plain.units.common):
-            self._calibration = plain.fit("isotonic" if found is None else found.method)
-            self._keep_calibration()
-        known = replace(plain, calibration=self._calibration)
-        if not full:
-            return known
-        made = self._estimator(known)
-        if known.calibration is None and not made.forests:  # neither validation nor edges enough to learn from
-            return known
-        known = replace(known, estimator=made)
-        return replace(known, probability=self._probability(known))
-
-    def can_predict_weights(self) -> bool:
-        """Whether memory allows to learn what weights depend on; without, predictions have scores alone."""
-        free = free_memory() if len(self.splits.train) >= LARGE_GRAPH else None
-        return free is None or "estimator" in self._fitted or self._weighing_bytes() <= free
-
-    def _weighing_bytes(self) -> int:
-        return EDGE_BYTES * len(self.splits.train)
-
-    def calibrate(
-        self, method: str | None = None, *, negatives: Any = None, base_rate: float = BASE_RATE
-    ) -> Calibration:
-        """Fit the maps from scores to weights and to probabilities anew, by 'isotonic' or 'platt', and store them.
-
-        Left alone, weights are by steps (isotonic), and probabilities, too, where there are facts enough for them.
-        `negatives` are triples known to be false (those of weight 0 where a file has others too, else all; known facts
-        are left out); without them random corruptions stand in. `base_rate` is the share of facts among the triples
-        that will be asked about. `calibration_stored` says whether storing was possible.
-        """
-        if method is not None:
-            choose("calibration", method, METHODS)
-        check_base_rate(base_rate)
-        plain = self._plain_weigher()
-        false = None if negatives is None else self._false(negatives, plain.fitting_keys())
-        made = plain.fit(method or "isotonic")
-        if made is None:
-            raise FocuseError(NO_VALIDATION)
-        known = replace(plain, calibration=made)
-        learnt = self._fitted.get("estimator") or self._stored_estimator(known, None)
-        self._calibration = made
-        self._keep_calibration()
-        self._fitted["estimator"] = known.fit_estimator(self.settings.seed, learnt)
-        self._keep("estimator")
-        known = replace(known, estimator=self._estimator(known))
-        self._fitted["probability"] = self._fit_probability(known, method, false, base_rate)
-        self._keep("probability")
-        return made
-
-    def _plain_weigher(self) -> WeightPredictor:
-        held, notes = held_parts(self.splits.valid, self.settings.stop_fraction, self.settings.seed)
-        return WeightPredictor(self.settings.model, self.scorer, self.splits, self.normalizer, held=held, notes=notes)
-
-    def _estimator(self, known: WeightPredictor) -> Estimator:
-        if "estimator" not in self._fitted:
-            curves = "" if known.calibration is None else known.calibration.digest()
-            found = self._stored_estimator(known, curves)
-            if found is None and self.before_fitting is not None:
-                self.before_fitting()
-            self._fitted["estimator"] = found or known.fit_estimator(self.settings.seed)
-            if found is None:
-                self._keep("estimator")
-        made: Estimator = self._fitted["estimator"]
-        return made
-
-    def _stored_estimator(self, known: WeightPredictor, curves: str | None) -> Estimator | None:
-        if self.folder is None or not self.tables_checksum:
-            return None
-        parts = known.estimator_parts()
-        return keeping.load_estimator(self.folder, self.tables_checksum, curves, *parts, common=known.units.common)
-
-    def _probability(self, known: WeightPredictor) -> Probability | None:
-        if "probability" not in self._fitted:
-            found = None
-            if self.folder is not None and self.tables_checksum:
-                found = keeping.load_probability(self.folder, self.tables_checksum, len(self.splits.train.relations))
-            self._fitted["probability"] = found or self._fit_probability(known, None, None, BASE_RATE)
-            if found is None:
-                self._keep("probability")
-        made: Probability | None = self._fitted["probability"]
-        return made
-
-    def _fit_probability(
-        self, known: WeightPredictor, method: str | None, false: Graph | None, rate: float
-    ) -> Probability | None:
-        facts = known.parts.calibration
-        if not len(facts):
-            return None
-        rows = corrupt_graph(facts, known.fitting_keys(), self.settings.seed + 1) if false is None else false
-        source = "drawn" if false is None else f"{len(rows):,} of {rows.source}"
-        method = method or ("isotonic" if len(facts) >= FEWEST_STEPS else "platt")
-        if not len(rows):  # a graph so dense that no corruption of it is false
-            return None
-        return fit_probability(facts, rows, known.score, known.estimator, method, rate, source)
-
-    def _test(self, test: Any) -> AlignedGraph:
-        aligned = self.splits.aligned_test if test is None else read_test_graph(test, self.settings, self.splits)
-        if not len(aligned.graph):
-            raise FocuseError(str(aligned) or "the run has no test split; give a test graph")
-        return aligned
-
-    def _negatives(self, given: Any) -> AlignedGraph:
-        """Triples in train's ids, some of which have the weight 0."""
-        false = read(given).align(self.splits.train)
-        if not (false.graph.weight == 0).any():
-            raise FocuseError(f"{false.graph.source}: no triple of weight 0 with names that train has; give negatives")
-        return false
-
-    def _false(self, given: Any, known: AnyIds) -> Graph:
-        """One's own negatives in train's ids: rows of weight 0, or all where none has it, without the known facts."""
-        aligned = _read_triples(given).align(self.splits.train)
-        rows = aligned.graph
-        nothing = rows.weight == 0
-        rows = rows.select(nothing) if nothing.any() else rows
-        left = rows.select(~np.isin(rows.keys, known))
-        if len(np.unique(left.keys)) >= FEWEST_NEGATIVES:
-            return left
-        why = f"{len(rows) - len(left):,} stand in the graph as facts, {aligned.unseen.rows:,} have unknown names"
-        raise FocuseError(
-            f"{rows.source}: {len(np.unique(left.keys)):,} negatives left ({why}); give {FEWEST_NEGATIVES} or more"
-        )
-
-    # ---- storing --------------------------------------------------------------------------------------------------
-
-    def _storable(self) -> Path | None:
-        # Of an unfinished run the scores still change, and another process may have trained this one further.
-        if self.folder is None or not self.tables_checksum or fingerprint(self.folder) != self.tables_checksum:
-            return None
-        return self.folder
-
-    def _keep_calibration(self) -> None:
-        self.calibration_stored = False
-        folder = self._storable()
-        if self._calibration is None or folder is None:
-            return
-        with suppress(OSError, FocuseError, SafetensorError):  # a folder that cannot be written: it is fitted each time
-            self._calibration.save(folder, self.tables_checksum)
-            self.calibration_stored = True
-
-    def _keep(self, what: str) -> None:
-        folder, made = self._storable(), self._fitted.get(what)
-        if folder is None or made is None:
-            return
-        with suppress(OSError, FocuseError, SafetensorError):  # what is told of single columns is fitted each time
-            if what == "estimator":
-                curves = "" if self._calibration is None else self._calibration.digest()
-                keeping.save_estimator(made, folder, self.tables_checksum, curves)
-            elif what == "probability":
-                keeping.save_probability(made, folder, self.tables_checksum)
+        raise FocuseError(f"{graph.source}: no triples")
+    predictor = weight_predictor(run, full=True)
+    of_column = predictor if column is None else column_predictor(run, column)
+    if of_column.estimator is None:
+        raise FocuseError(NO_VALIDATION)
+    ids = rows.head, rows.relation, rows.tail
+    columns = of_column.predict(*ids, coverage)
+    if column is not None and predictor.probability is not None:  # the probability of a link is that of all columns
+        columns["probability"] = predictor.probable(*ids)
+    table = {
+        "head": names.entities.take(rows.head),
+        "relation": names.relations.take(rows.relation),
+        "tail": names.entities.take(rows.tail),
+        "known": columns.pop("known"),
+        **({"weight": rows.weight} if graph.weighted and run.splits.merger is None else {}),
+        **columns,
+    }
+    notes = (*((str(aligned),) if str(aligned) else ()), *of_column.caveats())
+    return ResultTable(table, notes=notes, info={"coverage": coverage})
 
 
 def _read_triples(given: Any) -> Graph:
-    """Triples with or without weights, from whatever `read` takes; one triple of names is a list of one."""
+    """Read triples with or without weights from anything that `read` accepts, or from one triple of names."""
     if isinstance(given, Graph | str | PathLike) or not isinstance(given, Iterable):
         return read(given)
-    rows = given
-    if isinstance(given, tuple) and len(given) in (3, 4) and all(isinstance(part, str) for part in given[:3]):
-        rows = [given]
-    return read(rows)
+    one = isinstance(given, tuple) and len(given) in (3, 4) and all(isinstance(part, str) for part in given[:3])
+    return read([given] if one else given)
+
+
+def can_predict_weights(run: Run) -> bool:
+    """Return whether the estimator fits into memory; otherwise, predictions have only scores."""
+    free = free_memory() if len(run.splits.train) >= LARGE_GRAPH else None
+    return free is None or run.fitted.estimator is not None or BYTES_PER_EDGE * len(run.splits.train) <= free
+
+
+def weight_predictor(run: Run, full: bool = False) -> WeightPredictor:
+    """Return the weight predictor of a run; see `Run.weight_predictor`."""
+    if full and not can_predict_weights(run):
+        gigabytes = BYTES_PER_EDGE * len(run.splits.train) / 1e9
+        raise FocuseError(
+            f"to learn the weights of {len(run.splits.train):,} edges takes about {gigabytes:.3g} GB of memory, more "
+            "than is free; predict and evaluate work without"
+        )
+    plain, cache, relations = _plain_predictor(run), run.fitted, len(run.splits.train.relations)
+    if cache.calibration is None and run.folder is not None and run.tables_checksum:
+        cache.calibration = fitted.load_calibration(run.folder, run.tables_checksum, relations)
+    found = cache.calibration
+    # In the first layout, weights were scaled by one range for all relations.
+    if found is None or (found.layout < LAYOUT and not plain.units.common):
+        cache.calibration = plain.fit_calibration("isotonic" if found is None else found.method)
+        store_fitted(run, "calibration")
+    known = replace(plain, calibration=cache.calibration)
+    if not full:
+        return known
+    if cache.estimator is None:
+        cache.estimator = _stored_estimator(run, known, "" if known.calibration is None else known.calibration.digest())
+    if cache.estimator is None:
+        if cache.before_fitting is not None:
+            cache.before_fitting()
+        cache.estimator = known.fit_estimator(run.settings.seed)
+        store_fitted(run, "estimator")
+    if known.calibration is None and not cache.estimator.trees:  # neither validation nor enough edges
+        return known
+    known = replace(known, estimator=cache.estimator)
+    if cache.probability is None and run.folder is not None and run.tables_checksum:
+        cache.probability = fitted.load_probability(run.folder, run.tables_checksum, relations)
+    if cache.probability is None:
+        cache.probability = _fit_probability(run, known, None, None, BASE_RATE)
+        store_fitted(run, "probability")
+    return replace(known, probability=cache.probability)
+
+
+def _plain_predictor(run: Run) -> WeightPredictor:
+    """Return a predictor to which nothing is fitted yet."""
+    held, notes = validation_parts(run.splits.valid, run.settings.stop_fraction, run.settings.seed)
+    return WeightPredictor(run.settings.model, run.scorer, run.splits, run.normalizer, held=held, notes=notes)
+
+
+def validation_parts(valid: Graph, stop_fraction: float, seed: int) -> tuple[ValidationParts, tuple[str, ...]]:
+    """Split validation into disjoint parts, with a note if all of it was used for early stopping."""
+    held = split_validation(valid, stop_fraction, seed)
+    if not len(valid) or (len(held.calibration) and len(held.conformal)):
+        return held, ()
+    note = "curves and intervals are fitted to rows that also stopped the training (stop_fraction leaves no others)"
+    return split_validation(valid, 0.0, seed), (note,)
+
+
+def _merger(run: Run) -> ColumnMerger:
+    if run.splits.merger is None:
+        raise FocuseError("the run has one weight per edge; leave the weight column out")
+    return run.splits.merger
+
+
+def column_predictor(run: Run, name: str) -> WeightPredictor:
+    """Return the predictor of one of several weight columns, with its own estimator and intervals."""
+    choose("weight column", name, _merger(run).names)
+    if name not in run.fitted.column_predictors:
+        train, valid, test = (graph.column(name) for graph in (run.splits.train, run.splits.valid, run.splits.test))
+        splits = replace(run.splits, train=train, valid=valid, test=test, merger=None)
+        # The parts of validation are those of the run; rows with this column alone would be split differently.
+        plain = _plain_predictor(run)
+        held = ValidationParts(*(getattr(plain.parts, part.name).column(name) for part in fields(ValidationParts)))
+        known = replace(plain, splits=splits, held=held, single_column=True)
+        known = replace(known, calibration=known.fit_calibration("isotonic"))
+        known = replace(known, estimator=known.fit_estimator(run.settings.seed))
+        run.fitted.column_predictors[name] = known
+    return run.fitted.column_predictors[name]
+
+
+# ---- calibration --------------------------------------------------------------------------------------------------
+
+
+def calibrate(
+    run: Run, method: str | None = None, *, negatives: Any = None, base_rate: float = BASE_RATE
+) -> Calibration:
+    """Fit the maps from scores to weights and to probabilities again, and store them; see `Run.calibrate`."""
+    if method is not None:
+        choose("calibration", method, METHODS)
+    check_base_rate(base_rate)
+    plain = _plain_predictor(run)
+    false = None if negatives is None else _own_negatives(run, negatives, plain.fitting_keys())
+    made = plain.fit_calibration(method or "isotonic")
+    if made is None:
+        raise FocuseError(NO_VALIDATION)
+    known = replace(plain, calibration=made)
+    before = run.fitted.estimator or _stored_estimator(run, known, None)
+    run.fitted.calibration = made
+    run.fitted.estimator = known.fit_estimator(run.settings.seed, before)
+    known = replace(known, estimator=run.fitted.estimator)
+    run.fitted.probability = _fit_probability(run, known, method, false, base_rate)
+    store_fitted(run)
+    return made
+
+
+def _fit_probability(
+    run: Run, known: WeightPredictor, method: str | None, false: Graph | None, rate: float
+) -> Probability | None:
+    positives = known.parts.calibration
+    if not len(positives):
+        return None
+    rows = corrupt_graph(positives, known.fitting_keys(), run.settings.seed + 1) if false is None else false
+    if not len(rows):  # in a very dense graph every negative is a known triple
+        return None
+    source = "drawn" if false is None else f"{len(rows):,} of {rows.source}"
+    method = method or ("isotonic" if len(positives) >= MIN_ISOTONIC_ROWS else "platt")
+    return fit_probability(positives, rows, known.score, known.estimator, method, rate, source)
+
+
+def _own_negatives(run: Run, given: Any, known: AnyIds) -> Graph:
+    """Return the user's negatives in train's ids: rows of weight 0, or all if there are none, without known triples."""
+    aligned = _read_triples(given).align(run.splits.train)
+    rows = aligned.graph
+    rows = rows.select(rows.weight == 0) if (rows.weight == 0).any() else rows
+    left = rows.select(~np.isin(rows.keys, known))
+    count = len(np.unique(left.keys))
+    if count < MIN_NEGATIVES:
+        why = f"{len(rows) - len(left):,} are in the graph, {aligned.unseen.rows:,} have unknown names"
+        raise FocuseError(f"{rows.source}: {count:,} negatives left ({why}); give {MIN_NEGATIVES} or more")
+    return left
+
+
+def _stored_estimator(run: Run, known: WeightPredictor, curves: str | None) -> Estimator | None:
+    if run.folder is None or not run.tables_checksum:
+        return None
+    parts = known.estimator_parts()
+    return fitted.load_estimator(run.folder, run.tables_checksum, curves, *parts, common_range=known.units.common)
+
+
+def storable_folder(run: Run) -> Path | None:
+    """Return the run folder if what was fitted to its tables can be stored there.
+
+    The scores of an unfinished run still change, and another process may have trained the run further.
+    """
+    if run.folder is None or not run.tables_checksum or fitted.fingerprint(run.folder) != run.tables_checksum:
+        return None
+    return run.folder
+
+
+def store_fitted(run: Run, part: str | None = None) -> None:
+    """Write one part, or all parts, to the run folder; if that is not possible, they are fitted in each process."""
+    folder, cache, tables = storable_folder(run), run.fitted, run.tables_checksum
+    if part in (None, "calibration"):
+        cache.calibration_stored = False
+    if folder is None:
+        return
+    with suppress(OSError, FocuseError, SafetensorError):
+        if cache.calibration is not None and part in (None, "calibration"):
+            fitted.save_calibration(cache.calibration, folder, tables)
+            cache.calibration_stored = True
+        if cache.estimator is not None and part in (None, "estimator"):
+            curves = "" if cache.calibration is None else cache.calibration.digest()
+            fitted.save_estimator(cache.estimator, folder, tables, curves)
+        if cache.probability is not None and part in (None, "probability"):
+            fitted.save_probability(cache.probability, folder, tables)
+
+
+# ---- evaluation ---------------------------------------------------------------------------------------------------
+
+
+def evaluate_weights(
+    run: Run,
+    test: Any = None,
+    *,
+    negatives: Any = None,
+    ndcg_queries: Any = None,
+    strong_above: float = STRONG,
+    coverage: float = COVERAGE,
+    estimator: bool = True,
+) -> WeightEvaluation:
+    """Evaluate predicted weights; see `Run.evaluate_weights`."""
+    if not isinstance(strong_above, int | float) or not 0 <= strong_above <= 1:
+        raise FocuseError(f"strong_above {strong_above!r}: give a weight in [0, 1]")
+    check_coverage(coverage)
+    aligned = _test(run, test)
+    false = None if negatives is None else _negatives(run, negatives)
+    queries = None if ndcg_queries is None else read_test_graph(ndcg_queries, run.settings, run.splits)
+    if queries is not None and not len(queries.graph):
+        raise FocuseError(f"{queries.graph.source}: no query with names that train has")
+    return _evaluate(weight_predictor(run, full=estimator), aligned, false, queries, strong_above, coverage)
+
+
+def evaluate_weight_columns(run: Run, test: Any = None, *, coverage: float = COVERAGE) -> dict[str, WeightEvaluation]:
+    """Evaluate each of several weight columns; see `Run.evaluate_weight_columns`."""
+    aligned, found = _test(run, test), {}
+    for name in _merger(run).names:
+        of_column, predictor = replace(aligned, graph=aligned.graph.column(name)), column_predictor(run, name)
+        trees = predictor.estimator is not None and predictor.estimator.trees
+        # A column of few edges may be missing in every part of validation.
+        if len(of_column.graph) and (predictor.calibration is not None or trees):
+            found[name] = _evaluate(predictor, of_column, None, None, STRONG, coverage)
+    return found
+
+
+def _test(run: Run, test: Any) -> AlignedGraph:
+    aligned = run.splits.aligned_test if test is None else read_test_graph(test, run.settings, run.splits)
+    if not len(aligned.graph):
+        raise FocuseError(str(aligned) or "the run has no test split; give a test graph")
+    return aligned
+
+
+def _negatives(run: Run, given: Any) -> AlignedGraph:
+    """Read triples in train's ids, some of which have the weight 0."""
+    aligned = read(given).align(run.splits.train)
+    if not (aligned.graph.weight == 0).any():
+        raise FocuseError(f"{aligned.graph.source}: no triple of weight 0 with names that train has; give negatives")
+    return aligned
+
+
+def _zero_weight(graph: Graph) -> Graph:
+    return graph.select(graph.weight == 0)
+
+
+def _evaluate(
+    predictor: WeightPredictor,
+    aligned: AlignedGraph,
+    negatives: AlignedGraph | None,
+    queries: AlignedGraph | None,
+    threshold: float,
+    coverage: float,
+) -> WeightEvaluation:
+    """Evaluate weights under every protocol, intervals and nDCG; negatives and queries are drawn if not given."""
+    train, valid, test = predictor.splits.train, predictor.splits.valid, aligned.graph
+    notes = [str(part) for part in (aligned, negatives, queries) if part is not None and part.unseen.rows]
+    notes += [*_test_notes(test, negatives is not None), *predictor.notes]
+    notes += predictor.estimator.notes if predictor.estimator is not None else ()
+    false = held = None
+    if not train.lower_is_better and in_unit_range(train.weight) and in_unit_range(test.weight):
+        known = np.concatenate([predictor.known_keys(), test.keys])
+        false = corrupt_graph(test, known, 0) if negatives is None else _zero_weight(negatives.graph)
+        held = WeightTest(valid, corrupt_graph(valid, predictor.fitting_keys(), 1)) if len(valid) else None
+    else:
+        notes.append("protocols with negatives are skipped: they need weights in [0, 1]")
+    weight_test = WeightTest(test, false)
+    evaluated = [weight_test.with_negatives, *([] if held is None else [held.with_negatives])]
+    estimates = None
+    if predictor.estimator is not None:
+        rows = predictor.unit_weights(conformal_rows(predictor.estimator, predictor.parts))
+        estimates = _precompute(predictor.estimator, [*evaluated, rows])
+    named = _predictors(predictor, estimates)
+    positive, with_negatives = ({name: pair[index] for name, pair in named.items()} for index in (0, 1))
+    table = weight_evaluation.evaluate_weights(weight_test, train, positive, with_negatives, threshold, held)
+    every = [train, valid, predictor.splits.test]
+    asked = queries.graph if queries is not None else evaluate.ndcg_queries(test, every)
+    gains = {}
+    if sample_size(predictor.scorer, None, len(train.entities)) is None:
+        gains[predictor.name] = evaluate.ndcg(predictor.scorer, asked)
+    else:
+        notes.append(f"no nDCG of {predictor.name}: it is too slow to score all {len(train.entities):,} entities")
+    for name, baseline in {**fit_weight_baselines(train), **fit_zero_baseline(train)}.items():
+        gains[name] = evaluate.ndcg(WeightBaselineScorer(baseline, train, predictor.scorer.device), asked)
+    notes += _verdict(predictor, test, table, list(named))
+    intervals = None if estimates is None else _intervals(predictor, estimates, test, rows, coverage)
+    return WeightEvaluation(replace(table, notes=(*table.notes, *notes)), gains, intervals)
+
+
+def _test_notes(test: Graph, has_negatives: bool) -> list[str]:
+    """Return notes on a test set that looks like another file than was meant."""
+    if not test.weighted:
+        return [f"{test.source}: it has no weights, every weight is taken as 1"]
+    zero = int((test.weight == 0).sum())
+    if zero >= max(2, len(test) // 4) and not has_negatives:
+        return [f"{test.source}: {zero:,} triples of weight 0 count as true; if they are false, give --negatives-file"]
+    return []
+
+
+Lookup = Callable[[str, AnyIds, AnyIds, AnyIds], FloatArray]
+
+
+def _precompute(estimator: Estimator, graphs: Sequence[Graph]) -> Lookup:
+    """Estimate every distinct triple once, and return a function from the name of an estimate and ids [n] to [n]."""
+    head, relation, tail = (
+        np.concatenate([getattr(graph, name) for graph in graphs]) for name in ("head", "relation", "tail")
+    )
+    keys, first = np.unique(estimator.train.keys_of(head, relation, tail), return_index=True)
+    found = estimator(head[first], relation[first], tail[first])
+
+    def lookup(name: str, *ids: AnyIds) -> FloatArray:
+        return lookup_sorted(keys, getattr(found, name), estimator.train.keys_of(*ids), np.nan)
+
+    return lookup
+
+
+def _predictors(predictor: WeightPredictor, estimates: Lookup | None) -> dict[str, tuple[Predictor, Predictor]]:
+    """Return the predictors of weights by name, for true triples and for those that may be false."""
+
+    def by(estimate: str) -> Predictor:
+        def predict(head: AnyIds, relation: AnyIds, tail: AnyIds) -> FloatArray:
+            return predictor.units.from_unit(estimates(estimate, head, relation, tail), relation)  # type: ignore[misc]
+
+        return predict
+
+    name, named = predictor.name, {}
+    if predictor.estimator is not None and predictor.estimator.trees:
+        named[f"{name}, mean"] = by("mean"), by("with_negatives")
+        named[f"{name}, median"] = by("median"), by("with_negatives_median")
+    if predictor.scorer.model.confidence_head is not None and not predictor.single_column:
+        named[name] = predictor.native, predictor.native
+    if predictor.calibration is not None:
+        named[f"{name}, {predictor.calibration.method}"] = predictor.given_true, predictor.with_negatives
+    if not named:
+        raise FocuseError(NO_VALIDATION)
+    return named
+
+
+def _verdict(predictor: WeightPredictor, test: Graph, table: WeightTable, names: list[str]) -> list[str]:
+    """Return warnings about weights that are not useful."""
+    errors = {name: row["positives"].errors.mse for name, row in table.rows.items() if "positives" in row}
+    worse = [name for name in names if not errors[name] < errors[RELATION_MEAN]]
+    notes = [f"{name} does not beat the relation mean on the test triples" for name in worse]
+    order = spearman(predictor.score(test.head, test.relation, test.tail), predictor.unit_weights(test).weight)
+    if order < -2 / np.sqrt(max(len(test) - 1, 1)):  # a smaller correlation may be due to chance
+        notes.append(f"the model scores weak triples above strong ones (Spearman {order:.2f}); its ranks say little")
+    return notes
+
+
+def _intervals(
+    predictor: WeightPredictor, estimates: Lookup, test: Graph, rows: Graph, coverage: float
+) -> IntervalTable | None:
+    """Return coverage and width of intervals on test, and of intervals of constant width; None without rows."""
+    made = predictor.estimator
+    if made is None or not len(made.conformal):
+        return None
+    ids = test.head, test.relation, test.tail
+    ends = made.conformal.interval(estimates("mean", *ids), estimates("scale", *ids), test.relation, coverage)
+    bounds = {f"{predictor.name}, mean ± scale": predictor._bounds(ends, test.relation)}
+    baselines = fit_weight_baselines(predictor.unit_weights(predictor.splits.train))
+    centers: dict[str, Predictor] = {
+        f"{predictor.name}, mean": lambda *triples: estimates("mean", *triples),
+        RELATION_MEAN: baselines[RELATION_MEAN],
+        GLOBAL_MEAN: baselines[GLOBAL_MEAN],
+    }
+    for name, center in centers.items():  # the same width in [0, 1] for all triples
+        at_rows, at_test = (np.clip(center(g.head, g.relation, g.tail), 0.0, 1.0) for g in (rows, test))
+        zeros, zero_ids = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
+        errors = measure_errors(rows.weight, at_rows, zeros, zero_ids, 1)
+        ends = errors.interval(at_test, np.zeros(len(test)), np.zeros(len(test), np.int64), coverage)
+        bounds[f"{name} ± constant"] = predictor._bounds(ends, test.relation)
+    low, high = bounds[f"{predictor.name}, mean ± scale"]
+    own = made.conformal.quantiles(coverage).own
+    relations = coverage_by_relation(low, high, test.weight, test.relation, list(test.relations), own)
+    coverages = {name: interval_coverage(*pair, test.weight) for name, pair in bounds.items()}
+    return IntervalTable(coverage, len(rows), coverages, relations)
+
+
+def evaluate_probabilities(run: Run, test: Any = None, *, negatives: Any = None, seed: int = 0) -> ProbabilityTable:
+    """Evaluate the probability that a triple is true; see `Run.evaluate_probabilities`."""
+    aligned, predictor = _test(run, test), weight_predictor(run, full=True)
+    positives = aligned.graph
+    given = None if negatives is None else _negatives(run, negatives)
+    false = corrupt_graph(positives, predictor.known_keys(), seed) if given is None else _zero_weight(given.graph)
+    if predictor.probability is None:
+        raise FocuseError(NO_VALIDATION)
+    rate = len(positives) / (len(positives) + len(false))
+    both = concatenate([positives, false])
+    ids = both.head, both.relation, both.tail
+    label = np.repeat([1.0, 0.0], [len(positives), len(false)])
+    made = predictor.probability.at(rate)
+    rows = {
+        "before: logistic of the score": probability_metrics(plain_probability(predictor.score(*ids)), label),
+        f"after: {made.method}": probability_metrics(predictor.probable(*ids, made), label),
+    }
+    notes = [str(part) for part in (aligned, given) if part is not None and part.unseen.rows]
+    notes.append(f"test negatives are {'random' if given is None else 'given'}")
+    notes.append(f"calibrated on {'random negatives' if made.negatives == 'drawn' else made.negatives}")
+    return ProbabilityTable(rows, len(positives), len(false), rate, tuple(notes))

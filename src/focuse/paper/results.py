@@ -60,17 +60,17 @@ class Ranked:
         bottom, top = deciles(self.weight)
         return {"all": np.ones(len(self)), "top": top, "bottom": bottom}
 
-    def metrics(self, part: str, protocol: str = "sides") -> RankMetrics:
+    def metrics(self, part: str, protocol: str = "per-side") -> RankMetrics:
         """MR, MRR and hits of one part, ties ranked worst."""
         size = len(self) if part == "all" else decile_size(len(self))
         return rank_metrics(self.rivals.ranks(protocol=protocol), self.shares[part], size)
 
-    def reciprocal(self, protocol: str = "sides") -> Floats:
+    def reciprocal(self, protocol: str = "per-side") -> Floats:
         """The mean reciprocal rank of each triple over its sides, [n]."""
         mean: Floats = (1.0 / self.rivals.ranks(protocol=protocol)).mean(1)
         return mean
 
-    def delta_mrr(self, protocol: str = "sides") -> float:
+    def delta_mrr(self, protocol: str = "per-side") -> float:
         return self.metrics("top", protocol).mrr - self.metrics("bottom", protocol).mrr
 
     @cached_property
@@ -126,7 +126,7 @@ class Result:
         for form in ("full", "clean"):
             test = self.test.of(form == "clean")
             summary[form] = {"n": len(test), "delta_median": _number(test.delta_median)}
-            for protocol in ("sides", "joint"):
+            for protocol in ("per-side", "combined"):
                 summary[form][protocol] = {part: test.metrics(part, protocol).to_dict() for part in PARTS}
                 summary[form][protocol]["delta_mrr"] = _number(test.delta_mrr(protocol))
         return {"cell": self.cell, "facts": self.facts, "figures": summary, "weights": self.weights}

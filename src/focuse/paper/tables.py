@@ -37,9 +37,9 @@ MEASURES: dict[str, Callable[[Ranked], float]] = {
     "bottom_mrr": lambda test: test.metrics("bottom").mrr,
     "delta_mrr": lambda test: test.delta_mrr(),
     "delta_median": lambda test: test.delta_median,
-    "top_mrr_joint": lambda test: test.metrics("top", "joint").mrr,
-    "bottom_mrr_joint": lambda test: test.metrics("bottom", "joint").mrr,
-    "delta_mrr_joint": lambda test: test.delta_mrr("joint"),
+    "top_mrr_joint": lambda test: test.metrics("top", "combined").mrr,
+    "bottom_mrr_joint": lambda test: test.metrics("bottom", "combined").mrr,
+    "delta_mrr_joint": lambda test: test.delta_mrr("combined"),
 }
 
 

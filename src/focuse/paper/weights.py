@@ -63,7 +63,9 @@ def weigh_test(run: Run, data: Dataset) -> dict[str, Any] | None:
     if negatives is None or queries is None:
         return None
     threshold = THRESHOLDS.get(data.name, max(THRESHOLDS.values()))
-    return run.evaluate_weights(negatives=negatives, queries=queries, threshold=threshold, forests=False).to_dict()
+    return run.evaluate_weights(
+        negatives=negatives, ndcg_queries=queries, strong_above=threshold, estimator=False
+    ).to_dict()
 
 
 @cache
@@ -155,7 +157,7 @@ def _part(data: str, protocol: str, groups: Mapping[tuple[str, str], list[Mappin
             known = paper.get(model, {}) if kind == "ukge" and name == model else {}
             rows.append(_row(printed, kind if name == model else "calibrated", protocol, name, seeds, known))
     first = next(iter(groups.values()))
-    for name in first[0]["trivial"]:
+    for name in first[0]["baselines"]:
         if protocol == NDCG or protocol in first[0]["rows"][name]:
             rows.append(_row(name, TRIVIAL, protocol, name, first[:1], {}))
     for name, figures in paper.items():
@@ -167,7 +169,7 @@ def _part(data: str, protocol: str, groups: Mapping[tuple[str, str], list[Mappin
 
 def _predictors(weights: Mapping[str, Any], protocol: str) -> list[str]:
     """The names of the model's own rows, without the trivial ones."""
-    return [name for name in weights["ndcg" if protocol == NDCG else "rows"] if name not in weights["trivial"]]
+    return [name for name in weights["ndcg" if protocol == NDCG else "rows"] if name not in weights["baselines"]]
 
 
 def _printed(model: str, kind: str, name: str) -> str:
@@ -176,7 +178,7 @@ def _printed(model: str, kind: str, name: str) -> str:
 
 
 def _size(weights: Mapping[str, Any], protocol: str) -> int:
-    trivial = weights["trivial"][0]
+    trivial = weights["baselines"][0]
     found = weights["ndcg"][trivial]["queries"] if protocol == NDCG else weights["rows"][trivial][protocol]["n"]
     return int(found)
 

@@ -17,8 +17,8 @@ from focuse.errors import FocuseError
 from focuse.evaluation.baselines import RELATION_MEAN, fit_weight_baselines
 from focuse.evaluation.evaluate import Evaluation, evaluate_baselines
 from focuse.evaluation.metrics import finite_or_none
-from focuse.evaluation.weight_metrics import ProbabilityTable, interval_coverage
-from focuse.inference.weight_predictor import WeightEvaluation
+from focuse.evaluation.weight_evaluation import ProbabilityTable, WeightEvaluation
+from focuse.evaluation.weight_metrics import interval_coverage
 from focuse.objective.negatives import corrupt_graph
 from focuse.report.entity_map import PROJECTIONS, EntityMap, map_entities
 from focuse.training.preparation import read_test_graph
@@ -135,7 +135,7 @@ def collect(run: Run, test: Any, projection: str, progress: Progress) -> Finding
         found.probabilities = found.attempt(lambda: run.evaluate_probabilities(graph))
         found.coverage = _coverage_by_target(found)
         if run.splits.merger is not None and found.weights is not None:
-            found.columns = found.attempt(lambda: run.weigh_columns(graph)) or {}
+            found.columns = found.attempt(lambda: run.evaluate_weight_columns(graph)) or {}
     found.relations = relation_metrics(found)
     progress("Searching for new links")
     found.links = found.attempt(lambda: list(new_links(run))) or []
@@ -168,10 +168,12 @@ def _coverage_by_target(found: Findings) -> list[tuple[float, float]]:
     if found.weights is None or found.weights.intervals is None or found.test is None:
         return []
     predictor, test = found.run.weight_predictor(full=True), found.test.graph
-    pairs = []
+    if predictor.estimator is None:
+        return []
+    pairs, estimates = [], predictor.estimator(test.head, test.relation, test.tail)
     for target in COVERAGES:
-        guess = predictor.guess(test.head, test.relation, test.tail, target)
-        pairs.append((target, interval_coverage(guess["low"], guess["high"], test.weight).coverage))
+        bounds = predictor.interval(estimates, test.relation, target)
+        pairs.append((target, interval_coverage(*bounds, test.weight).coverage))
     return [(target, measured) for target, measured in pairs if math.isfinite(measured)]
 
 
@@ -207,12 +209,13 @@ def _measure_relations(found: Findings) -> dict[str, Floats]:
         metrics["hits_at_10"] = _mean_by_relation(test, (ranks <= 10).mean(axis=1))
     enough = np.where(count >= MIN_TEST_TRIPLES, 1.0, np.nan)
     if test.weighted and run.graph.weighted and found.weights is not None:
-        guess = run.weight_predictor(full=True).guess(test.head, test.relation, test.tail)
+        predicted = run.weight_predictor(full=True).predict_unseen(test.head, test.relation, test.tail)
+        low, high = predicted["weight_low"], predicted["weight_high"]
         mean = fit_weight_baselines(run.graph)[RELATION_MEAN](test.head, test.relation, test.tail)
-        metrics["weight_mae"] = _mean_by_relation(test, abs(guess["expected"] - test.weight))
+        metrics["weight_mae"] = _mean_by_relation(test, abs(predicted["weight_mean"] - test.weight))
         metrics["baseline_mae"] = _mean_by_relation(test, abs(mean - test.weight))
-        inside = (guess["low"] <= test.weight) & (test.weight <= guess["high"])
-        metrics["coverage"] = _mean_by_relation(test, np.where(np.isfinite(guess["low"]), inside, np.nan)) * enough
+        inside = (low <= test.weight) & (test.weight <= high)
+        metrics["coverage"] = _mean_by_relation(test, np.where(np.isfinite(low), inside, np.nan)) * enough
     if found.probabilities is not None:
         metrics["brier"] = _brier_scores(found, test) * enough
     return metrics

@@ -261,11 +261,6 @@ def ranking_tables(found: Findings) -> dict[str, Any]:
         pairs = {"within a relation": order.relation, "within a query": order.query, "in the whole graph": order.every}
         rows = [[pair, format_number(one.share), f"{one.pairs:,}"] for pair, one in pairs.items()]
         context["concordance"] = Table(["pairs", "concordance", "number"], rows, "Concordance of scores and weights")
-        gains = [
-            [gain, *(format_number(getattr(one, key)) for one in (order.ndcg, order.chance)), f"{order.ndcg.queries:,}"]
-            for gain, key in (("w", "linear"), ("2^w − 1", "exponential"))
-        ]
-        context["ndcg"] = Table(["gain", "nDCG", "random order", "queries"], gains, "nDCG among the true triples")
     if found_precision is not None and found_precision.queries:
         rows = [
             [model, str(one.n), *map(format_number, (one.weight, one.possible, one.precision, one.mean_weight))]
@@ -285,8 +280,8 @@ def weight_tables(found: Findings) -> dict[str, Any]:
     }  # fmt: skip
     if found.weights is not None and found.run.graph.weighted:
         context["weights"] = [_weight_error_table(found.weights.table, one) for one in found.weights.table.protocols]
-        gains = found.weights.gains.items()
-        rows = [[name, *map(format_number, (one.linear, one.exponential))] for name, one in gains]
+        ndcg = found.weights.ndcg.items()
+        rows = [[name, *map(format_number, (one.linear, one.exponential))] for name, one in ndcg]
         context["gains"] = Table(["", "linear", "exponential"], rows, "nDCG of known tails among all entities, by gain")
         if found.weights.intervals is not None:
             rows = [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
 
-from focuse.inference import trees
-from focuse.inference.trees import Forest, fit_sklearn, grow
+from focuse.inference import weight_estimator
+from focuse.inference.weight_estimator import BoostedTrees, fit_trees, flatten_trees
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +21,12 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("quantile", [None, 0.05, 0.5])
 def test_predictions_agree_with_scikit_learn(data: tuple[np.ndarray, np.ndarray], quantile: float | None) -> None:
     rows, truth = data
-    shape = {"quantile": quantile, "trees": 40, "leaves": 15, "rate": 0.2, "fewest": 10}
-    fitted, forest = fit_sklearn(rows, truth, **shape), grow(rows, truth, **shape)
+    loss = {"loss": "squared_error"} if quantile is None else {"loss": "quantile", "quantile": quantile}
+    fitted = HistGradientBoostingRegressor(
+        **loss, max_iter=40, max_leaf_nodes=15, learning_rate=0.2, min_samples_leaf=10, random_state=0
+    ).fit(rows, truth)
+    forest = fit_trees(rows, truth, quantile=quantile, trees=40, leaves=15, rate=0.2, min_leaf=10)
+    assert forest.to_arrays().keys() == flatten_trees(fitted).to_arrays().keys()
     asked = np.concatenate([rows, np.random.default_rng(1).normal(size=(500, 6)) * 3])
     np.testing.assert_allclose(forest(asked), fitted.predict(asked), rtol=1e-12, atol=1e-12)
 
@@ -29,9 +34,9 @@ def test_predictions_agree_with_scikit_learn(data: tuple[np.ndarray, np.ndarray]
 def test_chunked_and_empty_predictions_agree(
     data: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forest = grow(*data, trees=5)
+    forest = fit_trees(*data, trees=5)
     whole = forest(data[0])
-    monkeypatch.setattr(trees, "AT_ONCE", 7)
+    monkeypatch.setattr(weight_estimator, "ROWS_AT_ONCE", 7)
     np.testing.assert_array_equal(forest(data[0]), whole)
     assert forest(data[0][:0]).shape == (0,)
 
@@ -39,7 +44,7 @@ def test_chunked_and_empty_predictions_agree(
 @pytest.mark.parametrize("count", [1, 3, 50])
 def test_prediction_of_a_row_is_independent_of_other_rows(data: tuple[np.ndarray, np.ndarray], count: int) -> None:
     """Few rows go down many trees at once; their values are added in the same order."""
-    forest = grow(*data, trees=60)
+    forest = fit_trees(*data, trees=60)
     np.testing.assert_array_equal(forest(data[0][:count]), forest(data[0])[:count])
     slow = np.full(count, forest.base[0])
     for row in range(count):
@@ -52,19 +57,19 @@ def test_prediction_of_a_row_is_independent_of_other_rows(data: tuple[np.ndarray
     np.testing.assert_array_equal(forest(data[0][:count]), slow)
 
 
-def test_same_rows_give_the_same_forest(data: tuple[np.ndarray, np.ndarray]) -> None:
-    one, two = (grow(*data, trees=5).to_arrays() for _ in range(2))
+def test_same_rows_give_the_same_trees(data: tuple[np.ndarray, np.ndarray]) -> None:
+    one, two = (fit_trees(*data, trees=5).to_arrays() for _ in range(2))
     assert all(np.array_equal(one[name], two[name]) for name in one)
 
 
 def test_constant_target_gives_single_leaves(data: tuple[np.ndarray, np.ndarray]) -> None:
-    forest = grow(data[0], np.full(2000, 0.25), trees=3)
+    forest = fit_trees(data[0], np.full(2000, 0.25), trees=3)
     np.testing.assert_allclose(forest(data[0]), 0.25)
 
 
-def test_forest_is_unchanged_through_arrays(data: tuple[np.ndarray, np.ndarray]) -> None:
-    forest = grow(*data, trees=5)
-    again = Forest.from_arrays(forest.to_arrays(), 6)
+def test_trees_are_unchanged_through_arrays(data: tuple[np.ndarray, np.ndarray]) -> None:
+    forest = fit_trees(*data, trees=5)
+    again = BoostedTrees.from_arrays(forest.to_arrays(), 6)
     np.testing.assert_array_equal(again(data[0]), forest(data[0]))
 
 
@@ -81,7 +86,7 @@ def test_forest_is_unchanged_through_arrays(data: tuple[np.ndarray, np.ndarray])
 def test_damaged_arrays_are_refused(
     data: tuple[np.ndarray, np.ndarray], part: str, place: int, value: float, says: str
 ) -> None:
-    arrays = {name: array.copy() for name, array in grow(*data, trees=5).to_arrays().items()}
+    arrays = {name: array.copy() for name, array in fit_trees(*data, trees=5).to_arrays().items()}
     arrays[part][place] = value
     with pytest.raises(ValueError, match=says):
-        Forest.from_arrays(arrays, 6)
+        BoostedTrees.from_arrays(arrays, 6)

@@ -10,11 +10,10 @@ import pytest
 
 from focuse.data.graph import from_columns
 from focuse.errors import FocuseError
-from focuse.inference import keeping
+from focuse.inference import fitted
 from focuse.inference.calibration import Conformal, Probability, fit_curves
-from focuse.inference.keeping import ESTIMATOR_FILE, load_estimator, load_probability, save_estimator, save_probability
-from focuse.inference.trees import grow
-from focuse.inference.weight_estimator import FEATURES, Estimator
+from focuse.inference.fitted import ESTIMATOR_FILE, load_estimator, load_probability, save_estimator, save_probability
+from focuse.inference.weight_estimator import FEATURES, Estimator, fit_trees
 
 GRAPH = from_columns(["a", "b"], ["r", "s"], ["b", "a"], [0.1, 0.9])
 
@@ -25,10 +24,10 @@ def half(head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> np.ndarray
 
 def estimator(relation: int = 1) -> Estimator:
     random = np.random.default_rng(0)
-    forest = grow(random.normal(size=(100, 3)), random.random(100), trees=3)
+    trees = fit_trees(random.normal(size=(100, 3)), random.random(100), trees=3)
     conformal = Conformal(random.random(5), np.full(5, relation), 2, np.array([-0.5, 0.0, 0.5, 1.0, 1.5]))
     return Estimator(
-        GRAPH, half, half, {"facts": forest, "link": forest}, np.array([1.0, 0.0, 0.0]), conformal, ("a note",)
+        GRAPH, half, half, {"given_true": trees, "link": trees}, np.array([1.0, 0.0, 0.0]), conformal, ("a note",)
     )
 
 
@@ -38,8 +37,8 @@ def test_saved_estimator_is_loaded(tmp_path: Path) -> None:
     again = load_estimator(tmp_path, "t", "c", GRAPH, half, half)
     assert again is not None
     rows = np.random.default_rng(1).normal(size=(20, 3))
-    np.testing.assert_array_equal(again.forests["facts"](rows), made.forests["facts"](rows))
-    np.testing.assert_array_equal(again.conformal.off, made.conformal.off)
+    np.testing.assert_array_equal(again.trees["given_true"](rows), made.trees["given_true"](rows))
+    np.testing.assert_array_equal(again.conformal.errors, made.conformal.errors)
     assert (again.notes, again.mix.tolist()) == (made.notes, made.mix.tolist())
     assert again.conformal.truth.tolist() == [-0.5, 0.0, 0.5, 1.0, 1.5]
     assert load_estimator(tmp_path, "other", "c", GRAPH, half, half) is None
@@ -54,33 +53,33 @@ def test_estimator_of_another_calibration_is_not_loaded(tmp_path: Path) -> None:
 
 def test_estimator_of_another_layout_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_estimator(estimator(), tmp_path, "t", "c")
-    monkeypatch.setattr(keeping, "LAYOUT", 99)
+    monkeypatch.setattr(fitted, "LAYOUT", 99)
     assert load_estimator(tmp_path, "t", "c", GRAPH, half, half) is None
 
 
 def test_first_layout_is_read_only_if_equivalent(tmp_path: Path) -> None:
     """Its shares were of one range for all relations, and of its conformal rows it knew the range alone."""
     save_estimator(estimator(), tmp_path, "t", "c")
-    arrays, about = keeping._read(tmp_path / ESTIMATOR_FILE, "t")  # type: ignore[misc]
+    arrays, about = fitted._read(tmp_path / ESTIMATOR_FILE, "t", lambda *parts: parts)
     arrays.pop("conformal/truth")
     for reach, common, known in (([0.0, 1.0], True, True), ([0.0, 1.0], False, False), ([-0.5, 1.0], True, False)):
-        keeping._write(tmp_path / ESTIMATOR_FILE, arrays, {**about, "layout": 1, "range": reach})
-        again = load_estimator(tmp_path, "t", "c", GRAPH, half, half, common=common)
+        fitted._write(tmp_path / ESTIMATOR_FILE, arrays, {**about, "layout": 1, "range": reach})
+        again = load_estimator(tmp_path, "t", "c", GRAPH, half, half, common_range=common)
         assert (again is not None) == known
         if again is not None:
-            assert not again.conformal.beyond.any()
-            np.testing.assert_array_equal(again.conformal.off, arrays["conformal/off"])
+            assert not again.conformal.truth.any()  # all of them within the range
+            np.testing.assert_array_equal(again.conformal.errors, arrays["conformal/off"])
 
 
 DAMAGES = {
     "conformal rows of unknown relations": lambda arrays, about: arrays["conformal/relation"].fill(7),
-    "conformal rows that do not fit": lambda arrays, about: arrays["conformal/truth"].fill(np.nan),
-    "numbers that cannot be": lambda arrays, about: arrays["conformal/off"].fill(np.nan),
-    "shares that do not make 1": lambda arrays, about: arrays["mix"].fill(0.5),
-    "forests that do not belong together": lambda arrays, about: about.update(forests=["facts"]),
+    "conformal rows do not fit": lambda arrays, about: arrays["conformal/truth"].fill(np.nan),
+    "invalid numbers": lambda arrays, about: arrays["conformal/off"].fill(np.nan),
+    "shares do not add up to 1": lambda arrays, about: arrays["mix"].fill(0.5),
+    "trees do not belong together": lambda arrays, about: about.update(forests=["facts"]),
     "nodes out of range": lambda arrays, about: arrays["link/feature"].fill(FEATURES),
-    "trees of other shapes": lambda arrays, about: arrays["facts/threshold"].fill(np.nan),
-    "trees of other kinds of numbers": lambda arrays, about: arrays.update(
+    "values that are not finite": lambda arrays, about: arrays["facts/threshold"].fill(np.nan),
+    "trees with other types of numbers": lambda arrays, about: arrays.update(
         {"facts/feature": arrays["facts/feature"].astype(float)}
     ),
     "'mix'": lambda arrays, about: arrays.pop("mix"),
@@ -90,10 +89,10 @@ DAMAGES = {
 @pytest.mark.parametrize("why", DAMAGES)
 def test_inconsistent_estimator_file_is_reported(tmp_path: Path, why: str) -> None:
     save_estimator(estimator(), tmp_path, "t", "c")
-    arrays, about = keeping._read(tmp_path / ESTIMATOR_FILE, "t")  # type: ignore[misc]
+    arrays, about = fitted._read(tmp_path / ESTIMATOR_FILE, "t", lambda *parts: parts)
     arrays = {name: part.copy() for name, part in arrays.items()}
     DAMAGES[why](arrays, about)
-    keeping._write(tmp_path / ESTIMATOR_FILE, arrays, about)
+    fitted._write(tmp_path / ESTIMATOR_FILE, arrays, about)
     with pytest.raises(FocuseError, match=rf"damaged file \({re.escape(why)}"):
         load_estimator(tmp_path, "t", "c", GRAPH, half, half)
 
@@ -102,7 +101,7 @@ def test_saved_probability_is_loaded(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     label = (random.random(60) < 0.5).astype(float)
     score, kind = label + random.normal(size=60), random.integers(0, 2, 60)
-    curves = fit_curves("isotonic", score, kind, label, np.ones(2), doubting=True)
+    curves = fit_curves("isotonic", score, kind, label, np.ones(2), increasing=True)
     made = Probability(np.array([1.0, 0.5, -0.2]), curves, 0.2, 0.4, "false.tsv")
     save_probability(made, tmp_path, "t")
     again = load_probability(tmp_path, "t", 2)
