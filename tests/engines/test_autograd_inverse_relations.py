@@ -60,7 +60,7 @@ def np_score(model: str, tables: Tables, triple: Triple, side: str) -> float:
 
 
 def corrupted(groups: list[Negatives], row: int) -> list[tuple[str, list[Triple]]]:
-    """The corruptions of a positive that count, for each side that has a softmax of its own."""
+    """The negatives of a positive that count, for each side that has a softmax of its own."""
     h, r, t = TRIPLES[row]
     result = []
     for group in groups:
@@ -302,9 +302,9 @@ def test_weights_probabilities_and_report_work_with_inverse_relations(run: focus
     facts = made.facts(both, test.relation)  # shares, which are the weights themselves in [0, 1]
     row = run.evaluate_weights(forests=False).to_dict()["rows"]["complex, platt"]
     assert row["positives"]["mse"] == pytest.approx(np.mean((facts - test.weight) ** 2), rel=1e-4)
-    told = run.predict_weights([("e1", "r0", "e2"), ("e3", "r1", "e4")])
-    assert np.isfinite(told.columns["expected"]).all()
-    assert ((told.columns["probability"] >= 0) & (told.columns["probability"] <= 1)).all()
+    found = run.predict_weights([("e1", "r0", "e2"), ("e3", "r1", "e4")])
+    assert np.isfinite(found.columns["expected"]).all()
+    assert ((found.columns["probability"] >= 0) & (found.columns["probability"] <= 1)).all()
     assert "after: platt" in run.evaluate_probabilities().to_dict()["rows"]
     page = run.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "complex" in page
