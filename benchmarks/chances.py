@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 import smoke
+from focuse.inference.discovery.scope import Scope
 
 import focuse
-from focuse.inference.discovery.scope import Scope
 
 MOST = 40_000
 BINS = (0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.01)

@@ -24,15 +24,15 @@ from collections.abc import Callable
 import numpy as np
 import smoke
 import torch
+from focuse.inference.discovery.likeness import nearest_rows, open_index, search
+from focuse.inference.discovery.scope import Scope
+from focuse.inference.discovery.sweep import SCORES_AT_ONCE, SCORES_IN_CACHE, sweep
+from focuse.inference.discovery.watching import watched
 
 import focuse
 from focuse.data.graph import Graph
 from focuse.data.triple_index import build_triple_index
 from focuse.engines.scorer import TableScorer, make_scorer
-from focuse.inference.discovery.likeness import nearest_rows, open_index, search
-from focuse.inference.discovery.scope import Scope
-from focuse.inference.discovery.sweep import SCORES_AT_ONCE, SCORES_IN_CACHE, sweep
-from focuse.inference.discovery.watching import watched
 from focuse.models.registry import make_model
 
 MODELS = ("complex", "complex, reciprocal", "transe")

@@ -94,7 +94,7 @@ WRONG = [
         {"model": "complex", "stop_metric": "mse"},
         "stop_metric 'mse' requires a confidence model (ukge-rect, ukge-logi",
     ),
-    ({"stop_metric": "mrs"}, "unknown stop_metric 'mrs' (did you mean mse or mrr?)"),
+    ({"stop_metric": "mrs"}, "unknown stop_metric 'mrs' (did you mean mrr or mse?)"),
     ({"model": "ukge-logi", "rule_loss_weight": -0.1}, "rule_loss_weight -0.1: give a number of at least 0"),
     ({"model": "ukge-logi", "rule_loss_weight": float("inf")}, "rule_loss_weight inf"),
     ({"model": "ukge-logi", "rule_loss_weight": float("nan")}, "rule_loss_weight nan"),

@@ -122,8 +122,8 @@ def test_hostile_names_do_not_reach_the_terminal() -> None:
     run = focuse.train(rows, **QUICK)
     shown = str(run.predict(head="a3", relation="r", top=3))
     assert "\x1b" not in shown
-    assert len(shown.splitlines()) == 3
-    assert json.dumps(run.predict(head="a3", relation="r").to_dict())
+    assert len(shown.splitlines()) == 4  # headings and three rows
+    assert json.dumps(run.predict(head="a3", relation="r").to_json())
 
 
 def test_an_empty_valid_graph_means_no_validation(small: focuse.Graph) -> None:

@@ -22,13 +22,19 @@ from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation, evaluate
 from focuse.inference.calibration import Calibration, fingerprint
-from focuse.inference.discovery.methods import DiscoveryMethods
+from focuse.inference.candidates import SAMPLE_SIZE, DiscoveryCache, Names
+from focuse.inference.clusters import find_clusters
+from focuse.inference.discover import MAX_SCORES, DiscoveryOptions, discover
+from focuse.inference.duplicates import find_duplicates
 from focuse.inference.explain import Explanation, explain
-from focuse.inference.predict import Predictions, predict, question
+from focuse.inference.predict import predict, predict_batch
+from focuse.inference.similarity import analogies, similar
+from focuse.inference.weight_predictor import WeightMethods
 from focuse.integrations.export import export, to_pyg
 from focuse.integrations.trackers import make_trackers, stored_trackers
 from focuse.models.checks import check_scores
 from focuse.models.registry import MODELS, model_class, model_family
+from focuse.results import ResultTable
 from focuse.rules.augmentation import with_inferred
 from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, ShardedTables, check_tables, make_table_storage
@@ -63,7 +69,7 @@ from focuse.training.trainer import Trainer, make_trainer
 
 
 @dataclass
-class Run(DiscoveryMethods):
+class Run(WeightMethods):
     """A trained model with its settings, splits and history; created by `train`, `resume`, `load` or `extend`.
 
     >>> run = train([(str(i % 8), "r", str(i % 9), i) for i in range(60)], epochs=1, dim=4, progress=False)
@@ -85,6 +91,7 @@ class Run(DiscoveryMethods):
     calibration_stored: bool = False
     _calibration: Calibration | None = field(default=None, repr=False)
     _fitted: dict[str, Any] = field(default_factory=dict, repr=False)
+    discovery_cache: DiscoveryCache = field(default_factory=DiscoveryCache, repr=False)
 
     def __repr__(self) -> str:
         trained = f"{self.settings.model}, dim {self.settings.dim}, {counted(len(self.history), 'epochs')}"
@@ -139,18 +146,277 @@ class Run(DiscoveryMethods):
         tail: str | None = None,
         top: int = 10,
         new_only: bool = False,
-    ) -> Predictions:
-        """Return the best completions of a triple with one missing part; known triples are marked.
+        *,
+        candidates: Names = None,
+        weights: bool = True,
+    ) -> ResultTable:
+        """Rank the completions of a triple with one missing part.
 
-        Each prediction has the expected weight if the triple is true, with a 90 % interval, the probability that it is
-        true, and a confidence in [0, 1], for example
-        `run.predict(head="MLEngineer", relation="requiresSkill")[0].probability`. If the graph is too large to compute
-        its features in memory, a prediction has only a score.
+        Parameters
+        ----------
+        head, relation, tail
+            Two of the three names; the third is ranked. If all are given, the triple gets its rank among all tails.
+        top
+            How many completions to return.
+        new_only
+            Whether to leave out known triples. Ranks count them nevertheless.
+        candidates
+            Entities to rank, by default all.
+        weights
+            Whether to predict weights and probabilities. Without them, only scores are returned, which is faster.
+
+        Returns
+        -------
+        ResultTable
+            One row per completion: `rank`, `head`, `relation`, `tail`, `score`; `known` and the known `weight`;
+            `weight_mean`, `weight_median` and the 90 % interval from `weight_low` to `weight_high`, predicted for the
+            case that the triple is true; the `probability` that it is true; and the `confidence`, a weight in [0, 1]
+            that is low for triples that are probably false. Predictions are missing if the run has no validation
+            triples, or if the graph is too large to compute its features in memory.
+
+        Examples
+        --------
+        >>> run.predict(head="MLEngineer", relation="requiresSkill")[0].probability  # doctest: +SKIP
         """
-        graphs = [self.splits.train, self.splits.valid, self.splits.test]
-        question(self.graph, head, relation, tail, top, new_only)  # reports a misspelled name before the slow fitting
-        predictor = self.weight_predictor(full=True) if self.can_predict_weights() else None
-        return predict(self.scorer, graphs, head, relation, tail, top, new_only, predictor)
+        return predict(self, (head, relation, tail), top, new_only, candidates, weights)
+
+    def predict_batch(
+        self,
+        queries: Any,
+        top: int = 10,
+        new_only: bool = False,
+        *,
+        candidates: Names = None,
+        weights: bool = True,
+        progress: bool = False,
+    ) -> ResultTable:
+        """Rank the completions of many triples, as `predict` does for one.
+
+        Parameters
+        ----------
+        queries
+            A file (TSV, CSV, Parquet), a data frame or rows of head, relation and tail. The missing part is empty, '?'
+            or None.
+        top, new_only, candidates, weights
+            See `predict`.
+        progress
+            Whether to show the progress on stderr; Ctrl-C then returns the answers so far.
+
+        Returns
+        -------
+        ResultTable
+            The columns of `predict`, and the number of the `query`, counted from 1. `stopped` says whether it was
+            interrupted.
+
+        Examples
+        --------
+        >>> run.predict_batch([("Ward Nurse", "requires skill", None)], top=3)  # doctest: +SKIP
+        """
+        return predict_batch(self, queries, top, new_only, candidates, weights, progress)
+
+    def discover(
+        self,
+        heads: Names = None,
+        relations: Names = None,
+        tails: Names = None,
+        top: int = 100,
+        *,
+        min_probability: float = 0.0,
+        max_per_relation: int | None = None,
+        max_per_head: int | None = None,
+        types: Any = None,
+        head_types: Names = None,
+        tail_types: Names = None,
+        any_type: bool = False,
+        strategy: str = "exhaustive",
+        sample_size: int = SAMPLE_SIZE,
+        seed: int = 0,
+        rerank: int | None = None,
+        max_scores: float = MAX_SCORES,
+        base_rate: float | None = None,
+        weight_column: str | None = None,
+        progress: bool = False,
+    ) -> ResultTable:
+        """Find the most probable links that the graph lacks.
+
+        All links between the chosen entities are scored. The best of each relation are then ordered by probability.
+        Known triples and known negatives are left out, as are self-loops of relations that have none in train.
+
+        Parameters
+        ----------
+        heads, relations, tails
+            Names to search, by default all.
+        top
+            How many links to return.
+        min_probability
+            Leave out links with a lower probability.
+        max_per_relation, max_per_head
+            The largest number of links per relation and per head.
+        types
+            The types of entities: a mapping, a file of lines (entity, tab, type), or by default the text before ':'.
+        head_types, tail_types
+            Search only entities of these types.
+        any_type
+            By default, an entity is searched only on the sides of relations where train has it. If True, everywhere.
+        strategy
+            'exhaustive' scores all links; 'neighborhood' those at most two steps apart in train; 'popular', 'rare' and
+            'sampled' those between `sample_size` entities per relation and side (`seed` is that of 'sampled').
+        rerank
+            How many of the best links per relation by score are compared by probability, by default 2,000.
+        max_scores
+            Refuse to score more links.
+        base_rate
+            The fraction of true links among those searched, by default estimated per relation.
+        weight_column
+            One of the run's weight columns, whose weights are predicted.
+        progress
+            Whether to show the progress on stderr; Ctrl-C then returns the best links so far.
+
+        Returns
+        -------
+        ResultTable
+            One row per link: `rank`, `head`, `relation`, `tail`, `score`, `probability`, `weight_mean`,
+            `weight_median`, `weight_low` and `weight_high`. `scored` and `reranked` count links, `ordered_by` is
+            'probability' if the run has probabilities, and `stopped` says whether the search was interrupted.
+
+        Examples
+        --------
+        >>> run.discover(relations="requires skill", top=20, min_probability=0.9)  # doctest: +SKIP
+        """
+        options = DiscoveryOptions(
+            top=top,
+            min_probability=min_probability,
+            max_per_relation=max_per_relation,
+            max_per_head=max_per_head,
+            types=types,
+            head_types=head_types,
+            tail_types=tail_types,
+            any_type=any_type,
+            strategy=strategy,
+            sample_size=sample_size,
+            seed=seed,
+            rerank=rerank,
+            max_scores=max_scores,
+            base_rate=base_rate,
+            weight_column=weight_column,
+        )
+        return discover(self, heads, relations, tails, options, progress)
+
+    def similar(
+        self,
+        entity: str | Sequence[str],
+        top: int = 10,
+        *,
+        candidates: Names = None,
+        metric: str = "cosine",
+        mean: bool = False,
+        pairwise: bool = False,
+        approximate: bool = False,
+    ) -> ResultTable:
+        """Find the entities with the most similar embeddings.
+
+        Parameters
+        ----------
+        entity
+            One or several entities.
+        top
+            How many neighbors of each to return.
+        candidates
+            Entities that may be neighbors, by default all.
+        metric
+            'cosine', or 'euclidean' (minus the distance).
+        mean
+            Whether to return the neighbors of the mean of the entities instead of those of each.
+        pairwise
+            Whether to compare the entities with each other only.
+        approximate
+            Whether to search an index, which is built once and kept in the run folder (needs focuse[ann]). Worthwhile
+            for millions of entities.
+
+        Returns
+        -------
+        ResultTable
+            One row per neighbor: `entity`, `rank`, `neighbor`, `similarity`.
+        """
+        return similar(self, entity, top, candidates, metric, mean, pairwise, approximate)
+
+    def clusters(
+        self, n_clusters: int | None = None, *, method: str = "kmeans", min_cluster_size: int = 5, seed: int = 0
+    ) -> ResultTable:
+        """Cluster the entities by their embeddings.
+
+        Parameters
+        ----------
+        n_clusters
+            The number of clusters of k-means; by default the one of 2, 3, 5, 8, 12, 20, 30 and 50 with the best
+            silhouette.
+        method
+            'kmeans', or 'hdbscan', which finds the number of clusters itself and leaves some entities out.
+        min_cluster_size
+            The smallest cluster of hdbscan.
+        seed
+            The random seed of k-means.
+
+        Returns
+        -------
+        ResultTable
+            One row per entity: `entity`, `cluster` (1 is the largest; missing if it is in none) and its `similarity`
+            to the centroid, by cluster, the most central entities first. `summary` is a table with one row per
+            cluster: its size, its cohesion (the mean similarity), central entities, and relations and neighbors that
+            are typical of it. `silhouette` measures how well the clusters are separated (from −1 to 1).
+        """
+        return find_clusters(self.scorer, self.splits.train, n_clusters, method, min_cluster_size, seed)
+
+    def duplicates(
+        self,
+        min_similarity: float | None = None,
+        min_overlap: float | None = None,
+        top: int = 100,
+        *,
+        compare_names: bool = False,
+    ) -> ResultTable:
+        """Find pairs of entities that may be the same: with nearly equal embeddings and nearly the same edges.
+
+        Parameters
+        ----------
+        min_similarity, min_overlap
+            The smallest cosine of the embeddings and the smallest overlap of the edges, in [0, 1]; by default far above
+            those of random pairs.
+        top
+            The largest number of pairs.
+        compare_names
+            Whether to compare the names, too.
+
+        Returns
+        -------
+        ResultTable
+            One row per pair, by similarity · overlap: `first`, `second`, `similarity`, `overlap`, `shared_edges`,
+            `name_similarity` if wanted, and `group`: pairs that share an entity are in the same group.
+            `min_similarity` and `min_overlap` are the thresholds.
+        """
+        return find_duplicates(self.scorer, self.splits.train, min_similarity, min_overlap, top, compare_names)
+
+    def analogies(
+        self, a: str, b: str, c: str, top: int = 10, *, method: str = "relations", new_only: bool = False
+    ) -> ResultTable:
+        """Complete the analogy: a is to b as c is to what?
+
+        Parameters
+        ----------
+        method
+            'relations' follows the relations that link a to b, 'offset' finds the embeddings nearest to b − a + c.
+        new_only
+            Whether to leave out answers whose link is known.
+
+        Returns
+        -------
+        ResultTable
+            One row per answer: `rank`, `entity` and `strength`: the probability of the link from a to b times that of
+            the link from c to the entity, or the cosine for 'offset'. With 'relations' also the `relation`, its
+            `direction`, the `probability` of the link and whether it is `known`; `links` is a table of the links from
+            a to b.
+        """
+        return analogies(self, a, b, c, top, method, new_only)
 
     @property
     def path(self) -> Path:
@@ -260,8 +526,7 @@ def train(
     deadline
         Time, as of time.monotonic, at which training stops as on Ctrl-C; it is saved if there is a folder `out`.
     **settings
-        All settings of the training. `model` may also be a class, and `init_from` a run. A setting that has no effect
-        with the others raises FocuseError.
+        All settings, see below; `model` may be a class. One that has no effect with the others raises FocuseError.
 
     Examples
     --------
@@ -448,11 +713,9 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
     made = build_model(replace(settings, device=choose_device(device)), splits)
     entities = len(splits.train.entities)
     check_tables(tables, settings, made, splits.train, Path(folder), store.storage.rows(entities))
-    scorer, found = (
-        make_group_scorer(made, tables, entities, store.group, settings.reciprocal),
-        fingerprint(Path(folder)),
-    )
-    run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables_checksum=found)
+    scorer = make_group_scorer(made, tables, entities, store.group, settings.reciprocal)
+    checksum = fingerprint(Path(folder))
+    run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables_checksum=checksum)
     return replace(run, label_exponent_trials=read_trials(store), extended=read_extended(store))
 
 
@@ -493,9 +756,10 @@ def train_to_end(
                 trainer.folder.unlock()
     at = last.progress
     if last.best is not None:
+        mse = trainer.config.stop_metric == "mse"
+        best = f"validation MSE {-at.best_value:.4f}" if mse else f"validation MRR {at.best_value:.3f}"
         callback_reporter.note(
-            f"{at.finished} at epoch {at.epoch}; {_format_best_value(trainer.config, at.best_value)} at epoch "
-            f"{at.best_epoch}, "
+            f"{at.finished} at epoch {at.epoch}; best {best} at epoch {at.best_epoch}, "
             f"whose tables are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
         )
     run = _make_run(trainer, last, splits, normalizer, label_exponent_trials)
@@ -515,10 +779,6 @@ def _make_run(
     found = "" if folder is None else fingerprint(folder)
     kept = last if trainer.placement.in_memory else None  # partitioned tables stay in the run folder
     return Run(trainer.config, splits, normalizer, scorer, last.history, kept, folder, trials, tables_checksum=found)
-
-
-def _format_best_value(settings: Config, value: float) -> str:
-    return f"best validation MSE {-value:.4f}" if settings.stop_metric == "mse" else f"best validation MRR {value:.3f}"
 
 
 def extend(
@@ -596,16 +856,8 @@ def _finish_frozen_extension(base: Run, grown: Extension, out: str | Path | None
     """Return the extended run, whose new rows are already trained."""
     model = build_model(replace(grown.settings, device=str(base.scorer.device)), grown.splits)
     scorer, last = TableScorer(model, grown.checkpoint.tables, grown.settings.reciprocal), grown.checkpoint
-    made = Run(
-        grown.settings,
-        grown.splits,
-        grown.normalizer,
-        scorer,
-        last.history,
-        last,
-        label_exponent_trials=base.label_exponent_trials,
-    )
-    made = replace(made, extended=grown.extended)
+    made = Run(grown.settings, grown.splits, grown.normalizer, scorer, last.history, last)
+    made = replace(made, label_exponent_trials=base.label_exponent_trials, extended=grown.extended)
     if out is not None:
         made.save(out)
     return made

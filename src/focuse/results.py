@@ -8,6 +8,7 @@ import math
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -20,7 +21,6 @@ from focuse.storage.atomic import refuse_overwrite, replace_file
 
 PRINTED_ROWS = 50
 LINK_COLUMNS = {"head", "relation", "tail"}
-TEXT_COLUMNS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean, pa.types.is_dictionary)
 
 
 class TableExport:
@@ -40,8 +40,7 @@ class TableExport:
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return one dictionary per row; a missing value is None."""
-        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
-        return rows
+        return list(self.to_arrow().to_pylist())
 
     def write(self, path: str | Path) -> Path:
         """Write all rows to a file and return its path; the suffix names the format.
@@ -63,7 +62,8 @@ class ResultTable(TableExport, Sequence[Any]):
     """Rows of results in named columns.
 
     `print(table)` shows the first rows; `table[0]` is a row with named fields, `table[:3]` a shorter table and
-    `table["tail"]` a column as a NumPy array. Notebooks show it as an HTML table.
+    `table["tail"]` a column as a NumPy array. Notebooks show it as an HTML table. Two tables are equal if their rows
+    and notes are.
 
     Parameters
     ----------
@@ -73,8 +73,9 @@ class ResultTable(TableExport, Sequence[Any]):
         Remarks on the results, printed below the table.
     info : mapping
         Facts about the whole table, such as how many links were scored; attributes of the table and keys of its JSON.
+        A value may be another ResultTable.
     printed : sequence of str, optional
-        The columns that `print` shows, by default all.
+        The columns that `print` shows, by default all; a column without any value is not shown.
     empty : str
         What is printed if there are no rows.
 
@@ -100,7 +101,9 @@ class ResultTable(TableExport, Sequence[Any]):
         empty: str = "no results",
     ) -> None:
         if not isinstance(columns, pa.Table):
-            columns = pa.table({name: _column(values) for name, values in columns.items()})
+            arrow = (pa.Array, pa.ChunkedArray)
+            made = [one if isinstance(one, arrow) else pa.array(one, from_pandas=True) for one in columns.values()]
+            columns = pa.table(made, names=list(columns))
         self._table, self._printed, self._empty = columns, printed, empty
         self.notes, self.info = tuple(notes), dict(info or {})
 
@@ -115,7 +118,17 @@ class ResultTable(TableExport, Sequence[Any]):
 
     def to_json(self) -> dict[str, Any]:
         """Return the rows, the notes and the facts about the table as one dictionary that JSON can represent."""
-        return {"rows": self.to_dicts(), **self.info, "notes": list(self.notes)}
+        return {"rows": self.to_dicts(), **self.info_to_json()}
+
+    def info_to_json(self) -> dict[str, Any]:
+        """Return the same without the rows."""
+        info = {key: value.to_dicts() if isinstance(value, ResultTable) else value for key, value in self.info.items()}
+        return {**info, "notes": list(self.notes)}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ResultTable) and self.notes == other.notes and self._table.equals(other._table)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -142,44 +155,45 @@ class ResultTable(TableExport, Sequence[Any]):
                 raise FocuseError(f"no column {index!r}; the table has {', '.join(self.columns)}")
             return self._table.column(index).to_numpy()
         if isinstance(index, slice):
-            rows = np.arange(len(self))[index]
-            return self.with_table(self._table.take(pa.array(rows)))
+            rows = self._table.take(pa.array(np.arange(len(self))[index]))
+            return type(self)(rows, notes=self.notes, info=self.info, printed=self._printed, empty=self._empty)
         (row,) = self._table.slice(range(len(self))[index], 1).to_pylist()
         return self._row(*row.values())
 
     def __iter__(self) -> Iterator[Any]:
         return (self._row(*row.values()) for batch in self._table.to_batches() for row in batch.to_pylist())
 
-    def with_table(self, table: pa.Table) -> Self:
-        """Return the same results with other rows or columns."""
-        made = type(self)(table, notes=self.notes, info=self.info, printed=self._printed, empty=self._empty)
-        return made
-
-    def cells(self) -> tuple[list[str], list[list[str]], list[bool]]:
-        """Return the headings, the rows of the printed columns as texts, and which columns are text."""
-        table = self._table.select(self._printed or self.columns).slice(0, PRINTED_ROWS)
-        is_text = [any(test(field.type) for test in TEXT_COLUMNS) for field in table.schema]
-        columns = [_format_column(table.column(index).to_pylist()) for index in range(table.num_columns)]
-        return table.column_names, [list(row) for row in zip(*columns, strict=True)], is_text
+    def to_text(self, rows: int = PRINTED_ROWS) -> str:
+        """Return the first rows as an aligned table, followed by the notes; `print` shows this text."""
+        table = format_table(*self.cells(rows)) if len(self) else self._empty
+        return "\n".join([table, *self._remarks(rows)])
 
     def __str__(self) -> str:
-        if not len(self):
-            return "\n".join([self._empty, *self.notes])
-        headings, rows, is_text = self.cells()
-        return "\n".join([format_table(headings, rows, is_text), *self._rest(), *self.notes])
+        return self.to_text()
 
     def __repr__(self) -> str:
         return f"ResultTable({len(self):,} rows: {', '.join(self.columns)})"
-
-    def _rest(self) -> list[str]:
-        return [f"… {len(self) - PRINTED_ROWS:,} more rows"] if len(self) > PRINTED_ROWS else []
 
     def _repr_html_(self) -> str:
         headings, rows, _ = self.cells()
         head = "".join(f"<th>{html.escape(name)}</th>" for name in headings)
         body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in [*self._rest(), *self.notes])
+        remarks = [*([] if rows else [self._empty]), *self._remarks(PRINTED_ROWS)]
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in remarks)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+    def cells(self, rows: int = PRINTED_ROWS) -> tuple[list[str], list[list[str]], list[bool]]:
+        """Return the headings, the first rows of the printed columns as texts, and which columns are text."""
+        names, table = self._printed or self.columns, self._table
+        table = table.select([name for name in names if table[name].null_count < max(len(table), 1)]).slice(0, rows)
+        is_text = [not (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)) for field in table.schema]
+        columns = [_format_column(table.column(index).to_pylist()) for index in range(table.num_columns)]
+        headings = [printable(name) for name in table.column_names]
+        return headings, [list(row) for row in zip(*columns, strict=True)], is_text
+
+    def _remarks(self, rows: int) -> list[str]:
+        more = [f"… {len(self) - rows:,} more rows"] if len(self) > rows else []
+        return [*more, *map(printable, self.notes)]
 
 
 def format_table(headings: Sequence[str], rows: Sequence[Sequence[str]], is_text: Sequence[bool] | None = None) -> str:
@@ -191,18 +205,16 @@ def format_table(headings: Sequence[str], rows: Sequence[Sequence[str]], is_text
     bb    22
     """
     is_text = [index == 0 for index in range(len(headings))] if is_text is None else is_text
-    widths = [max(len(row[index]) for row in [headings, *rows]) for index in range(len(headings))]
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     lines = []
     for row in [headings, *rows]:
         cells = zip(row, widths, is_text, strict=True)
-        lines.append(
-            "  ".join(cell.ljust(width) if text else cell.rjust(width) for cell, width, text in cells).rstrip()
-        )
-    return "\n".join(lines)
+        lines.append("  ".join(cell.ljust(width) if left else cell.rjust(width) for cell, width, left in cells))
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def check_table_path(path: Path, links: bool = False) -> Path:
-    """Return the path if a table can be written there; raise FocuseError for an unknown format or an existing file."""
+    """Return the path if a table can be written there; raise FocuseError for an unknown format or a file of a run."""
     suffixes = (*(link_suffixes() if links else TABLE_SUFFIXES), ".json")
     if path.suffix not in suffixes:
         found = path.suffix or "a file without suffix"
@@ -213,15 +225,9 @@ def check_table_path(path: Path, links: bool = False) -> Path:
     return path
 
 
-def _column(values: Any) -> pa.Array:
-    """Return a column; NaN is a missing value."""
-    return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, from_pandas=True)
-
-
 def _format_column(values: Sequence[Any]) -> list[str]:
     """Return the cells of a column; its numbers have the same number of decimals."""
-    numbers = [abs(value) for value in values if isinstance(value, float) and math.isfinite(value)]
-    largest = max(numbers, default=0.0)
+    largest = max((abs(value) for value in values if isinstance(value, float) and math.isfinite(value)), default=0.0)
     decimals = 3 if largest < 100 else 1 if largest < 10_000 else 0
     return [_format_cell(value, decimals) for value in values]
 
@@ -238,8 +244,6 @@ def _format_cell(value: Any, decimals: int) -> str:
 
 
 def _import(name: str) -> Any:
-    from importlib import import_module
-
     try:
         return import_module(name)
     except ImportError:

@@ -24,7 +24,7 @@ def test_input_file_is_not_overwritten(refused, trained, tmp_path, words, name):
     ("words", "name"),
     [
         (["discover", "--top", "3"], "entities.parquet"),
-        (["clusters", "--count", "2"], "entities.parquet"),
+        (["clusters", "--n-clusters", "2"], "entities.parquet"),
         (["export"], "relations.parquet"),
         (["export"], "model.safetensors"),
     ],

@@ -25,19 +25,22 @@ def known(trained) -> set[tuple[str, str, str]]:
 def test_links_are_printed_as_json_and_text_and_written_to_files(inside, trained, known, tmp_path: Path) -> None:
     done = inside("discover", trained.folder, "--top", 12, "--json")
     found = json.loads(done)
-    rows = found["discoveries"]
+    rows = found["rows"]
     assert [row["rank"] for row in rows] == list(range(1, 13))
     assert not {(row["head"], row["relation"], row["tail"]) for row in rows} & known
     chances = [row["probability"] for row in rows]
     assert chances == sorted(chances, reverse=True)
-    assert all(row["expected_weight"] is not None for row in rows)
+    assert all(row["weight_mean"] is not None for row in rows)
     shown = inside("discover", trained.folder, "--top", 12).splitlines()
-    assert len(shown) >= 12
-    assert rows[0]["head"] in shown[0]
+    assert len(shown) >= 13
+    assert shown[0].split()[:5] == ["rank", "head", "relation", "tail", "score"]
+    assert rows[0]["head"] in shown[1]
     for suffix in ("tsv", "csv", "parquet"):
         path = tmp_path / f"links.{suffix}"
         said = inside("discover", trained.folder, "--top", 12, "--out", path)
-        assert "12 links written to" in said
+        assert said.splitlines()[1] == shown[1]
+        assert "… 2 more rows" in said
+        assert said.splitlines()[-1] == f"12 links written to {path}"
         tab = arrow_csv.ParseOptions(delimiter="\t" if suffix == "tsv" else ",")
         table = pq.read_table(path) if suffix == "parquet" else arrow_csv.read_csv(path, parse_options=tab)
         assert table["tail"].to_pylist() == [row["tail"] for row in rows]
@@ -49,17 +52,17 @@ def test_links_are_filtered_by_names_and_types(inside, trained, tmp_path: Path) 
     names.write_text("e3\r\n\ne4\n", encoding="utf-8")
     types = tmp_path / "types.tsv"
     types.write_text("".join(f"e{i}\t{'low' if i < 20 else 'high'}\n" for i in range(40)), encoding="utf-8")
-    options = ["--head", "e5", "--heads-from", names, "--relation", "r1", "--types", types, "--tail-type", "high"]
-    done = inside("discover", trained.folder, *options, "--anywhere", "--top", 500, "--json")
-    rows = json.loads(done)["discoveries"]
+    options = ["--head", "e5", "--heads-from", names, "--relation", "r1", "--types-file", types, "--tail-type", "high"]
+    done = inside("discover", trained.folder, *options, "--any-type", "--top", 500, "--json")
+    rows = json.loads(done)["rows"]
     assert {row["head"] for row in rows} == {"e3", "e4", "e5"}
     assert {row["relation"] for row in rows} == {"r1"}
     assert all(int(row["tail"][1:]) >= 20 for row in rows)
-    capped = inside("discover", trained.folder, "--per-head", 1, "--per-relation", 4, "--json")
-    rows = json.loads(capped)["discoveries"]
+    capped = inside("discover", trained.folder, "--max-per-head", 1, "--max-per-relation", 4, "--json")
+    rows = json.loads(capped)["rows"]
     assert len({row["head"] for row in rows}) == len(rows) <= 12
-    near = inside("discover", trained.folder, "--candidates", "neighbourhood", "--json")
-    assert json.loads(near)["strategy"] == "neighbourhood"
+    near = inside("discover", trained.folder, "--strategy", "neighborhood", "--json")
+    assert json.loads(near)["strategy"] == "neighborhood"
 
 
 @pytest.mark.parametrize(
@@ -68,13 +71,13 @@ def test_links_are_filtered_by_names_and_types(inside, trained, tmp_path: Path) 
         (["--head", "e77"], ["no entity 'e77'", "did you mean"]),
         (["--relation", "R1"], ["did you mean r1"]),
         (["--top", "0"], ["top 0"]),
-        (["--candidates", "all"], ["unknown strategy 'all'"]),
-        (["--limit", "10"], ["links to score"]),
+        (["--strategy", "all"], ["unknown strategy 'all'"]),
+        (["--max-scores", "10"], ["links to score"]),
         (["--out", "links.txt"], ["links.txt", ".parquet"]),
         (["--out", "nowhere/links.tsv"], ["no folder"]),
         (["--heads-from", "nowhere.txt"], ["nowhere.txt"]),
-        (["--type", "person"], ["no entity is of the type 'person'"]),
-        (["--column", "price"], ["one weight an edge"]),
+        (["--type", "person"], ["no entity of type 'person'"]),
+        (["--weight-column", "price"], ["one weight an edge"]),
     ],
 )
 def test_invalid_options_are_refused(refused_inside, trained, options, words, tmp_path: Path, monkeypatch) -> None:
@@ -87,13 +90,13 @@ def test_invalid_options_are_refused(refused_inside, trained, options, words, tm
 
 SLOW = """
 import sys
-from focuse.inference.discovery import sweep
-keep = sweep._keep
+from focuse.inference import exhaustive_search as search
+keep = search._keep_best
 def slowly(*given):
     keep(*given)
     print("block", file=sys.stderr, flush=True)
     sys.stdin.readline()  # until the signal is on its way
-sweep._keep, sweep.SCORES_IN_CACHE = slowly, 40
+search._keep_best, search.CPU_BLOCK_SCORES = slowly, 40
 from focuse.cli.main import run
 run()
 """
@@ -113,7 +116,7 @@ def test_interrupt_shows_the_best_links_so_far(trained) -> None:
     assert process.returncode == 130
     assert found["stopped"] is True
     assert "these are the best of those" in found["notes"][-1]
-    assert 0 < len(found["discoveries"]) <= 5
+    assert 0 < len(found["rows"]) <= 5
 
 
 def test_queries_are_read_from_a_file(inside, trained, tmp_path: Path) -> None:
@@ -121,14 +124,14 @@ def test_queries_are_read_from_a_file(inside, trained, tmp_path: Path) -> None:
     queries.write_text("head,relation,tail\ne1,r0,\n?,r1,e2\ne3,,e4\n", encoding="utf-8")
     said = inside("predict", trained.folder, "--queries", queries, "--top", 3, "--out", out, "--json")
     table = pq.read_table(out)
-    assert json.loads(said)["answers"] == len(table) == 9
+    assert json.loads(said)["written"] == len(table) == 9
     alone = inside("predict", trained.folder, "--head", "e1", "--relation", "r0", "--top", 3, "--json")
-    one = json.loads(alone)["predictions"]
+    one = json.loads(alone)["rows"]
     assert table["tail"].to_pylist()[:3] == [row["tail"] for row in one]
     assert table["probability"].to_pylist()[:3] == pytest.approx([row["probability"] for row in one])
     few = tmp_path / "few.txt"
     few.write_text("e7\ne8\n", encoding="utf-8")
-    shown = inside("predict", trained.folder, "--queries", queries, "--among", few, "--scores-only")
+    shown = inside("predict", trained.folder, "--queries", queries, "--candidates-file", few, "--scores-only")
     lines = [line for line in shown.splitlines() if line.split()[0] == "1"]
     assert {line.split()[4] for line in lines} == {"e7", "e8"}
 
@@ -138,7 +141,7 @@ def test_queries_are_read_from_a_file(inside, trained, tmp_path: Path) -> None:
     [
         (["--queries", "q.tsv"], ["q.tsv, line 2", "no entity 'e99'"]),
         (["--queries", "q.tsv", "--head", "e1"], ["leave --head"]),
-        (["--head", "e1", "--relation", "r0", "--scores-only"], ["--queries FILE"]),
+        (["--head", "e1", "--relation", "r0", "--candidates-file", "none.txt"], ["none.txt"]),
     ],
 )
 def test_invalid_queries_are_refused(refused_inside, trained, options, words, tmp_path: Path, monkeypatch) -> None:

@@ -9,43 +9,49 @@ import pytest
 import focuse
 
 ASKED = [
-    (["similar", "RUN", "e1", "e2", "--top", "3"], "similar", 6),
-    (["clusters", "RUN", "--count", "4"], "clusters", 40),
-    (["duplicates", "RUN", "--similarity", "0", "--overlap", "0", "--top", "7", "--names"], "pairs", 7),
-    (["analogies", "RUN", "e1", "e2", "e3", "--top", "5"], "analogies", 5),
-    (["analogies", "RUN", "e1", "e2", "e3", "--method", "offset", "--top", "5"], "analogies", 5),
+    (["similar", "RUN", "e1", "e2", "--top", "3"], 6),
+    (["clusters", "RUN", "--n-clusters", "4"], 40),
+    (["duplicates", "RUN", "--min-similarity", "0", "--min-overlap", "0", "--top", "7", "--compare-names"], 7),
+    (["analogies", "RUN", "e1", "e2", "e3", "--top", "5"], 5),
+    (["analogies", "RUN", "e1", "e2", "e3", "--method", "offset", "--top", "5"], 5),
 ]
 
 
-@pytest.mark.parametrize(("options", "key", "rows"), ASKED, ids=lambda value: value if isinstance(value, str) else None)
-def test_results_are_printed_as_json_and_written_to_files(inside, trained, tmp_path: Path, options, key, rows) -> None:
+@pytest.mark.parametrize(("options", "rows"), ASKED, ids=[f"{options[0]} {rows}" for options, rows in ASKED])
+def test_results_are_printed_as_json_and_written_to_files(inside, trained, tmp_path: Path, options, rows) -> None:
     call = [trained.folder if part == "RUN" else part for part in options]
-    found = json.loads(inside(*call, "--json"))[key]
+    found = json.loads(inside(*call, "--json"))["rows"]
     out = tmp_path / "found.parquet"
     said = inside(*call, "--out", out)
-    table = pq.read_table(out)
-    assert f"{rows} " in said
-    assert len(table) == rows
-    if key == "clusters":
-        assert sum(group["size"] for group in found) == 40
-    else:
-        assert len(found) == rows
-        assert str(found[0][table.column_names[0]]) == str(table.column(0)[0].as_py())
+    assert f"{rows} " in said.splitlines()[-1]
+    assert str(out) in said.splitlines()[-1]
+    assert said.splitlines()[1] == inside(*call).splitlines()[1]  # the first row is printed, too
+    assert pq.read_table(out).to_pylist() == found
+    assert len(found) == rows
+
+
+def test_clusters_prints_one_row_per_cluster(inside, trained) -> None:
+    call = ["clusters", trained.folder, "--n-clusters", "4"]
+    shown = inside(*call).splitlines()
+    assert shown[0].split() == ["cluster", "size", "cohesion", "central", "relations", "neighbors"]
+    summary = json.loads(inside(*call, "--json"))["summary"]
+    assert sum(row["size"] for row in summary) == 40
+    assert [line.split()[:2] for line in shown[1:5]] == [[str(row["cluster"]), str(row["size"])] for row in summary]
 
 
 def test_text_equals_that_of_the_run(inside, trained) -> None:
     run = focuse.load(trained.folder)
-    shown = inside("similar", trained.folder, "e1", "e2", "e3", "--between")
-    assert shown.strip("\n") == str(run.similar(["e1", "e2", "e3"], among=["e1", "e2", "e3"]))
-    shown = inside("similar", trained.folder, "e1", "e2", "--together", "--measure", "euclidean")
-    assert shown.strip("\n") == str(run.similar(["e1", "e2"], together=True, measure="euclidean"))
+    shown = inside("similar", trained.folder, "e1", "e2", "e3", "--pairwise")
+    assert shown.strip("\n") == str(run.similar(["e1", "e2", "e3"], pairwise=True))
+    shown = inside("similar", trained.folder, "e1", "e2", "--mean", "--metric", "euclidean")
+    assert shown.strip("\n") == str(run.similar(["e1", "e2"], mean=True, metric="euclidean"))
 
 
 def test_analogies_can_be_limited_to_new_links(inside, trained) -> None:
     call = ["analogies", trained.folder, "e1", "e2", "e3", "--json"]
-    every = json.loads(inside(*call, "--top", "40"))["analogies"]
+    every = json.loads(inside(*call, "--top", "40"))["rows"]
     assert {row["known"] for row in every} == {True, False}
-    new = json.loads(inside(*call, "--top", "5", "--new"))["analogies"]
+    new = json.loads(inside(*call, "--top", "5", "--new-only"))["rows"]
     assert new == [row for row in every if not row["known"]][:5]
 
 
@@ -53,15 +59,15 @@ def test_analogies_can_be_limited_to_new_links(inside, trained) -> None:
     ("options", "words"),
     [
         (["similar", "RUN", "e99"], ["no entity 'e99'", "did you mean"]),
-        (["similar", "RUN", "e1", "--measure", "cosin"], ["unknown measure 'cosin'", "cosine"]),
+        (["similar", "RUN", "e1", "--metric", "cosin"], ["unknown metric 'cosin'", "cosine"]),
         (["similar", "RUN", "e1", "--top", "0"], ["top 0"]),
-        (["clusters", "RUN", "--count", "41"], ["count 41", "40 entities"]),
+        (["clusters", "RUN", "--n-clusters", "41"], ["n_clusters 41", "40 entities"]),
         (["clusters", "RUN", "--method", "ward"], ["unknown method 'ward'"]),
-        (["clusters", "RUN", "--method", "hdbscan", "--count", "3"], ["leave count out"]),
-        (["duplicates", "RUN", "--similarity", "2"], ["similarity 2"]),
+        (["clusters", "RUN", "--method", "hdbscan", "--n-clusters", "3"], ["leave n_clusters out"]),
+        (["duplicates", "RUN", "--min-similarity", "2"], ["min_similarity 2"]),
         (["duplicates", "RUN", "--out", "x.doc"], ["x.doc"]),
         (["analogies", "RUN", "e1", "e2", "E3"], ["no entity 'E3'", "did you mean e3"]),
-        (["analogies", "RUN", "e1", "e2", "e3", "--method", "offset", "--new"], ["use the method relations"]),
+        (["analogies", "RUN", "e1", "e2", "e3", "--method", "offset", "--new-only"], ["use the method relations"]),
         (["analogies", "RUN", "e1", "e2", "e3", "--method", "sum"], ["unknown method 'sum'"]),
     ],
 )

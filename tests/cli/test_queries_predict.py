@@ -7,40 +7,40 @@ import shutil
 
 import pytest
 
-from focuse.cli import results
+from focuse.cli import output
 from focuse.cli.main import app
+from focuse.inference.predict import PREDICTED
 
 
 def test_json_ranks_the_missing_part(command, trained):
     done = command("predict", trained.folder, "--head", "e1", "--relation", "r0", "--top", "4", "--json", check=True)
-    found = json.loads(done.stdout)["predictions"]
+    found = json.loads(done.stdout)["rows"]
     assert [row["rank"] for row in found] == [1, 2, 3, 4]
     assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
-    fields = {"rank", "head", "relation", "tail", "score", "known", "weight", "expected_weight", "confidence"}
-    fields |= {"low", "high", "probability"}
-    assert all(set(row) == fields for row in found)
-    assert all(0 <= row["expected_weight"] <= 1 and 0 <= row["confidence"] <= 1 for row in found)
-    assert all(row["low"] <= row["expected_weight"] <= row["high"] and 0 <= row["probability"] <= 1 for row in found)
+    columns = ["rank", "head", "relation", "tail", "score", "known", "weight", *PREDICTED]
+    assert all(list(row) == columns for row in found)
+    assert all(0 <= row[name] <= 1 for row in found for name in PREDICTED)
+    assert all(row["weight_low"] <= row["weight_mean"] <= row["weight_high"] for row in found)
     assert {(row["head"], row["relation"]) for row in found} == {("e1", "r0")}
     assert done.stderr == ""
 
 
 def test_text_marks_known_triples(command, trained):
     shown = command("predict", trained.folder, "--relation", "r0", "--tail", "e2", "--top", "40", check=True).stdout
-    lines = shown.splitlines()
+    headings, *lines = shown.splitlines()
+    assert headings.split()[-2:] == ["known", "weight"]
     assert len(lines) == 40
     assert {line.split()[3] for line in lines} == {"e2"}
-    assert any("known, weight 0." in line for line in lines)
-    assert any(line.endswith("new") for line in lines)
-    assert all(0 <= float(line.partition("weight ≈ ")[2].split()[0]) <= 1 for line in lines if line.endswith("new"))
-    assert not any("≈" in line for line in lines if "known" in line)
-    new = command("predict", trained.folder, "--relation", "r0", "--tail", "e2", "--top", "40", "--new", check=True)
-    assert len(new.stdout.splitlines()) == sum(line.endswith("new") for line in lines)
+    assert {line.split()[-2] for line in lines} == {"yes", "no"}
+    assert all((line.split()[-1] == "–") == (line.split()[-2] == "no") for line in lines)
+    asked = ["--relation", "r0", "--tail", "e2", "--top", "40", "--new-only"]
+    new = command("predict", trained.folder, *asked, check=True)
+    assert len(new.stdout.splitlines()) == 1 + sum(line.split()[-2] == "no" for line in lines)
 
 
 def test_missing_relation_is_ranked(command, trained):
     shown = command("predict", trained.folder, "--head", "e1", "--tail", "e2", "--json", check=True).stdout
-    assert {row["relation"] for row in json.loads(shown)["predictions"]} == {"r0", "r1", "r2"}
+    assert {row["relation"] for row in json.loads(shown)["rows"]} == {"r0", "r1", "r2"}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_missing_relation_is_ranked(command, trained):
         (["--head", "r0", "--relation", "r1"], "that is a relation, not an entity; give it with --relation"),
         (["--tail", "e1", "--relation", "e2"], "that is an entity, not a relation; give it with --head or --tail"),
         (["--head", "e1"], "give two of head, relation and tail"),
-        (["--head", "e1", "--relation", "r0", "--top", "0"], "top 0: give at least 1"),
+        (["--head", "e1", "--relation", "r0", "--top", "0"], "top 0: give a whole number, at least 1"),
     ],
 )
 def test_invalid_queries_are_refused(refused, trained, options, says):
@@ -68,9 +68,9 @@ class TestFittingNote:
 
     @pytest.mark.parametrize("name", ["predict", "explain"])
     def test_fitting_is_announced_once_on_stderr(self, fresh, monkeypatch, capsys, name):
-        monkeypatch.setattr(results, "MANY", 1)
+        monkeypatch.setattr(output, "LARGE_GRAPH", 1)
         asked = [name, str(fresh), "--head", "e1", "--relation", "r0", "--tail", "e2", "--json"]
-        for told in (results.FITTING + "\n", ""):  # then it is stored
+        for told in ("Fitting the weight estimator (once per run) …\n", ""):  # then it is stored
             app(asked, standalone_mode=False)
             shown = capsys.readouterr()
             assert shown.err == told
@@ -81,7 +81,7 @@ class TestFittingNote:
         assert capsys.readouterr().err == ""
 
     def test_misspelled_name_is_refused_before_fitting(self, fresh, monkeypatch, refused_inside, capsys):
-        monkeypatch.setattr(results, "MANY", 1)
+        monkeypatch.setattr(output, "LARGE_GRAPH", 1)
         for name in ("predict", "explain"):
             refused_inside(name, fresh, "--head", "nobody", "--relation", "r0", "--tail", "e2")
             assert capsys.readouterr().err == ""

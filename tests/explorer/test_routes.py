@@ -71,7 +71,7 @@ def test_predict_is_the_answer_of_the_run(client, service) -> None:
         (row.tail, row.score, row.probability) for row in expected
     ]
     assert [(link["weight_mean"], link["weight_low"], link["weight_high"]) for link in found] == [
-        (row.expected_weight, row.low, row.high) for row in expected
+        (row.weight_mean, row.weight_low, row.weight_high) for row in expected
     ]
 
 

@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
-os.environ["FOCUSE_GRAPH_CACHE"] = "off"
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.golden import cases, scenarios, vocabulary

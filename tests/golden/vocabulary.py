@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 import focuse
+from focuse.config import SETTINGS, merge_settings
 
 Error = focuse.FocuseError
 
@@ -109,7 +110,10 @@ def load_library() -> None:
 
 def keywords(words: dict[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments of `focuse.train` for settings in the field's words."""
-    return {KEYWORDS[word]: _value(word, value) for word, value in words.items()}
+    found = {KEYWORDS[word]: _value(word, value) for word, value in words.items()}
+    # Cases share settings, some of which have no effect with others.
+    effective = merge_settings({name: value for name, value in found.items() if name in SETTINGS}, {})
+    return {name: value for name, value in found.items() if name not in SETTINGS or name in effective}
 
 
 def flags(words: dict[str, Any]) -> list[str]:
@@ -187,9 +191,9 @@ def predictions(run: focuse.Run, head: str, relation: str, top: int) -> list[dic
             "tail": one.tail,
             "known": one.known,
             "score": one.score,
-            "weight": one.expected_weight,
-            "low": one.low,
-            "high": one.high,
+            "weight": one.weight_mean,
+            "low": one.weight_low,
+            "high": one.weight_high,
             "probability": one.probability,
             "confidence": one.confidence,
         }

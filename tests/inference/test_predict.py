@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,15 +15,38 @@ from focuse.data.weights import fit_normalizer
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.scorer import make_scorer
 from focuse.errors import FocuseError
-from focuse.inference.predict import Prediction, Predictions, predict
+from focuse.inference.predict import BatchPredictor, find_query
 from focuse.inference.weight_predictor import WeightPredictor
 from focuse.models.registry import MODELS
+from focuse.results import ResultTable
 
 PLAIN = ("complex", "distmult", "transe", "transe-l2", "ukge-logi", "ukge-rect")
 
 ENTITIES = [f"entity {i}" for i in range(11)]
 RELATIONS = ["knows", "likes", "hates"]
 Fact = tuple[str, str, str, float]
+COLUMNS = ["query", "rank", "head", "relation", "tail", "score", "known", "weight"]
+COLUMNS += ["weight_mean", "weight_median", "weight_low", "weight_high", "probability", "confidence"]
+Row = tuple[int, str, str, str, float, bool, float | None]
+
+
+def predict(
+    scorer: AutogradEngine,
+    graphs: list[Graph],
+    head: str | None = None,
+    relation: str | None = None,
+    tail: str | None = None,
+    top: int = 10,
+    new_only: bool = False,
+    predictor: WeightPredictor | None = None,
+) -> ResultTable:
+    query = find_query(graphs[0], (head, relation, tail), new_only)
+    return BatchPredictor(scorer, graphs, top, new_only).predict(query, predictor)
+
+
+def rows_of(found: ResultTable) -> list[Row]:
+    """Rank, triple, score, whether known, and weight."""
+    return [row[1:8] for row in found]
 
 
 def random_facts(seed: int, n: int) -> list[Fact]:
@@ -55,7 +79,7 @@ def engine_of(names: Graph, model: str = "distmult", seed: int = 3) -> AutogradE
     return make_scorer(chosen, entity, relation)
 
 
-def brute(engine: AutogradEngine, names: Graph, asked: dict[str, str | None]) -> list[Prediction]:
+def brute(engine: AutogradEngine, names: Graph, asked: dict[str, str | None]) -> list[Row]:
     """Every completion, best score first, ties by the order of the vocabulary."""
     entities, relations = list(names.entities), list(names.relations)
     weight: dict[tuple[str, str, str], float] = {}
@@ -75,7 +99,7 @@ def brute(engine: AutogradEngine, names: Graph, asked: dict[str, str | None]) ->
         found.append((float(score), h, r, t))
     found.sort(key=lambda row: -row[0])  # stable
     return [
-        Prediction(place, h, r, t, score, (h, r, t) in weight, weight.get((h, r, t)))
+        (place, h, r, t, score, (h, r, t) in weight, weight.get((h, r, t)))
         for place, (score, h, r, t) in enumerate(found, 1)
     ]
 
@@ -94,11 +118,11 @@ def test_completions_agree_with_sorting_all_scores(model: str, new_only: bool) -
     engine = engine_of(parts[0], model)
     seen_known, seen_tie = False, False
     for asked in ASKED:
-        expected = [row for row in brute(engine, parts[0], asked) if not (new_only and row.known)]
+        expected = [row for row in brute(engine, parts[0], asked) if not (new_only and row[5])]
         for top in (1, 4, 1_000):
-            assert list(predict(engine, parts, **asked, top=top, new_only=new_only)) == expected[:top]
-        seen_known |= any(row.known for row in expected)
-        seen_tie |= len({row.score for row in expected}) < len(expected)
+            assert rows_of(predict(engine, parts, **asked, top=top, new_only=new_only)) == expected[:top]
+        seen_known |= any(row[5] for row in expected)
+        seen_tie |= len({row[4] for row in expected}) < len(expected)
     assert seen_known is not new_only
     assert seen_tie
 
@@ -118,7 +142,7 @@ def test_complete_triple_gets_its_rank_among_tails() -> None:
     for h, r, t in product(ENTITIES[:3], RELATIONS, ENTITIES):
         every = brute(engine, parts[0], {"head": h, "relation": r, "tail": None})
         found = predict(engine, parts, h, r, t)
-        assert list(found) == [row for row in every if row.tail == t]
+        assert rows_of(found) == [row for row in every if row[3] == t]
 
 
 @pytest.mark.parametrize("model", PLAIN)
@@ -177,25 +201,23 @@ def test_invalid_queries_are_refused(asked: dict[str, object], words: list[str])
 def test_predictions_print_a_table_and_convert_to_json() -> None:
     parts = graphs()
     found = predict(engine_of(parts[0]), parts, head="entity 1", relation="knows", top=11)
-    lines = str(found).splitlines()
+    headings, *lines = str(found).splitlines()
+    # Without a predictor, no weights and probabilities are shown.
+    assert headings.split() == ["query", "rank", "head", "relation", "tail", "score", "known", "weight"]
     assert len(lines) == 11
     for line, row in zip(lines, found, strict=True):
-        assert line.split()[0] == str(row.rank)
+        assert line.split()[1] == str(row.rank)
         assert row.tail in line
-        assert f"{row.score:.3f}" in line
-        assert line.endswith(f"known, weight {row.weight:g}" if row.known else "new")
+        end = ["yes", f"{row.weight:.3f}"] if row.known else ["no", "–"]
+        assert line.split()[-3:] == [f"{row.score:.3f}", *end]
     assert {row.known for row in found} == {True, False}
-    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert [row["tail"] for row in told["predictions"]] == [row.tail for row in found]
-    fields = {"rank", "head", "relation", "tail", "score", "known", "weight", "expected_weight", "confidence"}
-    fields |= {"low", "high", "probability"}
-    assert set(told["predictions"][0]) == fields
-    # Without a predictor nothing is said of weights.
-    assert {(row["expected_weight"], row["confidence"]) for row in told["predictions"]} == {(None, None)}
-    assert "≈" not in str(found)
+    rows = json.loads(json.dumps(found.to_json(), allow_nan=False))["rows"]
+    assert [row["tail"] for row in rows] == found["tail"].tolist()
+    assert list(rows[0]) == found.columns == COLUMNS
+    assert {row[name] for row in rows for name in COLUMNS[8:]} == {None}
 
 
-def ids_of_names(graph: Graph, row: Prediction) -> list[np.ndarray]:
+def ids_of_names(graph: Graph, row: Any) -> list[np.ndarray]:
     kind = graph.relations.id(row.relation, "relation")
     return [np.array([one]) for one in (graph.entities.id(row.head, "e"), kind, graph.entities.id(row.tail, "e"))]
 
@@ -216,31 +238,27 @@ def test_each_completion_has_an_expected_weight_and_a_confidence(asked: dict[str
     for new_only in (False, True):
         plain = predict(engine, parts, **asked, top=7, new_only=new_only)
         found = predict(engine, parts, **asked, top=7, new_only=new_only, predictor=predictor)
-        assert [
-            replace(row, **dict.fromkeys(("expected_weight", "confidence", "low", "high"))) for row in found
-        ] == plain
+        assert rows_of(found) == rows_of(plain)
         for row in found:
             facts = parts[0].select(parts[0].keys == parts[0].keys_of(*ids_of_names(parts[0], row)))
             if len(facts):  # what train knows is not guessed
-                assert row.expected_weight == pytest.approx(facts.weight.mean())
-                assert (row.low, row.high) == (facts.weight.min(), facts.weight.max())
+                assert row.weight_mean == pytest.approx(facts.weight.mean())
+                assert (row.weight_low, row.weight_high) == (facts.weight.min(), facts.weight.max())
                 continue
-            assert (row.low, row.high) == (None, None)
+            assert (row.weight_low, row.weight_high) == (None, None)
             score, kind = np.array([row.score]), np.array([parts[0].relations.id(row.relation, "relation")])
             share = predictor.calibration.facts(score, kind)[0]
-            assert row.expected_weight == pytest.approx(low + (high - low) * share)
+            assert row.weight_mean == pytest.approx(low + (high - low) * share)
             assert row.confidence == predictor.calibration.doubting(score, kind)[0]
-            assert type(row.expected_weight) is type(row.confidence) is float
-        for line, row in zip(str(found).splitlines() if found else (), found, strict=True):
-            assert (f"  weight ≈ {row.expected_weight:.3g} " in line) == (not row.known)
-            assert line.endswith(f"known, weight {row.weight:g}" if row.known else "new")
-        json.dumps(found.to_dict(), allow_nan=False)
-    assert len({(row.expected_weight, row.confidence) for row in found}) > 1 or len(found) < 2
+            assert type(row.weight_mean) is type(row.confidence) is float
+        json.dumps(found.to_json(), allow_nan=False)
+    assert len({(row.weight_mean, row.confidence) for row in found}) > 1 or len(found) < 2
 
 
 def test_no_predictions_print_a_message() -> None:
     names = from_columns(["a", "a"], ["r", "r"], ["a", "b"], [1.0, 1.0])
     engine = make_scorer(MODELS["distmult"](), torch.ones(2, 2), torch.ones(1, 2))
     found = predict(engine, [names], head="a", relation="r", new_only=True)
-    assert found == []
-    assert str(found) == str(Predictions()) == "nothing to predict"
+    assert list(found) == []
+    assert found.columns == COLUMNS
+    assert str(found) == "nothing to predict"

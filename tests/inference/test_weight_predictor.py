@@ -94,8 +94,8 @@ class TestAnswers:
     def test_predictions_have_the_same_weights(self, run: focuse.Run) -> None:
         for row in run.predict(head="e1", relation="r0", top=3):
             told = run.predict_weight(row.head, row.relation, row.tail)
-            assert row.expected_weight == pytest.approx(told.expected)
-            assert (row.low, row.high) == pytest.approx((told.low, told.high))
+            assert row.weight_mean == pytest.approx(told.expected)
+            assert (row.weight_low, row.weight_high) == pytest.approx((told.low, told.high))
             assert row.probability == pytest.approx(told.probability)
 
     def test_unseen_names_are_left_out_with_a_note(self, run: focuse.Run) -> None:

@@ -367,7 +367,7 @@ class TestStoring:
         monkeypatch.setattr(WeightPredictor, "fit", lambda *_: pytest.fail("fitted again"))
         assert focuse.load(folder).predict(head="e1", relation="r0") == first == loaded.predict("e1", "r0")
         assert (folder / FILE).stat().st_mtime_ns == written
-        assert all(row.expected_weight is not None and row.confidence is not None for row in first)
+        assert all(row.weight_mean is not None and row.confidence is not None for row in first)
 
     def test_another_method_replaces_the_calibration(self, folder: Path) -> None:
         loaded = focuse.load(folder)
@@ -501,7 +501,7 @@ def bare(small: Graph) -> focuse.Run:
 class TestWithoutValidation:
     def test_predictions_without_calibration_have_no_weights(self, bare: focuse.Run) -> None:
         found = bare.predict(head="e1", relation="r0", top=5)  # a link that is known has its own weight
-        assert {(row.expected_weight, row.confidence) for row in found if not row.known} == {(None, None)}
+        assert {(row.weight_mean, row.confidence) for row in found if not row.known} == {(None, None)}
         assert "≈" not in str(found)
 
     def test_weight_evaluation_without_validation_is_refused(self, bare: focuse.Run, tmp_path: Path) -> None:
@@ -515,7 +515,7 @@ class TestWithoutValidation:
     def test_confidence_model_needs_no_validation(self, small: Graph) -> None:
         run = focuse.train(small, valid_fraction=0.0, model="ukge-rect", dim=8, epochs=2, progress=False)
         (row,) = run.predict(head="e1", relation="r0", top=1)
-        assert row.expected_weight is None
+        assert row.weight_mean is None
         assert row.confidence == pytest.approx(min(max(row.score, 0.0), 1.0))
         assert list(run.evaluate_weights().table.rows) == ["ukge-rect", *TRIVIAL]
 
@@ -657,9 +657,9 @@ class TestWeigh:
             np.mean(np.abs(expected - test.weight))
         )
         for row in run.predict(head="e1", relation="r0", top=40):
-            assert row.expected_weight is not None
+            assert row.weight_mean is not None
             assert row.confidence is not None
-            assert 1 <= row.expected_weight <= 5
+            assert 1 <= row.weight_mean <= 5
             assert 0 <= row.confidence <= 1
 
     def test_confidence_model_is_evaluated_with_and_without_calibration(self, small: Graph) -> None:

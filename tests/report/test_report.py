@@ -161,7 +161,7 @@ def test_tables_show_the_evaluation(run: focuse.Run, found: Findings, read: Any)
     for name, row in probabilities.rows.items():
         assert [name, format_number(row.brier), format_number(row.ece)] in rows(read, 3)
     for link in found.links:
-        numbers = [f"{link.score:.3f}", f"{link.probability:.3g}", f"{link.expected_weight:.3g}"]
+        numbers = [f"{link.score:.3f}", f"{link.probability:.3g}", f"{link.weight_mean:.3g}"]
         assert [link.head, link.relation, link.tail, *numbers] in rows(read, 6)
     for chart in ("Loss", "Validation MRR", "Weights of train", "Coverage", "Reliability", "Triples by probability"):
         assert chart in read.texts
@@ -197,7 +197,7 @@ def test_run_without_test_and_validation_has_a_report(small: focuse.Graph, read_
     data = data_of(read)
     assert "--valid-fraction 0 --test-fraction 0" in data["reproduction"]["command"]
     assert (data["evaluation"], data["weights"]) == (None, None)
-    assert all(row["expected_weight"] is None for row in data["links"])
+    assert all(row["weight_mean"] is None for row in data["links"])
 
 
 def test_report_can_use_another_test_graph(small: focuse.Graph, read_page: Any) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 HEAVY = ("numpy", "pyarrow.csv", "pyarrow.parquet", "torch", "sklearn.linear_model", "sklearn.ensemble")
-OURS = ("focuse.api", "focuse.cli.main", "focuse.inference.discovery.batch", "focuse.integrations.pykeen")
+OURS = ("focuse.api", "focuse.cli.main", "focuse.inference.predict", "focuse.integrations.pykeen")
 
 
 def run(arguments: list[str], folder: str | Path | None = None, **options: Any) -> subprocess.CompletedProcess[str]:

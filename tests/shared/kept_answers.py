@@ -8,6 +8,8 @@ from typing import Any
 
 import focuse
 
+# Columns of predictions, as they were called when the answers were stored.
+OLD_NAMES = {"weight_mean": "expected_weight", "weight_low": "low", "weight_high": "high"}
 ASKED = 3  # test triples that each kind of question is put about
 
 
@@ -24,15 +26,18 @@ def answers(run: focuse.Run) -> dict[str, Any]:
         "settings": run.settings.to_dict(),
         "epochs": [row["epoch"] for row in run.history],
         "evaluation": run.evaluate().to_dict(),
-        "tails": run.predict(head=head, relation=relation, top=5).to_dict()["predictions"],
-        "heads": run.predict(relation=relation, tail=tail, top=5).to_dict()["predictions"],
+        "tails": with_old_names(run.predict(head=head, relation=relation, top=5).to_dicts()),
+        "heads": with_old_names(run.predict(relation=relation, tail=tail, top=5).to_dicts()),
         "weights": run.predict_weights(rows).to_dict(),
-        "explanation": explanation,
+        "explanation": with_old_names(explanation),
     }
 
 
 # Keys of an explanation that have had other names when the answers were stored.
 OLD_NAMES = {
+    "weight_mean": "expected_weight",
+    "weight_low": "low",
+    "weight_high": "high",
     "opposing": "against",
     "own_change": "itself",
     "scaled_weight": "share",

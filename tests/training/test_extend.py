@@ -138,8 +138,8 @@ class TestFrozen:
         made, notes = told(base, [(*edge, 0.5)])
         assert "1 edge is between known names" in notes
         assert torch.equal(made.scorer.tables["entity"], base.scorer.tables["entity"])
-        fresh = made.predict(*edge[:2], top=40, new_only=True).to_dict()
-        assert f"'{edge[2]}'" in str(base.predict(*edge[:2], top=40, new_only=True).to_dict())
+        fresh = made.predict(*edge[:2], top=40, new_only=True).to_dicts()
+        assert f"'{edge[2]}'" in str(base.predict(*edge[:2], top=40, new_only=True).to_dicts())
         assert f"'{edge[2]}'" not in str(fresh)
 
 

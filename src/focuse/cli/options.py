@@ -43,8 +43,8 @@ def option(help: str, panel: str | None = None, choices: Sequence[str] = (), fla
 
 
 RunFolder = typer.Argument(help="Folder of a run, written by 'focuse train --out'.")
-Out = option("Write all rows to this file (.tsv, .csv or .parquet).", "Output")
-LinksOut = option("Write all rows to this file (.tsv, .csv, .parquet; RDF: .ttl, .nt, .nq, .trig).", "Output")
+Out = option("Write all rows to this file (.tsv, .csv, .parquet or .json).", "Output")
+LinksOut = option("Write all rows to this file (.tsv, .csv, .parquet, .json; RDF: .ttl, .nt, .nq, .trig).", "Output")
 GraphFile = typer.Argument(
     help="Edges: head, relation, tail and weight, as TSV, CSV (also .gz, .zst), Parquet, RDF, GraphML or database."
 )

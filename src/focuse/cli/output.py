@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -18,9 +18,11 @@ from focuse.errors import TERMINAL_CODES, counted, escape_terminal_codes
 
 if TYPE_CHECKING:
     from focuse.api import Run
+    from focuse.results import ResultTable
 
 # Rich formats help on a terminal; elsewhere, help is plain text, which also starts faster.
 MARKUP: Any = "rich" if sys.stdout is not None and sys.stdout.isatty() else None
+ROWS_WITH_OUT = 10  # printed rows of a table that is written to a file
 LARGE_GRAPH = 20_000  # training edges from which fitting takes so long that it is announced, also into a file
 
 
@@ -63,36 +65,24 @@ def emit(data: dict[str, Any], text: str, as_json: bool) -> None:
     typer.echo(escape_terminal_codes(text))
 
 
-class Result(Protocol):
-    """A result that can be printed, written and counted."""
-
-    def __len__(self) -> int: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-    def write(self, path: str | Path) -> None: ...
-
-
-def show(found: Result, out: Path | None, as_json: bool, rows: str = "rows", count: int | None = None) -> None:
-    """Print a result, or write it to a file and report that."""
+def show(table: ResultTable, out: Path | None, as_json: bool, rows: str, summary: ResultTable | None = None) -> None:
+    """Print a table, or its `summary`; with `out`, write all rows to a file and print the first ones only."""
+    printed = table if summary is None else summary
     if out is None:
-        emit(found.to_dict(), str(found), as_json)
+        emit(table.to_json() if as_json else {}, str(printed), as_json)
         return
-    found.write(out)
-    many = len(found) if count is None else count
-    notes = list(getattr(found, "notes", ()))
-    data: dict[str, Any] = {"out": str(out), rows.replace(" ", "_"): many, "notes": notes}
-    emit(data, "\n".join([f"{counted(many, rows)} written to {out}", *notes]), as_json)
+    table.write(out)
+    data = {"out": str(out), "written": len(table), **table.info_to_json()}
+    emit(data, f"{printed.to_text(ROWS_WITH_OUT)}\n{counted(len(table), rows)} written to {out}", as_json)
 
 
 def check_out(out: Path | None, links: bool = False, inputs: Sequence[str | Path | None] = ()) -> None:
     """Raise FocuseError before any work if `out` cannot be written or is one of the `inputs`; `links` may be RDF."""
     if out is not None:
-        from focuse.data.writers import TABLE_SUFFIXES, link_suffixes
-        from focuse.inference.answers import check_target
+        from focuse.results import check_table_path
         from focuse.storage.atomic import refuse_overwrite
 
-        refuse_overwrite(check_target(out, link_suffixes() if links else TABLE_SUFFIXES), *inputs)
+        refuse_overwrite(check_table_path(out, links), *inputs)
 
 
 def opened(folder: Path, device: str) -> Run:

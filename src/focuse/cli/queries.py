@@ -11,7 +11,7 @@ from focuse.cli.options import Device, Json, Layout, LinksOut, Out, RunFolder, S
 from focuse.cli.output import check_out, emit, opened, show
 from focuse.errors import FocuseError, counted
 
-# ---- focuse predict: what is missing from a half-known triple, or from each of many in a file ------------------------
+# ---- focuse predict -------------------------------------------------------------------------------------------------
 
 
 def predict(
@@ -20,112 +20,115 @@ def predict(
     relation: Annotated[str | None, typer.Option(help="Name of the relation.")] = None,
     tail: Annotated[str | None, typer.Option(help="Name of the tail.")] = None,
     queries: Annotated[
-        Path | None, typer.Option(help="File of head, relation, tail with one of them empty or '?' on each line.")
+        Path | None, typer.Option(help="File of queries: head, relation, tail per line, one of them empty or '?'.")
     ] = None,
-    top: Annotated[int, typer.Option(help="How many to show.")] = 10,
-    new_only: Annotated[bool, typer.Option("--new", help="Leave out known facts.")] = False,
-    among: Annotated[Path | None, typer.Option(help="With --queries: file of entities that may be answers.")] = None,
+    top: Annotated[int, typer.Option(help="Number of completions per query.")] = 10,
+    new_only: Annotated[bool, typer.Option("--new-only", help="Leave out known triples.")] = False,
+    candidates_file: Annotated[
+        Path | None, typer.Option(help="File of the entities to rank, one per line [default: all].")
+    ] = None,
     scores_only: Annotated[
-        bool, typer.Option("--scores-only", help="With --queries: no weights and probabilities; much faster.")
+        bool, typer.Option("--scores-only", help="Predict no weights and probabilities; much faster.")
     ] = False,
     out: Annotated[Path | None, LinksOut] = None,
     device: Annotated[str, Device] = "auto",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Rank the tails, heads or relations that complete a triple, known facts marked.
+    """Rank the tails, heads or relations that complete a triple; known triples are marked.
 
-    Give two of --head, --relation and --tail; the third is ranked. With all three, the triple's own place among
-    the tails is shown. --queries asks everything that a file holds.
+    Give two of --head, --relation and --tail; the third is ranked. If all three are given, the triple gets its rank
+    among the tails. --queries completes all triples of a file.
     """
-    from focuse.inference.discovery.scope import named
+    from focuse.inference.candidates import listed_names
 
-    check_out(out, links=True, inputs=(queries, among))
+    check_out(out, links=True, inputs=(queries, candidates_file))
+    if queries is not None and (head, relation, tail) != (None, None, None):
+        raise FocuseError("--queries completes the triples of a file; leave --head, --relation and --tail out")
+    candidates, loaded, weights = listed_names(None, candidates_file), opened(run, device), not scores_only
     if queries is None:
-        if among is not None or scores_only:
-            raise FocuseError("--among and --scores-only go with --queries FILE")
-        show(opened(run, device).predict(head, relation, tail, top, new_only), out, as_json, "predictions")
+        found = loaded.predict(head, relation, tail, top, new_only, candidates=candidates, weights=weights)
+        show(found, out, as_json, "predictions")
         return
-    if (head, relation, tail) != (None, None, None):
-        raise FocuseError("--queries asks what the file holds; leave --head, --relation and --tail out")
-    made = opened(run, device)
-    found = made.predict_batch(queries, top, new_only, among=named(None, among), weights=not scores_only, progress=True)
-    show(found, out, as_json, "answers")
+    found = loaded.predict_batch(queries, top, new_only, candidates=candidates, weights=weights, progress=True)
+    show(found, out, as_json, "predictions")
     if found.stopped:
         raise typer.Exit(130)
 
 
-# ---- focuse discover: the most probable links that a graph lacks -----------------------------------------------------
+# ---- focuse discover ------------------------------------------------------------------------------------------------
 
 
 def discover(
     run: Annotated[Path, RunFolder],
-    head: Annotated[list[str] | None, typer.Option(help="Look at links of this head; may repeat.")] = None,
-    relation: Annotated[list[str] | None, typer.Option(help="By this relation; may repeat.")] = None,
-    tail: Annotated[list[str] | None, typer.Option(help="To this tail; may repeat.")] = None,
-    heads_from: Annotated[Path | None, typer.Option(help="File with the name of a head on each line.")] = None,
-    relations_from: Annotated[Path | None, typer.Option(help="The same for relations.")] = None,
-    tails_from: Annotated[Path | None, typer.Option(help="The same for tails.")] = None,
-    types: Annotated[
-        Path | None, typer.Option(help="Types of entities: entity, tab, type [default: what stands before ':'].")
+    head: Annotated[list[str] | None, typer.Option(help="Search links of this head; may be repeated.")] = None,
+    relation: Annotated[list[str] | None, typer.Option(help="Search this relation; may be repeated.")] = None,
+    tail: Annotated[list[str] | None, typer.Option(help="Search links to this tail; may be repeated.")] = None,
+    heads_from: Annotated[Path | None, typer.Option(help="File with one head per line.")] = None,
+    relations_from: Annotated[Path | None, typer.Option(help="File with one relation per line.")] = None,
+    tails_from: Annotated[Path | None, typer.Option(help="File with one tail per line.")] = None,
+    types_file: Annotated[
+        Path | None, typer.Option(help="Types of entities: entity, tab, type [default: the text before ':'].")
     ] = None,
-    type_: Annotated[list[str] | None, typer.Option("--type", help="Both ends are of such a type; may repeat.")] = None,
-    head_type: Annotated[list[str] | None, typer.Option(help="Heads are of such a type; may repeat.")] = None,
-    tail_type: Annotated[list[str] | None, typer.Option(help="Tails are of such a type; may repeat.")] = None,
-    top: Annotated[int, typer.Option(help="How many links.")] = 100,
-    min_probability: Annotated[float, typer.Option(help="Leave out less probable ones.")] = 0.0,
-    per_relation: Annotated[int | None, typer.Option(help="At most so many of a relation.")] = None,
-    per_head: Annotated[int | None, typer.Option(help="At most so many of a head.")] = None,
-    anywhere: Annotated[
+    type_: Annotated[
+        list[str] | None, typer.Option("--type", help="Search heads and tails of this type; may be repeated.")
+    ] = None,
+    head_type: Annotated[list[str] | None, typer.Option(help="Search heads of this type; may be repeated.")] = None,
+    tail_type: Annotated[list[str] | None, typer.Option(help="Search tails of this type; may be repeated.")] = None,
+    top: Annotated[int, typer.Option(help="Number of links.")] = 100,
+    min_probability: Annotated[float, typer.Option(help="Leave out links with a lower probability.")] = 0.0,
+    max_per_relation: Annotated[int | None, typer.Option(help="Largest number of links per relation.")] = None,
+    max_per_head: Annotated[int | None, typer.Option(help="Largest number of links per head.")] = None,
+    any_type: Annotated[
         bool,
-        typer.Option(
-            "--anywhere/--domain-range", help="Also where train has never seen an entity, or only on sides it has."
-        ),
+        typer.Option("--any-type", help="Search entities on all sides, not only on those where train has them."),
     ] = False,
-    candidates: Annotated[
-        str, typer.Option(help="Links looked at: exhaustive, neighbourhood, popular, rare or sampled.")
+    strategy: Annotated[
+        str, typer.Option(help="Links to score: exhaustive, neighborhood, popular, rare or sampled.")
     ] = "exhaustive",
-    sample: Annotated[int, typer.Option(help="Entities a relation and side of popular, rare and sampled.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of sampled.")] = 0,
-    pool: Annotated[
-        int | None,
-        typer.Option(help="Best links a relation by score to compare by probability [default: 2000]."),
+    sample_size: Annotated[
+        int, typer.Option(help="Entities per relation and side for popular, rare and sampled.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(help="Random seed of --strategy sampled.")] = 0,
+    rerank: Annotated[
+        int | None, typer.Option(help="Best links per relation by score to order by probability [default: 2000].")
     ] = None,
-    limit: Annotated[float, typer.Option(help="Refuse to score more links than this.")] = 2e10,
+    max_scores: Annotated[float, typer.Option(help="Refuse to score more links.")] = 2e10,
     base_rate: Annotated[
-        float | None, typer.Option(help="Share of facts among the links looked at [default: each relation's own].")
+        float | None, typer.Option(help="Fraction of true links among those searched [default: per relation].")
     ] = None,
-    column: Annotated[str | None, typer.Option(help="One of the run's weight columns.")] = None,
+    weight_column: Annotated[str | None, typer.Option(help="Predict the weights of this weight column.")] = None,
     out: Annotated[Path | None, LinksOut] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     device: Annotated[str, Device] = "auto",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Find the most probable links that the graph lacks, each with its expected weight and a 90 % interval.
+    """Find the most probable missing links, with their expected weights and 90 % intervals.
 
-    All links are scored, the best of each relation then ordered by probability. Ctrl-C stops and shows the best so far.
+    All links are scored; the best of each relation are then ordered by probability. Ctrl-C stops the search and shows
+    the best links so far.
     """
-    from focuse.inference.discovery.scope import named
+    from focuse.inference.candidates import listed_names
 
-    check_out(out, links=True, inputs=(heads_from, relations_from, tails_from, types))
+    check_out(out, links=True, inputs=(heads_from, relations_from, tails_from, types_file))
     found = opened(run, device).discover(
-        named(head, heads_from),
-        named(relation, relations_from),
-        named(tail, tails_from),
+        listed_names(head, heads_from),
+        listed_names(relation, relations_from),
+        listed_names(tail, tails_from),
         top,
         min_probability=min_probability,
-        per_relation=per_relation,
-        per_head=per_head,
-        types=types,
+        max_per_relation=max_per_relation,
+        max_per_head=max_per_head,
+        types=types_file,
         head_types=[*(type_ or ()), *(head_type or ())] or None,
         tail_types=[*(type_ or ()), *(tail_type or ())] or None,
-        anywhere=anywhere,
-        candidates=candidates,
-        sample=sample,
+        any_type=any_type,
+        strategy=strategy,
+        sample_size=sample_size,
         seed=seed,
-        pool=pool,
-        limit=limit,
+        rerank=rerank,
+        max_scores=max_scores,
         base_rate=base_rate,
-        column=column,
+        weight_column=weight_column,
         progress=not quiet,
     )
     show(found, out, as_json, "links")
@@ -256,95 +259,86 @@ def calibrate(
     emit(data, text, as_json)
 
 
-# ---- focuse similar: entities whose embeddings are alike ----------------------------------------------------------
+# ---- focuse similar, duplicates, clusters, analogies ----------------------------------------------------------------
 
 
 def similar(
     run: Annotated[Path, RunFolder],
     entity: Annotated[list[str], typer.Argument(help="Names of one or several entities.")],
-    top: Annotated[int, typer.Option(help="How many of each.")] = 10,
-    together: Annotated[bool, typer.Option("--together", help="What is like all of them, not each by itself.")] = False,
-    between: Annotated[bool, typer.Option("--between", help="How like each other they are.")] = False,
-    measure: Annotated[str, typer.Option(help="cosine, or euclidean (minus the distance).")] = "cosine",
+    top: Annotated[int, typer.Option(help="Number of similar entities of each.")] = 10,
+    mean: Annotated[bool, typer.Option("--mean", help="Entities similar to the mean of all given ones.")] = False,
+    pairwise: Annotated[bool, typer.Option("--pairwise", help="Compare the given entities with each other.")] = False,
+    metric: Annotated[str, typer.Option(help="cosine, or euclidean (minus the distance).")] = "cosine",
     approximate: Annotated[
-        bool, typer.Option("--approximate", help="Search an index kept in the run's folder (needs focuse[ann]).")
+        bool, typer.Option("--approximate", help="Search an index that is kept in the run folder (focuse[ann]).")
     ] = False,
     out: Annotated[Path | None, Out] = None,
     device: Annotated[str, Device] = "auto",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Show the entities whose embeddings are most like those of given ones."""
+    """Find the entities whose embeddings are most similar to those of given entities."""
     from focuse.api import load
 
     check_out(out)
-    among = entity if between else None
-    found = load(run, device).similar(
-        entity, top, among=among, measure=measure, together=together, approximate=approximate
-    )
-    show(found, out, as_json, "neighbours")
-
-
-# ---- focuse duplicates: entities that may be one and the same --------------------------------------------------------
+    loaded = load(run, device)
+    found = loaded.similar(entity, top, metric=metric, mean=mean, pairwise=pairwise, approximate=approximate)
+    show(found, out, as_json, "similar entities")
 
 
 def duplicates(
     run: Annotated[Path, RunFolder],
-    similarity: Annotated[
-        float | None, typer.Option(help="Least cosine of two embeddings [default: far above chance].")
+    min_similarity: Annotated[
+        float | None, typer.Option(help="Smallest cosine of two embeddings [default: far above random pairs].")
     ] = None,
-    overlap: Annotated[
-        float | None, typer.Option(help="Least share of edges in common, by weight [default: far above chance].")
+    min_overlap: Annotated[
+        float | None, typer.Option(help="Smallest overlap of edges, by weight [default: far above random pairs].")
     ] = None,
-    top: Annotated[int, typer.Option(help="How many pairs at most.")] = 100,
-    names: Annotated[bool, typer.Option("--names", help="Also show how alike the names are.")] = False,
+    top: Annotated[int, typer.Option(help="Largest number of pairs.")] = 100,
+    compare_names: Annotated[bool, typer.Option("--compare-names", help="Compare the names, too.")] = False,
     out: Annotated[Path | None, Out] = None,
     device: Annotated[str, Device] = "auto",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Show pairs of entities whose embeddings nearly coincide and whose edges are nearly the same."""
+    """Find pairs of entities with nearly equal embeddings and nearly the same edges."""
     from focuse.api import load
 
     check_out(out)
-    found = load(run, device).duplicates(similarity, overlap, top, compare_names=names)
+    found = load(run, device).duplicates(min_similarity, min_overlap, top, compare_names=compare_names)
     show(found, out, as_json, "pairs")
-
-
-# ---- focuse clusters: groups of entities, and what is typical of each ------------------------------------------------
 
 
 def clusters(
     run: Annotated[Path, RunFolder],
-    count: Annotated[int | None, typer.Option(help="How many [default: the best separated number of a few].")] = None,
+    n_clusters: Annotated[
+        int | None, typer.Option(help="Number of clusters [default: of a few, the one with the best silhouette].")
+    ] = None,
     method: Annotated[str, typer.Option(help="kmeans or hdbscan.")] = "kmeans",
-    smallest: Annotated[int, typer.Option(help="Members of a cluster of hdbscan, at least.")] = 5,
-    seed: Annotated[int, typer.Option(help="Of kmeans.")] = 0,
+    min_cluster_size: Annotated[int, typer.Option(help="Smallest cluster of hdbscan.")] = 5,
+    seed: Annotated[int, typer.Option(help="Random seed of kmeans.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Write every entity's cluster here (.tsv, .csv or .parquet).")
+        Path | None, typer.Option(help="Write the cluster of each entity to this file (.tsv, .csv, .parquet or .json).")
     ] = None,
     device: Annotated[str, Device] = "auto",
     as_json: Annotated[bool, Json] = False,
 ) -> None:
-    """Group entities by their embeddings; show the centre of each group and which links are typical of it."""
+    """Cluster entities by their embeddings; show central entities and typical edges of each cluster."""
     from focuse.api import load
 
     check_out(out)
-    found = load(run, device).clusters(count, method=method, smallest=smallest, seed=seed)
-    show(found, out, as_json, "entities", len(found.labels))
-
-
-# ---- focuse analogies: A is to B as C is to what? --------------------------------------------------------------------
+    found = load(run, device).clusters(n_clusters, method=method, min_cluster_size=min_cluster_size, seed=seed)
+    show(found, out, as_json, "entities", summary=found.summary)
 
 
 def analogies(
     run: Annotated[Path, RunFolder],
     a: Annotated[str, typer.Argument(help="An entity.")],
-    b: Annotated[str, typer.Argument(help="One that is linked with it.")],
-    c: Annotated[str, typer.Argument(help="Another one like the first.")],
-    top: Annotated[int, typer.Option(help="How many answers.")] = 10,
+    b: Annotated[str, typer.Argument(help="An entity that is linked to A.")],
+    c: Annotated[str, typer.Argument(help="An entity like A.")],
+    top: Annotated[int, typer.Option(help="Number of answers.")] = 10,
     method: Annotated[
-        str, typer.Option(help="relations (those that link A to B), or offset (nearest to B − A + C).")
+        str, typer.Option(help="relations (follow those that link A to B), or offset (nearest to B − A + C).")
     ] = "relations",
-    new_only: Annotated[bool, typer.Option("--new", help="Leave out answers that are known facts.")] = False,
+    new_only: Annotated[bool, typer.Option("--new-only", help="Leave out answers whose link is known.")] = False,
     out: Annotated[Path | None, Out] = None,
     device: Annotated[str, Device] = "auto",
     as_json: Annotated[bool, Json] = False,

@@ -152,7 +152,7 @@ class Explorer:
             relations = [asked.relation] if asked.relation else self._relations_of(entity, direction == "in")
             if asked.direction in (direction, "both") and relations:
                 heads, tails = ([asked.entity], None) if direction == "out" else (None, [asked.entity])
-                links = self.run.discover(heads, relations, tails, asked.top, pool=max(MISSING_POOL, 2 * asked.top))
+                links = self.run.discover(heads, relations, tails, asked.top, rerank=max(MISSING_POOL, 2 * asked.top))
                 found += _links(links)
         # Scores of different relations cannot be compared; without probabilities, the order of discovery is kept.
         found.sort(key=lambda link: link.rank if link.probability is None else -link.probability)
@@ -203,7 +203,6 @@ def _id_of(name: str, kind: str, index: NameIndex) -> int:
 
 # The names of columns that results of a run have, and those of the API.
 COLUMNS = {
-    "expected_weight": "weight_mean",
     "expected": "weight_mean",
     "typical": "weight_median",
     "low": "weight_low",
@@ -216,7 +215,7 @@ def _rows_of(results: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _links(results: Iterable[Any]) -> list[schemas.Link]:
-    return [schemas.Link(**row) for row in _rows_of(results)]
+    return [schemas.Link(**row._asdict()) for row in results]
 
 
 class Service:

@@ -16,9 +16,11 @@ from focuse.data.graph import Graph
 from focuse.data.weights import in_unit_range
 from focuse.engines.scorer import TableScorer
 from focuse.errors import FocuseError, printable
+from focuse.inference.candidates import check_count
+from focuse.inference.discover import discovery_predictor
 from focuse.inference.influence import Influence
 from focuse.inference.local_loss import TrainedObjective
-from focuse.inference.predict import A_RELATION, AN_ENTITY, Prediction, predict
+from focuse.inference.predict import ENTITY_ADVICE, RELATION_ADVICE, predict
 from focuse.results import ResultTable
 from focuse.rules.grammar import Atom, Rule, read_rules
 from focuse.rules.grounding import FactIndex, Proof, prove
@@ -76,7 +78,7 @@ class Explanation:
 
     Attributes
     ----------
-    prediction : Prediction
+    prediction : row of `Run.predict`
         The triple with its score, its rank among all tails, its probability and its weight.
     entities : int
         Number of entities of the graph.
@@ -97,7 +99,7 @@ class Explanation:
         Probability of a missing link among links of its kind, as `Run.discover` gives it.
     """
 
-    prediction: Prediction
+    prediction: Any
     entities: int
     supporting: ResultTable
     opposing: ResultTable
@@ -117,7 +119,7 @@ class Explanation:
     @property
     def is_predicted(self) -> bool:
         """Whether the tail ranks among the best tenth of all entities."""
-        return self.prediction.rank <= max(1, PREDICTED_FRACTION * self.entities)
+        return bool(self.prediction.rank <= max(1, PREDICTED_FRACTION * self.entities))
 
     @property
     def tables(self) -> dict[str, ResultTable]:
@@ -135,7 +137,7 @@ class Explanation:
         """Return everything as plain data, with the summary under 'summary'."""
         tables = ("supporting", "opposing", "similar", "same_head", "same_tail")
         return {
-            **asdict(self.prediction),
+            **self.prediction._asdict(),
             "summary": self.summary(),
             "entities": self.entities,
             **{name: getattr(self, name).to_dicts() for name in tables},
@@ -158,10 +160,10 @@ class Explanation:
             parts.append(f"probability {row.probability:.2f}")
         if self.discovery_probability is not None:
             parts.append(f"probability {self.discovery_probability:.2g} among missing links of its kind")
-        if not row.known and row.expected_weight is not None:
-            parts.append(f"predicted weight {row.expected_weight:.3g}")
-            if row.low is not None and row.high is not None:
-                parts.append(f"90 % interval {row.low:.3g} to {row.high:.3g}")
+        if not row.known and row.weight_mean is not None:
+            parts.append(f"predicted weight {row.weight_mean:.3g}")
+            if row.weight_low is not None and row.weight_high is not None:
+                parts.append(f"90 % interval {row.weight_low:.3g} to {row.weight_high:.3g}")
         parts.append(f"rank {row.rank:,} of {self.entities:,} tails")
         return f"{_name(self.triple)}: {', '.join(parts)}."
 
@@ -222,14 +224,12 @@ def explain(run: Run, head: str, relation: str, tail: str, top: int = 5, *, rule
         A file of rules, or rules from `focuse.rules.grammar.parse_rules`; by default rules are mined from the training
         graph, once per run.
     """
-    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-        raise FocuseError(f"top {top!r}: give a whole number of at least 1")
+    check_count("top", top)
     graph = run.graph
-    h, t = (graph.entities.id(end, "entity", A_RELATION) for end in (head, tail))
-    ids = h, graph.relations.id(relation, "relation", AN_ENTITY), t
+    h, t = (graph.entities.id(end, "entity", RELATION_ADVICE) for end in (head, tail))
+    ids = h, graph.relations.id(relation, "relation", ENTITY_ADVICE), t
     rule_base = _rule_base(run, rules)
-    graphs = [run.splits.train, run.splits.valid, run.splits.test]
-    [prediction] = predict(run.scorer, graphs, head, relation, tail, 1, False, run.weight_predictor(full=True))
+    [prediction] = predict(run, (head, relation, tail), 1, False)
     trained = _trained_objective(run)
     influence = Influence(trained, run.scorer, *ids)
     rows, change = influence.changes()
@@ -263,7 +263,7 @@ def _trained_objective(run: Run) -> TrainedObjective:
 
 
 def _discovery_probability(run: Run, ids: Ids) -> float | None:
-    predictor = run._looking(False)
+    predictor = discovery_predictor(run)
     if predictor.probability is None:
         return None
     head, relation, tail = (np.array([one]) for one in ids)

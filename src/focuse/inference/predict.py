@@ -1,206 +1,338 @@
-"""Ranking what is missing: tails, heads or relations of a half-known triple."""
+"""Rank the completions of triples with one missing part: of a single query, or of many from a file or a table."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+import csv
+import io
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
+from torch import Tensor
 
-from focuse.data.graph import Graph
-from focuse.data.writers import link_suffixes, write_links
+from focuse.data import readers
+from focuse.data.graph import Graph, Side, concatenate, find_sorted, lookup_sorted
+from focuse.data.sniffer import TableLayout, choose_columns, detect_layout, quoting
+from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.engines.base import Scorer
-from focuse.errors import FocuseError, printable
-from focuse.inference.answers import check_target
+from focuse.errors import FocuseError
+from focuse.inference.candidates import Ids, Names, check_count, find_names
+from focuse.inference.exhaustive_search import EXCLUDED, check_finite, top_scores
 from focuse.inference.weight_predictor import WeightPredictor
+from focuse.results import ResultTable
+from focuse.training.callbacks import Progress, track_progress
 
-A_RELATION, AN_ENTITY = "give it with --relation", "give it with --head or --tail"
+if TYPE_CHECKING:
+    from focuse.api import Run
 
-
-@dataclass(frozen=True)
-class Prediction:
-    """One triple, its score as an answer to the question, and rank; `known` facts carry the weight in the graph.
-
-    `expected_weight` is what it would weigh if it is a fact (in the graph's units), with a 90 % interval from `low` to
-    `high`; `probability` that it is a fact, and `confidence`, the weight it is expected to have as a share in [0, 1] if
-    it may be none. None where the run has no validation to calibrate on.
-    """
-
-    rank: int
-    head: str
-    relation: str
-    tail: str
-    score: float
-    known: bool
-    weight: float | None
-    expected_weight: float | None = None
-    confidence: float | None = None
-    low: float | None = None
-    high: float | None = None
-    probability: float | None = None
-
-
-class Predictions(list[Prediction]):
-    """Predictions, best first; `print` shows a table."""
-
-    def __str__(self) -> str:
-        if not self:
-            return "nothing to predict"
-        triples = [[printable(name) for name in (row.head, row.relation, row.tail)] for row in self]
-        widths = [max(map(len, column)) for column in zip(*triples, strict=True)]
-        lines = []
-        for row, names in zip(self, triples, strict=True):
-            cells = "  ".join(f"{name:{width}}" for name, width in zip(names, widths, strict=True))
-            mark = f"known, weight {row.weight:g}" if row.known else "new"
-            guessed = not row.known and row.expected_weight is not None
-            weight = f"  weight ≈ {row.expected_weight:<8.3g}" if guessed else ""
-            if guessed and row.low is not None and row.high is not None:
-                weight += f" ({row.low:.3g} to {row.high:.3g})"
-            sure = "" if row.confidence is None else f"  confidence {row.confidence:.2f}"
-            sure += "" if row.probability is None else f"  probability {row.probability:.2f}"
-            lines.append(f"{row.rank:>4}  {cells}  {row.score:9.3f}{weight}{sure}  {mark}")
-        return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"predictions": [asdict(row) for row in self]}
-
-    def to_arrow(self) -> pa.Table:
-        """head, relation and tail, then every other field of `Prediction`, null where there is none."""
-        kinds = {"rank": pa.int64(), "known": pa.bool_(), **dict.fromkeys(("head", "relation", "tail"), pa.string())}
-        names = [each.name for each in fields(Prediction)]
-        order = ["head", "relation", "tail", *(name for name in names if name not in ("head", "relation", "tail"))]
-        return pa.table(
-            {name: pa.array([getattr(row, name) for row in self], kinds.get(name, pa.float64())) for name in order}
-        )
-
-    def write(self, path: str | Path) -> None:
-        """Write to .tsv, .csv (with a header), .parquet or RDF (.ttl, .nt, …), whole or not at all."""
-        write_links(self.to_arrow(), check_target(Path(path), link_suffixes()))
-
-
-def question(
-    names: Graph, head: str | None, relation: str | None, tail: str | None, top: int, new_only: bool
-) -> tuple[int | None, int | None, int | None]:
-    """The ids of a half-known triple, None for what is asked for; an error for what cannot be answered."""
-    if top < 1:
-        raise FocuseError(f"top {top}: give at least 1")
-    if [head, relation, tail].count(None) > 1:
-        raise FocuseError("predict: give two of head, relation and tail (or all three); the third is ranked")
-    if new_only and None not in (head, relation, tail):
-        raise FocuseError("predict: a whole triple is shown, known or not; leave one part out to rank new ones (--new)")
-    h, t = (None if end is None else names.entities.id(end, "entity", A_RELATION) for end in (head, tail))
-    r = None if relation is None else names.relations.id(relation, "relation", AN_ENTITY)
-    return h, r, t
+PARTS = ("head", "relation", "tail")
+PartialTriple = tuple[str | None, str | None, str | None]
+MISSING = -1  # the id of the part that is asked for
+BLOCK_SCORES = 1 << 22  # 16 MB; four times as many on a GPU
+RELATION_ADVICE, ENTITY_ADVICE = "give it with --relation", "give it with --head or --tail"
+PREDICTED = ("weight_mean", "weight_median", "weight_low", "weight_high", "probability", "confidence")
+NOTHING = "nothing to predict"
+PRINTED = ("rank", *PARTS, "score", "probability", "weight_mean", "weight_low", "weight_high", "known", "weight")
 
 
 def predict(
-    scorer: Scorer,
-    graphs: list[Graph],
-    head: str | None = None,
-    relation: str | None = None,
-    tail: str | None = None,
-    top: int = 10,
-    new_only: bool = False,
-    predictor: WeightPredictor | None = None,
-) -> Predictions:
-    """The best completions of a triple with one part left out; with all three given, its own place among tails.
-
-    `graphs` (train first) hold the known facts and the names, `predictor` says what each would weigh.
-    """
-    names = graphs[0]
-    h, r, t = question(names, head, relation, tail, top, new_only)
-    scores = _scores(scorer, h, r, t, len(names.relations))
-    if not np.isfinite(scores).all():
-        raise FocuseError("the model gives scores that are not finite: training diverged; lower the learning rate")
-    every = np.arange(len(scores))
-    missing = "tail" if None not in (h, r, t) else ("head", "relation", "tail")[[h, r, t].index(None)]
-    triples: dict[str, Any] = {"head": h, "relation": r, "tail": t, missing: every}
-    known, weight = _facts(graphs, triples, len(scores))
-    order = np.argsort(-scores, kind="stable")
-    ranks = np.arange(1, len(order) + 1)
-    keep = ~known[order] if new_only else np.ones(len(order), bool)
-    if None not in (h, r, t):
-        keep = order == t
-    shown = order[keep][:top]
-    told = _weights(predictor, scores[shown], triples, missing, shown)
-    rows = Predictions()
-    for at, (rank, place) in enumerate(zip(ranks[keep][:top], shown, strict=True)):
-        parts = {key: int(place) if key == missing else value for key, value in triples.items()}
-        rows.append(
-            Prediction(
-                int(rank),
-                names.entities[parts["head"]],
-                names.relations[parts["relation"]],
-                names.entities[parts["tail"]],
-                float(scores[place]),
-                bool(known[place]),
-                float(weight[place]) if known[place] else None,
-                **{name: column[at] for name, column in told.items()},
-            )
-        )
-    return rows
+    run: Run, triple: PartialTriple, top: int, new_only: bool, candidates: Names = None, weights: bool = True
+) -> ResultTable:
+    """Rank the completions of one triple; see `Run.predict`."""
+    found = _complete(run, find_query(run.splits.train, triple, new_only), top, new_only, candidates, weights)
+    return ResultTable(found.to_arrow().drop_columns("query"), printed=PRINTED, empty=NOTHING)
 
 
-def _weights(
-    predictor: WeightPredictor | None, score: Any, triples: dict[str, Any], missing: str, shown: Any
-) -> dict[str, list[float | None]]:
-    """What is said of the shown completions, a list a field of `Prediction`; None where the run cannot tell."""
-    if predictor is None or not len(shown):
-        return {}
-    head, relation, tail = (shown if name == missing else np.full(len(shown), value) for name, value in triples.items())
-    return {name: _or_none(column) for name, column in told_of(predictor, score, head, relation, tail).items()}
+def predict_batch(
+    run: Run, queries: Any, top: int, new_only: bool, candidates: Names, weights: bool, progress: bool
+) -> ResultTable:
+    """Rank the completions of many triples; see `Run.predict_batch`."""
+    asked = read_queries(queries, run.splits.train)
+    return _complete(run, asked, top, new_only, candidates, weights, progress)
 
 
-def told_of(predictor: WeightPredictor, score: Any, head: Any, relation: Any, tail: Any) -> dict[str, Any]:
-    """What is said of triples with their scores as answers, ids [n]: a column [n] a field of `Prediction`, or NaN."""
-    columns = predictor.tell(head, relation, tail)
-    told = {name: columns[name] for name in ("low", "high", "probability")}
-    told["expected_weight"] = columns["expected"]
-    if (
-        predictor.scorer.side_dependent
-    ):  # maps from scores were fitted to the mean of both sides', not to the asked one's
-        score = predictor.score(head, relation, tail)
-    if predictor.calibration is not None or predictor.scorer.model.confidence_head is not None:
-        told["confidence"] = predictor.confidence(score.astype(np.float64), relation)
-    return told
+def _complete(
+    run: Run, asked: Ids, top: int, new_only: bool, candidates: Names, weights: bool, progress: bool = False
+) -> ResultTable:
+    graphs = [run.splits.train, run.splits.valid, run.splits.test]
+    entities = find_names(candidates, graphs[0].entities, "entity")
+    predictor = BatchPredictor(run.scorer, graphs, top, new_only, entities)
+    with_weights = weights and run.can_predict_weights()
+    return predictor.predict(asked, run.weight_predictor(full=True) if with_weights else None, progress)
 
 
-def _or_none(column: Any) -> list[float | None]:
-    return [float(value) if np.isfinite(value) else None for value in column]
-
-
-def _scores(scorer: Scorer, h: int | None, r: int | None, t: int | None, relations: int) -> Any:
-    """Scores of every completion; float [E] or [R]."""
-
-    def ids(value: int) -> torch.Tensor:
-        return torch.tensor([value], device=scorer.device)
-
-    if h is not None and r is not None:
-        return scorer.score_all(ids(h), ids(r), "tail")[0].cpu().numpy()
-    if r is not None and t is not None:
-        return scorer.score_all(ids(t), ids(r), "head")[0].cpu().numpy()
-    if h is None or t is None:
+def find_query(names: Graph, triple: PartialTriple, new_only: bool = False) -> Ids:
+    """Return the ids [3, 1] of a triple with at most one missing part."""
+    head, relation, tail = triple
+    if triple.count(None) > 1:
         raise FocuseError("predict: give two of head, relation and tail (or all three); the third is ranked")
-    every = torch.arange(relations, device=scorer.device)
-    return scorer.score(ids(h).expand(relations), every, ids(t).expand(relations)).cpu().numpy()
+    if new_only and None not in triple:
+        raise FocuseError("predict: nothing is missing that could be new; leave one part out, or --new-only")
+    h, t = (MISSING if end is None else names.entities.id(end, "entity", RELATION_ADVICE) for end in (head, tail))
+    r = MISSING if relation is None else names.relations.id(relation, "relation", ENTITY_ADVICE)
+    return np.array([[h], [r], [t]])
 
 
-def _facts(graphs: list[Graph], triples: dict[str, Any], size: int) -> tuple[Any, Any]:
-    """Which completions are known, and with what weight (the strongest, where a fact repeats); [size] each."""
-    lower = graphs[0].lower_is_better
-    known, weight = np.zeros(size, bool), np.full(size, np.inf if lower else -np.inf)
-    for graph in graphs:
-        rows = np.ones(len(graph), bool)
-        varying = None
-        for column, value in triples.items():
-            if isinstance(value, np.ndarray):
-                varying = getattr(graph, column)
-            else:
-                rows &= getattr(graph, column) == value
-        if varying is not None:
-            known[varying[rows]] = True
-            (np.minimum if lower else np.maximum).at(weight, varying[rows], graph.weight[rows])
-    return known, weight
+def triple_columns(names: Graph, head: Ids, relation: Ids, tail: Ids) -> dict[str, Any]:
+    """Return the names of triples."""
+    entities = names.entities
+    return {"head": entities.take(head), "relation": names.relations.take(relation), "tail": entities.take(tail)}
+
+
+def weight_columns(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the weights and the probability that a WeightPredictor predicts."""
+    weights = {"weight_mean": found["expected"], "weight_median": found["typical"]}
+    return weights | {"weight_low": found["low"], "weight_high": found["high"], "probability": found["probability"]}
+
+
+def predicted_columns(
+    predictor: WeightPredictor | None, score: Any, head: Any, relation: Any, tail: Any
+) -> dict[str, Any]:
+    """Return weights, probability and confidence of triples with their scores as answers, [n] each; NaN if unknown."""
+    columns = dict.fromkeys(PREDICTED, np.full(len(head), np.nan))
+    if predictor is None or not len(head):
+        return columns
+    columns |= weight_columns(predictor.tell(head, relation, tail))
+    if predictor.calibration is not None or predictor.scorer.model.confidence_head is not None:
+        # The calibration was fitted to the mean of both sides' scores, not to the score of the queried side.
+        score = predictor.score(head, relation, tail) if predictor.scorer.side_dependent else score.astype(np.float64)
+        columns["confidence"] = predictor.confidence(score, relation)
+    return columns
+
+
+# ---- ranking --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class BatchPredictor:
+    """Ranks the completions of queries in blocks, and returns the `top` of each.
+
+    Attributes
+    ----------
+    graphs : list of Graph
+        The known triples, train first.
+    new_only : bool
+        Whether known triples are left out. Ranks count them nevertheless.
+    candidates : sorted ids, or None for all entities
+        The entities that are ranked.
+    """
+
+    scorer: Scorer
+    graphs: list[Graph]
+    top: int = 10
+    new_only: bool = False
+    candidates: Ids | None = None
+
+    def __post_init__(self) -> None:
+        check_count("top", self.top)
+
+    def predict(self, asked: Ids, predictor: WeightPredictor | None = None, progress: bool = False) -> ResultTable:
+        """Rank the completions of queries; `predictor` adds weights and probabilities.
+
+        `asked` [3, n] are the ids of heads, relations and tails, of which at most one is MISSING. A complete triple
+        gets its rank among all tails.
+        """
+        complete = (asked != MISSING).all(0)
+        if self.new_only and complete.any():
+            row = int(np.flatnonzero(complete)[0]) + 1
+            raise FocuseError(f"query {row}: nothing is missing that could be new; leave one part out")
+        known = self._related_triples(asked)
+        index = build_triple_index(known, self.scorer.device) if self.new_only else None
+        blocks: list[tuple[Any, ...]] = [(np.empty(0, np.int64),) * 5 + (np.empty(0, np.float32),)]
+        with track_progress("Answering queries", asked.shape[1], progress) as tracked:
+            for row, part in enumerate(PARTS):
+                rank = partial(self._rank, index=index, missing=part)
+                blocks += self._in_blocks(asked, asked[row] == MISSING, rank, part, tracked)
+            blocks += self._in_blocks(asked, complete, self._rank_of_tail, "tail", tracked)
+        query, ranks, head, relation, tail, score = (np.concatenate(column) for column in zip(*blocks, strict=True))
+        order = np.lexsort((ranks, query))
+        query, ranks, head, relation, tail, score = (
+            column[order] for column in (query, ranks, head, relation, tail, score)
+        )
+        is_known, weight = _known_weights(known, head, relation, tail)
+        columns = {
+            "query": query + 1,
+            "rank": ranks,
+            **triple_columns(self.graphs[0], head, relation, tail),
+            "score": score.astype(np.float64),
+            "known": is_known,
+            "weight": weight,
+            **predicted_columns(predictor, score, head, relation, tail),
+        }
+        notes = [f"stopped after {tracked.fraction:.0%} of the queries"] if tracked.stopped else []
+        info = {"queries": asked.shape[1], "stopped": tracked.stopped}
+        return ResultTable(columns, notes=notes, info=info, printed=("query", *PRINTED), empty=NOTHING)
+
+    def _in_blocks(
+        self, asked: Ids, wanted: Any, rank: Callable[[Ids, Ids], tuple[Any, ...]], missing: str, progress: Progress
+    ) -> list[tuple[Any, ...]]:
+        """Return the answers to the queries of `asked` [3, n] that are `wanted`, bool [n], block by block."""
+        names, blocks = self.graphs[0], []
+        width = len(names.relations if missing == "relation" else names.entities)
+        size = max(1, BLOCK_SCORES * (1 if self.scorer.device.type == "cpu" else 4) // max(width, 1))
+        rows = np.flatnonzero(wanted)
+        for start in range(0, len(rows), size):
+            if progress.stopped:
+                break
+            block = rows[start : start + size]
+            blocks.append(rank(asked[:, block], block))
+            progress.advance(len(block))
+        return blocks
+
+    @torch.no_grad()
+    def _rank(self, asked: Ids, queries: Ids, index: TripleIndex | None, missing: str) -> tuple[Any, ...]:
+        """Return query, rank, ids and score of the best completions of a block of queries [3, B]."""
+        given = [torch.from_numpy(ids).to(self.scorer.device) for ids in asked]
+        scores = self._scores(missing, *given)
+        check_finite(scores.amax(1))
+        num_known = 0 if index is None else _max_known(index, missing, *given)
+        value, place = top_scores(scores, self.top + num_known)
+        shown = value > EXCLUDED
+        if index is not None:
+            ends = (place if part == missing else ids[:, None] for part, ids in zip(PARTS, given, strict=True))
+            shown &= ~index.contains(*(ids.expand_as(place) for ids in ends))
+        shown &= shown.cumsum(1) <= self.top
+        row, column = (ids.cpu().numpy() for ids in torch.nonzero(shown, as_tuple=True))
+        answer = place.cpu().numpy()[row, column]
+        ids = (answer if part == missing else asked[at][row] for at, part in enumerate(PARTS))
+        return queries[row], column + 1, *ids, value.cpu().numpy()[row, column]
+
+    @torch.no_grad()
+    def _rank_of_tail(self, asked: Ids, queries: Ids) -> tuple[Any, ...]:
+        """Return the same of complete triples, whose ranks are those among all tails."""
+        head, relation, tail = (torch.from_numpy(ids).to(self.scorer.device) for ids in asked)
+        scores = self.scorer.score_all(head, relation, "tail")
+        check_finite(scores.amax(1))
+        own = scores.gather(1, tail[:, None])
+        is_before = torch.arange(scores.shape[1], device=scores.device)[None] < tail[:, None]  # the order of ties
+        rank = (scores > own).sum(1) + ((scores == own) & is_before).sum(1) + 1
+        return queries, rank.cpu().numpy(), *asked, own[:, 0].cpu().numpy()
+
+    def _scores(self, missing: str, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Return the scores of all completions, [B, E] or [B, R]; −∞ for entities that are not candidates."""
+        if missing == "relation":
+            relations = torch.arange(len(self.graphs[0].relations), device=self.scorer.device)
+            count = len(relations)
+            ids = head.repeat_interleave(count), relations.repeat(len(head)), tail.repeat_interleave(count)
+            return self.scorer.score(*ids).view(-1, count)
+        known, side = _query_side(head, tail, missing)
+        scores = self.scorer.score_all(known, relation, side)
+        if self.candidates is not None:
+            excluded = torch.ones(scores.shape[1], dtype=torch.bool, device=self.scorer.device)
+            excluded[torch.from_numpy(self.candidates).to(self.scorer.device)] = False
+            scores = scores.masked_fill(excluded, EXCLUDED)
+        return scores
+
+    def _related_triples(self, asked: Ids) -> list[Graph]:
+        """Return the known triples that have the given head (or else the given tail) of a query.
+
+        They contain all known completions, so that a single query does not sort the whole graph.
+        """
+        by_head, by_tail = (np.zeros(len(self.graphs[0].entities), bool) for _ in range(2))
+        by_head[asked[0, asked[0] != MISSING]] = True
+        by_tail[asked[2, asked[0] == MISSING]] = True
+        return [graph.select(by_head[graph.head] | by_tail[graph.tail]) for graph in self.graphs]
+
+
+def _query_side(head: Tensor, tail: Tensor, missing: str) -> tuple[Tensor, Side]:
+    """Return the given entities of queries, and the side that is ranked."""
+    return (tail, "head") if missing == "head" else (head, "tail")
+
+
+def _max_known(index: TripleIndex, missing: str, head: Tensor, relation: Tensor, tail: Tensor) -> int:
+    """Return an upper bound of the number of known completions of a query [B]."""
+    if missing == "relation":
+        return index.relations
+    given, side = _query_side(head, tail, missing)
+    start, stop = index.answer_ranges(index.query_key(given, relation), side)
+    return int((stop - start).max())
+
+
+def _known_weights(graphs: list[Graph], head: Any, relation: Any, tail: Any) -> tuple[Any, Any]:
+    """Return whether triples [n] are known, and their strongest weights, NaN if not."""
+    known = replace(concatenate(graphs), columns=None).merge_repeated("max")
+    order = np.argsort(known.keys)
+    keys, asked = known.keys[order], known.keys_of(head, relation, tail)
+    return find_sorted(keys, asked)[1], lookup_sorted(keys, known.weight[order], asked, np.nan)
+
+
+# ---- reading queries ------------------------------------------------------------------------------------------------
+
+
+def read_queries(queries: Any, names: Graph) -> Ids:
+    """Read the ids [3, n] of queries from a file (TSV, CSV, Parquet), a frame, or rows (head, relation, tail).
+
+    The missing part is empty, '?' or None. An unknown name is an error with its file and line.
+    """
+    where, layout = "queries", None
+    if isinstance(queries, str | os.PathLike):
+        path, where = Path(queries), str(queries)
+        if readers.inspect_file(path).is_parquet:
+            table = readers.read_parquet_table(path)
+        else:
+            layout = detect_layout(readers.first_lines(path), where)
+            layout = replace(layout, columns=layout.columns[:3], weight_names=(), allows_empty_names=True)
+            table = readers.parse_text(path, layout).rename_columns(list(PARTS))
+    elif hasattr(queries, "__arrow_c_stream__") or hasattr(queries, "__dataframe__"):
+        table = readers.frame_to_arrow(queries)
+    else:
+        table = _rows_to_table(queries)
+    table = readers.without_index_columns(table, where, PARTS)
+    chosen = choose_columns(list(table.column_names), True, None, where)[:3]
+
+    def locate(row: Any) -> str:
+        return f"{where}, row {row + 1}" if layout is None else f"{where}, line {_line_of_row(path, layout, int(row))}"
+
+    ids = []
+    for part, column in zip(PARTS, (table.column(index) for index in chosen), strict=True):
+        kind, vocabulary = ("relation", names.relations) if part == "relation" else ("entity", names.entities)
+        try:
+            text = pc.fill_null(column.cast(pa.string()), "").combine_chunks()
+        except pa.ArrowException:
+            raise FocuseError(f"{where}: the {part} column has no names; convert it to text") from None
+        found = vocabulary.ids(text).astype(np.int64)
+        is_empty = pc.is_in(text, value_set=pa.array(["", "?"])).to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero((found < 0) & ~is_empty)[:1]:  # an entity may be called '?'
+            try:
+                vocabulary.id(text[int(row)].as_py(), kind, "order the columns head, relation, tail")
+            except FocuseError as error:
+                raise FocuseError(f"{locate(row)}: {error}") from None
+        ids.append(np.where(found < 0, MISSING, found))
+    num_missing = (np.stack(ids) == MISSING).sum(0)
+    for row in np.flatnonzero(num_missing > 1)[:1]:
+        raise FocuseError(f"{locate(row)}: {int(num_missing[row])} parts are empty; give two of the three")
+    return np.stack(ids)
+
+
+def _rows_to_table(queries: Any) -> pa.Table:
+    """Return rows (head, relation, tail), or a single row, as a table."""
+    if not isinstance(queries, Iterable):
+        raise FocuseError(f"cannot read queries from {type(queries).__name__}: give a file, a frame or rows")
+    is_single = isinstance(queries, tuple) and all(part is None or isinstance(part, str) for part in queries)
+    rows = [queries] if is_single else list(queries)
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, str) or not isinstance(row, Iterable) or len(row := tuple(row)) != 3:
+            raise FocuseError(f"queries, row {number}: {row!r:.60} is not a tuple of head, relation and tail")
+        if not all(part is None or isinstance(part, str) for part in row):
+            raise FocuseError(f"queries, row {number}: {row!r:.60} has a part that is neither a name nor None")
+    columns = zip(*map(tuple, rows), strict=True) if rows else ((), (), ())
+    return pa.table([pa.array(column, pa.string()) for column in columns], names=list(PARTS))
+
+
+def _line_of_row(path: Path, layout: TableLayout, row: int) -> int:
+    """Return the line of a text file in which a row ends."""
+    with readers.open_decompressed(path) as stream, suppress(csv.Error):  # a field longer than the csv module reads
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
+        rows = csv.reader(text, delimiter=layout.delimiter, quoting=quoting(layout.delimiter))
+        lines = (rows.line_num for fields in rows if fields and rows.line_num > layout.header_lines)
+        return next(islice(lines, row, None))
+    return row + 1 + layout.header_lines

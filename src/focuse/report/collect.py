@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from focuse.api import Run
 
 LINKS, LINKS_PER_HEAD = 20, 3
-LINK_COLUMNS = ("head", "relation", "tail", "score", "probability", "expected_weight", "low", "high")
+LINK_COLUMNS = ("head", "relation", "tail", "score", "probability", "weight_mean", "weight_low", "weight_high")
 COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # targets of the coverage chart
 MIN_TEST_TRIPLES = 20  # of a relation, for its coverage and Brier score
 T = TypeVar("T")
@@ -158,9 +158,9 @@ def _collect_baselines(found: Findings) -> None:
 def new_links(run: Run) -> Any:
     """Return the most probable links that the graph lacks; in a large graph, those between popular entities."""
     try:
-        return run.discover(top=LINKS, per_head=LINKS_PER_HEAD)
+        return run.discover(top=LINKS, max_per_head=LINKS_PER_HEAD)
     except FocuseError:  # more links than are scored by default
-        return run.discover(top=LINKS, per_head=LINKS_PER_HEAD, candidates="popular")
+        return run.discover(top=LINKS, max_per_head=LINKS_PER_HEAD, strategy="popular")
 
 
 def _coverage_by_target(found: Findings) -> list[tuple[float, float]]:

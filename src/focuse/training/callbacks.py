@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any, Protocol
 
 from focuse.config import Config
 from focuse.data.splits import Splits
 from focuse.errors import FocuseError
 from focuse.models.registry import import_object
+from focuse.system import interruptible
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -139,6 +141,60 @@ def make_reporter(progress: bool | Reporter) -> Reporter:
         return progress
     plain = os.environ.get("TERM") == "dumb"  # a terminal that cannot return to the beginning of a line
     return ProgressBarReporter() if sys.stderr.isatty() and not plain else LineReporter()
+
+
+class Progress:
+    """The progress of a long computation other than a training, and whether the user has asked to stop it (Ctrl-C)."""
+
+    def __init__(self, total: float, show: Callable[[float], None], stop_requested: Event) -> None:
+        self.total, self.show, self.stop_requested = max(total, 1.0), show, stop_requested
+        self.done = 0.0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the computation should end here with the results that it has."""
+        return self.stop_requested.is_set()
+
+    @property
+    def fraction(self) -> float:
+        """How much is done, in [0, 1]."""
+        return min(self.done / self.total, 1.0)
+
+    def advance(self, amount: float) -> None:
+        self.done += amount
+        self.show(self.fraction)
+
+
+@contextmanager
+def track_progress(description: str, total: float, enabled: bool = False) -> Iterator[Progress]:
+    """Show the progress of a computation of `total` units on stderr; if it is shown, Ctrl-C stops the computation.
+
+    >>> with track_progress("Scoring links", 10) as progress:
+    ...     progress.advance(5)
+    >>> progress.fraction, progress.stopped
+    (0.5, False)
+    """
+    with interruptible(enabled) as stop_requested:
+        if not enabled:
+            yield Progress(total, lambda fraction: None, stop_requested)
+        elif isinstance(reporter := make_reporter(True), ProgressBarReporter):
+            from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+            with Bar(*columns, console=reporter.console, transient=True) as bar:
+                task = bar.add_task(description, total=1.0)
+                yield Progress(total, lambda fraction: bar.update(task, completed=fraction), stop_requested)
+        else:
+            last = time.monotonic()
+
+            def print_line(fraction: float) -> None:
+                nonlocal last
+                if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+                    last = time.monotonic()
+                    reporter.note(f"{description}: {fraction:.0%}")
+
+            yield Progress(total, print_line, stop_requested)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # bits depend on the number of threads, and forks on there being one
-os.environ["FOCUSE_GRAPH_CACHE"] = "off"
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # as the command has it, but torch is imported before it here
 
 from faults import damage, kills, others, sharded
@@ -98,9 +97,6 @@ def in_memory(subject: Subject, options: argparse.Namespace, note: Callable[[str
     if few:
         for name in kills.OTHERS:
             jobs[f"kill -9, {name}"] = [_killing_other(subject, few, name)]
-        jobs["kill -9, a graph that is kept"] = [
-            lambda random, room: kills.kill_cache(subject.in_room(room), few, random).to_dict()
-        ]
     if options.flips or options.steps or few:
         whole, killed = subject.room / "deferred_signals", subject.room / "stopped"
         command(*subject.train(whole))

@@ -109,7 +109,7 @@ def texts(folder: Path) -> tuple[Call, list[bytes]]:
     def call(data: bytes) -> None:
         way, data = WAYS[(data[0] if data else 0) % len(WAYS)], data[1:]
         path.write_bytes(data)
-        graph = read(path, cache=False, **way)
+        graph = read(path, **way)
         compare(rows_of(graph), text_rows(data, path, way))
 
     return call, SEEDS
@@ -126,7 +126,7 @@ def packed(folder: Path) -> tuple[Call, list[bytes]]:
     def call(data: bytes) -> None:
         whole = pack(data)
         path.write_bytes(whole)
-        graph = read(path, cache=False)
+        graph = read(path)
         with pa.input_stream(pa.py_buffer(whole), compression="gzip" if whole[:2] == b"\x1f\x8b" else "zstd") as stream:
             inside = stream.read() if whole[:4] == b"\x28\xb5\x2f\xfd" or whole[:2] == b"\x1f\x8b" else whole
         compare(rows_of(graph), text_rows(inside, path, {}))
@@ -191,14 +191,14 @@ def relation_weights(folder: Path) -> tuple[Call, list[bytes]]:
 
 def questions(folder: Path) -> tuple[Call, list[bytes]]:
     """Questions in a file: triples with one part left out."""
-    from focuse.inference.discovery.queries import read_queries
+    from focuse.inference.predict import read_queries
 
     path, graph = folder / "queries.txt", read([("a", "r", "b", 1), ("b", "r", "c d", 2), ('"x"', "s", "?", 1)])
 
     def call(data: bytes) -> None:
         path.write_bytes(data)
         found = read_queries(path, graph)
-        if not len(found.head) or max(found.head.max(), found.tail.max()) >= len(graph.entities):
+        if not found.shape[1] or max(found[0].max(), found[2].max()) >= len(graph.entities):
             raise WrongError("an id that is none")
 
     return call, [b"a\tr\t?\nb\tr\t\n", b"head,relation,tail\na,r,\n", b"?;r;c d\n", b'"x"\ts\t?\n']

@@ -146,17 +146,17 @@ def spaces(folder: Path) -> tuple[Call, list[bytes]]:
 
 def lists(folder: Path) -> tuple[Call, list[bytes]]:
     """Lists of names and of entities' types."""
-    from focuse.inference.discovery.scope import _read_types, named
+    from focuse.inference.candidates import listed_names, read_types
 
     path = folder / "names.txt"
 
     def call(data: bytes) -> None:
         path.write_bytes(data)
-        found = named(["x"], path)
+        found = listed_names(["x"], path)
         text = data.decode("utf-8").removeprefix("\ufeff")
         if found is not None and not all(name in text for name in found[1:]):
             raise WrongError("a name that is not in the file")
-        for name, kind in _read_types(path).items():
+        for name, kind in read_types(path).items():
             if f"{name}\t" not in text or kind not in text:
                 raise WrongError("a type that is not in the file")
 

@@ -14,7 +14,7 @@ import torch
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.inference.discovery.batch import top_scores
+from focuse.inference.exhaustive_search import top_scores
 
 Query = tuple[str | None, str | None, str | None]
 
@@ -44,7 +44,7 @@ def queries(run: focuse.Run) -> list[Query]:
 def test_each_query_has_the_answers_that_it_has_alone(
     run: focuse.Run, top: int, new_only: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("focuse.inference.discovery.batch.SCORES_AT_ONCE", 150)
+    monkeypatch.setattr("focuse.inference.predict.BLOCK_SCORES", 150)
     asked = [query for query in queries(run) if not (new_only and None not in query)]
     found = run.predict_batch(asked, top=top, new_only=new_only)
     assert found.queries == len(asked)
@@ -55,14 +55,22 @@ def test_each_query_has_the_answers_that_it_has_alone(
             (r.rank, r.head, r.relation, r.tail, r.known, r.weight) for r in alone
         ]
         for mine, other in zip(rows, alone, strict=True):
-            for name in ("score", "expected_weight", "probability", "confidence", "low", "high"):
+            for name in (
+                "score",
+                "weight_mean",
+                "weight_median",
+                "weight_low",
+                "weight_high",
+                "probability",
+                "confidence",
+            ):
                 assert getattr(mine, name) == pytest.approx(getattr(other, name), abs=1e-5)
 
 
 def test_answers_can_be_limited_to_candidates(run: focuse.Run) -> None:
     some = [str(name) for name in run.graph.entities][5:15]
     asked = [query for query in queries(run) if None in query and query[1] is not None]
-    found = run.predict_batch(asked, top=4, among=some, weights=False)
+    found = run.predict_batch(asked, top=4, candidates=some, weights=False)
     assert {row.probability for row in found} == {None}
     for number, (head, kind, tail) in enumerate(asked, 1):
         every = run.predict(head, kind, tail, top=1000)
@@ -90,7 +98,7 @@ def test_ties_are_ordered_by_id() -> None:
 @pytest.mark.parametrize("kind", ["tsv", "csv", "parquet", "headed tsv", "swapped csv", "frame"])
 def test_queries_are_read_from_files(plain: focuse.Run, tmp_path: Path, kind: str) -> None:
     rows: list[Query] = [("e1", "r0", None), (None, "r1", "e2"), ("e3", None, "e4"), ("e5", "r2", "e6")]
-    expected = plain.predict_batch(rows, top=3).to_dict()
+    expected = plain.predict_batch(rows, top=3)
     columns = dict(zip(("head", "relation", "tail"), zip(*rows, strict=True), strict=True))
     given: Any = tmp_path / f"queries.{kind.split()[-1]}"
     if kind == "parquet":
@@ -104,7 +112,7 @@ def test_queries_are_read_from_files(plain: focuse.Run, tmp_path: Path, kind: st
         lines = [mark.join(part or empty for part in row) for row in rows]
         lines = ["head\trelation\ttail", *lines] if "headed" in kind else lines
         given.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
-    assert plain.predict_batch(given, top=3).to_dict() == expected
+    assert plain.predict_batch(given, top=3) == expected
 
 
 @pytest.mark.parametrize(
@@ -112,13 +120,13 @@ def test_queries_are_read_from_files(plain: focuse.Run, tmp_path: Path, kind: st
     [
         ("e1\tr0\t\ne2\tr0\te9z9\n", [", line 2:", "no entity 'e9z9'"]),
         ("head\trelation\ttail\ne1\tr0\t\n\ne1\tR1\t?\n", [", line 4:", "no relation 'R1'", "did you mean r1"]),
-        ("e1\tr0\t\nxyzw\tr0\t\n", [", line 2:", "no entity 'xyzw'; nor one like it: mend the name or leave it out"]),
+        ("e1\tr0\t\nxyzw\tr0\t\n", [", line 2:", "no entity 'xyzw'"]),
         ("r0\te1\t\n", ["that is a relation, not an entity; order the columns head, relation, tail"]),
         ("e1\tr0\t\n\t\te3\n", [", line 2:", "2 parts are empty"]),
         ("e1\tr0\te2\n?\t?\t?\n", [", line 2:", "3 parts are empty"]),
         ("e1\tr0\n", ["line 1"]),
-        ("e1\tr0\t\ne1\tr0\n", ["Expected 3 columns"]),
-        ("head\trelation\ttail\n", ["no queries"]),
+        ("e1\tr0\t\ne1\tr0\n", [", line 2: 2 columns instead of 3"]),
+        ("head\trelation\ttail\n", ["the table is empty; expected columns head, relation and tail"]),
         ("", ["empty"]),
     ],
 )
@@ -142,9 +150,9 @@ def test_faulty_query_files_are_named_with_their_line(
         ([("e1", "r0", "e77")], {}, ["row 1", "no entity 'e77'"]),
         ([("e1", "r0", "e2")], {"new_only": True}, ["query 1", "leave one part out"]),
         ([("e1", "r0", None)], {"top": 0}, ["top 0"]),
-        ([("e1", "r0", None)], {"among": ["nobody"]}, ["no entity 'nobody'"]),
+        ([("e1", "r0", None)], {"candidates": ["e99"]}, ["no entity 'e99'"]),
         (7, {}, ["cannot read queries from int"]),
-        ([], {}, ["no queries"]),
+        ([], {}, ["queries: the table is empty"]),
         ("nowhere.tsv", {}, ["nowhere.tsv"]),
     ],
 )
@@ -168,10 +176,11 @@ def test_answers_are_written_to_files(plain: focuse.Run, tmp_path: Path) -> None
         assert again.column_names == table.column_names
         assert again["head"].to_pylist() == table["head"].to_pylist()
         assert np.allclose(again["score"].to_numpy(), table["score"].to_numpy())
-    json.dumps(found.to_dict(), allow_nan=False)
+    json.dumps(found.to_json(), allow_nan=False)
     lines = str(found).splitlines()
-    assert len(lines) == 6
-    assert lines[0].split()[:2] == ["1", "1"]
+    assert len(lines) == 7
+    assert lines[0].split()[:2] == ["query", "rank"]
+    assert lines[1].split()[:2] == ["1", "1"]
     one = plain.predict_batch(("e1", "r0", None), top=3)
     assert [row.tail for row in one] == [row.tail for row in found[:3]]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import focuse
-from focuse.inference.discovery.chances import draw_links, fit_chances
-from focuse.inference.discovery.scope import Scope
+from focuse.inference.candidates import CandidateSpace
+from focuse.inference.discover import discovery_predictor, fit_link_probability, sample_links
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_probabilities_sum_to_the_number_of_held_out_triples(run: focuse.Run) ->
     relation = np.full(len(head), kind)
     held = run.splits.test
     facts = int((held.relation == kind).sum() + (run.splits.valid.relation == kind).sum())
-    chance = run._looking(False).probable(head, relation, tail)
+    chance = discovery_predictor(run).probable(head, relation, tail)
     assert facts / 2 < chance.sum() < 2 * facts
     # What the usual probabilities say, one fact for each corruption, is far more than there is.
     assert run.weight_predictor(full=True).probable(head, relation, tail).sum() > 3 * facts
@@ -51,7 +51,7 @@ def test_probable_links_are_true_more_often(run: focuse.Run) -> None:
     relation = np.full(len(head), kind)
     parts = (run.splits.valid, run.splits.test)
     true = np.isin(run.graph.keys_of(head, relation, tail), np.concatenate([part.keys for part in parts]))
-    chance = run._looking(False).probable(head, relation, tail)
+    chance = discovery_predictor(run).probable(head, relation, tail)
     order = np.argsort(-chance, kind="stable")
     first, rest = order[: len(order) // 10], order[len(order) // 10 :]
     assert true[first].mean() > 2 * true[rest].mean()
@@ -59,7 +59,7 @@ def test_probable_links_are_true_more_often(run: focuse.Run) -> None:
 
 
 def test_base_rates_are_counted_per_relation(run: focuse.Run) -> None:
-    graph, made = run.graph, fit_chances(run.weight_predictor(full=True))
+    graph, made = run.graph, fit_link_probability(run.weight_predictor(full=True))
     held = len(run.splits.valid) + len(run.splits.test)
     for kind in range(len(graph.relations)):
         rows = graph.relation == kind
@@ -67,11 +67,11 @@ def test_base_rates_are_counted_per_relation(run: focuse.Run) -> None:
         assert made.rates[kind] == pytest.approx(rows.sum() * held / len(graph) / pairs)
 
 
-def test_sampled_links_are_unknown_and_within_scope(run: focuse.Run) -> None:
+def test_sampled_links_are_unknown_and_within_the_candidate_space(run: focuse.Run) -> None:
     graph, valid = run.graph, run.splits.valid
-    scope = Scope(graph, np.arange(len(graph.relations)))
+    space = CandidateSpace(graph, np.arange(len(graph.relations)))
     known = np.concatenate([graph.keys, valid.keys])
-    found = draw_links(valid, scope, known)
+    found = sample_links(valid, space, known)
     assert len(found) > 5 * len(valid)
     assert not np.isin(found.keys, known).any()
     assert not (found.head == found.tail).any()
@@ -90,4 +90,4 @@ def test_another_base_rate_keeps_the_order_within_a_relation(run: focuse.Run) ->
 
 
 def test_run_without_probabilities_has_no_link_probabilities(run: focuse.Run) -> None:
-    assert fit_chances(dataclasses.replace(run.weight_predictor(full=True), probability=None)) is None
+    assert fit_link_probability(dataclasses.replace(run.weight_predictor(full=True), probability=None)) is None

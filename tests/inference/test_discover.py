@@ -8,7 +8,8 @@ import pytest
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.inference.discovery.discoveries import Discoveries
+from focuse.inference.discover import discovery_predictor
+from focuse.results import ResultTable
 
 TRAINING = {"dim": 4, "epochs": 2, "progress": False, "batch_size": 100}
 
@@ -32,7 +33,7 @@ def known(run: focuse.Run) -> set[tuple[int, int, int]]:
     }
 
 
-def brute(run: focuse.Run, anywhere: bool = False) -> list[tuple[float, float, int, int, int]]:
+def brute(run: focuse.Run, any_type: bool = False) -> list[tuple[float, float, int, int, int]]:
     """(probability, score, head, relation, tail) of every missing link, best first."""
     train, facts = run.splits.train, known(run)
     loops = {r for h, r, t in zip(train.head, train.relation, train.tail, strict=True) if h == t}
@@ -41,37 +42,36 @@ def brute(run: focuse.Run, anywhere: bool = False) -> list[tuple[float, float, i
     rows = [
         (h, r, t)
         for h, r, t in product(range(len(train.entities)), range(len(train.relations)), range(len(train.entities)))
-        if (h, r, t) not in facts and (h != t or r in loops) and (anywhere or ((h, r) in heads and (t, r) in tails))
+        if (h, r, t) not in facts and (h != t or r in loops) and (any_type or ((h, r) in heads and (t, r) in tails))
     ]
     ids = np.array(rows).T
-    predictor = run._looking(anywhere)
+    predictor = discovery_predictor(run, any_type)
     score, probability = predictor.score(*ids), predictor.probable(*ids)
     found = zip(probability.tolist(), score.tolist(), *ids.tolist(), strict=True)
     return sorted(found, key=lambda row: (-row[0], -row[1], row[2], row[3], row[4]))
 
 
-def rows_of(run: focuse.Run, found: Discoveries) -> list[tuple[float, float, int, int, int]]:
-    columns = found.columns["probability"], found.columns["score"], *found.ids
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+def rows_of(run: focuse.Run, found: ResultTable) -> list[tuple[float, float, int, int, int]]:
+    ids = [run.graph.entities.ids(found.to_arrow()[end].combine_chunks()).tolist() for end in ("head", "tail")]
+    relation = run.graph.relations.ids(found.to_arrow()["relation"].combine_chunks()).tolist()
+    return list(zip(found["probability"].tolist(), found["score"].tolist(), ids[0], relation, ids[1], strict=True))
 
 
-@pytest.mark.parametrize("anywhere", [False, True])
-def test_best_links_agree_with_scoring_every_triple(run: focuse.Run, anywhere: bool) -> None:
-    expected = brute(run, anywhere)
-    found = run.discover(top=60, anywhere=anywhere)
+@pytest.mark.parametrize("any_type", [False, True])
+def test_best_links_agree_with_scoring_every_triple(run: focuse.Run, any_type: bool) -> None:
+    expected = brute(run, any_type)
+    found = run.discover(top=60, any_type=any_type)
     assert found.scored > len(expected)  # the known ones were scored as well
     assert [row[2:] for row in rows_of(run, found)] == [row[2:] for row in expected[:60]]
     assert np.allclose([row[:2] for row in rows_of(run, found)], [row[:2] for row in expected[:60]])
     assert [row.rank for row in found] == list(range(1, 61))
-    assert found.order == "probability"
+    assert found.ordered_by == "probability"
 
 
-def test_rows_have_the_names_of_their_ids(run: focuse.Run) -> None:
-    found, names = run.discover(top=5), run.graph
-    for row, head, kind, tail in zip(found, *found.ids, strict=True):
-        assert (row.head, row.relation, row.tail) == (names.entities[head], names.relations[kind], names.entities[tail])
-    assert [row.to_dict() for row in found] == found.to_dict()["discoveries"]
-    assert [row.tail for row in found] == found.to_arrow()["tail"].to_pylist()
+def test_rows_are_the_same_in_every_form(run: focuse.Run) -> None:
+    found = run.discover(top=5)
+    assert [row._asdict() for row in found] == found.to_dicts() == found.to_json()["rows"]
+    assert [row.tail for row in found] == found["tail"].tolist()
     assert found[-1] == found[4] == found[3:][1]
 
 
@@ -95,21 +95,21 @@ def test_heads_tails_and_relations_can_be_chosen(run: focuse.Run) -> None:
 
 
 def test_block_and_pool_sizes_do_not_change_the_result(run: focuse.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = rows_of(run, run.discover(top=10, per_relation=5))
-    monkeypatch.setattr("focuse.inference.discovery.sweep.SCORES_IN_CACHE", 50)
-    monkeypatch.setattr("focuse.inference.discovery.sweep.TAILS_AT_ONCE", 7)
-    monkeypatch.setattr("focuse.inference.discovery.blocks.QUERIES_AT_ONCE", 3)
-    found = rows_of(run, run.discover(top=10, per_relation=5, pool=10))
+    whole = rows_of(run, run.discover(top=10, max_per_relation=5))
+    monkeypatch.setattr("focuse.inference.exhaustive_search.CPU_BLOCK_SCORES", 50)
+    monkeypatch.setattr("focuse.inference.exhaustive_search.BLOCK_TAILS", 7)
+    monkeypatch.setattr("focuse.inference.exhaustive_search.QUERIES_AT_ONCE", 3)
+    found = rows_of(run, run.discover(top=10, max_per_relation=5, rerank=10))
     assert [row[2:] for row in found] == [row[2:] for row in whole]
 
 
-def test_limits_per_head_and_relation_are_respected(run: focuse.Run) -> None:
+def test_limits_max_per_head_and_relation_are_respected(run: focuse.Run) -> None:
     expected, chosen, heads, kinds = brute(run), [], {}, {}
     for row in expected:
         if heads.get(row[2], 0) < 2 and kinds.get(row[3], 0) < 7:
             chosen.append(row[2:])
             heads[row[2]], kinds[row[3]] = heads.get(row[2], 0) + 1, kinds.get(row[3], 0) + 1
-    found = run.discover(top=15, per_head=2, per_relation=7)
+    found = run.discover(top=15, max_per_head=2, max_per_relation=7)
     assert [row[2:] for row in rows_of(run, found)] == chosen[:15]
 
 
@@ -118,14 +118,14 @@ def test_minimum_probability_is_respected(run: focuse.Run) -> None:
     middle = expected[len(expected) // 2][0]
     found = run.discover(top=10**6, min_probability=middle)
     assert len(found) == sum(row[0] >= middle for row in expected)
-    assert run.discover(min_probability=1.0, base_rate=0.001).to_dict()["discoveries"] == []
+    assert run.discover(min_probability=1.0, base_rate=0.001).to_dicts() == []
 
 
-def test_discovered_links_have_the_weights_of_run_weight(run: focuse.Run) -> None:
+def test_discovered_links_have_the_weights_of_predict_weight(run: focuse.Run) -> None:
     for row in run.discover(top=5):
         told = run.predict_weight(row.head, row.relation, row.tail)
-        assert row.expected_weight == pytest.approx(told.expected)
-        assert (row.low, row.high) == (pytest.approx(told.low), pytest.approx(told.high))
+        assert row.weight_mean == pytest.approx(told.expected)
+        assert (row.weight_low, row.weight_high) == (pytest.approx(told.low), pytest.approx(told.high))
 
 
 @pytest.mark.parametrize(
@@ -133,14 +133,14 @@ def test_discovered_links_have_the_weights_of_run_weight(run: focuse.Run) -> Non
     [
         ({"heads": "e41"}, ["no entity 'e41'", "did you mean"]),
         ({"relations": ["r0", "R1"]}, ["no relation 'R1'", "did you mean r1"]),
-        ({"heads": [3]}, ["3 is no name"]),
+        ({"heads": [3]}, ["3 is not the name"]),
         ({"top": 0}, ["top 0"]),
-        ({"per_head": 0}, ["per_head 0"]),
+        ({"max_per_head": 0}, ["max_per_head 0"]),
         ({"min_probability": 2.0}, ["min_probability 2.0"]),
-        ({"candidates": "exhaustiv"}, ["unknown strategy", "did you mean exhaustive"]),
-        ({"candidates": "sampled", "sample": 0}, ["sample 0"]),
-        ({"limit": 100}, ["links to score", "--candidates", "--limit"]),
-        ({"head_types": "a"}, ["no entity is of the type 'a'", "--types FILE"]),
+        ({"strategy": "exhaustiv"}, ["unknown strategy", "did you mean exhaustive"]),
+        ({"strategy": "sampled", "sample_size": 0}, ["sample_size 0"]),
+        ({"max_scores": 100}, ["links to score", "--strategy", "--max-scores"]),
+        ({"head_types": "a"}, ["no entity of type 'a'", "--types-file FILE"]),
         ({"base_rate": 0.0}, ["base rate"]),
     ],
 )
@@ -161,7 +161,7 @@ def test_strategies_search_a_subset_of_all_links(plain: focuse.Run) -> None:
     train = plain.graph
     degree = np.bincount(np.concatenate([train.head, train.tail]))
     for strategy in ("popular", "rare", "sampled"):
-        found = rows_of(plain, plain.discover(top=10**6, candidates=strategy, sample=5))
+        found = rows_of(plain, plain.discover(top=10**6, strategy=strategy, sample_size=5))
         assert {row[2:] for row in found} <= set(every)
         for kind in range(len(train.relations)):
             of_kind = [row for row in found if row[3] == kind]
@@ -173,33 +173,33 @@ def test_strategies_search_a_subset_of_all_links(plain: focuse.Run) -> None:
                 assert all(degree[row[2]] >= ordered[-5] for row in of_kind)
             if strategy == "rare":
                 assert all(degree[row[2]] <= ordered[4] for row in of_kind)
-    again = plain.discover(candidates="sampled", sample=5, seed=1).to_dict()
-    assert again == plain.discover(candidates="sampled", sample=5, seed=1).to_dict()
-    assert again != plain.discover(candidates="sampled", sample=5, seed=2).to_dict()
+    again = plain.discover(strategy="sampled", sample_size=5, seed=1)
+    assert again == plain.discover(strategy="sampled", sample_size=5, seed=1)
+    assert again != plain.discover(strategy="sampled", sample_size=5, seed=2)
 
 
 def test_neighborhood_strategy_is_limited_to_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [(f"n{i}", "next", f"n{(i + 1) % 30}", 1 + i % 3) for i in range(30)]
     run = trained(rows, model="distmult", valid_fraction=0.0, test_fraction=0.0)
-    found = run.discover(top=10**6, candidates="neighbourhood", anywhere=True)
+    found = run.discover(top=10**6, strategy="neighborhood", any_type=True)
     steps = {(int(row.tail[1:]) - int(row.head[1:])) % 30 for row in found}
     assert steps == {2, 28, 29}  # one step on is known, no step is a loop
     assert len(found) == 90 == found.scored
-    monkeypatch.setattr("focuse.inference.discovery.sweep.SCORES_IN_CACHE", 20)
-    monkeypatch.setattr("focuse.inference.discovery.sweep.PAIRS_AT_ONCE", 7)
-    again = run.discover(top=10**6, candidates="neighbourhood", anywhere=True)
-    assert again.to_dict() == found.to_dict()
-    few = run.discover(heads=["n3"], top=10, candidates="neighbourhood", anywhere=True, per_head=2)
+    monkeypatch.setattr("focuse.inference.exhaustive_search.CPU_BLOCK_SCORES", 20)
+    monkeypatch.setattr("focuse.inference.exhaustive_search.PAIRS_AT_ONCE", 7)
+    again = run.discover(top=10**6, strategy="neighborhood", any_type=True)
+    assert again == found
+    few = run.discover(heads=["n3"], top=10, strategy="neighborhood", any_type=True, max_per_head=2)
     assert [row.head for row in few] == ["n3", "n3"]
-    monkeypatch.setattr("focuse.inference.discovery.sweep.HUB", 1)
-    alone = run.discover(top=10**6, candidates="neighbourhood", anywhere=True)
+    monkeypatch.setattr("focuse.inference.exhaustive_search.MAX_HUB_EDGES", 1)
+    alone = run.discover(top=10**6, strategy="neighborhood", any_type=True)
     assert {(int(row.tail[1:]) - int(row.head[1:])) % 30 for row in alone} == {29}
 
 
 def test_without_validation_the_best_of_each_relation_come_first(small: focuse.Graph) -> None:
     run = trained(small, model="distmult", valid_fraction=0.0)
     found = run.discover(top=9)
-    assert found.order == "place within the relation"
+    assert found.ordered_by == "rank within the relation"
     assert "no probabilities" in str(found)
     assert {row.relation for row in found[:3]} == {row.relation for row in found[3:6]} == set(small.relations)
     assert {row.probability for row in found} == {None}
@@ -215,7 +215,7 @@ def test_without_validation_the_best_of_each_relation_come_first(small: focuse.G
 def test_confidence_model_orders_links_by_confidence(small: focuse.Graph) -> None:
     run = trained(small, model="ukge-logi", valid_fraction=0.0)
     found = run.discover(top=20)
-    assert found.order == "confidence"
+    assert found.ordered_by == "confidence"
     scores = [row.score for row in found]
     assert scores == sorted(scores, reverse=True)
     assert len({row.relation for row in found}) > 1 or len(set(scores)) > 1
@@ -228,7 +228,7 @@ def test_loops_are_discovered_only_for_relations_with_loops() -> None:
         for kind in ("own", "other")
     ]
     run = trained(rows, model="distmult", valid_fraction=0.0, test_fraction=0.0)
-    found = run.discover(top=10**6, anywhere=True)
+    found = run.discover(top=10**6, any_type=True)
     assert not [row for row in found if row.relation == "other" and row.head == row.tail]
     assert len([row for row in found if row.relation == "own"]) == 12 * 12 - 12
     more = trained(
@@ -237,24 +237,24 @@ def test_loops_are_discovered_only_for_relations_with_loops() -> None:
         valid_fraction=0.0,
         test_fraction=0.0,
     )
-    assert ("n11", "n11") in {(row.head, row.tail) for row in more.discover(relations="own", top=10**6, anywhere=True)}
+    assert ("n11", "n11") in {(row.head, row.tail) for row in more.discover(relations="own", top=10**6, any_type=True)}
 
 
 def test_tiny_graph_can_have_no_links_left() -> None:
     run = trained([("a", "r", "b", 1.0)], model="distmult", valid_fraction=0.0, test_fraction=0.0)
-    assert [(row.head, row.tail) for row in run.discover(anywhere=True)] == [("b", "a")]
+    assert [(row.head, row.tail) for row in run.discover(any_type=True)] == [("b", "a")]
     nothing = run.discover()
     assert list(nothing) == []
-    assert str(nothing).startswith("no missing link found")
+    assert str(nothing).startswith("no missing links found")
     other = run.discover(heads="b")
-    assert "--anywhere" in str(other)
+    assert "--any-type" in str(other)
 
 
 def test_known_negatives_are_not_discovered(small: focuse.Graph) -> None:
-    best = trained(small, model="distmult").discover(top=1, anywhere=True)[0]
+    best = trained(small, model="distmult").discover(top=1, any_type=True)[0]
     false = [(best.head, best.relation, best.tail, 1.0)]
     run = trained(small, model="distmult", known_negatives=false)
-    every = {(row.head, row.relation, row.tail) for row in run.discover(top=10**6, anywhere=True)}
+    every = {(row.head, row.relation, row.tail) for row in run.discover(top=10**6, any_type=True)}
     assert every
     assert false[0][:3] not in every
 
@@ -268,15 +268,15 @@ def test_links_can_be_limited_by_entity_types(plain: focuse.Run, tmp_path: Any) 
     path = tmp_path / "types.tsv"
     path.write_text("".join(f"{name}\t{kind}\n" for name, kind in kinds.items()), encoding="utf-8")
     again = plain.discover(types=path, head_types="even", tail_types=["odd"], top=10**6)
-    assert again.to_dict() == found.to_dict()
+    assert again == found
     with pytest.raises(FocuseError, match="did you mean even"):
         plain.discover(types=path, head_types="evn")
     path.write_text("e1 even\n", encoding="utf-8")
-    with pytest.raises(FocuseError, match=r"types\.tsv.*no entity, tab and type"):
+    with pytest.raises(FocuseError, match=r"types\.tsv.*is not an entity, a tab and a type"):
         plain.discover(types=path, head_types="even")
     rows = [(f"a:{i}", "r", f"b:{(i * 3) % 7}", 1.0) for i in range(9)]
     run = trained(rows, model="distmult", valid_fraction=0.0, test_fraction=0.0)
-    prefixed = run.discover(head_types="b", tail_types="a", anywhere=True, top=10**6)
+    prefixed = run.discover(head_types="b", tail_types="a", any_type=True, top=10**6)
     assert len(prefixed) == 7 * 9
     assert {row.head[0] for row in prefixed} == {"b"}
 
@@ -306,8 +306,8 @@ def test_pool_is_ordered_by_probability_of_the_neighborhood() -> None:
     for kind in range(3):
         of_kind = sorted((row for row in expected if row[3] == kind), key=lambda row: -row[1])
         pooled += of_kind[:40]
-    few = run.discover(top=50, pool=40)
-    assert few.weighed == 120
+    few = run.discover(top=50, rerank=40)
+    assert few.reranked == 120
     best = sorted((row[0] for row in pooled), reverse=True)[:50]
     assert np.allclose([row[0] for row in rows_of(run, few)], best)
     assert {row[2:] for row in rows_of(run, few)} <= {row[2:] for row in pooled}
@@ -319,31 +319,31 @@ def test_pool_is_ordered_by_probability_of_the_neighborhood() -> None:
 def test_links_can_be_weighed_by_one_of_several_columns(small: focuse.Graph, with_columns: Any) -> None:
     run = trained(with_columns(small), model="distmult", lower_is_better=("distance",))
     found = run.discover(top=4)
-    assert all(0 <= row.expected_weight <= 1 for row in found)
-    alone = run.discover(top=4, column="distance")
+    assert all(0 <= row.weight_mean <= 1 for row in found)
+    alone = run.discover(top=4, weight_column="distance")
     assert [row[2:] for row in rows_of(run, alone)] == [row[2:] for row in rows_of(run, found)]
     assert [row.probability for row in alone] == [row.probability for row in found]
-    assert all(20 < row.expected_weight < 60 for row in alone)
+    assert all(20 < row.weight_mean < 60 for row in alone)
     with pytest.raises(FocuseError, match="weight column"):
-        run.discover(column="prize")
+        run.discover(weight_column="prize")
     rows = [(f"h{i % 9}", "r", f"t{i % 40}", 1000.0 * (i % 7)) for i in range(300)]
     lower = trained(rows, model="distmult", lower_is_better=True)
     for row in lower.discover(top=3):
-        assert row.low <= row.expected_weight <= row.high
-        assert row.low >= 0
-        assert row.high <= 6000
+        assert row.weight_low <= row.weight_mean <= row.weight_high
+        assert row.weight_low >= 0
+        assert row.weight_high <= 6000
 
 
 def test_unusual_names_and_an_expensive_model_work(tmp_path: Any) -> None:
     odd = ["tab\there", "line\nend", "ünï", "a:b", "'quoted\"", "e,f", "日本", " space "]
     rows = [(odd[i % 8], "r\u2028", odd[(i * 3 + 1) % 8], 1.0) for i in range(16)]
     run = trained(rows, model="convkb", valid_fraction=0.0, test_fraction=0.0)
-    found = run.discover(top=5, anywhere=True)
+    found = run.discover(top=5, any_type=True)
     assert len(found) == 5
-    assert len(str(found).split("\n")) == 6  # five links and a note
+    assert len(str(found).split("\n")) == 7  # headings, five links and a note
     found.write(tmp_path / "links.csv")
     with pytest.raises(FocuseError, match="tab or line end"):
-        run.discover(top=10**4, anywhere=True).write(tmp_path / "links.tsv")
+        run.discover(top=10**4, any_type=True).write(tmp_path / "links.tsv")
     assert [path.name for path in tmp_path.iterdir()] == ["links.csv"]
-    with pytest.raises(FocuseError, match="times what is done unasked"):
-        run.discover(limit=1000, anywhere=True)
+    with pytest.raises(FocuseError, match="times the limit"):
+        run.discover(max_scores=1000, any_type=True)

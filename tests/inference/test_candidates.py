@@ -6,30 +6,32 @@ import pytest
 
 from focuse.data.graph import Vocabulary
 from focuse.errors import FocuseError
-from focuse.inference.discovery.scope import of_types, types_of
+from focuse.inference.candidates import entities_of_types, entity_types
 
 NELL = [*(f"concept:athlete:a{i}" for i in range(30)), *(f"concept:team:t{i}" for i in range(20)), "concept:date"]
 
 
 def test_type_is_the_text_before_the_first_colon():
     names = Vocabulary(["job:nurse", "skill:care", "plain", "skill:a:b"])
-    assert types_of(None, names).to_pylist() == ["job", "skill", None, "skill"]
+    assert entity_types(None, names).to_pylist() == ["job", "skill", None, "skill"]
 
 
 def test_type_is_the_second_part_if_nearly_all_prefixes_agree():
     names = Vocabulary([*NELL, "odd"])
-    assert types_of(None, names).to_pylist() == ["athlete"] * 30 + ["team"] * 20 + [None, None]
-    assert of_types("team", None, names).tolist() == list(range(30, 50))
+    assert entity_types(None, names).to_pylist() == ["athlete"] * 30 + ["team"] * 20 + [None, None]
+    assert entities_of_types("team", None, names).tolist() == list(range(30, 50))
 
 
 def test_single_prefix_without_a_second_part_is_the_type():
     names = Vocabulary(["http://a", "http://b", "http://c"])
-    assert types_of(None, names).to_pylist() == ["http"] * 3
+    assert entity_types(None, names).to_pylist() == ["http"] * 3
 
 
 def test_unknown_type_lists_the_known_ones():
-    with pytest.raises(FocuseError, match=r"no entity is of the type 'coach'; there are athlete, team; .*--types FILE"):
-        of_types("coach", None, Vocabulary(NELL))
+    with pytest.raises(
+        FocuseError, match=r"no entity of type 'coach'; the types are athlete, team; .*--types-file FILE"
+    ):
+        entities_of_types("coach", None, Vocabulary(NELL))
     many = Vocabulary([f"k{i}:{j}" for i in range(12) for j in range(i + 1)])
-    with pytest.raises(FocuseError, match="the most frequent of 12 are k11, k10, k9, k8, k7, k6, k5, k4; or give"):
-        of_types("zebra", None, many)
+    with pytest.raises(FocuseError, match="the types are k11, k10, k9, k8, k7, k6, k5, k4, …; give"):
+        entities_of_types("zebra", None, many)

@@ -1,0 +1,300 @@
+"""Find the most probable missing links: search by score, then order the best links of each relation by probability.
+
+Scores of different relations cannot be compared, probabilities can. Within a relation, the probability rises with the
+score if it depends on the score alone. If it also depends on graph features, it is computed for the best links of each
+relation by score only (`rerank`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from focuse.data.graph import Graph, concatenate
+from focuse.data.triple_index import TripleIndex, build_triple_index
+from focuse.errors import FocuseError
+from focuse.inference.calibration import Probability, at_base_rate, check_base_rate, evidence, fit_probability
+from focuse.inference.candidates import (
+    SAMPLE_SIZE,
+    CandidateSpace,
+    Ids,
+    Names,
+    check_count,
+    entities_of_types,
+    find_names,
+)
+from focuse.inference.exhaustive_search import FoundLinks, max_nearby_pairs, search_all, search_neighborhood
+from focuse.inference.predict import triple_columns, weight_columns
+from focuse.inference.weight_predictor import WeightPredictor
+from focuse.random_streams import RandomStream
+from focuse.results import ResultTable
+from focuse.training.callbacks import track_progress
+
+if TYPE_CHECKING:
+    from focuse.api import Run
+
+MAX_SCORES = 2e10  # takes minutes on two cores
+EXPENSIVE = 50  # how much longer it takes to score a pair by itself, or with an expensive model
+RERANK, MAX_RERANK = 2_000, 100_000  # links per relation and of all relations, unless more are wanted
+SPARE_PER_HEAD = 4  # times max_per_head links of a head are kept, so that the probability can choose among them
+PREDICTED = ("score", "probability", "weight_mean", "weight_median", "weight_low", "weight_high")
+PRINTED = ("rank", "head", "relation", "tail", "score", "probability", "weight_mean", "weight_low", "weight_high")
+
+
+@dataclass(frozen=True)
+class DiscoveryOptions:
+    """The options of `Run.discover`."""
+
+    top: int = 100
+    min_probability: float = 0.0
+    max_per_relation: int | None = None
+    max_per_head: int | None = None
+    types: Any = None
+    head_types: Names = None
+    tail_types: Names = None
+    any_type: bool = False
+    strategy: str = "exhaustive"
+    sample_size: int = SAMPLE_SIZE
+    seed: int = 0
+    rerank: int | None = None
+    max_scores: float = MAX_SCORES
+    base_rate: float | None = None
+    weight_column: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("top", "max_per_relation", "max_per_head", "rerank"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        if not 0 <= self.min_probability <= 1:
+            raise FocuseError(f"min_probability {self.min_probability!r}: give a number in [0, 1]")
+
+    def links_per_relation(self, relations: int) -> int:
+        """Return how many links of each relation the search keeps."""
+        if self.rerank is not None:
+            return self.rerank
+        wanted = min(self.top, self.max_per_relation or self.top)
+        return max(wanted, min(max(RERANK, 2 * wanted), MAX_RERANK // max(relations, 1)))
+
+
+def discover(
+    run: Run, heads: Names, relations: Names, tails: Names, options: DiscoveryOptions, progress: bool = False
+) -> ResultTable:
+    """Return the most probable missing links; see `Run.discover`."""
+    space = _candidate_space(run, heads, relations, tails, options)
+    is_near = space.strategy == "neighborhood"
+    num_links = max_nearby_pairs(space) * len(space.relations) if is_near else space.num_pairs
+    cost = num_links * (EXPENSIVE if is_near else 1) * (EXPENSIVE if run.scorer.expensive_to_rank else 1)
+    if cost > options.max_scores:
+        others = "popular or sampled" if is_near else "neighborhood, popular or sampled"
+        raise FocuseError(
+            f"discover: {num_links:,} links to score, {cost / options.max_scores:,.1f} times the limit; name "
+            f"relations, heads or tails, choose --strategy {others}, or raise the limit (--max-scores {cost:.0e})"
+        )
+    predictor = discovery_predictor(run, options.any_type, options.base_rate)
+    weight_predictor = predictor if options.weight_column is None else run._column_weigher(options.weight_column)
+    if options.min_probability > 0 and predictor.probability is None:
+        raise FocuseError("min_probability: the run has no probabilities; train it with validation (--valid-fraction)")
+    total = (len(space.train.entities) if space.heads is None else len(space.heads)) if is_near else num_links
+    spare = None if options.max_per_head is None else SPARE_PER_HEAD * options.max_per_head
+    size = options.links_per_relation(len(space.relations))
+    with track_progress("Scoring links", total, progress) as tracked:
+        searched = run.scorer, space, _known_triples(run), size, tracked
+        found = search_neighborhood(*searched) if is_near else search_all(*searched, spare)
+    order, ordered_by = _order(space.train, found, predictor, options)
+    ids = found.head[order], found.relation[order], found.tail[order]
+    columns = _columns(space.train, ids, predictor, weight_predictor)
+    notes = _notes(ordered_by, predictor.probability, not found.scored and not tracked.stopped)
+    if tracked.stopped:
+        notes.append(f"stopped after {tracked.fraction:.0%} of the links: these are the best of those")
+    info = {"ordered_by": ordered_by, "strategy": space.strategy, "scored": found.scored}
+    info |= {"reranked": len(found.head), "stopped": tracked.stopped}
+    return ResultTable(columns, notes=notes, info=info, printed=PRINTED, empty="no missing links found")
+
+
+def _known_triples(run: Run) -> TripleIndex:
+    """Return the index of all known triples and known negatives, which is sorted once per run."""
+    if run.discovery_cache.known_triples is None:
+        splits = run.splits
+        graphs = [splits.train, splits.valid, splits.test, splits.known_negatives]
+        index = build_triple_index([graph for graph in graphs if graph is not None], run.scorer.device)
+        run.discovery_cache.known_triples = index
+    return run.discovery_cache.known_triples
+
+
+def _candidate_space(
+    run: Run, heads: Names, relations: Names, tails: Names, options: DiscoveryOptions
+) -> CandidateSpace:
+    train = run.splits.train
+
+    def entities(names: Names, types: Names) -> Ids | None:
+        named = find_names(names, train.entities, "entity")
+        typed = entities_of_types(types, options.types, train.entities)
+        return named if typed is None else typed if named is None else np.intersect1d(named, typed)
+
+    found = find_names(relations, train.relations, "relation")
+    return CandidateSpace(
+        train,
+        np.arange(len(train.relations)) if found is None else found,
+        entities(heads, options.head_types),
+        entities(tails, options.tail_types),
+        options.any_type,
+        options.strategy,
+        options.sample_size,
+        options.seed,
+        run.discovery_cache.entities_by_relation,
+    )
+
+
+def _order(graph: Graph, found: FoundLinks, predictor: WeightPredictor, options: DiscoveryOptions) -> tuple[Ids, str]:
+    """Return the rows of the best links, best first, and the name of what orders them."""
+    ids: tuple[Any, Any, Any] = found.head, found.relation, found.tail
+    score, probability = predictor.score(*ids), predictor.probability
+    tie_breaker = np.zeros(len(score))
+    if probability is not None:
+        link = None if predictor.estimator is None else predictor.estimator(*ids).link
+        value, tie_breaker = probability.of(score, link, found.relation), evidence(probability.line, score, link)
+        ordered_by = "probability"
+    elif predictor.scorer.model.confidence_head is not None:
+        value, tie_breaker, ordered_by = predictor.confidence(score, found.relation), score, "confidence"
+    else:  # the best link of each relation, then the second best of each
+        value, ordered_by = np.empty(len(score)), "rank within the relation"
+        by_relation = np.lexsort((found.tail, found.head, -score, found.relation))
+        relation = found.relation[by_relation]
+        value[by_relation] = np.searchsorted(relation, relation) - np.arange(len(relation))
+    order = np.lexsort((graph.keys_of(*ids), -tie_breaker, -value))
+    if ordered_by == "probability":
+        order = order[value[order] >= options.min_probability]
+    return _within_limits(order, found, options), ordered_by
+
+
+def _within_limits(order: Ids, found: FoundLinks, options: DiscoveryOptions) -> Ids:
+    """Return the first rows of `order`, with at most as many links per relation and per head as the options allow."""
+    if options.max_per_relation is None and options.max_per_head is None:
+        return order[: options.top]
+    relations, heads = found.relation.tolist(), found.head.tolist()
+    max_per_relation, max_per_head = options.max_per_relation or len(order), options.max_per_head or len(order)
+    per_relation, per_head = Counter[int](), Counter[int]()
+    chosen: list[int] = []
+    for row in order.tolist():
+        if per_relation[relations[row]] < max_per_relation and per_head[heads[row]] < max_per_head:
+            chosen.append(row)
+            per_relation[relations[row]] += 1
+            per_head[heads[row]] += 1
+            if len(chosen) == options.top:
+                break
+    return np.array(chosen, np.int64)
+
+
+def _columns(
+    graph: Graph, ids: tuple[Ids, Ids, Ids], predictor: WeightPredictor, weight_predictor: WeightPredictor
+) -> dict[str, Any]:
+    """Return the columns of links; `weight_predictor` predicts their weights."""
+    predicted: dict[str, Any] = dict.fromkeys(PREDICTED, np.empty(0))
+    if len(ids[0]):
+        predicted["score"] = predictor.score(*ids).astype(np.float64)
+        predicted |= weight_columns(weight_predictor.guess(*ids))
+        if weight_predictor is not predictor and predictor.probability is not None:
+            predicted["probability"] = predictor.probable(*ids)
+    return {"rank": np.arange(1, len(ids[0]) + 1), **triple_columns(graph, *ids), **predicted}
+
+
+def _notes(ordered_by: str, probability: Probability | None, nothing_scored: bool) -> list[str]:
+    notes = []
+    if ordered_by == "probability" and not (isinstance(probability, LinkProbability) and probability.is_given):
+        notes.append(
+            "probability: the fraction of such links that are true if the graph lacks as many triples as were held out "
+            "of it (--base-rate sets another fraction)"
+        )
+    elif ordered_by != "probability":
+        notes.append(
+            f"no probabilities: the run has no validation triples to calibrate on; ordered by {ordered_by} (scores of "
+            "different relations cannot be compared)"
+        )
+    if nothing_scored:
+        notes.append("train has none of these entities on that side of these relations (--any-type includes them)")
+    return notes
+
+
+# ---- probabilities of missing links ---------------------------------------------------------------------------------
+# The probabilities of a run are calibrated on held-out triples and as many corrupted triples, most of which are
+# implausible. Among all links of plausible types, true ones are rare, and the others are similar to them. Therefore the
+# probability is calibrated again, on held-out triples and sampled links, and moved to the base rate of each relation:
+# as if it lacked the same fraction of its triples as was held out.
+
+LINKS_PER_TRIPLE, MAX_LINKS = 20, 10_000  # sampled links per held-out triple, and in all
+MIN_RATE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class LinkProbability(Probability):
+    """The probability of missing links, with one base rate per relation, `rates` [R], or one that is given."""
+
+    rates: npt.NDArray[np.float64]
+    is_given: bool = False
+
+    def of(self, score: Any, link: Any, relation: Any) -> npt.NDArray[np.float64]:
+        fraction = self.curves(evidence(self.line, score, link), relation)
+        return at_base_rate(fraction, self.fitted_rate, self.rates[relation])
+
+    def at(self, base_rate: float) -> LinkProbability:
+        rates = np.full(len(self.rates), check_base_rate(base_rate))
+        return replace(self, is_given=True, base_rate=base_rate, rates=rates)
+
+
+def discovery_predictor(run: Run, any_type: bool = False, base_rate: float | None = None) -> WeightPredictor:
+    """Return the predictor of a run whose probabilities are those of missing links; they are fitted once per run."""
+    predictor, fitted = run.weight_predictor(full=True), run.discovery_cache.link_probability
+    if any_type not in fitted:
+        fitted[any_type] = fit_link_probability(predictor, any_type)
+    probability = fitted[any_type] or predictor.probability
+    if base_rate is not None and probability is not None:
+        probability = probability.at(base_rate)
+    return replace(predictor, probability=probability)
+
+
+def fit_link_probability(predictor: WeightPredictor, any_type: bool = False, seed: int = 0) -> LinkProbability | None:
+    """Calibrate the probability of missing links; None if the run has no probabilities."""
+    usual, train = predictor.probability, predictor.splits.train
+    if usual is None:
+        return None
+    space = CandidateSpace(train, np.arange(len(train.relations)), any_type=any_type)
+    positives = _inside(predictor.parts.calibration, space)
+    negatives = sample_links(positives, space, predictor.fitting_keys(), seed)
+    if not len(positives) or not len(negatives):
+        return None
+    score, estimator = predictor.score, predictor.estimator
+    made = fit_probability(positives, negatives, score, estimator, usual.method, negatives="links")
+    num_held_out = len(predictor.splits.valid) + len(predictor.splits.test)
+    count = np.bincount(train.relation, minlength=len(train.relations)).astype(np.float64)
+    pairs = np.array([len(heads) * len(tails) for heads, tails in map(space.ends, range(len(count)))], np.float64)
+    missing = count * num_held_out / max(len(train), 1)
+    rates = np.clip(missing / np.maximum(pairs - count, 1.0), MIN_RATE, 0.5)
+    return LinkProbability(made.line, made.curves, float(rates.mean()), made.fitted_rate, made.negatives, rates)
+
+
+def sample_links(positives: Graph, space: CandidateSpace, known: Any, seed: int = 0) -> Graph:
+    """Sample links of the space that are not `known`, uniformly, by the relations of the positives."""
+    random = np.random.default_rng([seed, RandomStream.DISCOVERY_CALIBRATION])
+    each = max(min(LINKS_PER_TRIPLE, MAX_LINKS // max(len(positives), 1)), 1)
+    parts = [positives.select(np.empty(0, np.int64))]
+    for relation, count in zip(*np.unique(positives.relation, return_counts=True), strict=True):
+        head, tail = (random.choice(ids, each * count) for ids in space.ends(int(relation)))
+        ids = head, np.full(len(head), relation), tail
+        new = ~np.isin(positives.keys_of(*ids), known) & ((head != tail) | space.has_self_loops[relation])
+        h, r, t = (column[new].astype(np.int32) for column in ids)
+        parts.append(replace(positives.select(np.zeros(len(h), np.int64)), head=h, relation=r, tail=t))
+    return concatenate(parts)
+
+
+def _inside(graph: Graph, space: CandidateSpace) -> Graph:
+    """Return the triples of a graph that are in the space."""
+    keep = np.zeros(len(graph), bool)
+    for relation in np.unique(graph.relation).tolist():
+        heads, tails = space.ends(relation)
+        rows = graph.relation == relation
+        keep[rows] = np.isin(graph.head[rows], heads) & np.isin(graph.tail[rows], tails)
+    return graph.select(keep)

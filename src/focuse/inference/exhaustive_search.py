@@ -1,0 +1,277 @@
+"""Score all links of a candidate space and keep the best of each relation.
+
+Links are scored in blocks of heads by tails (a matrix product or a table of distances each), or, with the strategy
+'neighborhood', as pairs that are close in the graph. Only the best `size` links of each relation by score are kept, and
+known triples are found in sorted keys, so that nothing as large as all scores is ever in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from focuse.data.graph import Side
+from focuse.data.triple_index import TripleIndex
+from focuse.engines.scorer import TableScorer, distance_scores
+from focuse.errors import FocuseError
+from focuse.evaluation.ranking import DIVERGED
+from focuse.inference.candidates import CandidateSpace, Ids
+from focuse.system import chunks
+from focuse.training.callbacks import Progress
+
+CPU_BLOCK_SCORES = 1 << 21  # 8 MB, which fit in the cache
+GPU_BLOCK_SCORES = 1 << 25  # 128 MB
+BLOCK_TAILS = 1 << 14  # the queries of this many tails are kept if a model scores both sides
+QUERIES_AT_ONCE = 4096  # more queries of an expensive model (ConvE) would not fit in the cache
+MAX_HUB_EDGES = 512  # entities with more edges connect everything with everything, and are not steps of a path
+PAIRS_AT_ONCE = 1 << 18
+EXCLUDED = float("-inf")  # the score of known triples
+LOWEST_SCORE = torch.finfo(torch.float32).min
+
+
+class TopLinks:
+    """The `size` links with the highest scores of all that were added; of equal scores, those with smaller keys.
+
+    At most about twice as many links are in memory.
+
+    >>> top = TopLinks(2)
+    >>> top.add(torch.tensor([0.5, 0.9, 0.1]), torch.tensor([7, 8, 9]))
+    >>> top.add(torch.tensor([0.9]), torch.tensor([3]))
+    >>> top.best()[1].tolist()
+    [3, 8]
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.threshold = EXCLUDED  # a link with a lower score is not among the best
+        self._parts = [(torch.empty(0), torch.empty(0, dtype=torch.int64))]
+        self._count = 0
+
+    def add(self, scores: Tensor, keys: Tensor) -> None:
+        """Add links: scores [n] and distinct keys, int64 [n]."""
+        if len(scores):
+            self._parts.append((scores, keys))
+            self._count += len(scores)
+        if self._count >= 2 * self.size:
+            self._select()
+
+    def best(self) -> tuple[Tensor, Tensor]:
+        """Return scores and keys, best first; [n] each, n at most `size`."""
+        self._select()
+        return self._parts[0]
+
+    def _select(self) -> None:
+        device = self._parts[-1][0].device
+        scores, keys = (torch.cat([part.to(device) for part in column]) for column in zip(*self._parts, strict=True))
+        if len(scores) > 4 * self.size:
+            keep = scores >= torch.topk(scores, self.size).values[-1]
+            scores, keys = scores[keep], keys[keep]
+        by_key = torch.argsort(keys)
+        order = by_key[torch.argsort(scores[by_key], descending=True, stable=True)][: self.size]
+        self._parts, self._count = [(scores[order], keys[order])], len(order)
+        if len(order) == self.size:
+            self.threshold = float(scores[order[-1]])
+
+
+@dataclass(frozen=True)
+class FoundLinks:
+    """The best links of each relation by score: ids, int64 [n] each, and how many links were scored."""
+
+    head: Ids
+    relation: Ids
+    tail: Ids
+    scored: int
+
+    @classmethod
+    def from_top(cls, top: dict[int, TopLinks], entities: int, scored: int) -> FoundLinks:
+        keys = {relation: links.best()[1].cpu().numpy() for relation, links in top.items()}
+        relations = np.repeat(np.array(list(keys), np.int64), [len(found) for found in keys.values()])
+        found = np.concatenate([np.empty(0, np.int64), *keys.values()])
+        return cls(found // entities, relations, found % entities, scored)
+
+
+class RelationScorer:
+    """Scores of the links of one relation to `tails` [N].
+
+    If a model has one score per side (inverse relations), the score of a link is the mean of both, as everywhere.
+    """
+
+    def __init__(self, scorer: TableScorer, relation: int, tails: Tensor) -> None:
+        self.scorer, self.relation = scorer, relation
+        self.rows = scorer.rows("entity", tails)
+        self.tail_queries = self._queries(tails, "head") if scorer.side_dependent else None
+
+    @torch.no_grad()
+    def scores(self, heads: Tensor) -> Tensor:
+        """Return the scores of all links of some heads: ids [B] -> [B, N]."""
+        found = self._compare(self._queries(heads, "tail"), self.rows, "tail")
+        if self.tail_queries is None:
+            return found
+        return (found + self._compare(self.tail_queries, self.scorer.rows("entity", heads), "head").T) / 2
+
+    def _queries(self, known: Tensor, side: Side) -> Tensor:
+        parts = []
+        for part in chunks(len(known), QUERIES_AT_ONCE):
+            parts.append(self.scorer.query(known[part], torch.full_like(known[part], self.relation), side)[0])
+        return torch.cat(parts)
+
+    def _compare(self, query: Tensor, rows: Tensor, side: Side) -> Tensor:
+        """Return the scores of queries [B, q] and entity rows [N, d]: [B, N]."""
+        exact = distance_scores(self.scorer.model, query, rows)
+        if exact is not None:
+            return exact
+        relation, side = self.scorer.directed(torch.full((len(query),), self.relation, device=query.device), side)
+        return self.scorer.model.score_pool(query, self.scorer.rows("relation", relation), rows, side)
+
+
+def check_finite(highest: Tensor) -> None:
+    """Raise FocuseError if one of the highest scores [n] is not a number; −∞ marks a row without candidates."""
+    if torch.isnan(highest).any() or torch.isposinf(highest).any():
+        raise FocuseError(DIVERGED)
+
+
+def top_scores(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """Return the `top` largest scores of each row and their columns, [B, E] -> [B, n] each; ties by column."""
+    top = min(top, scores.shape[1])
+    value, place = torch.topk(scores, top, dim=1)
+    place, by_place = torch.sort(place, dim=1)
+    value, order = torch.sort(value.gather(1, by_place), dim=1, descending=True, stable=True)
+    place = place.gather(1, order)
+    # If the last score ties with scores that are not among the top, topk chooses any of them.
+    lowest = value[:, -1:]
+    tied = torch.nonzero((scores == lowest).sum(1) > (value == lowest).sum(1))[:, 0]
+    if len(tied):
+        whole, where = torch.sort(scores[tied], dim=1, descending=True, stable=True)
+        value[tied], place[tied] = whole[:, :top], where[:, :top]
+    return value, place
+
+
+# ---- all pairs ------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def search_all(
+    scorer: TableScorer, space: CandidateSpace, known: TripleIndex, size: int, progress: Progress, per_head: int | None
+) -> FoundLinks:
+    """Score every pair of the space; keep the `size` best links of each relation, at most `per_head` of a head."""
+    block_scores = CPU_BLOCK_SCORES if scorer.device.type == "cpu" else GPU_BLOCK_SCORES
+    top = {relation: TopLinks(size) for relation in space.relations.tolist()}
+    scored = 0
+    for relation, best in top.items():
+        heads, all_tails = (torch.from_numpy(ids).to(scorer.device) for ids in space.ends(relation))
+        for part in chunks(len(all_tails), BLOCK_TAILS):
+            tails = all_tails[part]
+            relation_scorer = RelationScorer(scorer, relation, tails)
+            column = torch.full((known.entities,), -1, dtype=torch.int64, device=scorer.device)
+            column[tails] = torch.arange(len(tails), device=scorer.device)
+            for rows_of_block in chunks(len(heads), max(1, block_scores // len(tails))):
+                if progress.stopped:
+                    break
+                block = heads[rows_of_block]
+                scores = relation_scorer.scores(block)
+                rows, known_tails = known.known_answers(block, torch.full_like(block, relation), "tail")
+                _exclude(scores, rows, column[known_tails])
+                if not space.has_self_loops[relation]:
+                    _exclude(scores, torch.arange(len(block), device=scorer.device), column[block])
+                _keep_best(best, scores, block, tails, known.entities, per_head)
+                scored += scores.numel()
+                progress.advance(scores.numel())
+    return FoundLinks.from_top(top, known.entities, scored)
+
+
+def _exclude(scores: Tensor, rows: Tensor, columns: Tensor) -> None:
+    """Exclude cells of a block; column −1 is outside of the block."""
+    inside = columns >= 0
+    scores[rows[inside], columns[inside]] = EXCLUDED
+
+
+def _keep_best(
+    best: TopLinks, scores: Tensor, heads: Tensor, tails: Tensor, entities: int, per_head: int | None
+) -> None:
+    """Add the links of a block [B, N] that may be among the best."""
+    highest = scores.amax(1)
+    check_finite(highest)
+    threshold = best.threshold
+    if threshold == EXCLUDED and scores.numel() > 4 * best.size:  # most of the first block is not among the best
+        threshold = float(torch.topk(scores.flatten(), best.size).values[-1])
+    threshold = max(threshold, LOWEST_SCORE)
+    rows = torch.nonzero(highest >= threshold)[:, 0]  # after the first blocks, these are few
+    if not len(rows):
+        return
+    scores = scores if len(rows) == len(scores) else scores.index_select(0, rows)
+    columns = None
+    if per_head is not None and per_head < len(tails):
+        scores, columns = torch.topk(scores, per_head, dim=1)
+    mask = (scores >= threshold).flatten()
+    # NumPy finds the cells eight times as fast as torch on a CPU.
+    cells = torch.nonzero(mask)[:, 0] if mask.is_cuda else torch.from_numpy(np.flatnonzero(mask.numpy()))
+    row, column = cells // scores.shape[1], cells % scores.shape[1]
+    tail = tails[column if columns is None else columns[row, column]]
+    best.add(scores[row, column], heads[rows[row]] * entities + tail)
+
+
+# ---- pairs that are close in the graph ------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def search_neighborhood(
+    scorer: TableScorer, space: CandidateSpace, known: TripleIndex, size: int, progress: Progress
+) -> FoundLinks:
+    """Score the pairs of the space that are at most two steps apart in the training graph; keep the `size` best."""
+    top = {relation: TopLinks(size) for relation in space.relations.tolist()}
+    allowed = {relation: np.zeros((2, known.entities), bool) for relation in top}
+    for relation, mask in allowed.items():
+        mask[0, space.ends(relation)[0]], mask[1, space.ends(relation)[1]] = True, True
+    scored = 0
+    for heads, tails in nearby_pairs(space):
+        if progress.stopped:
+            break
+        for relation, best in top.items():
+            rows = allowed[relation][0, heads] & allowed[relation][1, tails]
+            rows &= (heads != tails) | space.has_self_loops[relation]
+            for part in np.array_split(np.flatnonzero(rows), rows.sum() // PAIRS_AT_ONCE + 1):
+                head, tail = (torch.from_numpy(ids[part]).to(scorer.device) for ids in (heads, tails))
+                new = ~known.contains(head, torch.full_like(head, relation), tail)
+                head, tail = head[new], tail[new]
+                scores = scorer.score(head, torch.full_like(head, relation), tail)
+                check_finite(scores)
+                best.add(scores, head * known.entities + tail)
+                scored += len(scores)
+        progress.advance(len(np.unique(heads)))
+    return FoundLinks.from_top(top, known.entities, scored)
+
+
+def nearby_pairs(space: CandidateSpace) -> Iterator[tuple[Ids, Ids]]:
+    """Yield pairs of entities one or two steps apart in train, in any direction, in blocks: ids [m] each."""
+    adjacency, paths, reach = _neighborhood(space)
+    heads = np.arange(adjacency.shape[0]) if space.heads is None else space.heads
+    blocks = np.cumsum(reach[heads]) // CPU_BLOCK_SCORES
+    for rows in np.split(heads, np.flatnonzero(np.diff(blocks)) + 1):
+        both = (paths[rows] @ adjacency + adjacency[rows]).tocoo()
+        yield rows[both.row].astype(np.int64), both.col.astype(np.int64)
+
+
+def max_nearby_pairs(space: CandidateSpace) -> int:
+    """Return an upper bound of the number of pairs that `nearby_pairs` yields."""
+    reach = _neighborhood(space)[2]
+    return int(reach.sum() if space.heads is None else reach[space.heads].sum())
+
+
+def _neighborhood(space: CandidateSpace) -> tuple[Any, Any, Any]:
+    """Return the adjacency matrix [E, E], the same without steps to hubs, and how many pairs each head has at most."""
+    from scipy import sparse  # type: ignore[import-untyped, unused-ignore]
+
+    train, entities = space.train, len(space.train.entities)
+    ends = np.concatenate([train.head, train.tail]), np.concatenate([train.tail, train.head])
+    adjacency = sparse.csr_matrix((np.ones(len(ends[0]), np.int32), ends), shape=(entities, entities))
+    adjacency.data[:] = 1  # repeated edges were summed
+    degree = np.diff(adjacency.indptr)
+    paths = adjacency.copy()
+    paths.data[degree[adjacency.indices] > MAX_HUB_EDGES] = 0
+    paths.eliminate_zeros()
+    return adjacency, paths, np.asarray(paths @ degree[:, None]).ravel() + degree

@@ -1,0 +1,149 @@
+"""Similar entities and analogies, compared with NumPy."""
+
+import sys
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import focuse
+from focuse.errors import FocuseError
+from focuse.inference.similarity import entity_rows
+
+
+@pytest.fixture(scope="module")
+def run(small: focuse.Graph) -> focuse.Run:
+    return focuse.train(small, dim=8, epochs=3, progress=False)
+
+
+def cosines(rows: np.ndarray) -> np.ndarray:
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows @ rows.T
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_neighbors_agree_with_numpy(run: focuse.Run, metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("focuse.inference.similarity.BLOCK_SIMILARITIES", 100)
+    rows = run.scorer.tables["entity"].double().cpu().numpy()
+    alike = cosines(rows) if metric == "cosine" else -np.linalg.norm(rows[:, None] - rows[None], axis=2)
+    np.fill_diagonal(alike, -np.inf)
+    names = [str(name) for name in run.graph.entities]
+    found = run.similar(names[:7], top=5, metric=metric)
+    for place, name in enumerate(names[:7]):
+        mine = [row for row in found if row.entity == name]
+        order = np.argsort(-alike[place])[:5]
+        assert [row.neighbor for row in mine] == [names[at] for at in order]
+        assert np.allclose([row.similarity for row in mine], alike[place, order], atol=1e-5)
+        assert [row.rank for row in mine] == [1, 2, 3, 4, 5]
+    every = run.similar(names[0], top=1000, metric=metric)
+    assert len(every) == len(names) - 1
+
+
+def test_neighbors_of_several_entities_agree_with_numpy(run: focuse.Run) -> None:
+    names = [str(name) for name in run.graph.entities]
+    rows = run.scorer.tables["entity"].double().cpu().numpy()
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    middle = unit[[1, 4, 6]].mean(0)
+    alike = unit @ (middle / np.linalg.norm(middle))
+    alike[[1, 4, 6]] = -np.inf
+    found = run.similar([names[1], names[4], names[6]], top=4, mean=True)
+    assert [row.neighbor for row in found] == [names[at] for at in np.argsort(-alike)[:4]]
+    some = names[3:7]
+    between = run.similar(some, pairwise=True)
+    assert {(row.entity, row.neighbor) for row in between} == set(product(some, some)) - {(n, n) for n in some}
+    alike = cosines(rows)
+    for row in between:
+        assert row.similarity == pytest.approx(alike[names.index(row.entity), names.index(row.neighbor)], abs=1e-5)
+
+
+def test_approximate_index_finds_the_same_and_is_stored(small: focuse.Graph, tmp_path: Path) -> None:
+    pytest.importorskip("usearch")
+    focuse.train(small, dim=8, epochs=1, progress=False, out=tmp_path / "run")
+    run = focuse.load(tmp_path / "run")
+    (tmp_path / "run" / "neighbors-cosine-000000000000.usearch").write_bytes(b"old")
+    for metric in ("cosine", "euclidean"):
+        exact = run.similar("e1", top=8, metric=metric)
+        for again in (run, focuse.load(tmp_path / "run")):
+            found = again.similar("e1", top=8, metric=metric, approximate=True)
+            assert [row.neighbor for row in found] == [row.neighbor for row in exact]
+            assert np.allclose([r.similarity for r in found], [r.similarity for r in exact], atol=1e-4)
+    kept = sorted((tmp_path / "run").glob("*.usearch"))
+    assert len(kept) == 2
+    kept[0].write_bytes(b"damaged")
+    assert focuse.load(tmp_path / "run").similar("e1", top=8, approximate=True)[0].rank == 1
+
+
+def test_missing_usearch_names_the_extra_to_install(run: focuse.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "usearch.index", None)
+    run.discovery_cache.similarity_indexes.clear()
+    with pytest.raises(FocuseError, match=r"focuse\[ann\]"):
+        run.similar("e1", approximate=True)
+
+
+def test_non_finite_embeddings_are_refused() -> None:
+    run = focuse.train([("a", "r", "b", 1.0), ("b", "r", "c", 1.0)], dim=4, epochs=1, progress=False)
+    run.scorer.tables["entity"][0, 0] = float("nan")
+    with pytest.raises(FocuseError, match="diverged"):
+        run.similar("a")
+    with pytest.raises(FocuseError, match="at least one entity"):
+        run.similar([])
+
+
+def test_models_with_encoders_and_attributes_have_entity_rows(small: focuse.Graph) -> None:
+    numbers = [(str(name), "size", float(place)) for place, name in enumerate(small.entities)]
+    for model, more in (
+        ("literale-distmult", {"node_attributes": numbers}),
+        ("kblrn", {"node_attributes": numbers}),
+        ("kbgat", {}),
+    ):
+        run = focuse.train(small, model=model, dim=8, epochs=1, progress=False, **more)
+        rows = entity_rows(run.scorer)
+        assert rows.shape[0] == len(small.entities)
+        assert len(run.similar("e1", top=3)) == 3
+        assert len(run.discover(top=3)) == 3
+
+
+# ---- analogies --------------------------------------------------------------------------------------------------
+
+
+def test_analogy_uses_the_known_relation(run: focuse.Run) -> None:
+    graph = run.graph
+    a, kind, b = graph.entities[graph.head[0]], graph.relations[graph.relation[0]], graph.entities[graph.tail[0]]
+    pair = (graph.head == graph.head[0]) & (graph.tail == graph.tail[0])
+    c = next(str(name) for name in graph.entities if name not in (a, b))
+    found = run.analogies(a, b, c, top=6)
+    known = {link.relation for link in found.links if link.direction == "forward"}
+    assert known == {graph.relations[r] for r in graph.relation[pair]}
+    assert all(link.known for link in found.links)
+    assert [row.rank for row in found] == list(range(1, len(found) + 1))
+    strengths = [row.strength for row in found]
+    assert strengths == sorted(strengths, reverse=True)
+    assert not {a, c} & {row.entity for row in found}
+    for row in found:
+        ends = (c, row.entity) if row.direction == "forward" else (row.entity, c)
+        told = run.predict_weight(ends[0], str(row.relation), ends[1])
+        assert row.probability == pytest.approx(told.probability)
+    if len(found.links) == 1 and found.links[0].direction == "forward":
+        usual = set(graph.entities.take(graph.tail[graph.relation == graph.relations.id(kind)]).to_pylist())
+        assert {row.entity for row in found} <= usual
+
+
+def test_analogies_by_offset_agree_with_numpy(run: focuse.Run) -> None:
+    rows = run.scorer.tables["entity"].double().cpu().numpy()
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    names = [str(name) for name in run.graph.entities]
+    query = unit[2] - unit[1] + unit[5]
+    alike = unit @ (query / np.linalg.norm(query))
+    alike[[1, 2, 5]] = -np.inf
+    found = run.analogies(names[1], names[2], names[5], top=4, method="offset")
+    assert [row.entity for row in found] == [names[at] for at in np.argsort(-alike)[:4]]
+    assert [row.strength for row in found] == pytest.approx(np.sort(alike)[::-1][:4].tolist(), abs=1e-5)
+    assert found.columns == ["rank", "entity", "strength"]
+
+
+def test_analogies_without_validation_have_no_probabilities(small: focuse.Graph) -> None:
+    run = focuse.train(small, dim=4, epochs=1, progress=False, valid_fraction=0.0)
+    found = run.analogies("e1", "e2", "e3", top=3)
+    assert len(found) == 3
+    assert {row.probability for row in found} == {None}
