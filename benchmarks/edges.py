@@ -8,7 +8,7 @@ Graphs of two sizes with the same entities are generated and trained by torchrun
 are looked at several times a second from outside; what differs between the sizes, divided by the edges that differ, is
 an edge's share, and what Python, torch and tables take falls out. "training" is what a process mostly holds once the
 run's folder is there and "highest" the most from then on; "most" is that of any time, reading and splitting included;
-"mapped" are pages of files, which processes share. The first process prepares the graph for the others, so it is told
+"mapped" are pages of files, which processes share. The first process prepares the graph for the others, so it is listed
 apart from them; `--prepare` measures that by itself, in this process, on edges that come in blocks. `--source` measures
 another checkout.
 """
@@ -175,8 +175,8 @@ def look(process: int) -> tuple[float, float] | None:
         text = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     except OSError:
         return None
-    told = [re.search(rf"{name}:\s+(\d+) kB", text) for name in ("RssAnon", "RssFile", "RssShmem")]
-    anonymous, *files = (int(one[1]) * 1024 if one else 0 for one in told)
+    found = [re.search(rf"{name}:\s+(\d+) kB", text) for name in ("RssAnon", "RssFile", "RssShmem")]
+    anonymous, *files = (int(one[1]) * 1024 if one else 0 for one in found)
     return float(anonymous), float(sum(files))
 
 

@@ -116,7 +116,7 @@ def measure(size: Size) -> dict[str, Any]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size.processes)]
     command += [str(Path(__file__).resolve()), "--worker", *values]
     environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    if alone():  # a network namespace of its own: nobody else's bytes are counted
+    if alone():  # a network namespace of its own: no other bytes are counted
         words = " ".join(f"'{word}'" for word in command)
         command = ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {words}"]
         environment["FOCUSE_ALONE"] = "1"
@@ -125,10 +125,10 @@ def measure(size: Size) -> dict[str, Any]:
         raise SystemExit(done.stderr)
     found = json.loads(done.stdout.strip().splitlines()[-1])
     job = Job(size.entities, 2 * size.dim, 0, relations=100, batch=size.batch, pool=size.pool, kept=0)
-    told = costs(job, Machines(size.processes))
+    predicted = costs(job, Machines(size.processes))
     figures = {"kind": size.kind, "processes": size.processes, "entities": size.entities, "batch": size.batch, **found}
-    figures |= {"triples_a_second": size.batch / found["seconds"], "predicted_bytes": told.sent * size.processes}
-    return figures | {"predicted_table": told.table}
+    figures |= {"triples_a_second": size.batch / found["seconds"], "predicted_bytes": predicted.sent * size.processes}
+    return figures | {"predicted_table": predicted.table}
 
 
 def alone() -> bool:

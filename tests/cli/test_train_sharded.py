@@ -35,7 +35,7 @@ def start(folder: Path, *arguments: str, count: int = 2, restarts: int = 0) -> s
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    """What it prints; an error that says what it said if it fails, and nobody is left behind."""
+    """What it prints; an error that says what it said if it fails, and no process is left behind."""
     try:
         out, err = process.communicate(timeout=200)
     finally:
@@ -54,9 +54,9 @@ def test_sharded_engine_without_torchrun_gives_advice(folder: Path) -> None:
 
 def test_run_of_two_processes_is_evaluated_by_one(folder: Path) -> None:
     asked = ["train", "graph.tsv", "--out", "run", "--optimizer", "sparse-adam", "--epochs", "3", *SETTINGS, "--json"]
-    told = json.loads(finish(start(folder, *asked)))
-    assert told["epochs"] == 3
-    assert told["settings"]["engine"] == "sharded"
+    printed = json.loads(finish(start(folder, *asked)))
+    assert printed["epochs"] == 3
+    assert printed["settings"]["engine"] == "sharded"
     assert not list(folder.glob(".*"))
     from focuse.api import load, train
 

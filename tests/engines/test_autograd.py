@@ -447,7 +447,7 @@ def test_scorer_reads_rows_and_blocks_of_the_tables() -> None:
     ids = torch.tensor([[3, 0], [5, 3]])
     assert engine.rows("entity", ids).shape == (2, 2, DIM)
     assert torch.equal(engine.rows("entity", ids)[1, 0], tables["entity"][5])
-    assert torch.equal(torch.cat([block for _, block in engine.blocks()]), tables["entity"])
+    assert torch.equal(engine.encoded_tables()["entity"], tables["entity"])
     assert engine.device == tables["entity"].device
 
 

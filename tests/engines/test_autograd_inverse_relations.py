@@ -302,9 +302,9 @@ def test_weights_probabilities_and_report_work_with_inverse_relations(run: focus
     given_true = made.given_true(both, test.relation)  # which are the weights themselves in [0, 1]
     row = run.evaluate_weights(estimator=False).to_dict()["rows"]["complex, platt"]
     assert row["positives"]["mse"] == pytest.approx(np.mean((given_true - test.weight) ** 2), rel=1e-4)
-    told = run.predict_weights([("e1", "r0", "e2"), ("e3", "r1", "e4")])
-    assert np.isfinite(told["weight_mean"]).all()
-    assert ((told["probability"] >= 0) & (told["probability"] <= 1)).all()
+    found = run.predict_weights([("e1", "r0", "e2"), ("e3", "r1", "e4")])
+    assert np.isfinite(found["weight_mean"]).all()
+    assert ((found["probability"] >= 0) & (found["probability"] <= 1)).all()
     assert "after: platt" in run.evaluate_probabilities().to_dict()["rows"]
     page = run.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "complex" in page

@@ -164,7 +164,7 @@ class FusedCpuEngine(AutogradEngine):
         # C++ scores auxiliary triples on the tail side only; with inverse relations, the head side would be missing.
         unknown_loss = fused is None or fused.loss != "squared-error" or self.inverse_relations
         unsupported = step.auxiliary is not None and unknown_loss
-        unsupported |= any(self.modulus_layout(step.regularizer, table) is None for table in TABLES)
+        unsupported |= any(self.modulus_components(step.regularizer, table) is None for table in TABLES)
         if fused is None or unsupported or len(per_triple) not in (0, len(step.negatives)) or len(per_triple) > 1:
             return super().step(step)
         native = _NativeStep(self, step, fused)
@@ -175,18 +175,17 @@ class FusedCpuEngine(AutogradEngine):
         self.scorer.invalidate()
         return native.update()
 
-    def modulus_layout(self, regularizer: Regularizer | None, table: str) -> tuple[int, int] | None:
-        """Return how the numbers whose moduli are regularized are laid out in a row of `table`: (components, spans).
+    def modulus_components(self, regularizer: Regularizer | None, table: str) -> int | None:
+        """Return the number of components of the numbers in `table` whose moduli are regularized.
 
-        A complex number has two components. Without a regularizer of moduli the result is (1, 1). None means that the
-        C++ library does not support the layout.
+        A complex number has two components. Without a regularizer of moduli the result is 1. None means that the C++
+        library does not support the table.
         """
         if regularizer is None or not regularizer.moduli:
-            return 1, 1
+            return 1
         components = components_of(self.model)[TABLES.index(table)]
-        if regularizer.power != 3 or components == 0 or self.tables[table].shape[1] % components:
-            return None
-        return components, 1
+        unsupported = regularizer.power != 3 or components == 0 or self.tables[table].shape[1] % components
+        return None if unsupported else components
 
     @property
     def workspace_bytes(self) -> int:
@@ -259,9 +258,9 @@ class _NativeStep:
         power, scope, strength = 0, 0, 0.0
         if regularizer is not None:
             power, scope, strength = regularizer.power, SCOPE_CODES[regularizer.scope], regularizer.strength
-        components, spans = self.engine.modulus_layout(regularizer, name) or (1, 1)
+        components = self.engine.modulus_components(regularizer, name) or 1
         pointers = (address(part) for part in (table, moment1, moment2))
-        return TableStruct(*pointers, *table.shape, power, scope, components, spans, strength)
+        return TableStruct(*pointers, *table.shape, power, scope, components, 1, strength)
 
     def _call(self, function: str, *more: object) -> None:
         checked_library()[function](ctypes.byref(self.struct), *more)

@@ -5,7 +5,7 @@ Distances and counts are computed in C++ on a CPU, with Triton on a GPU, and wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from ctypes import c_float, c_int, c_int64, c_void_p
 from dataclasses import dataclass
 
@@ -76,10 +76,6 @@ class TableScorer:
         """Return the encoded embeddings of `ids`: [...] -> [..., d]."""
         return F.embedding(ids, self.encoded_tables()[table])
 
-    def blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """Yield the entity table in blocks of (first id, rows); here it is one block."""
-        yield 0, self.encoded_tables()["entity"]
-
     @torch.no_grad()
     def encoded_tables(self) -> Mapping[str, Tensor]:
         """Return both tables encoded and with node attributes; they are recomputed after `invalidate`."""
@@ -129,10 +125,11 @@ class TableScorer:
     def score_all(self, known: Tensor, relation: Tensor, side: Side) -> Tensor:
         """Return the scores of every entity on `side`: ids [B] -> [B, E]."""
         query, relation_rows, side = self.query(known, relation, side)
-        exact = self._distances(query)
+        rows = self.encoded_tables()["entity"]
+        exact = distance_scores(self.model, query, rows)
         if exact is not None:
             return exact
-        scores = _concatenate([self.model.score_pool(query, relation_rows, block, side) for _, block in self.blocks()])
+        scores = self.model.score_pool(query, relation_rows, rows, side)
         # A matrix product may round its last columns differently, so entities with equal rows would not tie.
         duplicates = self._duplicates()
         return scores if duplicates is None else scores[:, duplicates]
@@ -142,16 +139,6 @@ class TableScorer:
         """Return the scores of the given entities of each query on `side`: ids [B], [B], [B, N] -> [B, N]."""
         query, relation_rows, side = self.query(known, relation, side)
         return self.model.score(query[:, None], relation_rows[:, None], self.rows("entity", entities), side)
-
-    def _distances(self, query: Tensor) -> Tensor | None:
-        """Return scores from distance kernels, which tie exactly, [B, d] -> [B, E]; None if they do not apply."""
-        found = []
-        for _, block in self.blocks():
-            part = distance_scores(self.model, query, block)
-            if part is None:
-                return None
-            found.append(part)
-        return _concatenate(found)
 
     def _duplicates(self) -> Tensor | None:
         """Return, per entity, the first entity with an equal row; the result is cached until `invalidate`."""
@@ -172,10 +159,6 @@ def distance_scores(model: Model, query: Tensor, rows: Tensor) -> Tensor | None:
         return None
     found = distances(query, rows, model.similarity, sign=-1.0)
     return None if found is None else scaled(model, found)
-
-
-def _concatenate(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def _first_equal_row(rows: Tensor) -> Tensor | None:

@@ -267,10 +267,6 @@ class ShardedScorer(TableScorer):
         self.exchange, self.group, self.num_entities = exchange, exchange.group, exchange.size
 
     @property
-    def device(self) -> torch.device:
-        return self.group.device
-
-    @property
     def entities(self) -> int:
         return self.num_entities
 

@@ -308,7 +308,7 @@ def _similarity_table(graph: Graph, rows: Rows, similarity: Floats) -> ResultTab
 def cosine_similarities(scorer: TableScorer, entity: int) -> Floats:
     """Return the cosine similarity of every entity's embedding with that of one entity; float64 [E]."""
     row = scorer.rows("entity", torch.tensor([entity], device=scorer.device))
-    similarities = torch.cat([F.cosine_similarity(block, row) for _, block in scorer.blocks()])
+    similarities = F.cosine_similarity(scorer.encoded_tables()["entity"], row)
     found = similarities.double().cpu().numpy()
     found[entity] = 1.0
     return np.asarray(found, np.float64)
