@@ -72,7 +72,7 @@ def nearest(word: str, known: Iterable[str], limit: int = 3) -> str:
     >>> nearest("TRANSE", ["complex", "transe"])
     ' (did you mean transe?)'
     """
-    return did_you_mean(similar_names(word, list(known), limit))
+    return did_you_mean(similar_names(word, list(dict.fromkeys(known)), limit))
 
 
 def similar_names(name: str, names: Sequence[str], limit: int = 3) -> list[str]:

@@ -119,7 +119,7 @@ def test_a_faulty_file_is_one_line_that_names_it(tmp_path, text, message):
     [
         ([("a", "age", 1), ("b", "age", "old")], "row 2: the value 'old' is not a number"),
         ([("a", "age", 1), ("b", "age", float("inf"))], "row 2: the value 'inf' is not finite"),
-        ([("a", "age", 1), ("b", "age")], "row 2: ('b', 'age') is not a tuple of entity, attribute and value"),
+        ([("a", "age", 1), ("b", "age")], "row 2: 2 values; give every row entity, attribute and value"),
         (["abc"], "row 1: 'abc' is not a tuple"),
         ([("a", "", 1)], "row 1: the attribute is empty"),
         ([("a", None, 1)], "row 1: the attribute is empty"),

@@ -302,7 +302,7 @@ def test_rows_of_tuples_lists_and_arrays() -> None:
 @pytest.mark.parametrize(
     ("edges", "message"),
     [
-        ([], "no edges"),
+        ([], "no rows"),
         ([("a", "r", "b", 1), ("a", "r", "b")], "rows, row 2: 3 values"),
         ([("a", "r")], "rows, row 1: 2 values"),
         ([("a", "r", "b", 1), ("a", "r", None, 1)], "rows, row 2: the tail is empty"),

@@ -41,7 +41,7 @@ def test_plain_tables_import_neither_integrations_nor_torch(suffix: str, tmp_pat
 
 
 def one_edge(source: object, options: ReadOptions) -> Graph:
-    return read([(str(source), "query", str(options.query), 0.5)])
+    return read([(str(source), "query", str(options.sql), 0.5)])
 
 
 def pieces(graph: Graph, suffix: str, base: str, path: Path) -> list[bytes]:
@@ -66,7 +66,7 @@ def _this_module() -> object:
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("source", ["x.made", "x.MADE.gz", "made://server/x", "MADE://server/x"])
 def test_a_registered_reader_gets_the_source_and_the_options(source: str) -> None:
-    graph = read(source, query="SELECT 1")
+    graph = read(source, sql="SELECT 1")
     assert list(graph.entities) == [source, "SELECT 1"]
 
 

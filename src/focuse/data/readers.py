@@ -662,9 +662,7 @@ def rows_to_arrow(rows: Iterable[Sequence[Any]], where: str = "rows", roles: Seq
             raise FocuseError(f"{where}, row {number}: {row!r:.60} is not a tuple of {join_words(roles)}")
         listed.append(tuple(row))
         if len(listed[-1]) < 3 or len(listed[-1]) != len(listed[0]):
-            raise FocuseError(
-                f"{where}, row {number}: {listed[-1]!r:.60} is not a tuple of {join_words(roles)}, like the other rows"
-            )
+            raise FocuseError(f"{where}, row {number}: {len(listed[-1])} values; give every row {join_words(roles)}")
     if not listed:
         raise FocuseError(f"{where}: no rows; expected tuples of {join_words(roles)}")
     width = len(listed[0])
