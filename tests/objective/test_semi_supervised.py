@@ -77,9 +77,7 @@ class TestSchedule:
             make_pool_schedule(text)
 
     def test_only_confidence_models_have_a_pool(self, small: Graph) -> None:
-        with pytest.raises(
-            FocuseError, match=r"requires a confidence model \(ukge-rect, .*, not 'complex'"
-        ):
+        with pytest.raises(FocuseError, match=r"requires a confidence model \(ukge-rect, .*, not 'complex'"):
             focuse.train(small, model="complex", semi_supervised="pool")
 
 
