@@ -61,7 +61,6 @@ class Setting:
     requires: Mapping[str, tuple[Any, ...]] = field(
         default_factory=dict
     )  # values of others with which it has an effect
-    excludes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # values of others with which it has none
     models: str = ""  # the kind of model that uses it, a key of MODEL_KINDS; '' for all
     name: str = ""
     annotation: str = ""  # such as 'int | None'
@@ -231,7 +230,7 @@ class Config:
     regularizer: str = setting("l3:1e-3", "Optimization", examples=("none", "l1:", "l2:", "l3:", "n3:"),
         help="Regularizer and its strength: none, l1:λ, l2:λ, l3:λ, or n3:λ of complex moduli.")
     regularizer_scope: str | None = setting(None, "Optimization", choices=("tables", "touched", "rows"),
-        excludes={"regularizer": ("none",)}, auto="touched for sparse optimizers, else tables",
+        auto="touched for sparse optimizers, else tables",
         help="What is regularized: whole tables, the rows that a batch uses (touched), or the rows of its triples.")
     optimizer: str = setting("sparse-adagrad", "Optimization",
         choices=("adam", "adagrad", "sgd", "sparse-adam", "sparse-adagrad"),
@@ -357,9 +356,6 @@ class Config:
             if value not in allowed:
                 words = " or ".join(map(repr, allowed))
                 return f"{name} requires {other} {words} ({flag} {allowed[0]}), not {value!r}"
-        for other, refused in declared.excludes.items():
-            if getattr(self, other) in refused:
-                return f"{name} has no effect with {other} {getattr(self, other)!r}; remove one of them"
         if declared.models and not MODEL_KINDS[declared.models](_model_class(self.model)):
             return f"{name} requires {_models_of(declared.models)}, not {self.model!r}"
         return ""

@@ -138,7 +138,7 @@ class TestFromTheShell:
             (["lr"], [], {}, "write it like --search lr=1e-4,1e-3"),
             (["lr="], [], {}, "write it like --search"),
             (["lr=,"], [], {}, "give a list of values"),
-            ([], ["=3"], {}, "write it like --set dim=200"),
+            ([], ["=3"], {}, "write it like --fix dim=200"),
             (["lr=1", "lr=2"], [], {}, "lr is given twice"),
             (["lr=1"], ["lr=2"], {}, "lr: given twice"),
             (["model=transe"], [], {"model": "complex"}, "model: given twice"),
