@@ -18,6 +18,7 @@ from focuse.explorer import schemas
 from focuse.explorer.guards import ModelQueue
 from focuse.explorer.index import EdgeIndex, NameIndex, Rows
 from focuse.explorer.schemas import ProblemError
+from focuse.results import ResultTable
 
 SPLITS = ("train", "valid", "test")
 HUBS = 12
@@ -214,8 +215,8 @@ def _rows_of(results: Iterable[Any]) -> list[dict[str, Any]]:
     return [{COLUMNS.get(key, key): value for key, value in asdict(row).items()} for row in results]
 
 
-def _links(results: Iterable[Any]) -> list[schemas.Link]:
-    return [schemas.Link(**row._asdict()) for row in results]
+def _links(results: ResultTable) -> list[schemas.Link]:
+    return [schemas.Link(**row) for row in results.to_dicts()]
 
 
 class Service:
