@@ -245,6 +245,7 @@ class Link(NamedTriple):
     known: bool = False
     weight: float | None = None
     weight_mean: float | None = None
+    weight_median: float | None = None
     weight_low: float | None = None
     weight_high: float | None = None
     probability: float | None = None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from focuse.explorer import schemas
 from focuse.explorer.guards import ModelQueue
 from focuse.explorer.index import EdgeIndex, NameIndex, Rows
 from focuse.explorer.schemas import ProblemError
+from focuse.results import ResultTable
 
 SPLITS = ("train", "valid", "test")
 HUBS = 12
@@ -200,8 +200,8 @@ def _id_of(name: str, kind: str, index: NameIndex) -> int:
     return found
 
 
-def _links(results: Iterable[Any]) -> list[schemas.Link]:
-    return [schemas.Link(**row._asdict()) for row in results]
+def _links(results: ResultTable) -> list[schemas.Link]:
+    return [schemas.Link(**row) for row in results.to_dicts()]
 
 
 class Service:
