@@ -33,7 +33,6 @@ class DiscoveryCache:
     known_triples: TripleIndex | None = None  # of all splits, and known negatives
     entities_by_relation: dict[str, Ids] = field(default_factory=dict)
     link_probability: dict[bool, Any] = field(default_factory=dict)  # by `any_type`
-    similarity_indexes: dict[str, Any] = field(default_factory=dict)  # by metric
 
 
 @dataclass(frozen=True)
