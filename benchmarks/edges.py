@@ -78,8 +78,9 @@ def measure(graph: Path, folder: Path, processes: int, options: list[str], sourc
     """Bytes of the first process and of the one of the others that holds most, by KEYS."""
     out = folder / f"run-{graph.stem}"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    command += ["-m", "focuse", "train", str(graph), "--out", str(out), "--engine", "sharded:plain", *options]
-    environment = {**os.environ, "FOCUSE_CACHE": str(folder), "FOCUSE_GRAPH_CACHE": "off", "PYTHONPATH": str(source)}
+    command += ["-m", "focuse", "train", str(graph), "--out", str(out), "--engine", "sharded"]
+    command += ["--optimizer", "sparse-adam", *options]  # without TorchRec, whose own memory would be counted
+    environment = {**os.environ, "FOCUSE_CACHE": str(folder), "PYTHONPATH": str(source)}
     environment |= GIVEN_BACK
     environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
     found: Samples = {}
@@ -110,8 +111,7 @@ def _figures(rows: list[tuple[bool, float, float]]) -> dict[str, float]:
 def prepare(edges: int, entities: int) -> None:
     """Encode, split and weigh so many edges, and print the most that each took."""
     from focuse.config import Config
-    from focuse.data.graph_cache import scratch_folder
-    from focuse.data.out_of_core import encode_blocks
+    from focuse.data.out_of_core import encode_blocks, scratch_folder
     from focuse.training.callbacks import SilentReporter
     from focuse.training.preparation import fit_training_normalizer, ignore_equal_weights, make_splits
 
@@ -129,7 +129,7 @@ def prepare(edges: int, entities: int) -> None:
     with highest() as encoded:
         graph = encode_blocks(blocks(), "edges", True, scratch_folder())
     with highest() as prepared:
-        settings = Config.from_kwargs(engine="sharded:plain", label_exponent=1.0, device="cpu")
+        settings = Config.from_kwargs(engine="sharded", label_exponent=1.0, device="cpu")
         splits = make_splits(graph, None, None, 0.1, 0.1, settings, SilentReporter())
         resolved = settings.resolve(splits.train, "cpu")
         ignore_equal_weights(resolved, splits, fit_training_normalizer(resolved, splits), SilentReporter())

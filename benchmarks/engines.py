@@ -33,7 +33,7 @@ import triton.language as tl
 
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Step
-from focuse.engines.fused_gpu import FusedGpuEngine
+from focuse.engines.gpu import FusedGpuEngine
 from focuse.engines.optimizers import make_optimizer
 from focuse.engines.triton.per_triple import differentiate
 from focuse.engines.triton.step import StepBuffers, StepTask, Tuning, sort_entries, update_rows
@@ -262,7 +262,7 @@ def sweep(name: str, model: str) -> None:
 
     def task(tuning: Tuning) -> StepTask:
         return StepTask(engine.model, engine.tables, engine.optimizer, tuning, training.objective.fused, batch, beta,
-                        training.penalty, 1.0, None, 1)  # fmt: skip
+                        training.penalty, 1.0)  # fmt: skip
 
     found = []
     for columns, warps in [*product((32, 64, 128, 256), (1, 2, 4)), (512, 4)]:

@@ -39,12 +39,12 @@ import smoke
 import torch
 
 import focuse
+from focuse.data.datasets import careers
 from focuse.data.graph import concatenate
 from focuse.data.triple_index import build_triple_index
 from focuse.data.weights import fit_normalizer
 from focuse.engines.scorer import TableScorer
 from focuse.evaluation.evaluate import evaluate
-from focuse.paper.demo import careers
 from focuse.training.problem import init_tables
 
 SHARE = 0.02  # of the entities are unseen

@@ -306,7 +306,7 @@ def main() -> None:
         run = options.run
         if run is None:
             import focuse
-            from focuse.paper.demo import careers
+            from focuse.data.datasets import careers
 
             run = Path(folder) / "careers"
             if options.smoke:

@@ -35,7 +35,7 @@ BARE = """
 for statement in pyoxigraph.parse(path=sys.argv[1], format=pyoxigraph.RdfFormat.N_TRIPLES):
     pass
 """
-OURS = "graph = read(sys.argv[1], cache=False)"
+OURS = "graph = read(sys.argv[1])"
 
 
 def write_graphs(folder: Path, triples: int, entities: int = 100_000, relations: int = 50) -> None:

@@ -1,7 +1,7 @@
 """Weak and strong scaling of the sharded engine: seconds, bytes and memory a step, measured and as the model says.
 
     python benchmarks/scaling.py --out scaling.json                    # 1, 2 and 4 processes on this machine
-    python benchmarks/scaling.py --processes 1,2 --engine sharded:plain
+    python benchmarks/scaling.py --processes 1,2 --optimizer sparse-adam  # rows exchanged without TorchRec
 
 Weak: every process brings its own share of entities and of the batch. Strong: both stay the same. A table and triples
 are drawn by chance, for time does not depend on what they mean. Bytes are what the loopback device of a network of
@@ -35,7 +35,7 @@ class Size:
     dim: int
     pool: int
     steps: int
-    engine: str
+    optimizer: str
 
 
 # ---- one process of a measured training --------------------------------------------------------------------------
@@ -63,8 +63,8 @@ def worker(size: Size) -> None:
         "entity": normal_rows(shape, random, group.shard(size.entities)).to(group.device) * 0.1,
         "relation": torch.randn(relations, model.widths(size.dim)[1], generator=random).to(group.device) * 0.1,
     }
-    optimizer = make_optimizer("sparse-adagrad", tables, 0.1)
-    engine = make_engine(size.engine, model, tables, optimizer, size.entities)
+    optimizer = make_optimizer(size.optimizer, tables, 0.1)
+    engine = make_engine("sharded", model, tables, optimizer, size.entities)
     sampler, penalty = NegativeSampler("shared", size.pool, size.entities), make_regularizer("l3:1e-3", "touched")
     objective = SoftLabelLoss(5.0)
 
@@ -158,21 +158,21 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--pool", type=int, default=256)
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--engine", default="sharded")
+    parser.add_argument("--optimizer", default="sparse-adagrad")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--worker", nargs=8, help=argparse.SUPPRESS)
-    given = smoke.parse(parser, entities=1000, batch=64, dim=4, steps=2, engine="sharded:plain")
+    given = smoke.parse(parser, entities=1000, batch=64, dim=4, steps=2, optimizer="sparse-adam")
     if given.worker:
-        kind, *numbers, engine = given.worker
-        return worker(Size(kind, *map(int, numbers), engine))
+        kind, *numbers, optimizer = given.worker
+        return worker(Size(kind, *map(int, numbers), optimizer))
     if given.smoke:  # one process, without torchrun
         os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
-        return worker(Size("weak", 1, given.entities, given.batch, given.dim, given.pool, given.steps, given.engine))
+        return worker(Size("weak", 1, given.entities, given.batch, given.dim, given.pool, given.steps, given.optimizer))
     rows = []
     for kind in ("weak", "strong"):
         for count in map(int, given.processes.split(",")):
             times = count if kind == "weak" else 1
-            more = (given.dim, given.pool, given.steps, given.engine)
+            more = (given.dim, given.pool, given.steps, given.optimizer)
             rows.append(measure(Size(kind, count, given.entities * times, given.batch * times, *more)))
             print(f"{kind}, {count} processes: {rows[-1]['seconds'] * 1e3:.1f} ms a step", file=sys.stderr, flush=True)
     print(text(rows))

@@ -1,12 +1,10 @@
-"""The sharded engine on a GPU: NCCL in one process, and tables in main memory beside tables on the device.
+"""The sharded engine on a GPU, whose rows are exchanged by NCCL.
 
     python benchmarks/sharded_gpu.py                       # a minute or two; needs one GPU, and nothing but torch
     torchrun --nproc-per-node 4 benchmarks/sharded_gpu.py  # as many GPUs as there are
 
-First, steps of the sharded engine (rows exchanged by NCCL; rows in main memory as well) are held against those of the
-reference on the same GPU: the largest difference of any number of any table. Then a table of `--entities` is trained
-from device memory and from main memory: milliseconds a step, and how much of the GPU's memory was taken. Last a line
-on TorchRec, whose tables with a cache (UVM) need a build of fbgemm for CUDA.
+First, steps of the sharded engine are compared with those of the reference on the same GPU: the largest difference of
+any number of any table. Then a table of `--entities` is trained: milliseconds per step, and the memory of the GPU.
 """
 
 from __future__ import annotations
@@ -28,8 +26,7 @@ from focuse.engines.autograd import AutogradEngine  # noqa: E402
 from focuse.engines.base import Step  # noqa: E402
 from focuse.engines.optimizers import make_optimizer  # noqa: E402
 from focuse.engines.process_group import ProcessGroup, init_group  # noqa: E402
-from focuse.engines.sharded.engine import ShardedEngine  # noqa: E402
-from focuse.engines.sharded.exchange import torchrec_unavailable  # noqa: E402
+from focuse.engines.sharded import ShardedEngine  # noqa: E402
 from focuse.models.registry import make_model  # noqa: E402
 from focuse.objective.losses import (  # noqa: E402
     FocusedLoss,
@@ -72,7 +69,7 @@ def steps(engine: Any, sampler: NegativeSampler, objective: Any, count: int, siz
 
 
 def equality(group: ProcessGroup, entities: int, dim: int, size: int) -> list[dict[str, Any]]:
-    """The largest difference to the reference, of the exchange by NCCL and of rows in main memory."""
+    """Return the largest difference to the reference per model."""
     found = []
     for name, optimizer, sampling, negatives, objective in CASES:
         model, sampler = make_model(name), NegativeSampler(sampling, negatives, entities)
@@ -80,45 +77,36 @@ def equality(group: ProcessGroup, entities: int, dim: int, size: int) -> list[di
         made = make_optimizer(optimizer, tables, 0.01)
         reference = AutogradEngine(model, tables["entity"], tables["relation"], made)
         steps(reference, sampler, objective, 10, size)
-        for home in (group.device, torch.device("cpu")):
-            ours = first(model, entities, dim, group.device)
-            ours["entity"] = ours["entity"][group.shard(entities)].to(home).contiguous()
-            made = make_optimizer(optimizer, ours, 0.01)
-            engine = ShardedEngine(model, ours["entity"], ours["relation"], made, {}, group, entities, "sharded:plain")
-            steps(engine, sampler, objective, 10, size)
-            whole = group.all_gather(engine.tables["entity"].to(group.device), entities)
-            apart = [whole - reference.tables["entity"], engine.tables["relation"] - reference.tables["relation"]]
-            figures = {"largest_difference": max(float(part.abs().max()) for part in apart)}
-            figures["share_above_1e-4"] = float((apart[0].abs() > 1e-4).double().mean())
-            found.append({"model": name, "optimizer": optimizer, "rows": home.type, **figures})
-    return found
-
-
-def timing(group: ProcessGroup, entities: int, dim: int, size: int) -> list[dict[str, Any]]:
-    """Steps from a table on the device and from one in main memory."""
-    found, model = [], make_model("complex")
-    sampler, objective = NegativeSampler("shared", 256, entities), SoftLabelLoss(4.0)
-    mine = group.shard(entities)
-    for home in (group.device, torch.device("cpu")):
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        width = model.widths(dim)[0]
-        rows = torch.empty(mine.stop - mine.start, width, device=home).uniform_(-0.1, 0.1)
-        tables = {"entity": rows, "relation": torch.zeros(RELATIONS, width, device=group.device).uniform_(-0.1, 0.1)}
-        optimizer = make_optimizer("sparse-adagrad", tables, 0.1)
-        own = tables["entity"], tables["relation"], optimizer, {}
-        engine = ShardedEngine(model, *own, group, entities, "sharded:plain")
+        ours = first(model, entities, dim, group.device)
+        ours["entity"] = ours["entity"][group.shard(entities)].contiguous()
+        made = make_optimizer(optimizer, ours, 0.01)
+        engine = ShardedEngine(model, ours["entity"], ours["relation"], made, {}, group, entities)
         steps(engine, sampler, objective, 10, size)
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        steps(engine, sampler, objective, 100, size, skip=10)
-        torch.cuda.synchronize()
-        each = (time.perf_counter() - start) / 100
-        held = torch.cuda.max_memory_allocated() / 1e9
-        figures = {"rows": home.type, "entities": entities, "width": width, "ms_a_step": each * 1e3}
-        found.append(figures | {"triples_a_second": size / each, "gpu_gb": held})
-        del rows, tables, optimizer, engine, own
+        whole = group.all_gather(engine.tables["entity"], entities)
+        apart = [whole - reference.tables["entity"], engine.tables["relation"] - reference.tables["relation"]]
+        figures = {"largest_difference": max(float(part.abs().max()) for part in apart)}
+        figures["share_above_1e-4"] = float((apart[0].abs() > 1e-4).double().mean())
+        found.append({"model": name, "optimizer": optimizer, **figures})
     return found
+
+
+def timing(group: ProcessGroup, entities: int, dim: int, size: int) -> dict[str, Any]:
+    """Return the time of a step and the memory that it takes."""
+    model = make_model("complex")
+    width, mine = model.widths(dim)[0], group.shard(entities)
+    rows = torch.empty(mine.stop - mine.start, width, device=group.device).uniform_(-0.1, 0.1)
+    relations = torch.zeros(RELATIONS, width, device=group.device).uniform_(-0.1, 0.1)
+    optimizer = make_optimizer("sparse-adagrad", {"entity": rows, "relation": relations}, 0.1)
+    engine = ShardedEngine(model, rows, relations, optimizer, {}, group, entities)
+    sampler, objective = NegativeSampler("shared", 256, entities), SoftLabelLoss(4.0)
+    steps(engine, sampler, objective, 10, size)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    steps(engine, sampler, objective, 100, size, skip=10)
+    torch.cuda.synchronize()
+    each = (time.perf_counter() - start) / 100
+    figures = {"entities": entities, "width": width, "ms_per_step": each * 1e3, "triples_per_second": size / each}
+    return figures | {"gpu_gb": torch.cuda.max_memory_allocated() / 1e9}
 
 
 def main() -> None:
@@ -135,7 +123,6 @@ def main() -> None:
     if group.device.type == "cuda":
         result |= {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
         result["timing"] = timing(group, given.entities, given.dim, given.batch)
-    result["torchrec"] = torchrec_unavailable(None) or "installed"
     if group.is_main:
         print(json.dumps(result, indent=1))
 

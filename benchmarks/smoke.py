@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from focuse import Graph, Run
-    from focuse.datasets import Dataset
+    from focuse.data.datasets import Dataset
 
 GRAPH = "smoke"  # the name of a small part of the embedded graph
 PART = 10  # one of so many edges
@@ -42,7 +42,7 @@ def graph() -> Graph:
     import numpy as np
 
     import focuse
-    from focuse.paper.demo import careers
+    from focuse.data.datasets import careers
 
     whole = careers()
     return focuse.read(whole.select(np.arange(0, len(whole), PART)).to_arrow())

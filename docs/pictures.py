@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import focuse
-from focuse.paper.demo import careers
+from focuse.data.datasets import careers
 
 IMAGES = Path(__file__).parent / "images"
 WIDE, NARROW = (1360, 1180), (390, 1500)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import focuse
-from focuse.paper.demo import careers
+from focuse.data.datasets import careers
 
 
 class Patience(focuse.Callback):

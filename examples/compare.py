@@ -8,7 +8,8 @@ Without GRAPH the embedded careers graph is used.
 import sys
 
 import focuse
-from focuse.paper.demo import MODELS, careers
+from focuse.data.datasets import careers
+from focuse.paper.demo import MODELS
 
 
 def main() -> None:

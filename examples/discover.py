@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 import focuse
-from focuse.paper.demo import careers
+from focuse.data.datasets import careers
 
 
 def main() -> None:

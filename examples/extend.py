@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import focuse
-from focuse.paper.demo import careers
+from focuse.data.datasets import careers
 
 graph = careers()
 graph = graph.select(np.arange(0, len(graph), 3))

@@ -5,9 +5,9 @@ import tempfile
 import torch
 
 import focuse
+from focuse.data.datasets import careers
 from focuse.models.base import TripleModel
 from focuse.models.checks import check_model
-from focuse.paper.demo import careers
 
 
 class Stretch(TripleModel):

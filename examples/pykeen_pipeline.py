@@ -7,8 +7,8 @@ import logging
 
 import numpy as np
 
+from focuse.data.datasets import careers
 from focuse.data.splits import split
-from focuse.paper.demo import careers
 
 SETTINGS = {
     "model": "ComplEx",

@@ -1,9 +1,9 @@
 """The number itself: UKGE learns how sure each fact is, and a rule vouches for facts that nobody has stated."""
 
 import focuse
+from focuse.data.datasets import careers
 from focuse.data.triple_index import id_tensors
 from focuse.models.base import confidence
-from focuse.paper.demo import careers
 from focuse.rules.grammar import parse_rules
 
 SETTINGS = {"model": "ukge-rect", "dim": 16, "epochs": 5, "lr": 2e-2, "eval_every": 1, "eval_start": 0}

@@ -8,7 +8,7 @@ Without GRAPH the embedded careers graph is used.
 import sys
 
 import focuse
-from focuse.paper.demo import careers
+from focuse.data.datasets import careers
 
 
 def main() -> None:

@@ -6,8 +6,6 @@ import os
 
 # One thread a process: pytest-xdist fills the cores, and bits depend on the number of threads.
 os.environ["OMP_NUM_THREADS"] = "1"
-# Nothing of a test stays in the user's cache.
-os.environ["FOCUSE_GRAPH_CACHE"] = "off"
 
 import subprocess
 from collections.abc import Callable
@@ -77,7 +75,7 @@ def small() -> focuse.Graph:
 @pytest.fixture(scope="session")
 def careers() -> focuse.Graph:
     """The embedded graph of 10,000 edges."""
-    from focuse.paper.demo import careers
+    from focuse.data.datasets import careers
 
     return careers()
 

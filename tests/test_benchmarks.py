@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import runpy
@@ -33,6 +34,14 @@ def _imports(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_benchmark_scripts_are_found() -> None:
     assert {"peers.py", "load.py", "large/run.py"} <= {path.relative_to(FOLDER).as_posix() for path in SCRIPTS}
+
+
+def test_the_generator_still_makes_the_embedded_graph() -> None:
+    from focuse.data import datasets
+
+    generator = runpy.run_path(str(FOLDER / "careers.py"))
+    content = Path(datasets.__file__).with_name("careers.tsv.gz").read_bytes()
+    assert gzip.decompress(content).decode() == generator["text"](generator["generate"]())
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.relative_to(FOLDER).as_posix())

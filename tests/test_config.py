@@ -94,7 +94,7 @@ WRONG = [
         {"model": "complex", "stop_metric": "mse"},
         "stop_metric 'mse' requires a confidence model (ukge-rect, ukge-logi",
     ),
-    ({"stop_metric": "mrs"}, "unknown stop_metric 'mrs' (did you mean mse or mrr?)"),
+    ({"stop_metric": "mrs"}, "unknown stop_metric 'mrs' (did you mean mrr or mse?)"),
     ({"model": "ukge-logi", "rule_loss_weight": -0.1}, "rule_loss_weight -0.1: give a number of at least 0"),
     ({"model": "ukge-logi", "rule_loss_weight": float("inf")}, "rule_loss_weight inf"),
     ({"model": "ukge-logi", "rule_loss_weight": float("nan")}, "rule_loss_weight nan"),
@@ -264,11 +264,11 @@ class TestDeclarations:
             assert (each.default in (None, "auto")) <= bool(each.auto) or each.name in ("device", "engine")
 
     def test_choices_are_those_of_the_code(self):
-        from focuse.config import LOSS_NAMES, MODEL_NAMES, SHARDED, SQUARED_ERROR
+
+        from focuse.config import LOSS_NAMES, MODEL_NAMES, SQUARED_ERROR
         from focuse.data.graph import DUPLICATE_POLICIES
         from focuse.data.weights import NORMALIZERS
         from focuse.engines.factory import ENGINES
-        from focuse.engines.sharded.engine import SHARDED_ENGINES
         from focuse.objective import losses, negatives
         from focuse.objective.focuse import NONLINEARITIES
 
@@ -286,7 +286,6 @@ class TestDeclarations:
             assert set(SETTINGS[name].choices) == set(choices), name
         assert tuple(MODELS) == MODEL_NAMES
         assert set(LOSS_NAMES) == {*losses.LOSSES, *losses.LOSSES_WITH_WEIGHTS, SQUARED_ERROR}
-        assert SHARDED == SHARDED_ENGINES
         assert set(SETTINGS["nonlinearity"].examples) == {"auto", *NONLINEARITIES}
         assert {each.rstrip(":") for each in SETTINGS["regularizer"].examples} == {"none", *losses.POWERS}
 

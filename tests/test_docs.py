@@ -12,7 +12,7 @@ import forked
 import numpy as np
 import pytest
 
-from focuse.paper.demo import careers
+from focuse.data.datasets import careers
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

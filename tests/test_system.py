@@ -128,11 +128,9 @@ def test_a_second_ctrl_c_leaves_no_half_written_file(tmp_path: Path, monkeypatch
 
 
 def test_free_memory_is_plausible() -> None:
-    found = free_memory()
-    assert found is None or 10**6 < found < 10**15
+    assert 10**6 < free_memory() < 10**15
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="nobody tells")
 def test_used_memory_grows_with_an_array() -> None:
     before = used_memory()
     more = np.ones(1 << 24)
@@ -163,7 +161,6 @@ def test_free_memory_respects_the_control_group(
         (tmp_path / folder / name).write_text(text, encoding="ascii")
     (tmp_path / "self").mkdir()
     (tmp_path / "self" / "cgroup").write_text(f"3:cpu:/elsewhere\n{line}\n", encoding="ascii")
-    (tmp_path / "meminfo").write_text("MemAvailable:   999 kB\n", encoding="ascii")
     monkeypatch.setattr(memory, "PROC", tmp_path)
     monkeypatch.setattr(memory, "CGROUP", tmp_path)
-    assert free_memory() == 7000 - 5000 + 3000  # pages of files make room
+    assert free_memory() == 7000 - 5000 + 3000  # pages of files can be freed

@@ -82,7 +82,7 @@ def graph_of(name: str, folder: Path) -> tuple[focuse.Graph, dict[str, Any]]:
         return data.train, {"valid": data.valid, "test": data.test}
     entities, edges = map(int, name.split(":"))
     Recipe(entities, edges).write(folder / "graph.parquet")
-    return focuse.read(folder / "graph.parquet", cache=False), {}
+    return focuse.read(folder / "graph.parquet"), {}
 
 
 def row(name: str, figure: str, one: list[float], other: list[float]) -> str:

@@ -11,13 +11,13 @@ import smoke
 import torch
 
 import focuse
+from focuse.data.datasets import careers
 from focuse.data.graph import Graph
 from focuse.data.splits import split
 from focuse.data.triple_index import build_triple_index
 from focuse.engines.scorer import make_scorer
 from focuse.evaluation.ranking import rank_graph
 from focuse.models.registry import make_model
-from focuse.paper.demo import careers
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Splits:
     @classmethod
     def read(cls, train: Path, valid: Path, test: Path) -> Splits:
         """Of files that `write` made."""
-        return cls.of(*(focuse.read(path, header=False, cache=False) for path in (train, valid, test)))
+        return cls.of(*(focuse.read(path, header=False) for path in (train, valid, test)))
 
     def write(self, folder: Path) -> dict[str, Path]:
         """Plain text that every peer reads; the path of each part."""

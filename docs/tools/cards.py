@@ -32,7 +32,7 @@ import focuse
 from focuse.config import Config
 from focuse.engines.base import fused_objective
 from focuse.engines.fused_cpu import FusedCpuEngine
-from focuse.engines.fused_gpu import FusedGpuEngine
+from focuse.engines.gpu import FusedGpuEngine
 from focuse.engines.optimizers import make_optimizer
 from focuse.errors import FocuseError
 from focuse.models import Model
@@ -240,7 +240,7 @@ def engines_of(settings: Config, model: Model) -> tuple[bool, bool]:
     optimizer = make_optimizer(settings.optimizer, tables, 0.1)
     with (
         patch("focuse.engines.fused_cpu.library", lambda: object()),
-        patch("focuse.engines.fused_gpu.find_spec", lambda _: object()),
+        patch("focuse.engines.gpu.find_spec", lambda _: object()),
     ):
         on_cpu = FusedCpuEngine.unsupported_reason(model, torch.device("cpu"), optimizer, settings.reciprocal)
         return not on_cpu, not FusedGpuEngine.unsupported_reason(

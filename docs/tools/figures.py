@@ -20,10 +20,11 @@ from matplotlib.figure import Figure
 
 from focuse.api import Run, train
 from focuse.data import datasets
+from focuse.data.datasets import careers
 from focuse.data.statistics import leakage
 from focuse.data.triple_index import build_triple_index
 from focuse.evaluation.ranking import rank_graph
-from focuse.paper.demo import MODELS, careers
+from focuse.paper.demo import MODELS
 from focuse.report.charts import BOTTOM_COLOR, TOP_COLOR, figure_svg
 
 IMAGES = Path(__file__).parent.parent / "images"

@@ -5,7 +5,6 @@ Each runs in an empty folder of its own. What names a folder of this machine is 
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import tempfile
@@ -23,7 +22,6 @@ def executed(path: Path) -> str:
     """The notebook with the outputs of a fresh run, as text."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["FOCUSE_GRAPH_CACHE"] = "off"
         NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": folder}}).execute()
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"

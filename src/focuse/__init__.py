@@ -18,9 +18,9 @@ if "OMP_WAIT_POLICY" not in os.environ:
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from focuse import datasets
     from focuse.api import Run, extend, load, resume, train
     from focuse.config import Config
+    from focuse.data import datasets
     from focuse.data.graph import Graph
     from focuse.data.readers import read
     from focuse.data.splits import split
@@ -61,7 +61,7 @@ _HOMES = {
     "train": ("focuse.api", "train"),
     "Config": ("focuse.config", "Config"),
     "read_config": ("focuse.storage.metadata", "read_config"),
-    "datasets": ("focuse.datasets", ""),
+    "datasets": ("focuse.data.datasets", ""),
 }
 
 

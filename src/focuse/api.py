@@ -19,7 +19,6 @@ from focuse.data.weights import Normalizer
 from focuse.engines.factory import choose_device, explain_memory_errors, make_group_scorer
 from focuse.engines.process_group import ProcessGroup, current_group, init_group, join_group
 from focuse.engines.scorer import TableScorer
-from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError, Stopped, counted
 from focuse.evaluation.evaluate import Evaluation, evaluate
 from focuse.inference.calibration import Calibration, fingerprint
@@ -523,8 +522,7 @@ def train(
     deadline
         Time, as of time.monotonic, at which training stops as on Ctrl-C; it is saved if there is a folder `out`.
     **settings
-        All settings of the training. `model` may also be a class, and `init_from` a run. A setting that has no effect
-        with the others raises FocuseError.
+        All settings, see below; `model` may be a class. One that has no effect with the others raises FocuseError.
 
     Examples
     --------
@@ -541,7 +539,7 @@ def train(
     reporter = make_reporter(progress if current_group().is_main else False)
     given = graph, valid, test, valid_fraction, test_fraction, known_negatives, node_attributes, inferred_triples, rules
     prepare = partial(_prepare, chosen, reporter, *given)
-    resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine in SHARDED_ENGINES else prepare()
+    resolved, splits, normalizer = prepare_once_per_machine(prepare) if chosen.engine == "sharded" else prepare()
     resolved = partition_if_needed(resolved, splits, reporter, out is not None)
     report_settings(resolved, reporter)
     with explain_memory_errors():
@@ -711,11 +709,9 @@ def load(folder: str | Path, device: str = "auto", *, model: object = None) -> R
     made = build_model(replace(settings, device=choose_device(device)), splits)
     entities = len(splits.train.entities)
     check_tables(tables, settings, made, splits.train, Path(folder), store.storage.rows(entities))
-    scorer, found = (
-        make_group_scorer(made, tables, entities, store.group, settings.reciprocal),
-        fingerprint(Path(folder)),
-    )
-    run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables_checksum=found)
+    scorer = make_group_scorer(made, tables, entities, store.group, settings.reciprocal)
+    checksum = fingerprint(Path(folder))
+    run = Run(settings, splits, normalizer, scorer, history, folder=Path(folder), tables_checksum=checksum)
     return replace(run, label_exponent_trials=read_trials(store), extended=read_extended(store))
 
 
@@ -756,9 +752,10 @@ def train_to_end(
                 trainer.folder.unlock()
     at = last.progress
     if last.best is not None:
+        mse = trainer.config.stop_metric == "mse"
+        best = f"validation MSE {-at.best_value:.4f}" if mse else f"validation MRR {at.best_value:.3f}"
         callback_reporter.note(
-            f"{at.finished} at epoch {at.epoch}; {_format_best_value(trainer.config, at.best_value)} at epoch "
-            f"{at.best_epoch}, "
+            f"{at.finished} at epoch {at.epoch}; best {best} at epoch {at.best_epoch}, "
             f"whose tables are kept{'; it was still improving' if at.best_epoch == at.epoch else ''}"
         )
     run = _make_run(trainer, last, splits, normalizer, label_exponent_trials)
@@ -778,10 +775,6 @@ def _make_run(
     found = "" if folder is None else fingerprint(folder)
     kept = last if trainer.placement.in_memory else None  # partitioned tables stay in the run folder
     return Run(trainer.config, splits, normalizer, scorer, last.history, kept, folder, trials, tables_checksum=found)
-
-
-def _format_best_value(settings: Config, value: float) -> str:
-    return f"best validation MSE {-value:.4f}" if settings.stop_metric == "mse" else f"best validation MRR {value:.3f}"
 
 
 def extend(
@@ -849,7 +842,7 @@ def _base_run(run: Run) -> BaseRun:
     last = run.last if run.last is not None or run.folder is None else RunFolder.open(run.folder).load_checkpoint()
     name = "a run in memory" if run.folder is None else str(run.folder)
     settings = run.settings  # a run is always extended in memory, whatever engine trained it
-    if settings.engine in ("partitioned", *SHARDED_ENGINES):
+    if settings.engine in ("partitioned", "sharded"):
         settings = replace(settings, engine="auto", partitions=None)
     parts = settings, run.splits, run.normalizer, dict(run.scorer.tables), last, run.history
     return BaseRun(*parts, run.extended, name)
@@ -859,16 +852,8 @@ def _finish_frozen_extension(base: Run, grown: Extension, out: str | Path | None
     """Return the extended run, whose new rows are already trained."""
     model = build_model(replace(grown.settings, device=str(base.scorer.device)), grown.splits)
     scorer, last = TableScorer(model, grown.checkpoint.tables, grown.settings.reciprocal), grown.checkpoint
-    made = Run(
-        grown.settings,
-        grown.splits,
-        grown.normalizer,
-        scorer,
-        last.history,
-        last,
-        label_exponent_trials=base.label_exponent_trials,
-    )
-    made = replace(made, extended=grown.extended)
+    made = Run(grown.settings, grown.splits, grown.normalizer, scorer, last.history, last)
+    made = replace(made, label_exponent_trials=base.label_exponent_trials, extended=grown.extended)
     if out is not None:
         made.save(out)
     return made

@@ -18,15 +18,9 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from focuse.errors import FocuseError, did_you_mean, nearest
-from focuse.option_strings import (
-    choose,
-    parse_memory,
-    parse_named_numbers,
-    parse_names,
-    parse_partitions,
-    to_option_string,
-)
+from focuse.option_strings import choose, parse_named_numbers, parse_names, parse_partitions, to_option_string
 from focuse.storage.old_names import OLD_SETTING_NAMES, OLD_SETTING_VALUES
+from focuse.system import parse_memory
 
 if TYPE_CHECKING:
     from focuse.data.graph import Graph
@@ -43,8 +37,6 @@ LOSS_NAMES = (
     "multiclass-nll", "pairwise-nll", "nll", "bce", "margin", "self-adversarial", "confidence-margin", "squared-error",
 )  # fmt: skip
 SQUARED_ERROR = "squared-error"
-SHARDED = ("sharded", "sharded:torchrec", "sharded:plain", "sharded:host")
-DEFAULT_PER_TRIPLE_NEGATIVES, DEFAULT_SHARED_NEGATIVES = 30, 256
 # Larger batches would draw shared negatives less often, and an epoch would see less of the graph.
 MAX_BATCH_SIZE_SHARED = 1024
 MAX_SCORES_PER_BATCH = 1 << 24  # 64 MB of float32 scores, of which autograd keeps a few copies
@@ -72,9 +64,13 @@ class Setting:
     excludes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # values of others with which it has none
     models: str = ""  # the kind of model that uses it, a key of MODEL_KINDS; '' for all
     name: str = ""
-    type: str = ""  # a key of SETTING_TYPES
-    optional: bool = False  # whether None is allowed
+    annotation: str = ""  # such as 'int | None'
     default: Any = None
+
+    @property
+    def type(self) -> str:
+        """The type, a key of SETTING_TYPES; 'names' is True, False or names of columns."""
+        return "names" if "tuple" in self.annotation else self.annotation.partition(" | ")[0]
 
     @property
     def flag(self) -> str:
@@ -93,7 +89,7 @@ class Setting:
             value = to_option_string(value)
         if isinstance(value, PathLike) or (self.name == "checkpoint_every" and isinstance(value, int)):
             value = str(value)
-        if value is None and self.optional:
+        if value is None and self.annotation.endswith("| None"):
             return None
         if not isinstance(value, accepted) or (isinstance(value, bool) and self.type in ("int", "float")):
             raise FocuseError(f"{self.name} {value!r}: give {words}")
@@ -111,19 +107,12 @@ class Setting:
             hint = did_you_mean([new]) if isinstance(new, str) else nearest(value, self.choices)
             raise FocuseError(f"unknown {self.name} {value!r}{hint}: choose one of {', '.join(self.choices)}")
         if self.type in ("int", "float"):
-            limits = [(limit, *LIMITS[name]) for name in LIMITS if (limit := getattr(self, name)) is not None]
+            below = MAX_INT if self.type == "int" else self.below
+            bounds = {"minimum": self.minimum, "above": self.above, "maximum": self.maximum, "below": below}
+            limits = [(limit, *LIMITS[name]) for name, limit in bounds.items() if limit is not None]
             if value in (math.inf, -math.inf) or not all(inside(value, limit) for limit, inside, _ in limits):
                 words = " and".join(f" {words} {_short(limit)}" for limit, _, words in limits)
                 raise FocuseError(f"{self.name} {_short(value)}: give {SETTING_TYPES[self.type][2]}{words}")
-
-    def parse(self, text: str) -> Any:
-        """Convert text to the type of the setting; other text is returned as it is, and `coerce` rejects it."""
-        if self.type == "bool":
-            return {"true": True, "false": False}.get(text.lower(), text)
-        try:
-            return int(text) if self.type == "int" else float(text) if self.type == "float" else text
-        except ValueError:
-            return text
 
 
 def _short(number: float) -> str:
@@ -264,7 +253,7 @@ class Config:
 
     seed: int = setting(0, "Resources", minimum=0, help="Random seed; on a CPU, equal seeds give equal results.")
     device: str = setting("auto", "Resources", examples=("auto", "cpu", "cuda"), help="Device to train on.")
-    engine: str = setting("auto", "Resources", choices=("auto", "torch", "native", "partitioned", *SHARDED),
+    engine: str = setting("auto", "Resources", choices=("auto", "torch", "native", "partitioned", "sharded"),
         help="How steps are computed: by PyTorch's autograd, by native kernels, with tables on disk (partitioned), or "
         "by several processes (sharded).")
     memory_limit: str | None = setting(None, "Resources", requires={"engine": ("auto", "partitioned")},
@@ -396,9 +385,8 @@ class Config:
         self._check_loss(model)
         self._check_regularizer()
         parse_named_numbers(self.column_importance or "", "column_importance")
-        for name, epochs in parse_named_numbers(
-            self.column_beta_decay_epochs or "", "column_beta_decay_epochs"
-        ).items():
+        decays = parse_named_numbers(self.column_beta_decay_epochs or "", "column_beta_decay_epochs")
+        for name, epochs in decays.items():
             if epochs != int(epochs):
                 raise FocuseError(f"column_beta_decay_epochs {name}={epochs:g}: give a whole number of epochs")
         checkpoint_interval(self.checkpoint_every)
@@ -406,14 +394,14 @@ class Config:
             parse_memory(self.memory_limit)
         if self.partitions is not None:
             parse_partitions(self.partitions)
-        if self.engine in SHARDED and not self.rows_only:
+        if self.engine == "sharded" and not self.rows_only:
             raise FocuseError(f"engine {self.engine!r} updates the batch's rows only; use optimizer 'sparse-adagrad'")
-        if self.engine in SHARDED and self.negative_sampling == "all":
+        if self.engine == "sharded" and self.negative_sampling == "all":
             raise FocuseError(f"engine {self.engine!r} does not support negative_sampling 'all'; use 'shared'")
 
     def _check_loss(self, model: type[Model]) -> None:
         """Check that loss, weight mode and stop_metric fit each other and the model."""
-        from focuse.objective.losses import make_loss
+        from focuse.objective.losses import make_loss, takes_weights
         from focuse.objective.semi_supervised import make_pool_schedule
 
         confident = model.confidence_head is not None
@@ -474,12 +462,11 @@ class Config:
 
         model = _model_class(self.model)
         decay_epochs = self.epochs if self.beta_decay_epochs is None else self.beta_decay_epochs
-        shared = self.negative_sampling == "shared"
         largest_batch = int(model.defaults.get("max_batch_size", 8192))
         batch_size = min(default_batch_size(len(train), len(train.entities), self.negative_sampling), largest_batch)
         derived = {
             "batch_size": batch_size,
-            "num_negatives": DEFAULT_SHARED_NEGATIVES if shared else DEFAULT_PER_TRIPLE_NEGATIVES,
+            "num_negatives": 256 if self.negative_sampling == "shared" else 30,
             "beta_decay_epochs": decay_epochs,
             "nonlinearity": default_nonlinearity(model),
             "regularizer_scope": self.scope,
@@ -513,22 +500,11 @@ class Config:
         return SoftLabels(1.0 if self.label_exponent is None else self.label_exponent)
 
 
-def _declarations() -> dict[str, Setting]:
-    types = {"bool | tuple[str, ...]": "names"}
-    found = {}
-    for each in fields(Config):
-        if "setting" in each.metadata:
-            kind, _, optional = types.get(str(each.type), str(each.type)).partition(" | ")
-            declared: Setting = each.metadata["setting"]
-            if kind == "int" and declared.below is None:
-                declared = replace(declared, below=MAX_INT)
-            found[each.name] = replace(
-                declared, name=each.name, type=kind, optional=bool(optional), default=each.default
-            )
-    return found
-
-
-SETTINGS: dict[str, Setting] = _declarations()
+SETTINGS: dict[str, Setting] = {
+    each.name: replace(each.metadata["setting"], name=each.name, annotation=str(each.type), default=each.default)
+    for each in fields(Config)
+    if "setting" in each.metadata
+}
 DEFAULTS: dict[str, Any] = {name: declared.default for name, declared in SETTINGS.items()}
 PROVENANCE = ("given", "model", "derived")
 
@@ -634,17 +610,6 @@ def model_defaults(name: str) -> dict[str, Any]:
     return usual
 
 
-def takes_weights(loss: object) -> bool:
-    """Return whether a loss, given as text, uses the weights itself.
-
-    >>> takes_weights("confidence-margin:margin=2"), takes_weights("margin:2")
-    (True, False)
-    """
-    from focuse.objective.losses import LOSSES_WITH_WEIGHTS
-
-    return isinstance(loss, str) and loss.partition(":")[0].strip() in LOSSES_WITH_WEIGHTS
-
-
 def default_batch_size(rows: int, entities: int, sampling: str) -> int:
     """Return a batch size with 64 batches per epoch, as in the paper's experiments, within limits.
 
@@ -698,4 +663,10 @@ def parse_assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 def parse_setting_value(name: str, text: str) -> Any:
     """Convert text to the type of its setting; `from_kwargs` rejects unknown names and wrong values."""
-    return SETTINGS[name].parse(text) if name in SETTINGS else text
+    kind = SETTINGS[name].type if name in SETTINGS else "str"
+    if kind == "bool":
+        return {"true": True, "false": False}.get(text.lower(), text)
+    try:
+        return int(text) if kind == "int" else float(text) if kind == "float" else text
+    except ValueError:
+        return text

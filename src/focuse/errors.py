@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 MAX_CHARACTERS, END_CHARACTERS = 2_000, 400  # the longest message, and the end of a longer one that is kept
+MIN_SIMILARITY = 60.0  # of names that are suggested, in percent
+PREFIX, CONTAINED = 75.0, 65.0  # similarity of a name that begins with the typed text, or contains it
+MIN_SUBSTRING = 3  # shorter texts occur in too many names
+SEPARATORS = str.maketrans("_-,", "   ")
 
 
 class FocuseError(Exception):
@@ -68,9 +72,47 @@ def nearest(word: str, known: Iterable[str], limit: int = 3) -> str:
     >>> nearest("TRANSE", ["complex", "transe"])
     ' (did you mean transe?)'
     """
-    by_lower = {name.lower(): name for name in known}  # upper and lower case are not distinguished
-    close = [by_lower[name] for name in difflib.get_close_matches(word.lower(), list(by_lower), n=limit, cutoff=0.6)]
-    return did_you_mean(close)
+    return did_you_mean(similar_names(word, list(known), limit))
+
+
+def similar_names(name: str, names: Sequence[str], limit: int = 3) -> list[str]:
+    """Return at most `limit` names that are similar to a mistyped one, the most similar first.
+
+    A name is similar if it contains the typed text, differs from it by a few letters, or has the same words in another
+    order. Case, accents, underscores and hyphens do not count.
+
+    >>> similar_names("machine_lerning", ["sql", "Machine Learning", "Learning"])
+    ['Machine Learning', 'Learning']
+    """
+    from rapidfuzz import fuzz, process  # imported here, because most commands have no error to report
+
+    typed = fold_name(name)
+    if not typed or limit < 1:
+        return []
+    folded = [fold_name(other) for other in names]
+    scores: dict[int, float] = {}
+    for scorer in (fuzz.ratio, fuzz.token_sort_ratio):
+        for _, score, index in process.extract(typed, folded, scorer=scorer, score_cutoff=MIN_SIMILARITY, limit=limit):
+            scores[index] = max(score, scores.get(index, 0.0))
+    if len(typed) >= MIN_SUBSTRING:
+        for index, other in enumerate(folded):
+            if typed in other:
+                scores[index] = max(PREFIX if other.startswith(typed) else CONTAINED, scores.get(index, 0.0))
+    # Of equally similar names, the one whose spelling is closest comes first.
+    ranked = sorted(scores, key=lambda index: (-scores[index], -fuzz.ratio(name, names[index]), index))
+    return [names[index] for index in ranked[:limit]]
+
+
+def fold_name(name: str) -> str:
+    """Return a name in lower case, without accents and with single spaces between its words.
+
+    >>> fold_name("Café-au_Lait")
+    'cafe au lait'
+    """
+    if not name.isascii():
+        decomposed = unicodedata.normalize("NFKD", name.replace("ß", "ss"))
+        name = "".join(character for character in decomposed if not unicodedata.combining(character))
+    return " ".join(name.translate(SEPARATORS).lower().split())
 
 
 def did_you_mean(close: Sequence[str]) -> str:

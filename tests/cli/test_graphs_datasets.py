@@ -19,15 +19,15 @@ import pytest
 
 NAMES = ["ppi5k", "nl27k", "cn15k", "onet20k", "onet-importance"]
 TEXTS = {part: f"a\tr\t{part}\t0.5\n" for part in ("train", "valid", "test")}
-# The command with a data set of its own: the real ones are not to be fetched here.
+# The command with a dataset of its own, because the real ones must not be downloaded here.
 PROGRAM = """
 import hashlib, sys
 from focuse.data import datasets
 url = sys.argv.pop(1)
 texts = {part: f"a\\tr\\t{part}\\t0.5\\n" for part in datasets.PARTS}
 files = {part: datasets.CatalogFile(1, hashlib.md5(text.encode()).hexdigest()) for part, text in texts.items()}
-datasets.CATALOG["made"] = datasets.CatalogEntry("made", "MADE", files, "made here", "free", url=url)
-datasets.RETRY_POLICY = datasets.RetryPolicy(wait=0.0, timeout=5.0)
+datasets.CATALOG["made"] = datasets.CatalogEntry("made", "MADE", files, "made here", "free")
+datasets.ARCHIVES, datasets.RETRIES = url, 0
 from focuse.cli.main import run
 run()
 """
@@ -58,10 +58,10 @@ def archive(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def made(archive: Path, places: dict[str, str]) -> Iterator[Run]:
-    """`made("fetch", "made")`: `focuse datasets …` with a data set that a server on this machine has."""
+    """`made("fetch", "made")`: `focuse datasets …` with a dataset that a server on this machine has."""
     with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(archive.parent))) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/made.zip"
+        url = f"http://127.0.0.1:{server.server_port}"
 
         def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
             command = [sys.executable, "-c", PROGRAM, url, "datasets", *arguments]
@@ -87,36 +87,35 @@ def test_command_without_arguments_shows_help(command):
     assert re.match(r"Usage: .*focuse datasets \[OPTIONS\] COMMAND", done.stdout)
 
 
-def test_list_shows_data_sets_and_their_location(command, places, tmp_path):
+def test_list_shows_datasets_and_their_location(command, places, tmp_path):
     for part in TEXTS:
         file = tmp_path / "data" / "ppi5k" / f"{part}.tsv.gz"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(b"")
     (tmp_path / "cache" / "nl27k").mkdir(parents=True)
     (tmp_path / "cache" / "nl27k" / "train.tsv").write_text("")
-    (tmp_path / "data" / "cn15k.zip").write_bytes(b"")
     data = json.loads(command("datasets", "list", "--json", env=places, check=True).stdout)
-    rows = {row["name"]: row for row in data["datasets"]}
+    rows = {row["name"]: row for row in data["rows"]}
     assert list(rows) == NAMES
     assert (data["data"], data["cache"]) == (str(tmp_path / "data"), str(tmp_path / "cache"))
-    assert rows["ppi5k"]["rows"] == {"train": 230_929, "valid": 19_017, "test": 21_720}
-    assert [row["found"] for row in rows.values()] == [
+    assert [rows["ppi5k"][part] for part in ("train", "valid", "test")] == [230_929, 19_017, 21_720]
+    assert [row["folder"] for row in rows.values()] == [
         str(tmp_path / "data" / "ppi5k"),
         str(tmp_path / "cache" / "nl27k"),
-        str(tmp_path / "data" / "cn15k.zip"),
+        None,
         None,
         None,
     ]
-    assert rows["nl27k"]["missing"] == ["valid", "test"]
-    assert rows["onet-importance"]["url"] is None
+    assert rows["nl27k"]["state"] == "without valid and test"
+    assert rows["onet-importance"]["url"] == ""
     assert all(row["source"] and row["license"] and row["title"] for row in rows.values())
 
     shown = command("datasets", "list", env=places, check=True).stdout.splitlines()
     assert [line.split()[0] for line in shown[1:6]] == NAMES
-    assert shown[1].endswith(f"230,929  19,017  21,720  {tmp_path / 'data' / 'ppi5k'}")
-    assert shown[2].endswith(f"{tmp_path / 'cache' / 'nl27k'} (without valid and test)")
-    assert shown[4].endswith("  to be fetched")
-    assert shown[5].endswith("  not here")
+    assert shown[1].split()[1:] == ["230,929", "19,017", "21,720", "complete", str(tmp_path / "data" / "ppi5k")]
+    assert "without valid and test" in shown[2]
+    assert "can be downloaded" in shown[4]
+    assert "no public source" in shown[5]
 
 
 def test_path_is_printed_after_fetch(made, tmp_path):
@@ -149,14 +148,14 @@ def test_failed_fetch_is_an_error_of_one_line(made, archive, tmp_path, fault):
     done = made("fetch", "made")
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
-    assert {"gone": "the server answers 404", "damaged": "not a zip file"}[fault] in done.stderr
+    assert {"gone": "404", "damaged": "not a zip file"}[fault] in done.stderr
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["path", "ppi5"], "unknown data set 'ppi5' (did you mean ppi5k?): choose one of ppi5k, nl27k, "),
+        (["path", "ppi5"], "unknown dataset 'ppi5' (did you mean ppi5k?): choose one of ppi5k, nl27k, "),
         (["path", "ppi5k"], "ppi5k is not here; run 'focuse datasets fetch ppi5k'"),
         (["fetch", "onet-importance"], "no public source"),
         (["path"], "(see focuse datasets path --help)"),

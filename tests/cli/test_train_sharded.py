@@ -19,7 +19,7 @@ from focuse.data.graph import Graph
 from focuse.engines.process_group import TORCHRUN_COMMAND
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-SETTINGS = ["--dim", "8", "--label-exponent", "1", "--eval-every", "2"]
+SETTINGS = ["--engine", "sharded", "--dim", "8", "--label-exponent", "1", "--eval-every", "2"]
 
 
 @pytest.fixture
@@ -53,14 +53,15 @@ def test_sharded_engine_without_torchrun_gives_advice(folder: Path) -> None:
 
 
 def test_run_of_two_processes_is_evaluated_by_one(folder: Path) -> None:
-    asked = ["train", "graph.tsv", "--out", "run", "--engine", "sharded:plain", "--epochs", "3", *SETTINGS, "--json"]
+    asked = ["train", "graph.tsv", "--out", "run", "--optimizer", "sparse-adam", "--epochs", "3", *SETTINGS, "--json"]
     told = json.loads(finish(start(folder, *asked)))
     assert told["epochs"] == 3
-    assert told["settings"]["engine"] == "sharded:plain"
+    assert told["settings"]["engine"] == "sharded"
     assert not list(folder.glob(".*"))
     from focuse.api import load, train
 
-    alone = train(folder / "graph.tsv", dim=8, label_exponent=1, eval_every=2, epochs=3, engine="torch", progress=False)
+    given = {"dim": 8, "label_exponent": 1, "eval_every": 2, "epochs": 3, "optimizer": "sparse-adam"}
+    alone = train(folder / "graph.tsv", **given, engine="torch", progress=False)
     ours, theirs = load(folder / "run"), alone
     assert ours.evaluate().all.mrr == pytest.approx(theirs.evaluate().all.mrr, rel=1e-2)
     assert [row["loss"] for row in ours.history] == pytest.approx([row["loss"] for row in theirs.history], rel=1e-4)
@@ -68,9 +69,9 @@ def test_run_of_two_processes_is_evaluated_by_one(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="workers are found in /proc")
-@pytest.mark.parametrize("engine", ["sharded", "sharded:plain"])
-def test_killed_worker_is_restarted_and_gives_the_same_result(folder: Path, engine: str) -> None:
-    asked = ["--engine", engine, "--epochs", "40", *SETTINGS, "--checkpoint-every", "1", "--quiet"]
+@pytest.mark.parametrize("optimizer", ["sparse-adagrad", "sparse-adam"])  # with and without TorchRec
+def test_killed_worker_is_restarted_and_gives_the_same_result(folder: Path, optimizer: str) -> None:
+    asked = ["--optimizer", optimizer, "--epochs", "40", *SETTINGS, "--checkpoint-every", "1", "--quiet"]
     finish(start(folder, "train", "graph.tsv", "--out", "whole", *asked))
     process = start(folder, "train", "graph.tsv", "--out", "killed", *asked, restarts=2)
     history = folder / "killed" / "history.jsonl"
@@ -90,7 +91,7 @@ def test_killed_worker_is_restarted_and_gives_the_same_result(folder: Path, engi
 
 @pytest.mark.slow
 def test_run_resumes_and_ranks_with_another_number_of_processes(folder: Path) -> None:
-    finish(start(folder, "train", "graph.tsv", "--out", "run", "--engine", "sharded", "--epochs", "3", *SETTINGS))
+    finish(start(folder, "train", "graph.tsv", "--out", "run", "--epochs", "3", *SETTINGS))
     finish(start(folder, "train", "--resume", "run", "--epochs", "6", count=4))
     from focuse.api import load, train
 

@@ -123,7 +123,7 @@ def test_a_faulty_file_is_one_line_that_names_it(tmp_path, text, message):
         (["abc"], "row 1: 'abc' is not a tuple"),
         ([("a", "", 1)], "row 1: the attribute is empty"),
         ([("a", None, 1)], "row 1: the attribute is empty"),
-        ([], "the table is empty; expected columns entity, attribute and value"),
+        ([], "no rows; expected tuples of entity, attribute and value"),
         (pd.DataFrame({"entity": ["a"], "age": [3]}), "2 columns (entity, age), expected 3"),
         ({"a": 1}, "cannot read attributes from dict: give a file, a frame or rows"),
         (7, "cannot read attributes from int"),

@@ -78,12 +78,12 @@ def test_files_read_out_of_core_agree_with_memory(
         rows = (mark.join(row) for row in zip(*columns()[:3], strict=True))
         with pa.output_stream(str(path), compression="gzip" if path.suffix == ".gz" else None) as file:
             file.write(("\n".join(rows) + "\n").encode())
-    plain = focuse.read(path, cache=False)
+    plain = focuse.read(path)
     in_chunks()
-    pieces = focuse.read(path, cache=False)
+    pieces = focuse.read(path)
     assert_same(plain, pieces)
     pieces.weight[0] = 7.0  # like those of any graph the columns may be changed
-    assert focuse.read(path, cache=False).weight[0] == plain.weight[0]
+    assert focuse.read(path).weight[0] == plain.weight[0]
 
 
 @pytest.mark.parametrize("line", ["a\tr\tb\tmany", "a\tr\tb", "a\t\tb\t1", "a\tr\tb\tinf", "a\tr\tb\t", '"a\tr\t\t2'])
@@ -97,7 +97,7 @@ def test_a_faulty_line_in_a_late_block_is_named(tmp_path: Path, in_chunks: Calla
     for prepare in (lambda: None, in_chunks):
         prepare()
         with pytest.raises(FocuseError, match="line 1977: ") as raised:
-            focuse.read(path, cache=False)
+            focuse.read(path)
         told.append(str(raised.value))
     assert told[0] == told[1]
 
@@ -111,7 +111,7 @@ def test_a_faulty_parquet_row_is_named(tmp_path: Path, in_chunks: Callable[[], N
     pq.write_table(pa.table({"head": head, "relation": relation, "tail": tail, "weight": weight}), path)
     in_chunks()
     with pytest.raises(FocuseError, match="row 1201: the tail is empty"):
-        focuse.read(path, cache=False)
+        focuse.read(path)
 
 
 def test_files_without_edges_are_refused(tmp_path: Path, in_chunks: Callable[[], None]) -> None:
@@ -119,10 +119,10 @@ def test_files_without_edges_are_refused(tmp_path: Path, in_chunks: Callable[[],
     path = tmp_path / "graph.tsv"
     path.write_text("head\trelation\ttail\tweight\n", encoding="utf-8")
     with pytest.raises(FocuseError, match="no edges"):
-        focuse.read(path, cache=False)
+        focuse.read(path)
     path.write_text("", encoding="utf-8")
     with pytest.raises(FocuseError, match="empty"):
-        focuse.read(path, cache=False)
+        focuse.read(path)
 
 
 def test_no_temporary_files_remain(
@@ -132,7 +132,7 @@ def test_no_temporary_files_remain(
     path = tmp_path / "graph.tsv"
     from_columns(*columns()).write(path)
     in_chunks()
-    assert len(focuse.read(path, cache=False)) == 2500
+    assert len(focuse.read(path)) == 2500
     assert [found for found in (tmp_path / "cache").rglob("*") if found.is_file()] == []
 
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from focuse.data import readers
 from focuse.data.graph import Graph, from_columns
-from focuse.data.readers import max_unpacked_bytes, open_decompressed, read
+from focuse.data.readers import open_decompressed, read
 from focuse.data.statistics import describe
 from focuse.errors import FocuseError
 
@@ -698,11 +698,11 @@ def test_a_decompression_bomb_is_refused(
     path = packed(tmp_path / f"graph{suffix}{kind}", 20_000)
     monkeypatch.setattr(readers, "ALWAYS_ALLOWED_BYTES", 1 << 16)
     monkeypatch.setattr(readers, "MAX_COMPRESSION_RATIO", 5)
-    with pytest.raises(FocuseError, match=r"bytes unpack to more than .* FOCUSE_UNPACKED") as caught:
-        read(path, cache=False, missing_weight=1.0)
+    with pytest.raises(FocuseError, match=r"bytes unpack to more than .* decompress it first") as caught:
+        read(path, missing_weight=1.0)
     assert str(path) in str(caught.value)
-    monkeypatch.setenv("FOCUSE_UNPACKED", "0.1")
-    assert len(read(path, cache=False)) in (1, 20_000)  # of RDF a fact is one, however often it is said
+    monkeypatch.undo()
+    assert len(read(path)) in (1, 20_000)  # of RDF a fact is one, however often it is said
 
 
 def test_a_large_decompression_bomb_is_refused(tmp_path: Path) -> None:
@@ -711,7 +711,7 @@ def test_a_large_decompression_bomb_is_refused(tmp_path: Path) -> None:
     path.write_bytes(pa.compress(LINE[".tsv"] * 9_000_000, "zstd", asbytes=True))
     assert path.stat().st_size < 20_000
     with pytest.raises(FocuseError, match=r"unpack to more than 0\.0671 GB, which no graph does"):
-        read(path, cache=False)
+        read(path)
 
 
 def test_frames_of_zstd_without_data_are_skipped(tmp_path: Path) -> None:
@@ -720,13 +720,13 @@ def test_frames_of_zstd_without_data_are_skipped(tmp_path: Path) -> None:
     rows = [pa.compress(line, "zstd", asbytes=True) for line in (b"a\tr\tb\t1\n", b"b\tr\tc\t2\n")]
     path = tmp_path / "graph.tsv.zst"
     path.write_bytes(empty[0] + empty[1] + rows[0] + empty[2] + rows[1] + empty[0])
-    assert read(path, cache=False).to_pandas()["weight"].tolist() == [1.0, 2.0]
+    assert read(path).to_pandas()["weight"].tolist() == [1.0, 2.0]
     path.write_bytes(empty[0][:-2])
     with pytest.raises(FocuseError, match=r"graph\.tsv\.zst: damaged compressed file: Truncated"):
-        read(path, cache=False)
+        read(path)
     path.write_bytes(empty[0])
     with pytest.raises(FocuseError, match=r"graph\.tsv\.zst: .*empty"):
-        read(path, cache=False)
+        read(path)
 
 
 @pytest.mark.parametrize("suffix", LINE)
@@ -744,25 +744,12 @@ def test_a_zstd_window_that_is_too_large_is_refused(suffix: str, tmp_path: Path)
         with pytest.raises(
             FocuseError, match=r"zst: compressed with a window above 128 MiB \(zstd --long\); decompress it"
         ):
-            read(path, cache=False)
+            read(path)
 
 
 def test_a_well_compressed_graph_is_read(tmp_path: Path) -> None:
     path = packed(tmp_path / "graph.tsv.gz", 50_000)  # 400 KB of 1 KB
-    assert len(read(path, cache=False)) == 50_000
-
-
-@pytest.mark.parametrize(("given", "most"), [("", 1 << 26), ("off", float("inf")), ("2", 2e9), ("0.5", 5e8)])
-def test_the_unpacked_limit_can_be_set(given: str, most: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FOCUSE_UNPACKED", given)
-    assert max_unpacked_bytes(1_000) == most
-
-
-@pytest.mark.parametrize("given", ["x", "-1", "0", "nan"])
-def test_an_invalid_unpacked_limit_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FOCUSE_UNPACKED", given)
-    with pytest.raises(FocuseError, match="FOCUSE_UNPACKED is"):
-        max_unpacked_bytes(1)
+    assert len(read(path)) == 50_000
 
 
 def test_a_bounded_stream_behaves_like_a_stream(tmp_path: Path) -> None:
@@ -832,7 +819,7 @@ def test_a_sorted_graph_of_long_names_reads_back(tmp_path: Path) -> None:
     table = pa.table({"head": columns[0], "relation": kinds, "tail": columns[1], "weight": (head % 5) / 4})
     pq.write_table(table, tmp_path / "sorted.parquet", compression="zstd")
     size = (tmp_path / "sorted.parquet").stat().st_size
-    assert len(read(tmp_path / "sorted.parquet", cache=False)) == 490_000
+    assert len(read(tmp_path / "sorted.parquet")) == 490_000
     assert 490_000 * 2 * len(names[0]) > 200 * size
     assert 490_000 * 2 * len(names[0]) > 1 << 25
 
@@ -840,4 +827,4 @@ def test_a_sorted_graph_of_long_names_reads_back(tmp_path: Path) -> None:
 def test_nested_columns_are_not_read(tmp_path: Path) -> None:
     table = pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"], "weight": [1.0], "notes": [["x" * 100]]})
     pq.write_table(table, tmp_path / "nested.parquet")
-    assert len(read(tmp_path / "nested.parquet", cache=False)) == 1
+    assert len(read(tmp_path / "nested.parquet")) == 1

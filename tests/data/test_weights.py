@@ -20,7 +20,6 @@ from focuse.data.weights import (
     fit_merger,
     fit_normalizer,
     learn_importance,
-    scale_globally,
     shrunken_means,
     stored_normalizer,
     unit_strength,
@@ -192,7 +191,7 @@ def test_default_normalizer_is_global_for_one_weight_per_relation(edges: list[Ed
 @settings(deadline=None)
 @given(st.lists(NUMBER, min_size=1, max_size=10), st.lists(NUMBER, min_size=1, max_size=10))
 def test_global_scaling_of_weights(weight: list[float], train: list[float]) -> None:
-    found = scale_globally(np.array(weight), np.array(train))
+    found = unit_strength(*(graph_of([("r", value) for value in values]) for values in (weight, train)))
     if all(0 <= value <= 1 for value in weight + train):
         assert found.tolist() == weight
         return
@@ -242,8 +241,10 @@ class TestLowerIsBetter:
     def test_unit_strength_is_large_for_strong_edges(self, weights: list[float]) -> None:
         graph = graph_of([("r", weight) for weight in weights])
         turned = graph.with_lower_is_better(True)
-        np.testing.assert_allclose(unit_strength(turned, turned), 1 - scale_globally(graph.weight, graph.weight))
-        np.testing.assert_array_equal(unit_strength(graph, graph), scale_globally(graph.weight, graph.weight))
+        unit, low, high = max(weights) <= 1 and min(weights) >= 0, min(weights), max(weights)
+        expected = graph.weight if unit else (graph.weight - low) / (high - low)
+        np.testing.assert_allclose(unit_strength(turned, turned), 1 - expected)
+        np.testing.assert_allclose(unit_strength(graph, graph), expected)
 
     def test_equal_weights_are_all_strong(self) -> None:
         graph = graph_of([("r", 4.0), ("r", 4.0)]).with_lower_is_better(True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import sys
 import tempfile
@@ -15,10 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import focuse
 from focuse.data.graph import Graph, from_columns
 from focuse.data.readers import read
-from focuse.data.writers import escape_formulas, for_spreadsheets, link_suffixes, spreadsheet_safe, write_links
+from focuse.data.writers import link_suffixes, write_links
 from focuse.errors import FocuseError
 from focuse.storage.atomic import replace_file
 
@@ -258,65 +256,11 @@ def test_links_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-SPREADSHEETS_ODD = ["=cmd|'/c calc'!A1", "+1", "-1+2", "@SUM(1)", "\tx", "\rx", "\nx", "＝1", '"=1"', '""-x']
-
-
-def spreadsheets_rows(path: Path, delimiter: str) -> list[list[str]]:
-    quoting = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.reader(file, delimiter=delimiter, quoting=quoting))
-
-
-@pytest.mark.parametrize("name", SPREADSHEETS_ODD)
-def test_only_formulas_get_an_apostrophe(name: str) -> None:
-    assert escape_formulas(pa.array([name, "a=b", "x", "'", "é", '"x"'])).to_pylist() == [
-        f"'{name}", "a=b", "x", "'", "é", '"x"',
-    ]  # fmt: skip
-
-
-def test_files_are_exact_unless_asked_to_be_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = read([(name, "=r", "b", -0.5) for name in SPREADSHEETS_ODD])
+def test_names_that_a_spreadsheet_would_run_are_written_unchanged(tmp_path: Path) -> None:
+    names = ["=cmd|'/c calc'!A1", "+1", "-1+2", "@SUM(1)", "\tx", "\rx", "\nx", "＝1", '"=1"', '""-x']
+    graph = read([(name, "=r", "b", -0.5) for name in names])
     graph.write(tmp_path / "g.csv")
     assert list(read(tmp_path / "g.csv").entities) == list(graph.entities)
-    monkeypatch.setenv("FOCUSE_SPREADSHEET", "1")
-    graph.write(tmp_path / "safe.csv")
-    found = spreadsheets_rows(tmp_path / "safe.csv", ",")
-    assert [row[0] for row in found[1:]] == [f"'{name}" for name in SPREADSHEETS_ODD]
-    assert {(row[1], row[3]) for row in found[1:]} == {("'=r", "-0.5")}  # numbers stay numbers
-
-
-@pytest.mark.parametrize(("suffix", "delimiter"), [(".csv", ","), (".tsv", "\t")])
-def test_results_are_safe_for_spreadsheets(
-    suffix: str, delimiter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = pa.table({"head": ["=1"], "relation": ["r"], "tail": ["@x"], "probability": [-0.25], "=note": ["+"]})
-    write_links(table, tmp_path / f"plain{suffix}")
-    assert spreadsheets_rows(tmp_path / f"plain{suffix}", delimiter)[1] == ["=1", "r", "@x", "-0.25", "+"]
-    monkeypatch.setenv("FOCUSE_SPREADSHEET", "on")
-    write_links(table, tmp_path / f"safe{suffix}")
-    assert spreadsheets_rows(tmp_path / f"safe{suffix}", delimiter) == [
-        ["head", "relation", "tail", "probability", "'=note"],
-        ["'=1", "r", "'@x", "-0.25", "'+"],
-    ]
-    write_links(table, tmp_path / "same.parquet")  # no spreadsheet runs what stands there
-
-
-def test_embeddings_are_safe_for_spreadsheets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = [("=1", "r", str(i), i) for i in range(20)]
-    run = focuse.train(graph, dim=2, epochs=1, label_exponent=1, progress=False)
-    monkeypatch.setenv("FOCUSE_SPREADSHEET", "1")
-    run.export(tmp_path / "e.csv")
-    assert "'=1" in [row[0] for row in spreadsheets_rows(tmp_path / "e.csv", ",")]
-
-
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_dictionary_columns_are_escaped(kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FOCUSE_SPREADSHEET", "1")
-    table = pa.table({"x": pa.array(["=1", None, "a"], kind).dictionary_encode()})
-    assert spreadsheet_safe(table)["x"].to_pylist() == ["'=1", None, "a"]
-
-
-def test_invalid_spreadsheet_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FOCUSE_SPREADSHEET", "maybe")
-    with pytest.raises(FocuseError, match="set it to 1 or 0"):
-        for_spreadsheets()
+    links = pa.table({"head": ["=1"], "relation": ["r"], "tail": ["@x"], "probability": [-0.25]})
+    write_links(links, tmp_path / "links.tsv")
+    assert (tmp_path / "links.tsv").read_text().splitlines()[1] == "=1\tr\t@x\t-0.25"

@@ -272,6 +272,18 @@ def test_rows_that_no_batch_touches_keep_their_bits() -> None:
     assert 100 < int(moved.sum()) < 1000
 
 
+def test_the_workspace_grows_with_the_batch() -> None:
+    found = []
+    for rows in (0, 10, 1000):
+        case = Case("distmult", "sparse-adagrad", rows=rows)
+        engine = FusedCpuEngine(case.model, case.tables["entity"], case.tables["relation"], case.optimizer)
+        if rows:
+            negatives = NegativeSampler("shared", 7, case.entities)(case.batch, (0, 0, 0))
+            engine.step(Step(case.batch, negatives, objective_of("multiclass-nll", None), 1.0))
+        found.append(engine.workspace_bytes)
+    assert found[0] == 0 < found[1] < found[2]
+
+
 def test_gradients_are_those_of_finite_differences() -> None:
     """One step of plain Adagrad shows the gradient itself: √Σg² = |g| after the first."""
     objective = objective_of("multiclass-nll", "softplus")

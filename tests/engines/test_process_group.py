@@ -1,4 +1,4 @@
-"""Process groups of one process; sharded/test_engine.py and others have several."""
+"""Process groups of one process; test_sharded.py and others have several."""
 
 import pytest
 import torch

@@ -16,7 +16,7 @@ from torch import Tensor
 from focuse.data.triple_index import expand_ranges
 from focuse.engines import scorer as native
 from focuse.engines.native import library
-from focuse.engines.scorer import count_competitors, distances, make_scorer
+from focuse.engines.scorer import Targets, count_competitors, distances, make_scorer
 from focuse.models import Side
 from focuse.models.registry import make_model
 from focuse.models.translational import TransE
@@ -77,9 +77,6 @@ def test_distances_match_float64(form: str, queries: int, rows: int, width: int,
     negative = distances(asked, others, form, sign=-1.0)
     assert negative is not None
     assert torch.equal(negative, -found)
-    place = torch.full((queries, rows), torch.nan)
-    assert native.native_distances(asked, others, form, out=place) is place
-    assert torch.equal(place, found)
 
 
 @built
@@ -130,10 +127,6 @@ def test_strided_rows_work_and_wrong_shapes_are_errors() -> None:
     assert torch.equal(found, expected)
     with pytest.raises(ValueError, match=r"queries \(8, 12\) and rows \(8, 11\) do not fit"):
         distances(wide, wide[:, 1:], "l1")
-    with pytest.raises(ValueError, match=r"do not fit out \(8, 7\)"):
-        native.native_distances(wide, wide, "l2", out=torch.empty(8, 7))
-    with pytest.raises(ValueError, match="contiguous"):
-        native.native_distances(wide, wide, "l2", out=torch.empty(8, 8).mT)
 
 
 def test_other_dtypes_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,8 +176,8 @@ def asked(draw: st.DrawFn) -> tuple[Tensor, ...]:
     return tuple(map(torch.from_numpy, (scores, first, target, start, stop, facts)))
 
 
-def _beside(row: list[float], t: int, rivals: list[int]) -> tuple[list[bool], list[bool]]:
-    return [row[e] > row[t] for e in rivals], [row[e] == row[t] for e in rivals]
+def _compared(row: list[float], t: int, others: list[int]) -> tuple[list[bool], list[bool]]:
+    return [row[e] > row[t] for e in others], [row[e] == row[t] for e in others]
 
 
 def by_hand(scores: Tensor, first: Tensor, target: Tensor, start: Tensor, stop: Tensor, facts: Tensor) -> list[Row]:
@@ -192,9 +185,9 @@ def by_hand(scores: Tensor, first: Tensor, target: Tensor, start: Tensor, stop: 
     for q, row in enumerate(scores.tolist()):
         known = {key % len(row) for key in facts[start[q] : stop[q]].tolist()}
         for t in target[first[q] : first[q + 1]].tolist():
-            rivals = [e for e in range(len(row)) if e != t]
-            new = [e for e in rivals if e not in known]
-            counts.append([sum(better) for some in (rivals, new) for better in _beside(row, t, some)])
+            others = [e for e in range(len(row)) if e != t]
+            new = [e for e in others if e not in known]
+            counts.append([sum(better) for some in (others, new) for better in _compared(row, t, some)])
     return counts
 
 
@@ -207,7 +200,7 @@ def test_competitors_match_a_loop(how: str, asked: tuple[Tensor, ...]) -> None:
         if how == "torch":
             patch.setattr(native, "library", lambda: None)
         scores = scores.double() if how == "double" else scores
-        assert count_competitors(scores, *rest).tolist() == by_hand(*asked)
+        assert count_competitors(scores, Targets(*rest)).tolist() == by_hand(*asked)
 
 
 @built
@@ -220,7 +213,7 @@ def test_targets_of_one_query_are_shared_by_threads(entities: int, threads: int,
     facts = torch.arange(0, 5 * entities, 3)
     start, stop = (torch.searchsorted(facts, (torch.arange(5) + step) * entities) for step in (0, 1))
     question = (scores, first, target, start, stop, facts)
-    assert count_competitors(*question).tolist() == by_hand(*question)
+    assert count_competitors(scores, Targets(*question[1:])).tolist() == by_hand(*question)
 
 
 @pytest.mark.parametrize("how", ["native", "torch"])
@@ -234,7 +227,9 @@ def test_queries_with_non_finite_scores_are_marked(
     scores = table(3, 37)
     scores[1, place] = bad
     none = torch.zeros(3, dtype=torch.int64)
-    found = count_competitors(scores, torch.tensor([0, 1, 3, 4]), torch.tensor([5, 6, 7, 8]), none, none, none[:0])
+    found = count_competitors(
+        scores, Targets(torch.tensor([0, 1, 3, 4]), torch.tensor([5, 6, 7, 8]), none, none, none[:0])
+    )
     assert (found < 0).tolist() == [[False] * 4, [True] * 4, [True] * 4, [False] * 4]
 
 
@@ -242,7 +237,7 @@ def test_largest_float32_scores_are_counted() -> None:
     most = torch.finfo(torch.float32).max
     scores = torch.tensor([[most, -most, 0.0, 1e-45]])
     none = torch.tensor([0])
-    found = count_competitors(scores, torch.tensor([0, 4]), torch.arange(4), none, none, none[:0])
+    found = count_competitors(scores, Targets(torch.tensor([0, 4]), torch.arange(4), none, none, none[:0]))
     assert found[:, 0].tolist() == [0, 3, 2, 1]
 
 

@@ -326,24 +326,15 @@ def single() -> list[Case]:
     return found
 
 
-SHARDED: dict[str, dict[str, Any]] = {
-    "sharded": {"engine": "sharded"},
-    "sharded-torchrec": {"engine": "sharded-torchrec"},
-}
-
-
 def sharded() -> list[Case]:
     """Return the cases of two processes; 1-vs-all is refused there, and so are models that look at the graph."""
-    found = []
-    for engine in SHARDED:
-        for mode in WEIGHT_MODES:
-            for kind, model in (("per-triple", "transe"), ("shared", "complex")):
-                words = {**STEP, "model": model, **SHARDED[engine], **WEIGHT_MODES[mode], **NEGATIVES[kind]}
-                words["seed"] = SEEDS.get(model, STEP["seed"])
-                found.append(Case(f"{engine}/{mode}/{kind}/{model}", words))
-        words = {**STEP, **SHARDED[engine], **UKGE}
-        found.append(Case(f"{engine}/unweighted/per-triple/ukge-logi", words))
-    return found
+    found, step = [], {**STEP, "engine": "sharded"}
+    for mode in WEIGHT_MODES:
+        for kind, model in (("per-triple", "transe"), ("shared", "complex")):
+            words = {**step, "model": model, **WEIGHT_MODES[mode], **NEGATIVES[kind]}
+            words["seed"] = SEEDS.get(model, STEP["seed"])
+            found.append(Case(f"sharded/{mode}/{kind}/{model}", words))
+    return [*found, Case("sharded/unweighted/per-triple/ukge-logi", {**step, **UKGE})]
 
 
 TWO_PROCESSES: dict[str, Case] = {case.name: case for case in sharded()}

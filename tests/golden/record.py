@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # as tests/conftest.py does; before torch is loaded
-os.environ["FOCUSE_GRAPH_CACHE"] = "off"
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch

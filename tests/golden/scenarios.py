@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -151,19 +150,13 @@ def file_name(case: str) -> str:
     return case.replace("/", "-")
 
 
-def sharded_engines() -> list[str]:
-    """Return the engines of several processes that run on this machine."""
-    return [name for name in cases.SHARDED if name != "sharded-torchrec" or find_spec("torchrec")]
-
-
 def two_processes(folder: Path) -> tuple[dict[str, list[float]], dict[str, dict[str, Any]]]:
-    """Return the losses of all sharded cases, and the metrics of a run with validation for each sharded engine."""
-    engines = sharded_engines()
-    names = [name for name, case in cases.TWO_PROCESSES.items() if case.engine in engines]
+    """Return the losses of all sharded cases, and the metrics of a run with validation."""
+    names = list(cases.TWO_PROCESSES)
     command = [sys.executable, str(Path(__file__).with_name("two_processes.py")), str(folder), *names]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=200, env=environment)
     if done.returncode:
         raise AssertionError(done.stdout + done.stderr)
     losses = {name: vocabulary.losses(vocabulary.load(folder / file_name(name))) for name in names}
-    return losses, {f"two processes, {name}": _trained(vocabulary.load(folder / name), folder) for name in engines}
+    return losses, {"two processes, sharded": _trained(vocabulary.load(folder / "sharded"), folder)}

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 import focuse
+from focuse.config import SETTINGS, merge_settings
 
 Error = focuse.FocuseError
 
@@ -75,8 +76,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "fused": "native",
         "automatic": "auto",
         "partitioned": "partitioned",
-        "sharded": "sharded:plain",
-        "sharded-torchrec": "sharded:torchrec",
+        "sharded": "sharded",
     },
     "weight_mode": {"focuse": "focuse", "soft-labels": "soft-labels", "unweighted": "none"},
     "negatives": {"per-triple": "per-triple", "shared": "shared", "1-vs-all": "all"},
@@ -110,7 +110,10 @@ def load_library() -> None:
 
 def keywords(words: dict[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments of `focuse.train` for settings in the field's words."""
-    return {KEYWORDS[word]: _value(word, value) for word, value in words.items()}
+    found = {KEYWORDS[word]: _value(word, value) for word, value in words.items()}
+    # Cases share settings, some of which have no effect with others.
+    effective = merge_settings({name: value for name, value in found.items() if name in SETTINGS}, {})
+    return {name: value for name, value in found.items() if name not in SETTINGS or name in effective}
 
 
 def flags(words: dict[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from focuse.data.datasets import careers
 from focuse.data.graph import Graph
 from focuse.data.splits import split
 from focuse.data.triple_index import TripleIndex
@@ -18,7 +19,6 @@ from focuse.errors import FocuseError
 from focuse.evaluation.ranking import rank
 from focuse.models.registry import make_model
 from focuse.objective.focuse import AUTHORS_SHIFT
-from focuse.paper.demo import careers
 
 pytest.importorskip("pykeen")
 

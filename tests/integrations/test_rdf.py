@@ -288,25 +288,6 @@ def test_statements_come_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert read(tmp_path / "x.nt").to_arrow().equals(read(rows).to_arrow())
 
 
-def test_a_large_file_is_cached_with_its_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = [f"<http://e/{i}> <http://e/p> <http://e/{i + 1}> .\n" for i in range(500)]
-    path = tmp_path / "x.nt"
-    path.write_text('<http://e/0> <http://e/label> "zero" .\n' + "".join(lines), encoding="utf-8")
-    monkeypatch.setattr("focuse.data.readers.CACHED_BYTES", 1000)
-    monkeypatch.setenv("FOCUSE_GRAPH_CACHE", "1")
-    monkeypatch.setenv("FOCUSE_CACHE", str(tmp_path / "cache"))
-    first = read(path)
-    assert list((tmp_path / "cache" / "graphs").glob("*.graph"))
-    monkeypatch.setattr("focuse.integrations.rdf._read_file", None)
-    again = read(path)
-    assert again.to_arrow().equals(first.to_arrow())
-    assert again.notes == first.notes
-    assert len(first.notes) == 1
-    assert len(first) == 500
-    with pytest.raises(TypeError):  # other options, another graph
-        read(path, literals="keep")
-
-
 def test_training_notes_skipped_statements(tmp_path: Path, listen) -> None:
     rows = "".join(f"<http://e/{i}> <http://e/p> <http://e/{i * 7 % 12}> .\n" for i in range(12))
     (tmp_path / "x.nt").write_text(rows + '<http://e/1> <http://e/label> "one" .\n', encoding="utf-8")

@@ -310,21 +310,6 @@ def test_missing_database_files_are_refused(tmp_path: Path) -> None:
             read(f"{scheme}:///{tmp_path}/text.db", sql=EDGES)
 
 
-def test_a_database_is_read_again_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FOCUSE_GRAPH_CACHE", "1")
-    monkeypatch.setenv("FOCUSE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("focuse.data.readers.CACHED_BYTES", 0)
-    with sqlite3.connect(tmp_path / "x.db") as connection:
-        make_table(connection.execute)
-    url = f"sqlite:///{tmp_path}/x.db"
-    assert len(read(url, sql=EDGES)) == 3
-    with sqlite3.connect(tmp_path / "x.db") as connection:
-        connection.execute("DELETE FROM edges WHERE place = 2")
-    connection.close()
-    assert len(read(url, sql=EDGES)) == 2
-    assert not (tmp_path / "cache").exists()
-
-
 @pytest.mark.parametrize(("module", "url"), [("duckdb", "duckdb:///x.db"), ("psycopg", "postgresql://h/d")])
 def test_missing_library_names_the_extra_to_install(module: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)

@@ -127,7 +127,7 @@ def test_loss_of_neural_models_falls(small: focuse.Graph, name: str, more: dict[
         "model": name,
         "epochs": 6,
         "lr": 0.01,
-        "num_negatives": 20,
+        "num_negatives": None if more["negative_sampling"] == "all" else 20,
         "label_exponent": None if "weight_mode" in more else 1.0,
         **more,
     }

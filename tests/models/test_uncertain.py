@@ -285,7 +285,8 @@ def test_suke_a_step_moves_both_evaluators_by_their_gradient(with_hints: bool) -
 
 @pytest.mark.parametrize("sampling", ["per-triple", "shared", "all"])
 def test_suke_learns_to_predict_weights(small: Graph, sampling: str) -> None:
-    quick = {"dim": 8, "epochs": 6, "lr": 2e-2, "num_negatives": 8, "eval_start": 0, "progress": False}
+    quick = {"dim": 8, "epochs": 6, "lr": 2e-2, "eval_start": 0, "progress": False}
+    quick["num_negatives"] = None if sampling == "all" else 8
     run = focuse.train(small, model="suke", negative_sampling=sampling, **quick)
     assert run.history[-1]["loss"] < run.history[0]["loss"]
     assert not torch.equal(run.scorer.tables["evaluators"], Suke.parameters["evaluators"])
@@ -403,7 +404,8 @@ def test_beurre_confidence_of_a_contained_box_is_not_symmetric() -> None:
 
 @pytest.mark.parametrize("sampling", ["per-triple", "shared", "all"])
 def test_beurre_learns_to_predict_weights(small: Graph, sampling: str) -> None:
-    quick = {"dim": 8, "epochs": 5, "lr": 2e-2, "num_negatives": 6, "eval_start": 0, "progress": False}
+    quick = {"dim": 8, "epochs": 5, "lr": 2e-2, "eval_start": 0, "progress": False}
+    quick["num_negatives"] = None if sampling == "all" else 6
     run = focuse.train(small, model="beurre", negative_sampling=sampling, **quick)
     assert run.history[-1]["loss"] < run.history[0]["loss"]
     links = run.predict(head=run.graph.entities[0], relation=run.graph.relations[0], top=3)

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 import focuse
 from focuse import FocuseError
+from focuse.config import merge_settings
 from focuse.data.graph import Graph
 from focuse.data.triple_index import TripleIndex
 from focuse.engines.autograd import AutogradEngine
@@ -76,7 +77,9 @@ class TestSchedule:
             make_pool_schedule(text)
 
     def test_only_confidence_models_have_a_pool(self, small: Graph) -> None:
-        with pytest.raises(FocuseError, match=r"semi_supervised needs a confidence model: ukge-rect .*, not 'complex'"):
+        with pytest.raises(
+            FocuseError, match=r"requires a confidence model \(ukge-rect, .*, not 'complex'"
+        ):
             focuse.train(small, model="complex", semi_supervised="pool")
 
 
@@ -178,7 +181,8 @@ def test_the_fused_engine_takes_the_same_step(sampling: str) -> None:
 @pytest.mark.parametrize("model", ["passleaf-complex", "passleaf-rotate", "suke"])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_every_sampling_trains_with_a_pool(small: Graph, sampling: str, model: str) -> None:
-    run = focuse.train(small, model=model, negative_sampling=sampling, progress=False, **SETTINGS)
+    settings = merge_settings(SETTINGS, {"model": model, "negative_sampling": sampling})
+    run = focuse.train(small, progress=False, **settings)
     assert run.history[-1]["loss"] < run.history[0]["loss"]
 
 

@@ -18,7 +18,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-HEAVY = ("focuse.api", "focuse.engines.sharded.engine")
+HEAVY = ("focuse.api", "focuse.engines.sharded")
 TORCHREC = ("torchrec.distributed.embedding", "torchrec.sparse.jagged_tensor", "fbgemm_gpu")
 
 

@@ -11,7 +11,7 @@ from several import several
 from focuse.engines.process_group import ProcessGroup, join_group
 from focuse.errors import FocuseError
 from focuse.storage.run_folder import RunFolder
-from focuse.storage.tables import ONE_PROCESS, PartitionedTables, ShardedTables, WholeTables, make_table_storage
+from focuse.storage.tables import ONE_PROCESS, PartitionedTables, ShardedTables, TableStorage, make_table_storage
 
 CASES = Path(__file__).with_name("tables_cases.py")
 
@@ -26,9 +26,9 @@ def test_several_processes_write_the_files_of_an_ordinary_run(tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("engine", "kind"),
     [
-        ("auto", WholeTables),
-        ("native", WholeTables),
-        ("sharded:host", ShardedTables),
+        ("auto", TableStorage),
+        ("native", TableStorage),
+        ("sharded", ShardedTables),
         ("partitioned", PartitionedTables),
     ],
 )

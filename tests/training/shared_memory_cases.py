@@ -36,7 +36,7 @@ FOLDER = Path(os.environ.get("FOCUSE_CACHE", "")) / "graphs"  # named by the tes
 
 
 def prepared(rows: list[Any], false: Any = None, **given: Any) -> tuple[Config, Splits, TrainingTriples]:
-    chosen = Config.from_kwargs(dim=4, epochs=2, batch_size=40, engine="sharded:plain", **given)
+    chosen = Config.from_kwargs(dim=4, epochs=2, batch_size=40, engine="sharded", **given)
     splits = make_splits(read(rows), None, None, 0.1, 0.1, chosen, SilentReporter(), false)
     settings = chosen.resolve(splits.train, "cpu")
     return settings, splits, TrainingTriples.from_splits(settings, splits, fit_training_normalizer(settings, splits))
@@ -102,9 +102,9 @@ def same_training(group: ProcessGroup) -> None:
         ),
     ]
     for rows, given in cases:
-        settings, splits, _ = prepared(rows, **given, optimizer="sparse-adagrad")
+        settings, splits, _ = prepared(rows, **given, optimizer="sparse-adam")
         losses = []
-        for engine in ("sharded:plain", "torch"):
+        for engine in ("sharded", "torch"):
             trainer = make_trainer(
                 replace(settings, engine=engine), splits, fit_training_normalizer(settings, splits), SilentReporter()
             )

@@ -7,7 +7,8 @@ import pytest
 
 import focuse
 from focuse.errors import FocuseError
-from focuse.option_strings import parse_memory, parse_partitions
+from focuse.option_strings import parse_partitions
+from focuse.system import parse_memory
 from focuse.training import preparation
 from focuse.training.callbacks import SilentReporter
 from focuse.training.memory_planner import partitions_for

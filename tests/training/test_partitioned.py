@@ -21,7 +21,7 @@ from focuse.engines.partitioned.edge_buckets import PackedEdges
 from focuse.engines.partitioned.stages import PartitionedNegativeSampler
 from focuse.errors import FocuseError
 from focuse.objective import randomness as shuffling
-from focuse.storage.partition_files import PartitionFiles
+from focuse.storage.tables import PartitionFiles
 from focuse.storage.tensors import TensorFile, check_tensors
 from focuse.training.partitioned import PartitionedPlacement
 

@@ -5,7 +5,7 @@ import torch
 
 from focuse.config import Config
 from focuse.training import problem as shards
-from focuse.training.problem import init_tables, normal_rows, table_device
+from focuse.training.problem import init_tables, normal_rows
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (16, 1), (17, 3), (815, 5), (801, 7), (1000, 8)])
@@ -27,9 +27,3 @@ def test_initial_rows_of_each_process_equal_those_of_a_single_process(name: str)
     whole, some = (init_tables(settings, model, 70, 5, rows) for rows in (slice(None), slice(20, 45)))
     assert torch.equal(some["entity"], whole["entity"][20:45])
     assert all(torch.equal(some[table], whole[table]) for table in whole if table != "entity")
-
-
-def test_entity_rows_can_be_kept_in_main_memory() -> None:
-    asked = Config(engine="sharded:host", device="cuda")
-    assert [table_device(asked, table) for table in ("entity", "relation")] == ["cpu", "cuda"]
-    assert table_device(Config(engine="sharded", device="cuda"), "entity") == "cuda"

@@ -30,7 +30,7 @@ def demo(
     Prints them side by side with ten predictions in words, and writes an HTML report.
     """
     from focuse.config import Config
-    from focuse.paper.demo import careers
+    from focuse.data.datasets import careers
     from focuse.paper.demo import demo as run_demo
 
     Config.from_kwargs(seed=seed)  # before anything is written

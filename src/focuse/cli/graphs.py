@@ -226,6 +226,7 @@ def convert(
 
 NAMES = ("ppi5k", "nl27k", "cn15k", "onet20k", "onet-importance")  # tests compare them with the catalog
 PARTS = ("train", "valid", "test")
+DATASET_FIELDS = ("title", "source", "license", "url", "note")
 Name = Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}.", autocompletion=completed(NAMES))]
 
 datasets = typer.Typer(
@@ -236,13 +237,35 @@ datasets = typer.Typer(
 @datasets.command("list", short_help="List the datasets.", cls=Command)
 def list_datasets(as_json: Annotated[bool, Json] = False) -> None:
     """List the datasets with their sizes, folders, sources and licenses."""
-    from focuse.data.datasets import CATALOG, data_folder
-    from focuse.data.graph_cache import cache_folder
+    from focuse.data.datasets import CATALOG, data_folder, find
+    from focuse.data.out_of_core import cache_folder
+    from focuse.results import ResultTable
 
-    rows = [_describe_dataset(name) for name in CATALOG]
-    data = data_folder()
-    folders = {"data": None if data is None else str(data), "cache": str(cache_folder())}
-    emit({"datasets": rows, **folders}, _format_datasets(rows), as_json)
+    copies = {name: find(name) for name in CATALOG}
+    entries = CATALOG.values()
+    states = {
+        name: ("can be downloaded" if CATALOG[name].url else "no public source")
+        if copy is None
+        else f"without {' and '.join(copy.missing)}"
+        if copy.missing
+        else "complete"
+        for name, copy in copies.items()
+    }
+    table = ResultTable(
+        {
+            "name": list(CATALOG),
+            **{part: [entry.files[part].rows for entry in entries] for part in PARTS},
+            "state": list(states.values()),
+            "folder": [None if copy is None else str(copy.folder) for copy in copies.values()],
+            **{
+                key: [getattr(entry, key) for entry in entries] for key in ("title", "source", "license", "url", "note")
+            },
+        },
+        info={"data": str(data_folder() or ""), "cache": str(cache_folder())},
+        printed=["name", *PARTS, "state", "folder"],
+        notes=[f"{each.name}: {each.title}; {each.source}; {each.license}" for each in entries],
+    )
+    emit(table.to_json(), str(table), as_json)
 
 
 @datasets.command("path", short_help="Print the folder of a dataset.", cls=Command)
@@ -263,48 +286,5 @@ def fetch(
     """Check a dataset that is found, or download it into the cache."""
     from focuse.data.datasets import fetch
 
-    def progress(done: int, total: int | None) -> None:
-        """Overwrite one line until the download is complete."""
-        text = f"{done / 1e6:.1f}{f' of {total / 1e6:.1f}' if total else ''} MB"
-        typer.echo(text if done == total else f"{text}\r", err=True, nl=done == total)
-
-    def note(text: str) -> None:
-        typer.echo(text, err=True)
-
-    watched = sys.stderr.isatty()
-    folder = str(fetch(name, force, note if watched else None, progress if watched else None))
+    folder = str(fetch(name, force, progress=sys.stderr.isatty()))
     emit({"name": name, "folder": folder}, folder, as_json)
-
-
-def _describe_dataset(name: str) -> dict[str, Any]:
-    from focuse.data.datasets import CATALOG, find
-
-    entry, found = CATALOG[name], find(name)
-    return {
-        "name": name,
-        "title": entry.title,
-        "rows": {part: entry.files[part].rows for part in PARTS},
-        "found": None if found is None else str(found.path),
-        "missing": [] if found is None else found.missing,
-        "url": entry.url or None,
-        "source": entry.source,
-        "license": entry.license,
-        "note": entry.note,
-    }
-
-
-def _format_datasets(rows: list[dict[str, Any]]) -> str:
-    from focuse.results import format_table
-
-    cells = [[row["name"], *(f"{row['rows'][part]:,}" for part in PARTS), _place(row)] for row in rows]
-    lines = [format_table(["name", *PARTS, "found"], cells, [True, False, False, False, True])]
-    for row in rows:
-        parts = [row["title"], row["source"], row["license"], row["note"]]
-        lines += ["", f"{row['name']}: {'; '.join(part for part in parts if part)}"]
-    return "\n".join(lines)
-
-
-def _place(row: dict[str, Any]) -> str:
-    if row["found"] is None:
-        return "can be downloaded" if row["url"] else "not found"
-    return f"{row['found']} (without {' and '.join(row['missing'])})" if row["missing"] else str(row["found"])

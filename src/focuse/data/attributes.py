@@ -26,11 +26,11 @@ from focuse.data.readers import (
     parse_error,
     parse_text,
     read_parquet_table,
+    rows_to_arrow,
     text_column,
-    to_arrow_column,
     without_index_columns,
 )
-from focuse.data.sniffer import TableLayout, find_columns, first_row, is_number
+from focuse.data.sniffer import TableLayout, columns_by_heading, find_columns, first_row, is_number
 from focuse.errors import FocuseError, counted, did_you_mean
 
 ROLES = ("entity", "attribute", "value")
@@ -138,34 +138,25 @@ def read_attributes(
     """
     if isinstance(source, AttributeTable):
         return source
-    table = _read(source, columns, delimiter, header)
-    _check_long_format(table)
-    return table
-
-
-def _check_long_format(table: AttributeTable) -> None:
-    """Raise FocuseError if attributes are numbers that hardly repeat, as in a table with one column per attribute."""
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if inspect_file(path).is_parquet:
+            table = _from_table(read_parquet_table(path), columns, str(path))
+        else:
+            table = _read_text(path, columns, delimiter, header)
+    elif hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
+        table = _from_table(frame_to_arrow(source), columns, "attributes")
+    elif isinstance(source, Iterable) and not isinstance(source, Mapping):
+        table = _from_table(rows_to_arrow(source, "attributes", ROLES), columns, "attributes")
+    else:
+        raise FocuseError(f"cannot read attributes from {type(source).__name__}: give a file, a frame or rows")
     names = pc.unique(table.attribute).to_pylist()
     if len(table) > 2 and 2 * len(names) > len(table) and all(is_number(str(name)) for name in names):
         raise FocuseError(
             f"{table.source}: the attributes are numbers ({names[0]}, {names[1]}, …); give one value per line: entity, "
             "attribute, value (pandas' frame.melt('entity') converts a table with one column per attribute)"
         )
-
-
-def _read(
-    source: Any, columns: Sequence[str | int] | None, delimiter: str | None, header: bool | None
-) -> AttributeTable:
-    if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        if inspect_file(path).is_parquet:
-            return _from_table(read_parquet_table(path), columns, str(path))
-        return _read_text(path, columns, delimiter, header)
-    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
-        return _from_table(frame_to_arrow(source), columns, "attributes")
-    if isinstance(source, Iterable) and not isinstance(source, Mapping):
-        return _from_table(_rows(source), columns, "attributes")
-    raise FocuseError(f"cannot read attributes from {type(source).__name__}: give a file, a frame or rows")
+    return table
 
 
 def _read_text(
@@ -191,14 +182,7 @@ def _is_header(first: list[str], columns: Sequence[str | int] | None) -> bool:
         return True
     if any(is_number(field) or not field.strip() for field in first):
         return False
-    return bool(_columns_by_heading(first))
-
-
-def _columns_by_heading(first: list[str]) -> dict[str, int]:
-    """Return the column of each role that has a known heading."""
-    words = [field.strip().lower() for field in first]
-    columns = {role: [index for index, word in enumerate(words) if word in HEADINGS[role]] for role in ROLES}
-    return {role: indices[0] for role, indices in columns.items() if indices}
+    return bool(columns_by_heading(first, HEADINGS))
 
 
 def _choose_columns(first: list[str], header: bool, columns: Sequence[str | int] | None, where: str) -> tuple[int, ...]:
@@ -207,7 +191,7 @@ def _choose_columns(first: list[str], header: bool, columns: Sequence[str | int]
         if len(columns) != len(ROLES):
             raise FocuseError(f"columns: {len(columns)} given, expected 3 (entity, attribute, value)")
         return find_columns(first, header, columns, where)
-    by_heading = _columns_by_heading(first) if header else {}
+    by_heading = columns_by_heading(first, HEADINGS) if header else {}
     rest = [index for index in range(len(first)) if index not in by_heading.values()]
     unnamed = [role for role in ROLES if role not in by_heading]
     if unnamed and len(rest) != len(unnamed):
@@ -226,16 +210,6 @@ def _from_table(table: pa.Table, columns: Sequence[str | int] | None, where: str
     )
     value = number_column(table.column(chosen[2]), where, allow_missing=True, role="value")
     return AttributeTable(entity, attribute, value, where)
-
-
-def _rows(rows: Iterable[Any]) -> pa.Table:
-    tuples = []
-    for number, row in enumerate(rows, 1):
-        if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable) or len(row := tuple(row)) != 3:
-            raise FocuseError(f"attributes, row {number}: {row!r:.60} is not a tuple of entity, attribute and value")
-        tuples.append(row)
-    columns = (to_arrow_column([row[index] for row in tuples], "attributes") for index in range(3))
-    return pa.table(dict(zip(ROLES, columns, strict=True)))
 
 
 def align_attributes(table: AttributeTable, entities: Vocabulary) -> tuple[NodeAttributes, list[str]]:

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from focuse.data.fuzzy_match import key, nearest_names
-from focuse.errors import FocuseError, counted, did_you_mean, nearest
+from focuse.errors import FocuseError, counted, did_you_mean, fold_name, nearest, similar_names
 from focuse.option_strings import choose
+from focuse.system import chunks
 
 if TYPE_CHECKING:
     import networkx
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 BASE_IRI = "urn:focuse:"  # the prefix of names in RDF that are not IRIs
+CHUNK_NAMES = 1 << 20  # names compared at once
 MAX_NAMES_LISTED = 12  # an error lists all names of a vocabulary of at most this size
 
 
@@ -80,12 +81,8 @@ class Vocabulary:
     def id(self, name: str, kind: str = "name", otherwise: str = "") -> int:
         """Return the id of one name; an unknown name raises an error that suggests similar ones.
 
-        Parameters
-        ----------
-        kind : str
-            The kind of name in the error, such as "entity".
-        otherwise : str
-            The advice in the error if the name is of the other kind, such as "give it with --relation".
+        `kind` is the kind of name in the error, such as "entity", and `otherwise` the advice for a name of the other
+        kind, such as "give it with --relation".
         """
         index = self.find(name)
         if index < 0:
@@ -98,14 +95,17 @@ class Vocabulary:
         >>> Vocabulary(["Python", "SQL", "café"]).nearest("pyhton"), Vocabulary(["café"]).nearest("CAFE")
         (['Python'], ['café'])
         """
-        return nearest_names(name, self.column, limit)
+        found: list[str] = []
+        for chunk in chunks(len(self), CHUNK_NAMES):  # names become Python objects only for a moment
+            found += similar_names(name, self.column[chunk].to_pylist(), limit)
+        return similar_names(name, found, limit)
 
     def _advice(self, name: str, kind: str, otherwise: str) -> str:
         """Return a suggestion: a name of the other kind, similar names, or all names if there are few."""
         similar = self.nearest(name)
-        if self.counterpart is not None and not (similar and key(similar[0]) == key(name)):
+        if self.counterpart is not None and not (similar and fold_name(similar[0]) == fold_name(name)):
             other_kind, other_names = self.counterpart
-            same = [other for other in other_names.nearest(name, 1) if key(other) == key(name)]
+            same = [other for other in other_names.nearest(name, 1) if fold_name(other) == fold_name(name)]
             if same:
                 subject = "that is" if same[0] == name else f"{same[0]!r} is"
                 advice = f"; {otherwise}" if otherwise else ""
@@ -202,10 +202,20 @@ class WeightColumns:
             if not present.any():
                 continue
             low, high = column[present].min(), column[present].max()
-            span = high / 2 - low / 2  # halved, because the span of numbers near ±1e308 would overflow
-            unit = (column[present] / 2 - low / 2) / span if span > 0 else np.ones(int(present.sum()))
-            scaled[present, index] = 1 - unit if name in self.lower_is_better and span > 0 else unit
+            unit = scale_range(column[present], low, high)
+            scaled[present, index] = 1 - unit if name in self.lower_is_better and low < high else unit
         return combine_columns(scaled, self.present, np.ones(len(self.names)))
+
+
+def scale_range(values: ColumnValues, low: npt.ArrayLike, high: npt.ArrayLike) -> ColumnValues:
+    """Map values [n] linearly from `low` … `high` to 0 … 1; others are clipped, and all are 1 if the range is empty.
+
+    >>> scale_range(np.array([2.0, 3.0, 9.0]), 2.0, 4.0).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    low, high = np.asarray(low), np.asarray(high)
+    span = high / 2 - low / 2  # halved, because the span of numbers near ±1e308 would overflow
+    return np.divide(np.clip(values, low, high) / 2 - low / 2, span, out=np.ones(len(values)), where=span > 0)
 
 
 def combine_columns(unit_weights: ColumnValues, present: Mask, importance: ColumnValues) -> ColumnValues:
@@ -423,14 +433,12 @@ class Graph:
         head, relation, tail = entity_ids[self.head], relation_ids[self.relation], entity_ids[self.tail]
         known = (head >= 0) & (relation >= 0) & (tail >= 0)
         graph = replace(
-            self,
+            self.select(known),
             head=head[known],
             relation=relation[known],
             tail=tail[known],
-            weight=self.weight[known],
             entities=train.entities,
             relations=train.relations,
-            columns=None if self.columns is None else self.columns.take(known),
             lower_is_better=train.lower_is_better,
         )
         return AlignedGraph(graph, self._unseen_names(~known, entity_ids < 0, relation_ids < 0))

@@ -2,31 +2,36 @@
 
 The ids are equal to those of `from_columns`: entities are numbered in order of appearance, heads first. Groups of
 millions of edges are encoded together, and their names are looked up among the earlier ones, so that a name is hashed
-only a few times and needs no Python object. The resulting ids have another order. The order of appearance is recorded,
-and at the end the columns are read once more to translate the ids. Columns are written to disk and mapped.
+only a few times and needs no Python object. Tails are numbered by themselves, and translated into the ids of entities
+at the end. Columns are written to disk and mapped.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import platformdirs
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from focuse.data.graph import Graph, Ids, Vocabulary, concatenate_blocks, isin_sorted, unify_dictionaries
-from focuse.data.graph_cache import scratch_folder
 from focuse.errors import FocuseError
 from focuse.system import chunks, free_memory
 
 MAX_EDGES_PER_GROUP = 1 << 23  # edges encoded at once, if there is enough memory
 BYTES_PER_EDGE = 600  # free memory required per edge of a group, which is twice the size of its names and ids
 CHUNK_EDGES = 1 << 20  # edges processed at once
+ABANDONED_SECONDS = 86_400.0  # an older file belongs to a killed process
 MAX_NAME_BYTES = (1 << 31) - 1  # the limit of one Arrow column of names
 ENCODED = pa.dictionary(pa.int32(), pa.string())
 COLUMNS: tuple[tuple[str, Any], ...] = (
@@ -35,6 +40,26 @@ COLUMNS: tuple[tuple[str, Any], ...] = (
     ("tail", np.int32),
     ("weight", np.float64),
 )
+
+
+def cache_folder() -> Path:
+    """Return the folder of downloaded datasets and large columns: FOCUSE_CACHE, else the system's cache folder."""
+    given = os.environ.get("FOCUSE_CACHE")
+    return Path(os.path.expanduser(given)) if given else platformdirs.user_cache_path("focuse", appauthor=False)
+
+
+def scratch_folder() -> Path | None:
+    """Return the folder for columns of graphs larger than memory, or None for the system's temporary folder.
+
+    Files that killed processes left there are removed.
+    """
+    folder = cache_folder() / "scratch"
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return folder if os.access(folder, os.W_OK) else None
 
 
 class ColumnFile:
@@ -78,31 +103,6 @@ class GrowingVocabulary:
         return ids
 
 
-class AppearanceOrder:
-    """The order in which entities first appear as a head, or else as a tail."""
-
-    def __init__(self) -> None:
-        self.rank = {side: np.empty(0, np.int32) for side in ("head", "tail")}
-        self.seen = {"head": 0, "tail": 0}
-
-    def add(self, side: str, ids: Ids, entities: int) -> None:
-        """Record distinct ids in the order in which they appear on a side."""
-        rank = self.rank[side]
-        if len(rank) < entities:
-            grown = np.full(max(entities, 2 * len(rank)), -1, np.int32)
-            grown[: len(rank)] = rank
-            rank = self.rank[side] = grown
-        new = ids[rank[ids] < 0]
-        rank[new] = np.arange(self.seen[side], self.seen[side] + len(new), dtype=np.int32)
-        self.seen[side] += len(new)
-
-    def sorted_entities(self, entities: int) -> npt.NDArray[np.int64]:
-        """Return the entities [E] that appear as heads, then the others, both in order of appearance."""
-        head, tail = (self.rank[side][:entities] for side in ("head", "tail"))
-        heads, others = np.flatnonzero(head >= 0), np.flatnonzero(head < 0)
-        return np.concatenate([heads[np.argsort(head[heads])], others[np.argsort(tail[others])]])
-
-
 def encode_blocks(
     blocks: Iterable[Sequence[pa.Array]], source: str, weighted: bool, folder: Path | None = None
 ) -> Graph:
@@ -114,37 +114,27 @@ def encode_blocks(
     (['a', 'b', 'c'], [2, 0])
     """
     columns = {name: ColumnFile(dtype, folder) for name, dtype in COLUMNS}
-    entities, relations, order = GrowingVocabulary(source), GrowingVocabulary(source), AppearanceOrder()
+    names = {name: GrowingVocabulary(source) for name in ("head", "relation", "tail")}
     for group in _groups_of_blocks(blocks):
-        head_blocks, relation_blocks, tail_blocks = ([_encoded(block[index]) for block in group] for index in range(3))
-        ids, names = unify_dictionaries(head_blocks + tail_blocks)
-        edges = sum(map(len, head_blocks))
-        entity_ids = entities.ids(names.column)
-        num_heads = int(ids[:edges].max()) + 1  # names of heads come first
-        order.add("head", entity_ids[:num_heads], len(entities.column))
-        order.add("tail", entity_ids[num_heads:], len(entities.column))
-        columns["head"].append(entity_ids[ids[:edges]])
-        columns["tail"].append(entity_ids[ids[edges:]])
-        ids, names = unify_dictionaries(relation_blocks)
-        columns["relation"].append(relations.ids(names.column)[ids])
+        for index, name in enumerate(names):
+            ids, distinct = unify_dictionaries([_encoded(block[index]) for block in group])
+            columns[name].append(names[name].ids(distinct.column)[ids])
+        edges = sum(len(block[0]) for block in group)
         columns["weight"].append(concatenate_blocks([block[3] for block in group]) if weighted else np.ones(edges))
-    final_order = order.sorted_entities(len(entities.column))
-    final_ids = np.empty(len(final_order), np.int32)
-    final_ids[final_order] = np.arange(len(final_order), dtype=np.int32)
-    for name in ("head", "tail"):
-        values = columns[name].mapped("r+")
-        for chunk in chunks(len(values), CHUNK_EDGES):
-            values[chunk] = final_ids[values[chunk]]
-    names = entities.column.take(pa.array(final_order))
+    entities = names["head"]
+    entity_ids = entities.ids(names["tail"].column)  # tails that are no heads are appended
+    tails = columns["tail"].mapped("r+")
+    for chunk in chunks(len(tails), CHUNK_EDGES):
+        tails[chunk] = entity_ids[tails[chunk]]
     head, relation, tail, weight = (columns[name].mapped() for name, _ in COLUMNS)
-    return Graph(head, relation, tail, weight, Vocabulary(names), Vocabulary(relations.column), source, weighted)
+    vocabularies = Vocabulary(entities.column), Vocabulary(names["relation"].column)
+    return Graph(head, relation, tail, weight, *vocabularies, source, weighted)
 
 
 def _groups_of_blocks(blocks: Iterable[Sequence[pa.Array]]) -> Iterator[list[Sequence[pa.Array]]]:
     """Yield blocks in groups of at most MAX_EDGES_PER_GROUP edges, or fewer if memory is short."""
     group: list[Sequence[pa.Array]] = []
-    free = free_memory()
-    group_edges = MAX_EDGES_PER_GROUP if free is None else min(MAX_EDGES_PER_GROUP, max(free // BYTES_PER_EDGE, 1))
+    group_edges = min(MAX_EDGES_PER_GROUP, max(free_memory() // BYTES_PER_EDGE, 1))
     for block in blocks:
         if len(block[0]):
             group.append(block)

@@ -27,13 +27,11 @@ from focuse.data.graph import (
     ALL_WEIGHTS_MISSING,
     BASE_IRI,
     Graph,
-    Vocabulary,
     WeightColumns,
     concatenate_blocks,
     from_columns,
 )
-from focuse.data.graph_cache import cached, scratch_folder
-from focuse.data.out_of_core import encode_blocks
+from focuse.data.out_of_core import encode_blocks, scratch_folder
 from focuse.data.sniffer import (
     MISSING_NUMBERS,
     NOT_A_NUMBER,
@@ -54,9 +52,11 @@ SAMPLE_BYTES = 1 << 16
 # Large blocks have few partial dictionaries to unify; 16 MiB was fastest for 5 million rows.
 BLOCK_BYTES = 1 << 24
 OUT_OF_CORE_BYTES = 1 << 28  # larger text is encoded on disk, block by block; a quarter of it if compressed
-CACHED_BYTES = 1 << 20  # smaller text is parsed fast enough not to be cached; a quarter of it if compressed
+
+INDEX_PREFIX = "__index_level_"  # of columns in which pandas stores the index of a frame
 
 ColumnNames = Sequence[str | int]  # columns by heading, or counted from 1
+Block = Sequence[pa.Array]  # head, relation, tail and the weights, if any, of some edges
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,6 @@ class ReadOptions:
     literals: str = "skip"
     short_names: bool = False
     base_iri: str = BASE_IRI
-    cache: bool = True
 
 
 def read(
@@ -88,7 +87,6 @@ def read(
     literals: str = "skip",
     short_names: bool = False,
     base_iri: str = BASE_IRI,
-    cache: bool = True,
 ) -> Graph:
     """Read a weighted graph: head, relation, tail and optionally weight.
 
@@ -117,16 +115,12 @@ def read(
         Keep only the last part of IRIs.
     base_iri : str
         The IRI that names were appended to when the RDF file was written.
-    cache : bool
-        Keep the encoded graph of a large file in the cache, from where it is loaded the next time.
 
     >>> read([("MLEngineer", "requiresSkill", "Python", 0.98), ("MLEngineer", "requiresSkill", "Perl", 0.13)])
     Graph(rows: 2 edges, 3 entities, 1 relation)
     """
     source = source() if callable(source) else source
-    options = ReadOptions(
-        columns, weights, delimiter, header, sql, missing_weight, literals, short_names, base_iri, cache
-    )
+    options = ReadOptions(columns, weights, delimiter, header, sql, missing_weight, literals, short_names, base_iri)
     graph = _read_source(source, options)
     if not len(graph) and graph is not source:
         raise FocuseError(f"{graph.source}: no edges; expected rows of head, relation, tail and weight")
@@ -147,7 +141,7 @@ def _read_source(source: Any, options: ReadOptions) -> Graph:
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__"):
         return graph_from_table(frame_to_arrow(source), options.columns, "frame", options.weights)
     if isinstance(source, Iterable):
-        table = _rows_to_arrow(cast(Iterable[Sequence[Any]], source))
+        table = rows_to_arrow(cast(Iterable[Sequence[Any]], source))
         columns = options.columns
         if columns is None and options.weights is None and table.num_columns > 4:
             columns = range(1, table.num_columns + 1)
@@ -160,13 +154,7 @@ def _read_path(path: Path, options: ReadOptions) -> Graph:
     reader = None if suffix in PLAIN_SUFFIXES else registered_reader(suffix)
     if reader is not None:
         return reader(path, options)
-    file = inspect_file(path)
-
-    def read_fresh() -> Graph:
-        return _read_parquet(path, options) if file.is_parquet else _read_text(path, options)
-
-    key = (file.is_parquet, options.columns, options.weights, options.delimiter, options.header)
-    return read_through_cache(path, file, key, read_fresh) if options.cache else read_fresh()
+    return _read_parquet(path, options) if inspect_file(path).is_parquet else _read_text(path, options)
 
 
 # ---- readers of other formats ---------------------------------------------------------------------------------------
@@ -263,34 +251,20 @@ def inspect_file(path: Path) -> FileInfo:
     return FileInfo(is_parquet, is_parquet or compression_of(start) is not None, size)
 
 
-def read_through_cache(path: Path, file: FileInfo, key: Iterable[object], read_fresh: Callable[[], Graph]) -> Graph:
-    """Return the graph of a file from the cache; call `read_fresh` if it is not there, or if the file is small.
-
-    `key` is everything that `read_fresh` depends on besides the file.
-    """
-    if file.size < (CACHED_BYTES // 4 if file.is_compressed else CACHED_BYTES):
-        return read_fresh()
-    return cached(path, key, read_fresh)
-
-
 def is_large(path: Path, compressed: bool) -> bool:
     """Return whether a file's graph is encoded on disk instead of in memory."""
-    free = free_memory()
-    min_bytes = OUT_OF_CORE_BYTES if free is None else min(OUT_OF_CORE_BYTES, free // 8)
+    min_bytes = min(OUT_OF_CORE_BYTES, free_memory() // 8)
     return path.stat().st_size >= (min_bytes // 4 if compressed else min_bytes)
 
 
 def _read_parquet(path: Path, options: ReadOptions) -> Graph:
-    columns, weights = options.columns, options.weights
     if is_large(path, compressed=True):
         with open_parquet(path) as file:
-            headings = [name for name in file.schema_arrow.names if not name.startswith("__index_level_")]
-            chosen = choose_columns(headings, True, columns, str(path), weights)
-            if len(chosen) <= 4 and file.metadata.num_rows:
+            headings = [name for name in file.schema_arrow.names if not name.startswith(INDEX_PREFIX)]
+            if file.metadata.num_rows:
                 batches = map(_validated, file.iter_batches(columns=headings))
-                blocks = _table_blocks(batches, columns, str(path), weights)
-                return encode_blocks(blocks, str(path), len(chosen) == 4, scratch_folder())
-    return graph_from_table(read_parquet_table(path), columns, str(path), weights)
+                return _graph_from_batches(headings, batches, options.columns, str(path), options.weights, large=True)
+    return graph_from_table(read_parquet_table(path), options.columns, str(path), options.weights)
 
 
 def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -303,41 +277,51 @@ def _read_text(path: Path, options: ReadOptions) -> Graph:
     where = str(path)
     sample = first_lines(path)
     layout = detect_layout(sample, where, options.delimiter, options.header, options.columns, options.weights)
-    if is_large(path, inspect_file(path).is_compressed) and not layout.weight_names:
-        return encode_blocks(_text_blocks(path, layout), where, len(layout.columns) == 4, scratch_folder())
-    table = parse_text(path, layout)
-    weight = concatenate_blocks(table.column(3).chunks) if len(layout.columns) == 4 and len(table) else None
-    if weight is not None and not np.isfinite(weight).all():
-        raise parse_error(path, layout, "a weight is not finite")
-    columns = _parsed_weight_columns(table, layout) if layout.weight_names and len(table) else None
-    if columns is not None and (np.isinf(columns.values).any() or not columns.present.any(axis=1).all()):
-        raise parse_error(path, layout, "a weight is not finite, or all of an edge are missing")
-    head, relation, tail = table.columns[:3]
-    graph = from_columns(head, relation, tail, weight, where, columns)
-    if any(_has_empty_name(names) for names in (graph.entities, graph.relations)):
-        raise parse_error(path, layout, "a name is empty")
-    return graph
+    large = is_large(path, inspect_file(path).is_compressed) and not layout.weight_names
+    blocks = _text_blocks(path, layout, stream=large)
+    return _encode(blocks, where, len(layout.columns) - 3, layout.weight_names, large)
 
 
-def _text_blocks(path: Path, layout: TableLayout) -> Iterator[Sequence[pa.Array]]:
-    """Yield the columns of a text file in blocks of a few megabytes."""
+def _text_blocks(path: Path, layout: TableLayout, stream: bool) -> Iterator[Block]:
+    """Yield the columns of a text file in blocks of a few megabytes, each checked.
+
+    With `stream` only one block is in memory, else all of the file, which is parsed by all cores.
+    """
+    if not stream:
+        for block in parse_text(path, layout).to_batches():
+            yield _checked(block.columns, path, layout)
+        return
     try:
-        with open_decompressed(path) as stream, arrow_csv.open_csv(stream, **_csv_options(layout)) as blocks:
+        with open_decompressed(path) as source, arrow_csv.open_csv(source, **_csv_options(layout)) as blocks:
             for block in blocks:
-                empty = any(pc.any(pc.equal(column.dictionary, "")).as_py() for column in block.columns[:3])
-                finite = block.num_columns < 4 or pc.all(pc.is_finite(block.column(3))).as_py() is not False
-                if empty or not finite:
-                    raise parse_error(path, layout, "a name is empty or a weight not finite")
-                yield block.columns
+                yield _checked(block.columns, path, layout)
     except (pa.ArrowException, OSError, EOFError) as error:
         raise parse_error(path, layout, _one_line(error)) from None
 
 
-def _parsed_weight_columns(table: pa.Table, layout: TableLayout) -> WeightColumns:
-    """Return the weight columns of a parsed text; null and NaN are both missing."""
-    filled = [pc.fill_null(column, np.nan) for column in table.columns[3:]]
-    values = np.stack([concatenate_blocks(column.chunks) for column in filled], axis=1)
-    return WeightColumns(layout.weight_names, values)
+def _checked(columns: list[pa.Array], path: Path, layout: TableLayout) -> Block:
+    """Return the columns of a block, with NaN for missing weights; raise an error for the first faulty line."""
+    numbers = [pc.fill_null(column, np.nan) for column in columns[3:]]
+    finite = [np.isfinite(np.from_dlpack(column)) for column in numbers]
+    if len(numbers) > 1:  # a weight may be missing, but not all weights of an edge
+        infinite = any(pc.any(pc.is_inf(column)).as_py() for column in numbers)
+        faulty = infinite or not np.any(finite, axis=0).all()
+    else:
+        faulty = not all(mask.all() for mask in finite)
+    if faulty or any(pc.any(pc.equal(column.dictionary, "")).as_py() for column in columns[:3]):
+        raise parse_error(path, layout, "a name is empty or a weight not finite")
+    return [*columns[:3], *numbers]
+
+
+def _encode(blocks: Iterable[Block], where: str, num_weights: int, weight_names: Sequence[str], large: bool) -> Graph:
+    """Encode blocks of names and weights as a graph, whose columns are files if it is large."""
+    if large and num_weights <= 1:
+        return encode_blocks(blocks, where, num_weights == 1, scratch_folder())
+    columns = list(zip(*blocks, strict=True)) or [()] * (3 + num_weights)
+    head, relation, tail = (pa.chunked_array(column, None if column else pa.string()) for column in columns[:3])
+    numbers = [concatenate_blocks(column) if column else np.empty(0) for column in columns[3:]]
+    several = WeightColumns(tuple(weight_names), np.stack(numbers, axis=1)) if num_weights > 1 else None
+    return from_columns(head, relation, tail, numbers[0] if num_weights == 1 else None, where, several)
 
 
 def parse_text(path: Path, layout: TableLayout) -> pa.Table:
@@ -397,10 +381,6 @@ def _binary_file_advice(data: bytes, path: Path) -> str:
     return next(filter(None, (import_function(adviser)(data, path) for adviser in BINARY_FILE_ADVISERS)), "")
 
 
-def _has_empty_name(names: Vocabulary) -> bool:
-    return bool(pc.min(pc.binary_length(names.column)).as_py() == 0)
-
-
 def parse_error(path: Path, layout: TableLayout, problem: str) -> FocuseError:
     """Return the error that names the first faulty line of a text file, or `problem` if no line is faulty."""
     with open_decompressed(path) as stream:
@@ -419,8 +399,6 @@ SKIPPABLE_ZSTD_FRAME = b"\x2a\x4d\x18"  # after a byte of 50 to 5f; pzstd writes
 # Text of graphs compresses 5 to 30 times; a large file that compresses better than this is not a graph.
 MAX_COMPRESSION_RATIO, ALWAYS_ALLOWED_BYTES = 200, 1 << 26
 ALLOWED_PARQUET_BYTES = 1 << 30  # names allowed in any Parquet file, because a sorted graph compresses very well
-UNPACKED_VARIABLE = "FOCUSE_UNPACKED"
-STREAM_BLOCK_BYTES = 1 << 20
 
 
 def compression_of(first_bytes: bytes) -> str | None:
@@ -434,26 +412,15 @@ def compression_of(first_bytes: bytes) -> str | None:
     return next((name for magic, name in COMPRESSION_BY_MAGIC.items() if first_bytes.startswith(magic)), None)
 
 
-def max_unpacked_bytes(compressed: int) -> float:
-    """Return the allowed unpacked size of `compressed` bytes; FOCUSE_UNPACKED sets it in gigabytes, or to 'off'."""
-    setting = os.environ.get(UNPACKED_VARIABLE, "").strip().lower()
-    if not setting:
-        return max(ALWAYS_ALLOWED_BYTES, MAX_COMPRESSION_RATIO * compressed)
-    try:
-        limit = float("inf") if setting in ("off", "no", "false") else float(setting) * 1e9
-    except ValueError:
-        limit = -1.0
-    if not limit > 0:
-        raise FocuseError(
-            f"{UNPACKED_VARIABLE} is {setting!r}; set it to off or to the gigabytes that a file may have unpacked"
-        )
-    return limit
+def max_unpacked_bytes(compressed: int) -> int:
+    """Return the allowed unpacked size of `compressed` bytes."""
+    return max(ALWAYS_ALLOWED_BYTES, MAX_COMPRESSION_RATIO * compressed)
 
 
-def _too_large(path: Path, compressed: int, limit: float) -> FocuseError:
+def _too_large(path: Path, compressed: int, limit: int) -> FocuseError:
     return FocuseError(
         f"{path}: {compressed:,} bytes unpack to more than {limit / 1e9:.3g} GB, which no graph does; if it is right, "
-        f"set {UNPACKED_VARIABLE} to the gigabytes that it has unpacked, or to off"
+        "decompress it first, or save it as text"
     )
 
 
@@ -463,18 +430,16 @@ class BoundedStream(io.RawIOBase):
     This prevents a small file from filling the memory.
     """
 
-    def __init__(self, stream: Any, path: Path, compressed: int, limit: float) -> None:
+    def __init__(self, stream: Any, path: Path, compressed: int, limit: int) -> None:
         self.stream, self.path, self.compressed, self.limit = stream, path, compressed, limit
         self.total = 0
 
     def readable(self) -> bool:
         return True
 
-    def read(self, size: int | None = -1) -> bytes:
-        if size is None or size < 0:
-            return self.readall()
+    def readinto(self, buffer: Any) -> int:
         try:
-            data: bytes = self.stream.read(size)
+            data: bytes = self.stream.read(len(buffer))
         except OSError as error:
             if "too much memory for decoding" not in str(error):
                 raise
@@ -485,16 +450,6 @@ class BoundedStream(io.RawIOBase):
         self.total += len(data)
         if self.total > self.limit:
             raise _too_large(self.path, self.compressed, self.limit)
-        return data
-
-    def readall(self) -> bytes:
-        parts = []
-        while data := self.read(STREAM_BLOCK_BYTES):
-            parts.append(data)
-        return b"".join(parts)
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
@@ -530,7 +485,7 @@ def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
 def read_parquet_table(path: Path) -> pa.Table:
     """Read a Parquet file, checking that its text is text and its size plausible."""
     size = path.stat().st_size
-    limit = max(max_unpacked_bytes(size), ALLOWED_PARQUET_BYTES if UNPACKED_VARIABLE not in os.environ else 0)
+    limit = max(max_unpacked_bytes(size), ALLOWED_PARQUET_BYTES)
     with open_parquet(path) as file:
         schema = file.schema_arrow
         # Names stay in dictionaries, because a long name in every row is small in the file but huge as text.
@@ -570,52 +525,43 @@ def graph_from_table(
 ) -> Graph:
     """Encode a table as a graph; its columns are chosen by heading as in a file with a header."""
     table = without_index_columns(table, where)
-    headings = list(table.column_names)
+    return _graph_from_batches(list(table.column_names), table.to_batches(), columns, where, weights)
+
+
+def _graph_from_batches(
+    headings: list[str],
+    batches: Iterable[pa.RecordBatch],
+    columns: ColumnNames | None,
+    where: str,
+    weights: ColumnNames | None,
+    large: bool = False,
+) -> Graph:
     chosen = choose_columns(headings, True, columns, where, weights)
-    head, relation, tail = (
-        text_column(table.column(index), role, where) for role, index in zip(ROLES[:3], chosen, strict=False)
-    )
-    weight = number_column(table.column(chosen[3]), where) if len(chosen) == 4 else None
-    weight_columns = None
-    if len(chosen) > 4:
-        names = weight_column_names(headings, True, chosen)
-        weight_columns = _table_weight_columns(names, [table.column(index) for index in chosen[3:]], where)
-    return from_columns(head, relation, tail, weight, where, weight_columns)
+    blocks = _table_blocks(batches, chosen, where)
+    return _encode(blocks, where, len(chosen) - 3, weight_column_names(headings, True, chosen), large)
 
 
-def _table_blocks(
-    batches: Iterable[pa.RecordBatch], columns: ColumnNames | None, where: str, weights: ColumnNames | None
-) -> Iterator[list[pa.Array]]:
-    """Yield names and weights of a table that comes in batches; at most one weight per edge."""
+def _table_blocks(batches: Iterable[pa.RecordBatch], chosen: Sequence[int], where: str) -> Iterator[Block]:
+    """Yield the names and weights of a table that comes in batches."""
+    several = len(chosen) > 4
     first_row = 1
     for batch in batches:
-        table = without_index_columns(pa.table(batch), where)
-        chosen = choose_columns(list(table.column_names), True, columns, where, weights)
-        texts = [
-            text_column(table.column(index), role, where, first_row)
-            for role, index in zip(ROLES[:3], chosen, strict=False)
-        ]
-        numbers = [pa.array(number_column(table.column(index), where, first_row=first_row)) for index in chosen[3:4]]
-        yield [*(text.combine_chunks() for text in texts), *numbers]
-        first_row += len(table)
+        columns = [pa.chunked_array([batch.column(index)]) for index in chosen]
+        texts = [text_column(column, role, where, first_row) for role, column in zip(ROLES, columns[:3], strict=False)]
+        numbers = [number_column(column, where, several, first_row=first_row) for column in columns[3:]]
+        empty = np.flatnonzero(np.isnan(numbers).all(axis=0)) if several else np.empty(0)
+        if len(empty):
+            raise FocuseError(f"{where}, row {int(empty[0]) + first_row}: {ALL_WEIGHTS_MISSING}")
+        yield [*(text.combine_chunks() for text in texts), *map(pa.array, numbers)]
+        first_row += len(batch)
 
 
 def without_index_columns(table: pa.Table, where: str, roles: Sequence[str] = ROLES) -> pa.Table:
     """Drop the index columns that pandas stores in addition to a frame's own; an empty table is an error."""
-    table = table.drop_columns([name for name in table.column_names if name.startswith("__index_level_")])
+    table = table.drop_columns([name for name in table.column_names if name.startswith(INDEX_PREFIX)])
     if table.num_columns == 0 or table.num_rows == 0:
         raise FocuseError(f"{where}: the table is empty; expected columns {join_words(roles)}")
     return table
-
-
-def _table_weight_columns(names: Sequence[str], columns: Sequence[pa.ChunkedArray], where: str) -> WeightColumns:
-    """Return weight columns in which numbers may be missing, though not all of an edge."""
-    values = np.stack([number_column(column, where, allow_missing=True) for column in columns], axis=1)
-    weights = WeightColumns(tuple(names), values)
-    empty = ~weights.present.any(axis=1)
-    if empty.any():
-        raise FocuseError(f"{where}, row {int(np.flatnonzero(empty)[0]) + 1}: {ALL_WEIGHTS_MISSING}")
-    return weights
 
 
 def text_column(column: pa.ChunkedArray, role: str, where: str, first_row: int = 1) -> pa.ChunkedArray:
@@ -708,22 +654,23 @@ def _mixed_frame_to_arrow(frame: Any) -> pa.Table:
     )
 
 
-def _rows_to_arrow(rows: Iterable[Sequence[Any]]) -> pa.Table:
+def rows_to_arrow(rows: Iterable[Sequence[Any]], where: str = "rows", roles: Sequence[str] = ROLES) -> pa.Table:
+    """Return rows of tuples as a table, whose columns are named by their roles; further columns are weights."""
     listed = []
     for number, row in enumerate(rows, 1):
         if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
-            raise FocuseError(f"rows, row {number}: {row!r:.60} is not a tuple of head, relation, tail and weight")
+            raise FocuseError(f"{where}, row {number}: {row!r:.60} is not a tuple of {join_words(roles)}")
         listed.append(tuple(row))
-    widths = {len(row) for row in listed}
+        if len(listed[-1]) < 3 or len(listed[-1]) != len(listed[0]):
+            raise FocuseError(
+                f"{where}, row {number}: {listed[-1]!r:.60} is not a tuple of {join_words(roles)}, like the other rows"
+            )
     if not listed:
-        raise FocuseError("rows: no edges; expected tuples of head, relation, tail and weight")
-    if len(widths) != 1 or min(widths) < 3:
-        odd = next(i for i, row in enumerate(listed) if len(row) < 3 or len(row) != len(listed[0]))
-        raise FocuseError(f"rows, row {odd + 1}: {len(listed[odd])} values; give every row 3 or 4, or as many weights")
+        raise FocuseError(f"{where}: no rows; expected tuples of {join_words(roles)}")
     width = len(listed[0])
-    columns = [to_arrow_column([row[index] for row in listed], "rows") for index in range(width)]
-    weights = ["weight"] if width <= 4 else [f"w{number}" for number in range(1, width - 2)]
-    return pa.table(dict(zip(("head", "relation", "tail", *weights), columns, strict=False)))
+    names = roles[:width] if width <= 4 else [*roles[:3], *(f"w{number}" for number in range(1, width - 2))]
+    columns = [to_arrow_column([row[index] for row in listed], where) for index in range(width)]
+    return pa.table(columns, [*names, *(f"column {number}" for number in range(len(names) + 1, width + 1))])
 
 
 def from_networkx(graph: Any, weights: ColumnNames | None = None) -> Graph:
@@ -743,21 +690,20 @@ def from_networkx(graph: Any, weights: ColumnNames | None = None) -> Graph:
     if None in relations:
         row = relations.index(None)
         raise FocuseError(f"{where}, edge {edges[row][:2]!r}: no 'relation' in its data and no text as its key")
-    names = [str(name) for name in weights] if weights is not None else ["weight"]
-    columns = {}
-    for name in names:
+    columns = {
+        "head": [str(head) for head, *_ in edges],
+        "relation": [str(relation) for relation in relations],
+        "tail": [str(tail) for _, tail, *_ in edges],
+    }
+    table = {name: to_arrow_column(values, where) for name, values in columns.items()}
+    for name in ["weight"] if weights is None else map(str, weights):
         if any(name in data for *_, data in edges):
-            columns[name] = pa.chunked_array([to_arrow_column([data.get(name) for *_, data in edges], where)])
+            table[f"weight {name}"] = to_arrow_column([data.get(name) for *_, data in edges], where)
         elif weights is not None:
             raise FocuseError(f"{where}: no edge has {name!r} in its data")
-    weight = number_column(columns[names[0]], where) if len(names) == 1 and names[0] in columns else None
-    several = _table_weight_columns(names, list(columns.values()), where) if len(names) > 1 else None
-    texts = []
-    for role, values in zip(ROLES, ([edge[0] for edge in edges], relations, [edge[1] for edge in edges]), strict=False):
-        column = pa.chunked_array([to_arrow_column([str(value) for value in values], where)])
-        texts.append(text_column(column, role, where))
-    head, relation, tail = texts
-    return from_columns(head, relation, tail, weight, where, several)
+    headings = [name.removeprefix("weight ") for name in table]
+    batches = pa.table(list(table.values()), headings).to_batches()
+    return _graph_from_batches(headings, batches, range(1, len(table) + 1), where, None)
 
 
 # ---- one weight per relation ----------------------------------------------------------------------------------------
@@ -789,21 +735,18 @@ def _read_relation_weights(path: Path) -> dict[str, float]:
     except (OSError, UnicodeDecodeError) as error:
         raise FocuseError(f"{path}: {_one_line(error)}") from None
     table: dict[str, float] = {}
-    first = next((number for number, line in enumerate(lines, 1) if line.strip()), 0)
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        delimiter = next((mark for mark in ("\t", ",", ";", " ") if mark in line), None)
-        name, _, value = line.rpartition(delimiter) if delimiter else ("", "", line)
-        fault = weight_fault(value.strip()) if name else "expected a relation and its weight"
-        if fault.endswith(NOT_A_NUMBER) and number == first:
+    filled = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    for number, line in filled:
+        delimiter = next((mark for mark in ("\t", ",", ";", " ") if mark in line), "\t")
+        name, _, value = (part.strip() for part in line.rpartition(delimiter))
+        fault = weight_fault(value) if name else "expected a relation and its weight"
+        if fault.endswith(NOT_A_NUMBER) and number == filled[0][0]:
             continue  # a header
-        name = name.strip()
         if delimiter != "\t" and len(name) > 1 and name[0] == name[-1] == '"':
             name = name[1:-1].replace('""', '"')
         if not fault and name in table:
             fault = f"the relation {name!r} has a weight already; remove one"
         if fault:
             raise FocuseError(f"{path}, line {number}: {fault}")
-        table[name] = float(value.strip())  # float itself does not strip every space
+        table[name] = float(value)
     return table

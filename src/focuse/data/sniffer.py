@@ -10,7 +10,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
@@ -152,17 +152,14 @@ def _is_header(first: list[str], columns: Sequence[str | int]) -> bool:
     if any(is_number(field) for field in first):
         return False
     # Three names may be an edge whose relation is called 'type', so that one known heading is not enough.
-    return len(_columns_by_heading(first)) >= (2 if len(first) == 3 else 1)
+    return len(columns_by_heading(first)) >= (2 if len(first) == 3 else 1)
 
 
-def _columns_by_heading(first: list[str]) -> dict[str, int]:
+def columns_by_heading(first: list[str], headings: Mapping[str, set[str]] = HEADINGS) -> dict[str, int]:
     """Return the column of each role that has a known heading."""
-    columns: dict[str, int] = {}
-    for index, field in enumerate(first):
-        for role in ROLES:
-            if field.strip().lower() in HEADINGS[role]:
-                columns.setdefault(role, index)
-    return columns
+    words = [field.strip().lower() for field in first]
+    found = {role: [index for index, word in enumerate(words) if word in known] for role, known in headings.items()}
+    return {role: indices[0] for role, indices in found.items() if indices}
 
 
 def is_number(text: str) -> bool:
@@ -207,7 +204,7 @@ def choose_columns(
                 f"columns: {len(columns)} given, expected 3 or 4 (head, relation, tail, weight) or more weights"
             )
         return find_columns(first, header, columns, where)
-    by_heading = _columns_by_heading(first) if header else {}
+    by_heading = columns_by_heading(first) if header else {}
     if len(by_heading) == 4:
         return tuple(by_heading[role] for role in ROLES)
     rest = [index for index in range(len(first)) if index not in by_heading.values()]
@@ -238,7 +235,7 @@ def _choose_with_weights(
             )
         return find_columns(first, header, [*columns, *weights], where)
     weight_columns = find_columns(first, header, weights, where)
-    by_heading = _columns_by_heading(first) if header else {}
+    by_heading = columns_by_heading(first) if header else {}
     by_heading = {role: index for role, index in by_heading.items() if role != "weight" and index not in weight_columns}
     rest = [index for index in range(len(first)) if index not in {*by_heading.values(), *weight_columns}]
     unnamed = [role for role in ROLES[:3] if role not in by_heading]

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from focuse.data.graph import Graph, Ids, Mask, WeightColumns, Weights, combine_columns
+from focuse.data.graph import Graph, Ids, Mask, WeightColumns, Weights, combine_columns, scale_range
 from focuse.errors import FocuseError
 from focuse.option_strings import choose
 from focuse.random_streams import RandomStream
@@ -26,26 +26,43 @@ Arrays = dict[str, npt.NDArray[np.float64]]
 class Normalizer(ABC):
     """A monotone map of weights to unit weights, with an inverse.
 
-    `fit` creates a normalizer, and `arrays` is its complete state, which a run stores without pickling.
+    `arrays` is its complete state, which a run stores without pickling. If lower is better, weights are negated first,
+    so that the smallest are mapped to 1 by the same rules for ties and single values.
     """
 
     name: ClassVar[str]
 
-    def __init__(self, arrays: Arrays) -> None:
-        self.arrays = arrays
+    def __init__(self, arrays: Arrays, lower_is_better: bool = False) -> None:
+        self.arrays, self.lower_is_better = arrays, lower_is_better
 
     @classmethod
-    @abstractmethod
     def fit(cls, graph: Graph) -> Normalizer:
         """Fit the map to the training graph."""
+        strengths = cls({}, graph.lower_is_better)._reversed(graph.weight)
+        return cls(cls._fit(replace(graph, weight=strengths)), graph.lower_is_better)
 
-    @abstractmethod
     def transform(self, weight: Weights, relation: Ids) -> Weights:
         """Map weights [n] of edges with `relation` [n] to [0, 1]; weights outside of train's range are clipped."""
+        return self._to_unit(self._reversed(weight), relation)
 
-    @abstractmethod
     def inverse(self, unit_weight: Weights, relation: Ids) -> Weights:
         """Map unit weights [n] back to the user's units."""
+        return self._reversed(self._from_unit(unit_weight, relation))
+
+    def _reversed(self, weight: Weights) -> Weights:
+        """Return weights of which the larger ones are the stronger ones."""
+        return -weight if self.lower_is_better else weight
+
+    @classmethod
+    def _fit(cls, graph: Graph) -> Arrays:
+        """Return the arrays of the map for a graph of which the larger weights are the stronger ones."""
+        return {}
+
+    @abstractmethod
+    def _to_unit(self, weight: Weights, relation: Ids) -> Weights: ...
+
+    @abstractmethod
+    def _from_unit(self, unit_weight: Weights, relation: Ids) -> Weights: ...
 
 
 class RelationRange(Normalizer):
@@ -54,25 +71,26 @@ class RelationRange(Normalizer):
     name = "relation"
 
     @classmethod
-    def fit(cls, graph: Graph) -> Normalizer:
-        low = np.full(len(graph.relations), np.inf)
-        high = np.full(len(graph.relations), -np.inf)
-        for chunk in chunks(len(graph), CHUNK_EDGES):
-            np.minimum.at(low, graph.relation[chunk], graph.weight[chunk])
-            np.maximum.at(high, graph.relation[chunk], graph.weight[chunk])
+    def _fit(cls, graph: Graph) -> Arrays:
+        low, high = relation_ranges(graph)
         unused = low > high  # a relation without an edge in train may have any range
-        return cls({"low": np.where(unused, 0.0, low), "high": np.where(unused, 1.0, high)})
+        return {"low": np.where(unused, 0.0, low), "high": np.where(unused, 1.0, high)}
 
-    def transform(self, weight: Weights, relation: Ids) -> Weights:
-        low, high = self.arrays["low"][relation], self.arrays["high"][relation]
-        # Numbers are halved first, because the span of numbers near ±1e308 would overflow.
-        span = high / 2 - low / 2
-        inside = np.clip(weight, low, high) / 2 - low / 2
-        return np.divide(inside, span, out=np.ones(len(weight)), where=span > 0)
+    def _to_unit(self, weight: Weights, relation: Ids) -> Weights:
+        return scale_range(weight, self.arrays["low"][relation], self.arrays["high"][relation])
 
-    def inverse(self, unit_weight: Weights, relation: Ids) -> Weights:
+    def _from_unit(self, unit_weight: Weights, relation: Ids) -> Weights:
         low, high = self.arrays["low"][relation], self.arrays["high"][relation]
         return low * (1 - unit_weight) + high * unit_weight
+
+
+def relation_ranges(graph: Graph) -> tuple[Weights, Weights]:
+    """Return the lowest and the highest weight of each relation [R]; ∞ and −∞ for a relation without edges."""
+    low, high = np.full(len(graph.relations), np.inf), np.full(len(graph.relations), -np.inf)
+    for chunk in chunks(len(graph), CHUNK_EDGES):
+        np.minimum.at(low, graph.relation[chunk], graph.weight[chunk])
+        np.maximum.at(high, graph.relation[chunk], graph.weight[chunk])
+    return low, high
 
 
 class GlobalRange(RelationRange):
@@ -81,9 +99,9 @@ class GlobalRange(RelationRange):
     name = "global"
 
     @classmethod
-    def fit(cls, graph: Graph) -> Normalizer:
+    def _fit(cls, graph: Graph) -> Arrays:
         relations = len(graph.relations)
-        return cls({"low": np.full(relations, graph.weight.min()), "high": np.full(relations, graph.weight.max())})
+        return {"low": np.full(relations, graph.weight.min()), "high": np.full(relations, graph.weight.max())}
 
 
 class RelationQuantile(Normalizer):
@@ -95,7 +113,7 @@ class RelationQuantile(Normalizer):
     name = "quantile"
 
     @classmethod
-    def fit(cls, graph: Graph) -> Normalizer:
+    def _fit(cls, graph: Graph) -> Arrays:
         # Edges are sorted by relation and weight, and each distinct (relation, weight) becomes one knot of the map.
         order = np.lexsort((graph.weight, graph.relation))
         relation, weight = graph.relation[order], graph.weight[order]
@@ -110,12 +128,12 @@ class RelationQuantile(Normalizer):
         quantile = np.divide(below + (equal - 1) / 2, others, out=np.ones(len(start)), where=equal <= others)
         knots = np.bincount(relation[start], minlength=len(graph.relations))
         offsets = np.concatenate([[0], np.cumsum(knots)]).astype(np.float64)
-        return cls({"value": weight[start], "share": quantile, "offsets": offsets})  # the names that runs store
+        return {"value": weight[start], "share": quantile, "offsets": offsets}  # the names that runs store
 
-    def transform(self, weight: Weights, relation: Ids) -> Weights:
+    def _to_unit(self, weight: Weights, relation: Ids) -> Weights:
         return self._interpolate(weight, relation, "value", "share")
 
-    def inverse(self, unit_weight: Weights, relation: Ids) -> Weights:
+    def _from_unit(self, unit_weight: Weights, relation: Ids) -> Weights:
         return self._interpolate(unit_weight, relation, "share", "value")
 
     def _interpolate(self, given: Weights, relation: Ids, source: str, target: str) -> Weights:
@@ -145,7 +163,7 @@ def _interpolate_safely(given: Weights, source: Weights, target: Weights) -> Wei
 
 
 class IdentityNormalizer(Normalizer):
-    """The identity, for training weights that lie in [0, 1] already."""
+    """The identity, or 1 − w if lower is better, for training weights that lie in [0, 1] already."""
 
     name = "none"
 
@@ -156,45 +174,16 @@ class IdentityNormalizer(Normalizer):
                 f"{graph.source}: scaling 'none' needs weights in [0, 1], found {graph.weight.min():g} to "
                 f"{graph.weight.max():g}; use 'relation', 'global' or 'quantile'"
             )
-        return cls({})
-
-    def transform(self, weight: Weights, relation: Ids) -> Weights:
-        return np.clip(weight, 0.0, 1.0)
-
-    def inverse(self, unit_weight: Weights, relation: Ids) -> Weights:
-        return unit_weight
-
-
-class LowerIsBetter(Normalizer):
-    """A normalizer of weights of which small ones are strong: the smallest are mapped to 1, and the largest to 0.
-
-    It applies another normalizer to negated weights, so that its rules for ties and single values hold.
-    """
-
-    name = "lower-is-better"
-
-    def __init__(self, inner: Normalizer) -> None:
-        super().__init__(inner.arrays)
-        self.inner = inner
-
-    @classmethod
-    def fit(cls, graph: Graph) -> Normalizer:
-        return cls.fit_inner(RelationRange, graph)
-
-    @classmethod
-    def fit_inner(cls, normalizer: type[Normalizer], graph: Graph) -> Normalizer:
-        """Fit a normalizer of the given class to negated weights, or to weights that are unit weights already."""
-        negated = graph if normalizer is IdentityNormalizer else replace(graph, weight=-graph.weight)
-        return cls(normalizer.fit(negated))
-
-    def transform(self, weight: Weights, relation: Ids) -> Weights:
-        return self.inner.transform(self._reversed(weight), relation)
-
-    def inverse(self, unit_weight: Weights, relation: Ids) -> Weights:
-        return self._reversed(self.inner.inverse(unit_weight, relation))
+        return cls({}, graph.lower_is_better)
 
     def _reversed(self, weight: Weights) -> Weights:
-        return 1.0 - weight if isinstance(self.inner, IdentityNormalizer) else -weight
+        return 1.0 - weight if self.lower_is_better else weight
+
+    def _to_unit(self, weight: Weights, relation: Ids) -> Weights:
+        return np.clip(weight, 0.0, 1.0)
+
+    def _from_unit(self, unit_weight: Weights, relation: Ids) -> Weights:
+        return unit_weight
 
 
 NORMALIZERS: dict[str, type[Normalizer]] = {
@@ -210,14 +199,12 @@ def fit_normalizer(name: str, graph: Graph) -> Normalizer:
     >>> fit_normalizer("relation", graph).transform(graph.weight, graph.relation).tolist()
     [0.0, 1.0, 0.5]
     """
-    normalizer = NORMALIZERS[choose("normalizer", name, NORMALIZERS)]
-    return LowerIsBetter.fit_inner(normalizer, graph) if graph.lower_is_better else normalizer.fit(graph)
+    return NORMALIZERS[choose("normalizer", name, NORMALIZERS)].fit(graph)
 
 
 def stored_normalizer(name: str, arrays: Arrays, lower_is_better: bool) -> Normalizer:
     """Restore a normalizer from the arrays that a run stores."""
-    normalizer = NORMALIZERS[choose("normalizer", name, NORMALIZERS)](arrays)
-    return LowerIsBetter(normalizer) if lower_is_better else normalizer
+    return NORMALIZERS[choose("normalizer", name, NORMALIZERS)](arrays, lower_is_better)
 
 
 def with_more_relations(normalizer: Normalizer, graph: Graph, known: int) -> Normalizer:
@@ -231,35 +218,26 @@ def with_more_relations(normalizer: Normalizer, graph: Graph, known: int) -> Nor
     >>> with_more_relations(first, both, 1).transform(np.array([3.0, 15.0]), np.array([0, 1])).tolist()
     [0.5, 0.5]
     """
-    inner = _inner(normalizer)
-    new, old = len(graph.relations) - known, inner.arrays
-    if new <= 0 or isinstance(inner, IdentityNormalizer):
+    new, old = len(graph.relations) - known, normalizer.arrays
+    if new <= 0 or isinstance(normalizer, IdentityNormalizer):
         return normalizer
-    if isinstance(inner, GlobalRange):
+    if isinstance(normalizer, GlobalRange):
         arrays = {name: np.append(array, np.full(new, array[0])) for name, array in old.items()}
     else:
-        added = graph.select(graph.relation >= known)
-        added = added if inner is normalizer else replace(added, weight=-added.weight)
-        fitted = type(inner).fit(added).arrays
-        if isinstance(inner, RelationQuantile):
+        added = replace(graph.select(graph.relation >= known), lower_is_better=normalizer.lower_is_better)
+        fitted = normalizer.fit(added).arrays
+        if isinstance(normalizer, RelationQuantile):
             arrays = {name: np.append(old[name], fitted[name]) for name in ("value", "share")}
             arrays["offsets"] = np.append(old["offsets"], old["offsets"][-1] + fitted["offsets"][known + 1 :])
         else:
             arrays = {name: np.append(old[name], fitted[name][known:]) for name in old}
-    extended = type(inner)(arrays)
-    return extended if inner is normalizer else LowerIsBetter(extended)
-
-
-def _inner(normalizer: Normalizer) -> Normalizer:
-    return normalizer.inner if isinstance(normalizer, LowerIsBetter) else normalizer
+    return type(normalizer)(arrays, normalizer.lower_is_better)
 
 
 def default_normalizer(graph: Graph) -> str:
     """Return 'relation', or 'global' if each relation has a single weight, which 'relation' would map to 1."""
-    ranges = RelationRange.fit(graph)
-    varies = ranges.arrays["low"] != ranges.arrays["high"]
-    within = any(bool(varies[graph.relation[chunk]].any()) for chunk in chunks(len(graph), CHUNK_EDGES))
-    return "relation" if within or graph.weight.min() == graph.weight.max() else "global"
+    low, high = relation_ranges(graph)
+    return "relation" if (low < high).any() or graph.weight.min() == graph.weight.max() else "global"
 
 
 def in_unit_range(weight: Weights) -> bool:
@@ -267,29 +245,18 @@ def in_unit_range(weight: Weights) -> bool:
     return bool(len(weight) == 0 or (weight.min() >= 0.0 and weight.max() <= 1.0))
 
 
-def scale_globally(weight: Weights, train: Weights) -> Weights:
-    """Scale weights [n] to [0, 1] by the range of all weights of train; no change if all lie in [0, 1] already.
-
-    Weights outside of train's range are clipped.
-    """
-    if in_unit_range(train) and in_unit_range(weight):
-        return weight
-    low, high = float(train.min()), float(train.max())
-    span = high / 2 - low / 2
-    return (np.clip(weight, low, high) / 2 - low / 2) / span if span > 0 else np.ones(len(weight))
-
-
 def unit_strength(graph: Graph, train: Graph) -> Weights:
     """Return the strength of each edge, in [0, 1], for deciles and thresholds of evaluation; float64 [n].
 
-    Weights are scaled by the range of all training weights, and reversed if lower is better in train.
+    Weights are scaled by the range of all training weights, unless all lie in [0, 1], and reversed if lower is better.
 
     >>> from focuse.data.readers import read
     >>> distances = read([("a", "r", "b", 2.0), ("a", "r", "c", 8.0)]).with_lower_is_better(True)
     >>> unit_strength(distances, distances).tolist()
     [1.0, 0.0]
     """
-    weight = scale_globally(graph.weight, train.weight)
+    in_units = in_unit_range(train.weight) and in_unit_range(graph.weight)
+    weight = graph.weight if in_units else scale_range(graph.weight, train.weight.min(), train.weight.max())
     if not train.lower_is_better or not len(train):
         return weight
     constant = train.weight.min() == train.weight.max() and not in_unit_range(train.weight)
@@ -332,9 +299,7 @@ class WeightScaler:
         [0.5, 0.5]
         """
         count = np.bincount(train.relation, minlength=len(train.relations))
-        low, high = np.full(len(count), np.inf), np.full(len(count), -np.inf)
-        np.minimum.at(low, train.relation, train.weight)
-        np.maximum.at(high, train.relation, train.weight)
+        low, high = relation_ranges(train)
         if in_unit_range(train.weight):
             small = (count >= MIN_EDGES_FOR_RANGE) & (high > 0) & (high < SMALL_WEIGHT)
             return cls(np.zeros(len(count)), np.where(small, high, 1.0), train.lower_is_better, not small.any())
@@ -350,10 +315,7 @@ class WeightScaler:
         The value of a relation with a single value is mapped to 1.
         """
         low, high = self.low[relation], self.high[relation]
-        inside = np.clip(weight, low, high)
-        # Numbers are halved first, because the span of numbers near ±1e308 would overflow.
-        span = high / 2 - low / 2
-        within = np.divide(inside / 2 - low / 2, span, out=np.ones(len(weight)), where=span > 0)
+        inside, within, span = np.clip(weight, low, high), scale_range(weight, low, high), high / 2 - low / 2
         with np.errstate(over="ignore"):
             overshoot = np.clip((weight / 2 - inside / 2) / self._half_width(relation), -MAX_OVERSHOOT, MAX_OVERSHOOT)
         if self.lower_is_better:
@@ -578,7 +540,7 @@ class ColumnMerger:
         return {
             "names": list(self.names),
             "lower_is_better": [name in self.lower_is_better for name in self.names],
-            "normalize": [_inner(normalizer).name for normalizer in self.normalizers],
+            "normalize": [normalizer.name for normalizer in self.normalizers],
             "importance": self.importance.tolist(),
             **measured,
         }

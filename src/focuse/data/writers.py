@@ -1,14 +1,12 @@
 """Write graphs and tables of links to text, Parquet, RDF or GraphML files.
 
-A file is written as a whole or not at all. Files are exact: a graph that is written and read again is the same. For
-files that will be opened in a spreadsheet, FOCUSE_SPREADSHEET=1 puts an apostrophe before names that a spreadsheet
-would run as formulas, as the explorer does in all files that it saves.
+A file is written as a whole or not at all. Files are exact: a graph that is written and read again is the same. Names
+that a spreadsheet would run as formulas are therefore not escaped here; only the explorer does that in files it saves.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from focuse.data.graph import BASE_IRI, Graph
 from focuse.data.readers import INTEGRATIONS, import_function
 from focuse.errors import FocuseError
 from focuse.storage.atomic import refuse_overwrite, replace_file
+from focuse.system import chunks
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 TABLE_SUFFIXES = (".tsv", ".csv", ".parquet")
@@ -105,7 +104,7 @@ def write(graph: Graph, path: Path, base: str = BASE_IRI) -> None:
     refuse_characters(graph, path, r"\x00", "a zero byte; write .parquet instead")  # readers take it for UTF-16
     with replace_file(path) as temporary, pa.output_stream(str(temporary), compression=compression) as stream:
         if suffix == ".csv":
-            arrow_csv.write_csv(spreadsheet_safe(graph.to_arrow()), stream)
+            arrow_csv.write_csv(graph.to_arrow(), stream)
         else:
             _write_graph_tsv(graph, stream)
 
@@ -117,14 +116,16 @@ def _write_pieces(pieces: Iterator[pa.Buffer | bytes], path: Path, compression: 
 
 
 def _write_graph_tsv(graph: Graph, stream: pa.NativeFile) -> None:
-    """Write lines without quoting; Arrow's writer refuses names that contain quotes."""
     if graph.columns is not None:
-        stream.write(("\t".join(safe_headings([*NAME_COLUMNS, *graph.columns.names])) + "\n").encode())
-    for start in range(0, len(graph), CHUNK_ROWS):
-        table = spreadsheet_safe(graph.select(np.arange(start, min(start + CHUNK_ROWS, len(graph)))).to_arrow())
-        columns = [pc.fill_null(column.combine_chunks().cast(pa.string()), "") for column in table.columns]
-        lines = pc.binary_join_element_wise(pc.binary_join_element_wise(*columns, "\t"), "", "\n")
-        stream.write(column_bytes(lines))
+        stream.write(("\t".join([*NAME_COLUMNS, *graph.columns.names]) + "\n").encode())
+    for chunk in chunks(len(graph), CHUNK_ROWS):
+        stream.write(_tsv_lines(graph.select(np.arange(chunk.start, chunk.stop)).to_arrow()))
+
+
+def _tsv_lines(table: pa.Table) -> pa.Buffer | bytes:
+    """Return the lines of a table without quoting; Arrow's writer refuses names that contain quotes."""
+    columns = [pc.fill_null(column.combine_chunks().cast(pa.string()), "") for column in table.columns]
+    return column_bytes(pc.binary_join_element_wise(pc.binary_join_element_wise(*columns, "\t"), "", "\n"))
 
 
 def column_bytes(lines: pa.Array | pa.ChunkedArray) -> pa.Buffer | bytes:
@@ -157,7 +158,7 @@ def write_links(links: Any, path: str | Path, base: str = BASE_IRI, asserted: bo
     ----------
     links : pyarrow.Table, or an object with a method `to_arrow` that returns one
         Columns head, relation and tail; every other column is a number, a truth value or a text of the link. Text files
-        have a header; with FOCUSE_SPREADSHEET=1 names that begin like formulas get an apostrophe.
+        have a header.
     base : str
         In RDF, a name that is not an IRI is appended to it.
     asserted : bool
@@ -182,7 +183,6 @@ def write_links(links: Any, path: str | Path, base: str = BASE_IRI, asserted: bo
         if suffix == ".parquet":
             pq.write_table(table, temporary)
             return path
-        table = spreadsheet_safe(table)
         with pa.output_stream(str(temporary), compression=compression) as stream:
             if suffix == ".csv":
                 arrow_csv.write_csv(table, stream)
@@ -197,58 +197,9 @@ def link_format(path: Path) -> tuple[str, str | None]:
 
 
 def _write_links_tsv(table: pa.Table, path: Path, stream: Any) -> None:
-    """Write a header and lines without quotes; Arrow's writer quotes or refuses names."""
+    texts = [column for column in table.columns if pa.types.is_string(column.type)]
+    if any(pc.any(pc.match_substring_regex(column, "[\t\r\n]")).as_py() for column in texts):
+        raise FocuseError(f"{path}: a name contains a tab or line end; write .csv or .parquet instead")
     stream.write(("\t".join(table.column_names) + "\n").encode())
     for batch in table.to_batches(CHUNK_ROWS):
-        columns = [column.cast(pa.string()).fill_null("") for column in batch.columns]
-        texts = [text for text, column in zip(columns, batch.columns, strict=True) if pa.types.is_string(column.type)]
-        if any(pc.any(pc.match_substring_regex(column, "[\t\r\n]")).as_py() for column in texts):
-            raise FocuseError(f"{path}: a name contains a tab or line end; write .csv or .parquet instead")
-        lines = pc.binary_join_element_wise(*columns, "\t")
-        stream.write(("\n".join(lines.to_pylist()) + "\n").encode())
-
-
-# ---- text that is safe to open in a spreadsheet ---------------------------------------------------------------------
-
-SPREADSHEET_VARIABLE = "FOCUSE_SPREADSHEET"
-# Wide characters are included, because some programs convert them. Leading quotes vanish when unquoted text is read.
-FORMULA = '^"*[=+\\-@\t\r\n＝＋－＠]'
-
-
-def for_spreadsheets() -> bool:
-    """Return whether text files must be safe to open in a spreadsheet instead of exact."""
-    setting = os.environ.get(SPREADSHEET_VARIABLE, "").strip().lower()
-    if setting not in ("", "0", "off", "no", "false", "1", "on", "yes", "true"):
-        raise FocuseError(f"{SPREADSHEET_VARIABLE} is {setting!r}; set it to 1 or 0")
-    return setting in ("1", "on", "yes", "true")
-
-
-def escape_formulas(names: pa.Array) -> pa.Array:
-    """Return names [n] with an apostrophe before those that begin like formulas.
-
-    >>> escape_formulas(pa.array(["=1+1", "plain", "-x"])).to_pylist()
-    ["'=1+1", 'plain', "'-x"]
-    """
-    is_formula = pc.match_substring_regex(names, FORMULA)
-    if not pc.any(is_formula).as_py():
-        return names
-    return pc.if_else(is_formula, pc.binary_join_element_wise("'", names, ""), names)
-
-
-def spreadsheet_safe(table: pa.Table) -> pa.Table:
-    """Return a table for a text file, with formulas escaped if FOCUSE_SPREADSHEET is set."""
-    if not for_spreadsheets():
-        return table
-    for index, field in enumerate(table.schema):
-        value_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        if pa.types.is_string(value_type) or pa.types.is_large_string(value_type):
-            column = table.column(index).cast(pa.string())
-            safe = pa.chunked_array([escape_formulas(chunk) for chunk in column.chunks], pa.string())
-            table = table.set_column(index, field.name, safe)
-    return table.rename_columns(safe_headings(table.column_names))
-
-
-def safe_headings(names: Sequence[str]) -> list[str]:
-    """Return column names, with formulas escaped if FOCUSE_SPREADSHEET is set."""
-    column = pa.array(names, pa.string())
-    return list((escape_formulas(column) if for_spreadsheets() else column).to_pylist())
+        stream.write(_tsv_lines(pa.Table.from_batches([batch])))

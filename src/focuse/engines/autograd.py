@@ -23,6 +23,8 @@ class TableView:
     Gradients are computed with respect to `leaf`. A model takes `values`, which equal `leaf` unless they were encoded.
     """
 
+    may_repeat_ids = False  # whether `ids` may contain duplicates, whose gradients are equal
+
     def __init__(self, table: Tensor) -> None:
         self.table = table
         self.ids: Tensor | None = None
@@ -58,6 +60,8 @@ class FixedSizeTableView(TableView):
     So no size has to be read from the GPU. Unused rows repeat the first row and its gradient, so that writing them back
     changes nothing.
     """
+
+    may_repeat_ids = True
 
     def gather(self, ids: Tensor | None) -> None:
         if ids is None:
@@ -111,6 +115,7 @@ class AutogradEngine:
         self.scorer = self.make_scorer(model, self.tables)
         self.model = self.scorer.model
         self.optimizer = optimizer
+        optimizer.allow_duplicate_ids = self.view.may_repeat_ids
 
     @property
     def device(self) -> torch.device:

@@ -109,6 +109,9 @@ class FusableOptimizer(TableOptimizer, Protocol):
         """Return the first and second moment of a table (for Adagrad the sum of squares, twice), and its step count."""
 
 
+OPTIMIZER_NEEDED = "it needs the optimizer 'adam', 'sparse-adam' or 'sparse-adagrad'"
+
+
 @dataclass(frozen=True)
 class Step:
     """One training step: the positives, their negatives, and the function to minimize.
@@ -165,28 +168,6 @@ class ModelScorer(Scorer, Protocol):
     @property
     def entities(self) -> int:
         """Number of entities."""
-
-
-@runtime_checkable
-class DistributedScorer(Protocol):
-    """A scorer whose entities are sharded over processes, so that no process has all scores of a query."""
-
-    @property
-    def processes(self) -> int:
-        """Number of processes that the entities are sharded over."""
-
-    def count_competitors(
-        self,
-        known: Tensor,
-        relation: Tensor,
-        side: Side,
-        first: Tensor,
-        target: Tensor,
-        start: Tensor,
-        stop: Tensor,
-        answers: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the counts int64 [n, 4] of `engines.scorer.count_competitors`, and the targets' scores [n]."""
 
 
 class Engine(Protocol):
@@ -248,7 +229,8 @@ def _draw_negatives_on_cpu(
 
 
 @cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
+    """Return whether the package triton is installed."""
     return find_spec("triton") is not None
 
 
@@ -256,7 +238,7 @@ def _triton_kernel(name: str) -> Callable[..., Any]:
     """Return a function of `triton.random_kernels` that is imported when it is first called."""
 
     def kernel(*arguments: Any) -> Any:
-        if not _has_triton():
+        if not has_triton():
             return None
         return getattr(import_module("focuse.engines.triton.random_kernels"), name)(*arguments)
 

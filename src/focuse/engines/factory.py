@@ -10,19 +10,17 @@ from torch import Tensor
 
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import Engine, FusableOptimizer, TableOptimizer
-from focuse.engines.cuda_graphs import CudaGraphEngine
 from focuse.engines.fused_cpu import FusedCpuEngine
-from focuse.engines.fused_gpu import FusedGpuEngine
+from focuse.engines.gpu import CudaGraphEngine, FusedGpuEngine
 from focuse.engines.process_group import PEER_LOST, ProcessGroup, current_group, is_peer_lost
 from focuse.engines.scorer import TableScorer
-from focuse.engines.sharded.engine import SHARDED_ENGINES, ShardedEngine, ShardedScorer
-from focuse.engines.sharded.exchange import EmbeddingExchange
+from focuse.engines.sharded import EmbeddingExchange, ShardedEngine, ShardedScorer
 from focuse.errors import FocuseError
 from focuse.models.base import Model
 from focuse.option_strings import choose
 
 # 'partitioned' runs the engine that 'auto' selects on the partitions that are in memory.
-ENGINES = ("auto", "torch", "native", "partitioned", *SHARDED_ENGINES)
+ENGINES = ("auto", "torch", "native", "partitioned", "sharded")
 
 
 def make_engine(
@@ -35,18 +33,18 @@ def make_engine(
 ) -> Engine:
     """Return the engine `name` over `tables`; 'auto' selects the fused engine of the device if it supports the model.
 
-    A sharded engine takes this process's rows of the table of all `entities`. With `inverse_relations` the relation
+    The sharded engine takes this process's rows of the table of all `entities`. With `inverse_relations` the relation
     table has the rows r and r + R for each relation r.
     """
     name = "auto" if choose("engine", name, ENGINES) == "partitioned" else name
     parameters = {name: table for name, table in tables.items() if name not in ("entity", "relation")}
-    if name in SHARDED_ENGINES:
+    if name == "sharded":
         lacking = ShardedEngine.unsupported_reason(model)
         if lacking:
             raise FocuseError(f"engine {name!r}: {lacking}; use the engine 'auto'")
         own = tables["entity"], tables["relation"], optimizer, parameters
         count = entities or len(tables["entity"])
-        return ShardedEngine(model, *own, current_group(), count, name, inverse_relations)
+        return ShardedEngine(model, *own, current_group(), count, inverse_relations)
     device = tables["entity"].device
     fused = FusedCpuEngine if device.type == "cpu" else FusedGpuEngine
     lacking = fused.unsupported_reason(model, device, optimizer, inverse_relations)

@@ -17,6 +17,7 @@ import ctypes
 import math
 import os
 from collections.abc import Mapping
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -26,6 +27,7 @@ from focuse.engines.autograd import AutogradEngine
 from focuse.engines.base import (
     LOSS_CODES,
     NONLINEARITY_CODES,
+    OPTIMIZER_NEEDED,
     QUERY_CODES,
     SIMILARITY_CODES,
     FusableOptimizer,
@@ -132,19 +134,15 @@ class FusedCpuEngine(AutogradEngine):
 
     optimizer: FusableOptimizer
 
-    def __init__(
-        self,
-        model: Model,
-        entity: Tensor,
-        relation: Tensor,
-        optimizer: FusableOptimizer,
-        parameters: Mapping[str, Tensor] | None = None,
-        inverse_relations: bool = False,
-    ) -> None:
-        super().__init__(model, entity, relation, optimizer, parameters, inverse_relations)
-        query = None if model.fused is None else model.fused.query
-        self.query_operation = PRECOMPUTED if query is None else QUERY_CODES[query]
-        self._buffers: dict[str, Tensor] = {}
+    @cached_property
+    def query_operation(self) -> int:
+        """The code of the operation by which C++ computes queries."""
+        query = None if self.model.fused is None else self.model.fused.query
+        return PRECOMPUTED if query is None else QUERY_CODES[query]
+
+    @cached_property
+    def _buffers(self) -> dict[str, Tensor]:
+        return {}
 
     @staticmethod
     def unsupported_reason(
@@ -157,11 +155,7 @@ class FusedCpuEngine(AutogradEngine):
             return f"its C++ kernels were not built (install a C++ compiler, then reinstall focuse), or {SWITCH} is off"
         if model.fused is None:
             return unsupported_model(model)
-        return (
-            ""
-            if isinstance(optimizer, FusableOptimizer)
-            else "it needs the optimizer 'sparse-adam', 'adam' or 'sparse-adagrad'"
-        )
+        return "" if isinstance(optimizer, FusableOptimizer) else OPTIMIZER_NEEDED
 
     def step(self, step: Step) -> float | Tensor:
         """Take one step in C++ if it is supported, otherwise with autograd."""
@@ -193,6 +187,11 @@ class FusedCpuEngine(AutogradEngine):
         if regularizer.power != 3 or components == 0 or self.tables[table].shape[1] % components:
             return None
         return components, 1
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The memory that steps reuse, in addition to the tables; it is known after the first step."""
+        return sum(buffer.nbytes for buffer in self._buffers.values())
 
     def buffer(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return an uninitialized tensor of the given shape, whose memory is reused in every step."""

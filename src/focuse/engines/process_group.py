@@ -275,7 +275,7 @@ def join_group(engine: str, device: str, out: object = True) -> ProcessGroup:
     Raises FocuseError if there are several processes and the engine is not sharded, or if it is sharded and there is
     no folder `out` for the run.
     """
-    if not engine.startswith("sharded"):
+    if engine != "sharded":
         group = current_group()
         if group.size > 1:
             raise FocuseError(

@@ -1,15 +1,13 @@
 """Scores of triples from embedding tables, and the counts of competitors from which ranks are computed.
 
-Distances and counts are computed in C++ on a CPU, with Triton on a GPU, and with torch otherwise. The C++ functions
-(`native_*`) return None if they were not built or do not support the tensors.
+Distances and counts are computed in C++ on a CPU, with Triton on a GPU, and with torch otherwise.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from ctypes import c_float, c_int, c_int64, c_void_p
-from importlib.util import find_spec
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from focuse.data.triple_index import expand_ranges
-from focuse.engines.base import SIMILARITY_CODES, address
+from focuse.engines.base import SIMILARITY_CODES, address, has_triton
 from focuse.engines.native import library
 from focuse.models.base import Model, Side, Table, join_inverse_relations, scaled, score_triples
 
@@ -218,22 +216,31 @@ def distances(queries: Tensor, rows: Tensor, form: str, sign: float = 1.0) -> Te
 
     `form` is "l1" or "l2". Distances to equal rows are bitwise equal, and nothing larger than the result is allocated.
     """
+    if queries.shape[1:] != rows.shape[1:]:
+        raise ValueError(f"queries {tuple(queries.shape)} and rows {tuple(rows.shape)} do not fit each other")
     if _on_gpu(queries):
-        from focuse.engines.triton.count_kernels import distances as triton_kernel
+        from focuse.engines.triton.ranking_kernels import distances as triton_kernel
 
         return triton_kernel(queries, rows, form, sign)
-    return native_distances(queries, rows, form, sign=sign)
+    native = library()
+    if native is None or not _is_float32_on_cpu(queries, rows):
+        return None
+    found = queries.new_empty(len(queries), len(rows))
+    queries, rows = queries.contiguous(), rows.contiguous()
+    native.distances(
+        c_void_p(address(queries)), c_void_p(address(rows)), *map(c_int64, (*found.shape, rows.shape[1])),
+        c_int(SIMILARITY_CODES[form]), c_float(sign), c_void_p(address(found)),
+        c_int(_num_threads(found.numel() * rows.shape[1])),
+    )  # fmt: skip
+    return found
 
 
-def count_competitors(
-    scores: Tensor, first: Tensor, target: Tensor, start: Tensor, stop: Tensor, answers: Tensor
-) -> Tensor:
-    """Count the competitors of each target: the entities that score at least as high for the same query.
+@dataclass(frozen=True)
+class Targets:
+    """The true entities of Q queries, and the known answers to these queries.
 
     Parameters
     ----------
-    scores
-        Scores of all entities for each query, [Q, E].
     first
         Offsets int64 [Q + 1] from 0 to n: query q has the targets first[q] to first[q + 1] − 1.
     target
@@ -241,7 +248,29 @@ def count_competitors(
     start, stop
         Offsets int64 [Q]: query q has the known answers start[q] to stop[q] − 1 of `answers`.
     answers
-        Ascending keys int64 [m]; the remainder of a key divided by E is the entity.
+        Ascending keys int64 [m]; the remainder of a key divided by the number of entities is the entity.
+    """
+
+    first: Tensor
+    target: Tensor
+    start: Tensor
+    stop: Tensor
+    answers: Tensor
+
+    @property
+    def query(self) -> Tensor:
+        """The query of each target, int64 [n]."""
+        return torch.repeat_interleave(self.first.diff(), output_size=len(self.target))
+
+    def arrays(self) -> list[Tensor]:
+        """Return all five tensors, contiguous."""
+        return [part.contiguous() for part in (self.first, self.target, self.start, self.stop, self.answers)]
+
+
+def count_competitors(scores: Tensor, targets: Targets) -> Tensor:
+    """Count the competitors of each target: the entities that score at least as high for the same query.
+
+    `scores` [Q, E] holds the scores of all entities for each query.
 
     Returns
     -------
@@ -252,56 +281,52 @@ def count_competitors(
     Examples
     --------
     >>> score, zero = torch.tensor([[0.5, 0.1, 0.5, 0.9]]), torch.tensor([0])
-    >>> bounds, target, known = torch.tensor([0, 1]), torch.tensor([2]), torch.tensor([3])
-    >>> count_competitors(score, bounds, target, zero, zero + 1, known).tolist()
+    >>> targets = Targets(torch.tensor([0, 1]), torch.tensor([2]), zero, zero + 1, torch.tensor([3]))
+    >>> count_competitors(score, targets).tolist()
     [[1, 1, 0, 1]]
     """
-    arguments = (scores, first, target, start, stop, answers)
     if _on_gpu(scores):
-        from focuse.engines.triton.count_kernels import count_competitors as triton_kernel
+        from focuse.engines.triton.ranking_kernels import count_competitors as triton_kernel
 
-        return triton_kernel(*arguments)
-    counts = native_count_competitors(*arguments)
-    return torch_count_competitors(*arguments) if counts is None else counts
+        return triton_kernel(scores, targets)
+    native = library()
+    if native is None or not _is_float32_on_cpu(scores):
+        return torch_count_competitors(scores, targets)
+    queries, entities = scores.shape
+    counts = targets.target.new_empty(len(targets.target), 4)
+    # The arrays are referenced until the call returns, because `contiguous` may have made copies.
+    arrays = [scores.contiguous(), *targets.arrays(), counts]
+    pointers = [c_void_p(address(array)) for array in arrays]
+    threads = c_int(_num_threads(len(counts) * entities))
+    native.count_competitors(pointers[0], c_int64(queries), c_int64(entities), *pointers[1:], threads)
+    return counts
 
 
-def torch_count_competitors(
-    scores: Tensor, first: Tensor, target: Tensor, start: Tensor, stop: Tensor, answers: Tensor
-) -> Tensor:
+def torch_count_competitors(scores: Tensor, targets: Targets) -> Tensor:
     """Compute `count_competitors` with torch."""
-    query = torch.repeat_interleave(first.diff())
-    own = scores[query, target]
-    counts = count_local_competitors(scores, own, query, target, start, stop, answers, 0, scores.shape[1])
+    query = targets.query
+    counts = count_local_competitors(scores, scores[query, targets.target], targets, 0, scores.shape[1])
     counts[~torch.isfinite(scores).all(1)[query]] = -1
     return counts
 
 
-def count_local_competitors(
-    scores: Tensor,
-    own: Tensor,
-    query: Tensor,
-    target: Tensor,
-    start: Tensor,
-    stop: Tensor,
-    answers: Tensor,
-    first_entity: int,
-    entities: int,
-) -> Tensor:
+def count_local_competitors(scores: Tensor, own: Tensor, targets: Targets, first_entity: int, entities: int) -> Tensor:
     """Count competitors like `count_competitors`, but only among the entities of a shard.
 
     `scores` [Q, s] holds the scores of the s entities from `first_entity` on, of `entities` in total. The scores of the
-    targets, `own` [n], for the queries `query` [n] are given, because the targets may be in another shard.
+    targets, `own` [n], are given, because the targets may be in another shard.
 
     >>> score, zero = torch.tensor([[0.5, 0.9]]), torch.tensor([0])
-    >>> known = zero, zero + 1, torch.tensor([3])
-    >>> count_local_competitors(score, torch.tensor([0.5]), zero, zero, *known, first_entity=2, entities=4).tolist()
+    >>> targets = Targets(torch.tensor([0, 1]), zero, zero, zero + 1, torch.tensor([3]))
+    >>> count_local_competitors(score, torch.tensor([0.5]), targets, first_entity=2, entities=4).tolist()
     [[1, 1, 0, 1]]
     """
+    query, target = targets.query, targets.target
     higher, equal = _compare_with_all(scores, query, own)
     column = target - first_entity
     equal -= ((column >= 0) & (column < scores.shape[1])).long()  # the target itself
-    which, position = expand_ranges(start[query], stop[query])
-    column = answers[position] % entities - first_entity
+    which, position = expand_ranges(targets.start[query], targets.stop[query])
+    column = targets.answers[position] % entities - first_entity
     inside = (column >= 0) & (column < scores.shape[1])
     which, column = which[inside], column[inside]
     found, target_score = scores[query[which], column], own[which]
@@ -340,55 +365,10 @@ def compare_with_target(scores: Tensor, own: Tensor, mask: Tensor | None = None)
 
 
 def _on_gpu(tensor: Tensor) -> bool:
-    return tensor.is_cuda and tensor.dtype == torch.float32 and _has_triton()
-
-
-@functools.cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
+    return tensor.is_cuda and tensor.dtype == torch.float32 and has_triton()
 
 
 MIN_PARALLEL_WORK = 1 << 16  # for fewer operations, starting a thread takes longer than the work
-
-
-def native_distances(
-    queries: Tensor, rows: Tensor, form: str, out: Tensor | None = None, sign: float = 1.0
-) -> Tensor | None:
-    """Compute `distances` with the C++ library, into `out` if it is given; None if there is no library."""
-    native = library()
-    if native is None or not _is_float32_on_cpu(queries, rows):
-        return None
-    size = (len(queries), len(rows))
-    out = queries.new_empty(size) if out is None else out
-    if queries.shape[1:] != rows.shape[1:] or out.shape != size or not _is_float32_on_cpu(out):
-        shapes = f"queries {tuple(queries.shape)} and rows {tuple(rows.shape)}"
-        raise ValueError(f"{shapes} do not fit out {tuple(out.shape)} of {out.dtype}")
-    queries, rows = queries.contiguous(), rows.contiguous()
-    native.distances(
-        c_void_p(address(queries)), c_void_p(address(rows)), *map(c_int64, (*size, rows.shape[1])),
-        c_int(SIMILARITY_CODES[form]), c_float(sign), c_void_p(address(out)),
-        c_int(_num_threads(out.numel() * rows.shape[1])),
-    )  # fmt: skip
-    return out
-
-
-def native_count_competitors(
-    scores: Tensor, first: Tensor, target: Tensor, start: Tensor, stop: Tensor, answers: Tensor
-) -> Tensor | None:
-    """Compute `count_competitors` with the C++ library; None if there is no library."""
-    native = library()
-    if native is None or not _is_float32_on_cpu(scores):
-        return None
-    queries, entities = scores.shape
-    counts = target.new_empty(len(target), 4)
-    # The arrays are referenced until the call returns, because `contiguous` may have made copies.
-    arrays = [array.contiguous() for array in (first, target, start, stop, answers, counts)]
-    scores = scores.contiguous()
-    native.count_competitors(
-        c_void_p(address(scores)), c_int64(queries), c_int64(entities), *(c_void_p(address(array)) for array in arrays),
-        c_int(_num_threads(len(target) * entities)),
-    )  # fmt: skip
-    return counts
 
 
 def _is_float32_on_cpu(*tensors: Tensor) -> bool:

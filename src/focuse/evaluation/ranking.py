@@ -26,8 +26,9 @@ from torch import Tensor
 
 from focuse.data.graph import Graph
 from focuse.data.triple_index import TripleIndex, id_tensors
-from focuse.engines.base import DistributedScorer, Scorer
-from focuse.engines.scorer import compare_with_target, count_competitors
+from focuse.engines.base import Scorer
+from focuse.engines.scorer import Targets, compare_with_target, count_competitors
+from focuse.engines.sharded import ShardedScorer
 from focuse.errors import FocuseError
 from focuse.models.base import Side
 from focuse.option_strings import choose
@@ -152,7 +153,7 @@ def _count(scorer: Scorer, sides: list[_Side], entities: int, max_scores: int | 
         if max_scores is None:
             in_caches = threads * MAX_SCORES_PER_THREAD if scorer.device.type == "cpu" else MAX_SCORES
             max_scores = min(in_caches, MAX_SCORES)
-        processes = scorer.processes if isinstance(scorer, DistributedScorer) else 1
+        processes = scorer.group.size if isinstance(scorer, ShardedScorer) else 1
         local_entities = -(-entities // processes)
         size = max(1, max_scores // threads // max(local_entities, 1))
         for side in sides:
@@ -170,7 +171,7 @@ class _Side:
         self, scorer: Scorer, given: Tensor, relation: Tensor, target: Tensor, side: Side, known: TripleIndex
     ) -> None:
         self.scorer, self.side, self.known = scorer, side, known
-        self.distributed = scorer if isinstance(scorer, DistributedScorer) else None
+        self.distributed = scorer if isinstance(scorer, ShardedScorer) else None
         ordered, self.order = torch.sort(known.query_key(given, relation), stable=True)
         self.query, self.which, times = torch.unique_consecutive(ordered, return_inverse=True, return_counts=True)
         self.target = target[self.order]
@@ -188,18 +189,23 @@ class _Side:
             pass
 
     @torch.no_grad()  # the decorator of `rank` affects its own thread only
-    def _block(self, queries: tuple[int, int], targets: tuple[int, int]) -> None:
-        (begin, end), (left, right) = queries, targets
+    def _block(self, queries: tuple[int, int], rows: tuple[int, int]) -> None:
+        (begin, end), (left, right) = queries, rows
         keys, target, triple = self.query[begin:end], self.target[left:right], self.order[left:right]
         query = keys // self.known.relations, keys % self.known.relations, self.side
-        answers = self.start[begin:end], self.stop[begin:end], self.known.keys[self.side]
-        first = self.first[begin : end + 1] - left
+        targets = Targets(
+            self.first[begin : end + 1] - left,
+            target,
+            self.start[begin:end],
+            self.stop[begin:end],
+            self.known.keys[self.side],
+        )
         if self.distributed is not None:
-            results = self.distributed.count_competitors(*query, first, target, *answers)
+            results = self.distributed.count_competitors(*query, targets)
             self.counts[triple], self.score[triple] = results
             return
         scores = self.scorer.score_all(*query)
-        self.counts[triple] = count_competitors(scores, first, target, *answers)
+        self.counts[triple] = count_competitors(scores, targets)
         self.score[triple] = scores[self.which[left:right] - begin, target].float()
 
 
@@ -212,7 +218,7 @@ def _workers(scorer: Scorer) -> Iterator[tuple[int, Map]]:
     other programs use the cores as well, spend most of their time waiting.
     """
     threads = torch.get_num_threads() if scorer.device.type == "cpu" else 1
-    threads = 1 if isinstance(scorer, DistributedScorer) else threads
+    threads = 1 if isinstance(scorer, ShardedScorer) else threads
     if threads == 1:
         yield 1, map
         return

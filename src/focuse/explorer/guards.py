@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -23,7 +23,6 @@ from focuse.explorer.schemas import ProblemError
 Answer = TypeVar("Answer")
 Lane = Literal["quick", "slow"]
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-EVERYWHERE = ("0.0.0.0", "::", "")
 MAX_BODY = 4 * 2**20  # bytes; the longest request that the schema allows fits, whatever its characters
 POLL_SECONDS = 0.25  # between checks whether a waiting client is still connected
 # Only files of this server, no inline code, and no frame of another page; pictures of explanations are data: URLs.
@@ -38,6 +37,7 @@ SECURITY_HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-cache",
 }
+RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 
 def allowed_hosts(host: str) -> list[str]:
@@ -49,7 +49,7 @@ def allowed_hosts(host: str) -> list[str]:
     ['localhost', '127.0.0.1', '[::1]']
     """
     names = [host]
-    if host in EVERYWHERE:
+    if host in ("0.0.0.0", "::", ""):
         names = [socket.gethostname(), f"{socket.gethostname()}.local"]
         names += [entry.address.partition("%")[0] for card in psutil.net_if_addrs().values() for entry in card]
     return list(dict.fromkeys([*LOOPBACK, *(f"[{name}]" if ":" in name else name.lower() for name in names)]))
@@ -68,7 +68,7 @@ class RequestGuard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(SECURITY_HEADERS)
+                message["headers"] = [*message["headers"], *RAW_HEADERS]
             await send(message)
 
         with self.monitor.serving(scope.get("client")):

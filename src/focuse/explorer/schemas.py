@@ -18,7 +18,6 @@ MAX_SUGGESTIONS = 50
 MAX_TOP = 200  # completions of one question
 MAX_TRIPLES = 100  # triples in one request
 MAX_EDGES = 300  # edges of a neighborhood
-MAX_DEPTH = 2  # steps of a neighborhood
 MAX_FACTS = 5000  # triples of an entity on one page
 
 # ---- fields of requests ----------------------------------------------------------------------------------------------
@@ -70,7 +69,7 @@ class EntityQuery(Request):
 
 class NeighborhoodQuery(Request):
     entity: Name
-    depth: Annotated[int, Field(ge=1, le=MAX_DEPTH), IN_QUERY] = 1
+    depth: Annotated[int, Field(ge=1, le=2), IN_QUERY] = 1
     relation: OptionalName = None
     limit: Annotated[int, Field(ge=1, le=MAX_EDGES), IN_QUERY] = 30
 

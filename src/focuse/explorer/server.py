@@ -51,8 +51,7 @@ def serve(
         advice = "the explorer needs focuse[serve]: pip install 'focuse[serve]'"
         raise FocuseError(f"{advice} ({error.name} is not installed)") from None
     with listen(host, port) as listener:  # before the run is loaded: a port in use is reported at once
-        folders = [folder for folder in (run, compare) if folder is not None]
-        explorers = [Explorer(load(folder, device), folder.resolve().name) for folder in folders]
+        explorers = [Explorer(load(folder, device), folder.resolve().name) for folder in (run, compare) if folder]
         app = make_app(Service(explorers, ModelQueue(timeout)), host)
         url = address(listener, host)
         on_start(url)
@@ -102,6 +101,7 @@ def listen(host: str, port: int) -> socket.socket:
         advice = "choose another --port (0 takes a free one) or --host"
         raise FocuseError(f"cannot listen on {host} port {port}: {error.strerror or error}; {advice}") from None
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it; answers are sent at once
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**18)  # bytes kept for a client that reads no answers
     return listener
 
 

@@ -40,7 +40,7 @@ from focuse.evaluation.baselines import AnyIds, Predictor
 from focuse.evaluation.metrics import FloatArray, spearman
 from focuse.option_strings import choose
 from focuse.storage.atomic import replace_file
-from focuse.storage.tensors import check_tensors, has_checksums, write_arrays
+from focuse.storage.tensors import check_tensors, write_arrays
 
 if TYPE_CHECKING:  # which imports this module
     from focuse.inference.weight_estimator import Estimator
@@ -238,7 +238,7 @@ class Calibration:
         if not path.exists() or not os.access(path, os.R_OK):
             return None
         try:
-            check_tensors(path, has_checksums(folder))
+            check_tensors(path)
             with safe_open(path, framework="np") as file:
                 arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
                 about = json.loads(file.metadata()["calibration"])

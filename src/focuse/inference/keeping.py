@@ -19,7 +19,7 @@ from focuse.inference.calibration import PARTS, Conformal, Curves, Probability, 
 from focuse.inference.trees import Forest
 from focuse.inference.weight_estimator import BOUNDS, FEATURES, MORE, STAGE_ONE, STAGE_TWO, Estimator
 from focuse.storage.atomic import replace_file
-from focuse.storage.tensors import check_tensors, has_checksums, write_arrays
+from focuse.storage.tensors import check_tensors, write_arrays
 
 ESTIMATOR_FILE, PROBABILITY_FILE = "weights.safetensors", "probability.safetensors"
 LAYOUT = 2  # of the estimator's file; one of another layout is made anew, or read where it says the same
@@ -137,7 +137,7 @@ def _read(path: Path, tables: str) -> tuple[Arrays, dict[str, Any]] | None:
     if not path.exists() or not os.access(path, os.R_OK):
         return None
     try:
-        check_tensors(path, has_checksums(path.parent))
+        check_tensors(path)
         with safe_open(path, framework="np") as file:
             about = json.loads(file.metadata()["about"])
             if about["tables"] != tables:

@@ -22,7 +22,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from focuse.data.writers import COMPRESSION, column_bytes, escape_formulas, for_spreadsheets
+from focuse.data.writers import COMPRESSION, column_bytes
 from focuse.errors import DiskFullError, FocuseError, nearest
 from focuse.models.base import components_of
 from focuse.option_strings import choose
@@ -214,8 +214,6 @@ def _write_text(table: EmbeddingTable, stream: Any, format: str) -> None:
     for names, vectors in table.chunks():
         if format == "word2vec":
             names = pa.array([UNSAFE_IN_WORDS.sub(lambda sign: quote(sign[0]), name) for name in names.to_pylist()])
-        elif for_spreadsheets():
-            names = escape_formulas(names)
         if format == "csv":
             names = pc.binary_join_element_wise('"', pc.replace_substring(names, '"', '""'), '"', "")
         stream.write(_lines(names, delimiter, _joined_numbers(vectors, delimiter)))
@@ -257,7 +255,6 @@ def _write_projector_table(table: EmbeddingTable, folder: Path) -> str:
     with (folder / f"{prefix}tensors.tsv").open("wb") as rows, (folder / f"{prefix}metadata.tsv").open("wb") as labels:
         for names, vectors in table.chunks():
             rows.write(_lines(_joined_numbers(vectors, "\t")))
-            names = escape_formulas(names) if for_spreadsheets() else names
             for character, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
                 names = pc.replace_substring(names, character, escaped)
             labels.write(_lines(names))

@@ -19,7 +19,6 @@ from focuse.data.readers import (
     inspect_file,
     number_column,
     open_decompressed,
-    read_through_cache,
     text_column,
 )
 from focuse.data.sniffer import HEADINGS, ROLES
@@ -80,15 +79,10 @@ def read_graphml(path: Path, options: ReadOptions) -> Graph:
     Its weights are those that the options name, else the data called weight (score, confidence, …) and all of type
     double or float.
     """
-    file = inspect_file(path)
+    inspect_file(path)
     weights = annotation_names(path, options)
     check_missing(options.missing_weight)
-
-    def read_fresh() -> Graph:
-        return _read_file(path, weights, options.missing_weight)
-
-    key = ("graphml", weights, options.missing_weight)
-    return read_through_cache(path, file, key, read_fresh) if options.cache else read_fresh()
+    return _read_file(path, weights, options.missing_weight)
 
 
 def _read_file(path: Path, weights: Sequence[str] | None, missing: float | str | None) -> Graph:

@@ -38,7 +38,7 @@ from focuse.data.graph import (
     find_sorted,
     unify_dictionaries,
 )
-from focuse.data.readers import ReadOptions, format_suffix, inspect_file, open_decompressed, read_through_cache
+from focuse.data.readers import ReadOptions, format_suffix, inspect_file, open_decompressed
 from focuse.data.writers import NAME_COLUMNS, column_bytes
 from focuse.errors import FocuseError, counted, nearest
 from focuse.option_strings import choose
@@ -621,16 +621,11 @@ def rdf_format(path: Path) -> str | None:
 
 def read_rdf(path: Path, options: ReadOptions) -> Graph:
     """Read an RDF file: triples as edges, numeric annotations as weights."""
-    file = inspect_file(path)
+    inspect_file(path)
     rdf_options = RdfOptions(
         annotation_names(path, options), options.literals, options.missing_weight, options.short_names, options.base_iri
     )
-    format_name = rdf_format(path) or "TURTLE"
-
-    def read_fresh() -> Graph:
-        return _read_file(path, format_name, rdf_options)
-
-    return read_through_cache(path, file, (format_name, rdf_options), read_fresh) if options.cache else read_fresh()
+    return _read_file(path, rdf_format(path) or "TURTLE", rdf_options)
 
 
 def annotation_names(path: Path, options: ReadOptions) -> tuple[str, ...] | None:

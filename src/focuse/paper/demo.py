@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from focuse.api import Run, train
-from focuse.data.careers import generate
-from focuse.data.graph import Graph, from_columns
+from focuse.data.datasets import careers
 from focuse.evaluation.evaluate import Evaluation
 from focuse.report.charts import violins
 from focuse.report.page import comparison_page
@@ -87,12 +86,6 @@ class Demo:
             self.sentences,
             {name: run.settings.to_dict() for name, run in self.runs.items()},
         )
-
-
-def careers() -> Graph:
-    """The embedded graph: jobs, skills, tasks and tools, 10,000 links with an importance from 0 to 1."""
-    edges = generate()
-    return from_columns(edges.head, edges.relation, edges.tail, edges.weight, "careers")
 
 
 def demo(seed: int = 0, progress: bool = True, say: Callable[[str], None] = lambda text: None) -> Demo:

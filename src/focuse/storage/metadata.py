@@ -176,7 +176,7 @@ def write_metadata(folder: Path, settings: Config, splits: Splits, normalizer: N
     splits.train.entities.write(folder / "entities.parquet")
     splits.train.relations.write(folder / "relations.parquet")
     for name, values in arrays.items():
-        write_arrays(folder / name, values, seal=False)
+        write_arrays(folder / name, values)
     # Checksums come before the other tables, so that a run.toml that was cut short still has this key.
     checksums = {path.name: file_checksum(path) for path in sorted(folder.iterdir())}
     (folder / CONFIG).write_bytes(_config_text({"format": FORMAT, "checksums": checksums, **config}))
@@ -267,41 +267,30 @@ def _read_splits(folder: Path, config: dict[str, Any]) -> Splits:
         if missing:
             raise ValueError(f"no column {min(missing)}")
         _check_edges(edges, len(entities), len(relations))
-    merger = _read_merger(folder, config)
-    lower = config["lower_weights_are_stronger"] is True
-    parts = {
-        name: Graph(
-            edges[f"{name}/head"],
-            edges[f"{name}/relation"],
-            edges[f"{name}/tail"],
-            edges[f"{name}/weight"],
-            entities,
-            relations,
-            config["sources"][name],
-            config["weighted"][name],
-            _columns(merger, edges.get(f"{name}/columns")),
-            lower and name in PARTS,
-        )
-        for name in config["sources"]
-    }
-    unseen = {name: UnseenNames(**config["unseen"][name]) for name in ("valid", "test")}
-    if not all(isinstance(part.rows, int) for part in unseen.values()):
+    merger = None
+    if "weight_columns" in config:
+        with _reading_verified(run_file(folder, COLUMNS), config) as path:
+            merger = ColumnMerger.from_stored(config["weight_columns"], load_file(path))
+
+    def graph(name: str) -> Graph:
+        columns, values = None, edges.get(f"{name}/columns")
+        if merger is not None and values is not None:
+            columns = WeightColumns(merger.names, values, merger.lower_is_better)
+        lower = config["lower_weights_are_stronger"] is True and name in PARTS
+        head, relation, tail, weight = (edges[f"{name}/{column}"] for column in EDGE_COLUMNS)
+        source, weighted = config["sources"][name], config["weighted"][name]
+        return Graph(head, relation, tail, weight, entities, relations, source, weighted, columns, lower)
+
+    unseen = [UnseenNames(**config["unseen"][name]) for name in ("valid", "test")]
+    if not all(isinstance(part.rows, int) for part in unseen):
         raise ValueError("the number of unseen rows is not an integer")
     attributes = None
     if "node_attributes" in config:
         with _reading_verified(run_file(folder, ATTRIBUTES), config) as path:
             attributes = NodeAttributes.read(path, len(entities))
-    return Splits(
-        parts["train"],
-        parts["valid"],
-        parts["test"],
-        parts.get("inferred"),
-        parts.get("false"),
-        merger,
-        attributes,
-        unseen["valid"],
-        unseen["test"],
-    )
+    train, valid, test = map(graph, PARTS)
+    inferred, false = (graph(name) if name in config["sources"] else None for name in ("inferred", "false"))
+    return Splits(train, valid, test, inferred, false, merger, attributes, *unseen)
 
 
 def _check_edges(edges: dict[str, Any], entities: int, relations: int) -> None:
@@ -323,17 +312,6 @@ def _check_edges(edges: dict[str, Any], entities: int, relations: int) -> None:
             raise ValueError(f"{key} has an id that is not in the vocabulary")
     if not len(edges["train/head"]):
         raise ValueError("no edges in train")
-
-
-def _read_merger(folder: Path, config: dict[str, Any]) -> ColumnMerger | None:
-    if "weight_columns" not in config:
-        return None
-    with _reading_verified(run_file(folder, COLUMNS), config) as path:
-        return ColumnMerger.from_stored(config["weight_columns"], load_file(path))
-
-
-def _columns(merger: ColumnMerger | None, values: Any) -> WeightColumns | None:
-    return None if merger is None or values is None else WeightColumns(merger.names, values, merger.lower_is_better)
 
 
 # ---- settings -------------------------------------------------------------------------------------------------------

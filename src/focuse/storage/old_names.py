@@ -59,6 +59,9 @@ OLD_SETTING_VALUES: dict[tuple[str, Any], Any] = {  # (new name, old value) -> n
     ("optimizer", "row-adagrad"): "sparse-adagrad",
     ("engine", "reference"): "torch",
     ("engine", "fused"): "native",
+    ("engine", "sharded:torchrec"): "sharded",
+    ("engine", "sharded:plain"): "sharded",
+    ("engine", "sharded:host"): "sharded",
 }
 
 

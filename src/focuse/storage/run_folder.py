@@ -15,7 +15,7 @@ whole, so that readers never see a part of one.
     history.jsonl                    one line per epoch
     checkpoint.safetensors           tables, optimizer state, best tables, sample pool and progress
     checkpoint.previous.safetensors  the checkpoint before that, until the run is finished
-    partitions/                      the checkpoint of partitioned training, see `focuse.storage.partition_files`
+    partitions/                      the checkpoint of partitioned training, see `focuse.storage.tables`
     model.safetensors                the final tables
     calibration.safetensors          the map from scores to weights, written when it is first needed
     weights.safetensors, probability.safetensors  estimators of weights and probabilities, written when first needed
@@ -35,7 +35,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ from focuse.engines.process_group import ProcessGroup
 from focuse.errors import FocuseError
 from focuse.storage.atomic import DISK_FULL_ERRORS, ProcessLock, fsync_path, lock_holder, replace_file
 from focuse.storage.metadata import CONFIG, Metadata, read_metadata, run_file, write_metadata, write_settings
-from focuse.storage.tables import MODEL, ONE_PROCESS, PARTITIONS, Checkpoint, TableStorage, WholeTables, last_epoch
+from focuse.storage.tables import MODEL, ONE_PROCESS, PARTITIONS, Checkpoint, TableStorage, last_epoch
 from focuse.storage.tensors import OR_RESUME, Tables, check_row, has_checksums, reading, seal_row, writing
 from focuse.system import deferred_signals
 
@@ -67,7 +67,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, storage: TableStorage | None = None) -> None:
-        self.storage = storage or WholeTables()
+        self.storage = storage or TableStorage()
         self.storage.path = path
         self.group = self.storage.group
         self.last_saved = time.monotonic()
@@ -313,17 +313,18 @@ class RunFolder:
 
     def truncate_history(self, history: list[dict[str, Any]]) -> None:
         """Replace the history by a checkpoint's history, and remove the temporary files of a killed process."""
-        self.group.run_on_main(lambda: self._write_history(history))
-
-    def _write_history(self, history: list[dict[str, Any]]) -> None:
-        self._clean_temporary()
         path = self.path / HISTORY
-        if not history:  # an empty file would be taken for one that was cut short
-            path.unlink(missing_ok=True)
-            return
-        with writing(path), replace_file(path, durable=True) as temporary:
-            lines = "".join(json.dumps(seal_row(row)) + "\n" for row in history)
-            temporary.write_text(lines, encoding="utf-8", newline="\n")
+
+        def write() -> None:
+            self._clean_temporary()
+            if not history:  # an empty file would be taken for one that was cut short
+                path.unlink(missing_ok=True)
+                return
+            with writing(path), replace_file(path, durable=True) as temporary:
+                lines = "".join(json.dumps(seal_row(row)) + "\n" for row in history)
+                temporary.write_text(lines, encoding="utf-8", newline="\n")
+
+        self.group.run_on_main(write)
 
     def history(self, epoch: int = 0) -> list[dict[str, Any]]:
         """Return one row per finished epoch, at least up to `epoch`; a last line that a crash cut short is skipped."""
@@ -368,20 +369,11 @@ def _write_job(folder: RunFolder) -> None:
 
 def _remove_abandoned(path: Path) -> None:
     """Remove the temporary folders of processes that were killed while they created a run at `path`."""
-    if sys.platform == "win32":  # os.kill would end the process on Windows
-        return
+    import psutil  # type: ignore[import-untyped]  # imported here, because most commands create no run
+
     for folder in path.parent.glob(f".{glob.escape(path.name)}.[0-9]*"):
         process = folder.name.rpartition(".")[2]
-        if process.isdecimal() and folder.is_dir() and not lock_holder(folder / LOCK) and not _is_alive(int(process)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_alive(process: int) -> bool:
-    """Return whether a process with this id exists on this machine."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return True
+        if process.isdecimal() and folder.is_dir() and not lock_holder(folder / LOCK):
+            with suppress(OverflowError):  # a number that is not the id of a process
+                if not psutil.pid_exists(int(process)):
+                    shutil.rmtree(folder, ignore_errors=True)

@@ -1,14 +1,22 @@
 """Storage of embedding tables in a run folder: whole, written by several processes, or in partitions on disk.
 
-A finished run always has one file of whole tables, so that any number of processes can load it.
+A finished run always has one file of whole tables, so that any number of processes can load it. The folder
+`partitions` of a training by partitions holds:
+
+    manifest.json            the training progress, and the versions of all partitions that belong to it
+    edges.safetensors        the training edges, sorted by (partition of the head, partition of the tail)
+    part-7.12.safetensors    version 12 of partition 7: the embeddings and optimizer state of its rows
+    shared-12.safetensors    relations, other parameters, and their optimizer state
+
+A version is never changed. A new manifest replaces the old one as a whole, and only then are the files removed that it
+does not list. Whenever a process dies, the files that the manifest on disk lists are complete.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -16,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
 
@@ -28,24 +37,29 @@ from focuse.models.registry import MODELS
 from focuse.storage.atomic import fsync_path, replace_file
 from focuse.storage.metadata import with_inverse_rows
 from focuse.storage.old_names import OLD_TENSOR_PREFIXES
-from focuse.storage.partition_files import MANIFEST, PartitionFiles, reading_partition
 from focuse.storage.tensors import (
+    RESTORE_PARTITIONS,
     Array,
     ArraySpec,
     DamagedError,
     Tables,
     TensorFile,
+    check_row,
     check_tensors,
-    has_checksums,
     map_arrays,
+    read_into,
     read_tensors,
     reading,
+    reading_partition,
+    seal_row,
+    write_arrays,
     write_tensors,
     writing,
 )
+from focuse.system import chunks
 
 MODEL, NEWEST, PREVIOUS = "model.safetensors", "checkpoint.safetensors", "checkpoint.previous.safetensors"
-PARTITIONS = "partitions"
+PARTITIONS, EDGES, MANIFEST = "partitions", "edges.safetensors", "manifest.json"
 ONE_PROCESS = ProcessGroup(0, 1, torch.device("cpu"))
 
 
@@ -100,52 +114,11 @@ def check_tables(
             raise FocuseError(f"{folder}: {fault}: table {name!r} is {actual} instead of {shape}")
 
 
-class TableStorage(ABC):
-    """The strategy by which a run folder writes and reads checkpoints and final tables; the folder sets `path`."""
-
-    path: Path
-    group = ONE_PROCESS
-
-    def rows(self, entities: int) -> slice:
-        """Return the rows of the entity table that this process reads and writes."""
-        return slice(None)
-
-    @abstractmethod
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Replace the checkpoint."""
-
-    @abstractmethod
-    def load(self, device: str, note: Callable[[str], None] | None) -> Checkpoint | None:
-        """Return the newest checkpoint without its history, or None if there is none.
-
-        With `note`, a damaged checkpoint is replaced by the previous one and reported to `note`.
-        """
-
-    @abstractmethod
-    def write_model(self, checkpoint: Checkpoint) -> None:
-        """Write the tables for prediction."""
-
-    def read_model(self, device: str) -> Tables:
-        """Return the tables for prediction of a finished run."""
-        advice = "put a copy of it back, or train again"
-        if (self.path / NEWEST).exists():
-            advice = "remove it, the checkpoint has the same tables"
-        elif (self.path / PARTITIONS / MANIFEST).exists():
-            advice = "remove it and use --resume, which writes it again from its partitions"
-        return with_inverse_rows(self.path, self._read(self.path / MODEL, device, advice)[0])
-
-    def _read(self, path: Path, device: str, advice: str) -> tuple[Tables, dict[str, str]]:
-        return read_tensors(path, device, advice)
-
-    def clean_up(self) -> None:  # noqa: B027 - most storages have nothing to remove
-        """Remove files that a finished run does not need."""
-
-
 def make_table_storage(engine: str, group: ProcessGroup = ONE_PROCESS) -> TableStorage:
     """Return the storage of tables that an engine trains."""
-    if engine.startswith("sharded"):
+    if engine == "sharded":
         return ShardedTables(group)
-    return PartitionedTables() if engine == "partitioned" else WholeTables()
+    return PartitionedTables() if engine == "partitioned" else TableStorage()
 
 
 def last_epoch(path: Path) -> int:
@@ -161,10 +134,21 @@ def last_epoch(path: Path) -> int:
     return 0
 
 
-class WholeTables(TableStorage):
-    """A storage of whole tables, written by one process; the checkpoint before the newest is kept."""
+class TableStorage:
+    """A storage of whole tables that one process writes; the run folder sets its `path`.
+
+    The checkpoint before the newest is kept until the run is finished. Subclasses store tables in other ways.
+    """
+
+    path: Path
+    group = ONE_PROCESS
+
+    def rows(self, entities: int) -> slice:
+        """Return the rows of the entity table that this process reads and writes."""
+        return slice(None)
 
     def save(self, checkpoint: Checkpoint) -> None:
+        """Replace the checkpoint."""
         tensors = _join_parts(
             table=checkpoint.tables, optimizer=checkpoint.optimizer, best=checkpoint.best or {}, pool=checkpoint.pool
         )
@@ -172,6 +156,10 @@ class WholeTables(TableStorage):
         self._write(self.path / NEWEST, tensors, progress, self.path / PREVIOUS)
 
     def load(self, device: str, note: Callable[[str], None] | None) -> Checkpoint | None:
+        """Return the newest checkpoint without its history, or None if there is none.
+
+        With `note`, a damaged checkpoint is replaced by the previous one and reported to `note`.
+        """
         newest, previous = self.path / NEWEST, self.path / PREVIOUS
         if not newest.exists():  # a process was killed while it replaced the newest one
             return self.load_file(previous, device, self._advice()) if previous.exists() else None
@@ -212,10 +200,24 @@ class WholeTables(TableStorage):
         return Checkpoint(progress, parts["table"], parts["optimizer"], parts["best"] or None, [], parts["pool"])
 
     def write_model(self, checkpoint: Checkpoint) -> None:
+        """Write the tables for prediction."""
         self._write(self.path / MODEL, checkpoint.final(), {})
 
+    def read_model(self, device: str) -> Tables:
+        """Return the tables for prediction of a finished run."""
+        advice = "put a copy of it back, or train again"
+        if (self.path / NEWEST).exists():
+            advice = "remove it, the checkpoint has the same tables"
+        elif (self.path / PARTITIONS / MANIFEST).exists():
+            advice = "remove it and use --resume, which writes it again from its partitions"
+        return with_inverse_rows(self.path, self._read(self.path / MODEL, device, advice)[0])
+
     def clean_up(self) -> None:
+        """Remove files that a finished run does not need."""
         (self.path / PREVIOUS).unlink(missing_ok=True)  # the model holds the tables
+
+    def _read(self, path: Path, device: str, advice: str) -> tuple[Tables, dict[str, str]]:
+        return read_tensors(path, device, advice)
 
     def _write(self, path: Path, tensors: Tables, metadata: dict[str, str], keep: Path | None = None) -> None:
         write_tensors(path, tensors, metadata, keep)
@@ -238,7 +240,7 @@ def _split_parts(tensors: Mapping[str, Any], *names: str) -> dict[str, dict[str,
 # ---- several processes --------------------------------------------------------------------------------------------
 
 
-class ShardedTables(WholeTables):
+class ShardedTables(TableStorage):
     """A storage of whole tables in files to which every process writes its own rows of entities.
 
     All processes must have access to the folder. The main process writes all other tables.
@@ -255,7 +257,7 @@ class ShardedTables(WholeTables):
 
         def check() -> None:
             with reading(path, advice):
-                check_tensors(path, has_checksums(path.parent))
+                check_tensors(path)
 
         self.group.run_on_main(check)
         with reading(path, advice), safe_open(path, framework="pt", device="cpu") as file:
@@ -318,6 +320,200 @@ def _is_sharded(key: str) -> bool:
 
 
 # ---- partitions ---------------------------------------------------------------------------------------------------
+
+
+CHUNK_ROWS = 1 << 16  # rows of the entity table written at once
+MANIFEST_FORMAT = 1
+MIN_SYNC_BYTES = 1 << 26  # files of at least this size are flushed to the disk immediately
+
+
+@dataclass
+class Manifest:
+    """The versions of partitions and shared tables that belong together, now and when validation was best."""
+
+    progress: dict[str, Any] = field(default_factory=dict)
+    versions: list[int] = field(default_factory=list)
+    shared: int = 0
+    best_versions: list[int] = field(default_factory=list)
+    best_shared: int = 0
+    format: int = MANIFEST_FORMAT
+
+    def files(self) -> set[str]:
+        """Return the names of the files of these versions."""
+        names = {_shared_file(version) for version in (self.shared, self.best_shared) if version}
+        for versions in (self.versions, self.best_versions):
+            names |= {_part_file(part, version) for part, version in enumerate(versions)}
+        return names
+
+
+def _part_file(part: int, version: int) -> str:
+    return f"part-{part}.{version}.safetensors"
+
+
+def _shared_file(version: int) -> str:
+    return f"shared-{version}.safetensors"
+
+
+def by_partition(part: npt.NDArray[np.uint16]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Yield each partition in `part` [n] with the ascending positions of its entities."""
+    order = np.argsort(part, kind="stable")
+    sizes = np.bincount(part)
+    ends = np.cumsum(sizes)
+    for number in np.flatnonzero(sizes).tolist():
+        yield number, order[ends[number] - sizes[number] : ends[number]]
+
+
+class PartitionFiles:
+    """The files of the partitions in one folder.
+
+    `current` holds the newest version of each partition. `best` holds the versions with the best validation so far, and
+    the version of the shared tables that belongs to them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest: Manifest | None = None
+        self.current: list[int] = []
+        self.best: tuple[list[int], int] = [], 0
+        self.newest = 0  # the highest version in use
+        self.unsynced: set[str] = set()  # files that may not be on the disk yet
+        self.read_bytes = self.written_bytes = self.loads = 0
+
+    def open(self) -> Manifest | None:
+        """Read the manifest, if there is one, verify its files, and remove files of other versions."""
+        path = self.folder / MANIFEST
+        if not path.exists():
+            return None
+        with reading_partition(path):
+            manifest = Manifest(**check_row(json.loads(path.read_text(encoding="utf-8")), required=True))
+            if manifest.format != MANIFEST_FORMAT or not all(isinstance(version, int) for version in manifest.versions):
+                raise ValueError(f"format {manifest.format}, this focuse reads {MANIFEST_FORMAT}")
+        names = manifest.files() | {EDGES}
+        missing = sorted(name for name in names if not (self.folder / name).is_file())
+        if missing:
+            raise FocuseError(f"{self.folder / missing[0]}: missing; {RESTORE_PARTITIONS}")
+        for name in sorted(names):  # all files are verified now, because some of them are read only hours later
+            with reading_partition(self.folder / name) as path:
+                check_tensors(path, required=True)
+        self.manifest, self.current = manifest, list(manifest.versions)
+        self.best = list(manifest.best_versions), manifest.best_shared
+        self.newest = max([manifest.shared, manifest.best_shared, *manifest.versions, *manifest.best_versions])
+        self._remove_unused()
+        return manifest
+
+    def create(self, partitions: int) -> None:
+        """Start without any version, and remove the files of an interrupted start."""
+        self.folder.mkdir(exist_ok=True)
+        self.manifest, self.current, self.best, self.newest = None, [0] * partitions, ([], 0), 0
+        self._remove_unused()
+
+    def path(self, part: int, version: int | None = None) -> Path:
+        """Return the path of a partition's file, by default of its newest version."""
+        return self.folder / _part_file(part, self.current[part] if version is None else version)
+
+    def read(self, part: int, targets: Mapping[str, Array]) -> None:
+        """Fill `targets` with the rows of a partition; arrays that its file does not have become 0."""
+        path = self.path(part)
+        with reading_partition(path):
+            names = read_into(path, targets)
+        for name, target in targets.items():
+            if name not in names:
+                target[...] = 0
+        self.loads += 1
+        self.read_bytes += path.stat().st_size
+
+    def write(self, part: int, arrays: Mapping[str, Array]) -> None:
+        """Write a new version of a partition.
+
+        A large file is on the disk before this method returns, because pages that wait for the disk take memory. A
+        small file is flushed when a manifest lists it, and most files never are listed.
+        """
+        self.newest += 1
+        path, old = self.path(part, self.newest), self.current[part]
+        large = sum(array.nbytes for array in arrays.values()) >= MIN_SYNC_BYTES
+        with writing(path):
+            write_arrays(path, arrays, sync=large, drop_cache=large)
+        self.current[part] = self.newest
+        self.unsynced = self.unsynced if large else self.unsynced | {path.name}
+        self.written_bytes += path.stat().st_size
+        if _part_file(part, old) not in self._kept():
+            with suppress(OSError):
+                self.path(part, old).unlink()
+
+    def _kept(self) -> set[str]:
+        """Return the names of the files that training may need again."""
+        best, shared = self.best
+        initial = {_part_file(part, 0) for part in range(len(self.current))}
+        kept = self.manifest.files() if self.manifest else initial
+        return kept | Manifest(best_versions=best, best_shared=shared).files()
+
+    def read_shared(self, version: int | None = None) -> dict[str, Array]:
+        """Return the shared arrays of a version, by default of the manifest's version."""
+        if version is None:
+            version = self.manifest.shared if self.manifest else 0
+        with reading_partition(self.folder / _shared_file(version)) as path:
+            check_tensors(path, required=True)
+            return {name: np.array(values) for name, values in map_arrays(path).items()}
+
+    def _write_shared(self, arrays: Mapping[str, Array]) -> None:
+        self.newest += 1
+        with writing(self.folder / _shared_file(self.newest)) as path:
+            write_arrays(path, arrays)
+
+    def save(self, progress: dict[str, Any], shared: Mapping[str, Array]) -> None:
+        """Write a manifest of the current versions, with which a resumed training begins."""
+        self._write_shared(shared)
+        manifest = Manifest(progress, list(self.current), self.newest, *self.best)
+        for name in self.unsynced & manifest.files():
+            with writing(self.folder / name) as path:
+                fsync_path(path)
+        self.unsynced = set()
+        path = self.folder / MANIFEST
+        with writing(path), replace_file(path, durable=True) as temporary:
+            temporary.write_text(json.dumps(seal_row(asdict(manifest))), encoding="utf-8")
+        self.manifest = manifest
+        self._remove_unused()
+
+    def keep_best(self, shared: Mapping[str, Array]) -> None:
+        """Record the current versions as the best so far, which the next manifest will list."""
+        self._write_shared(shared)
+        self.best = list(self.current), self.newest
+
+    def _remove_unused(self) -> None:
+        kept = self._kept() | {_part_file(part, version) for part, version in enumerate(self.current)}
+        for pattern in ("part-*.safetensors", "shared-*.safetensors", ".*.*.[0-9]*"):
+            for path in self.folder.glob(pattern):
+                if path.name not in kept:
+                    with suppress(OSError):
+                        path.unlink()
+
+    def map_table(self, part: int, name: str, version: int | None = None) -> Array:
+        """Return one table of a partition, memory-mapped, by default of its newest version."""
+        with reading_partition(self.path(part, version)) as path:
+            return map_arrays(path)[name]
+
+    def write_whole(self, path: Path, versions: list[int], others: Mapping[str, Array]) -> None:
+        """Write one file with the entity table in the order of ids, in chunks of rows, and the other tables."""
+        with reading_partition(self.folder / EDGES) as edges:
+            part_of = np.array(map_arrays(edges)["part"])
+        maps = [self.map_table(part, "entity", version) for part, version in enumerate(versions)]
+        width = maps[0].shape[1]
+        specs = {"entity": ArraySpec(maps[0].dtype, (len(part_of), width))}
+        file = TensorFile(path, specs | {name: ArraySpec.of(values) for name, values in others.items()})
+        file.create()
+        done = [0] * len(maps)  # rows written of each partition; its rows are in the order of ids
+        with file.open():
+            for chunk in chunks(len(part_of), CHUNK_ROWS):
+                rows = np.empty((chunk.stop - chunk.start, width), maps[0].dtype)
+                for part, positions in by_partition(part_of[chunk]):
+                    rows[positions] = maps[part][done[part] : done[part] + len(positions)]
+                    done[part] += len(positions)
+                if not np.isfinite(rows).all():
+                    raise FocuseError("training diverged in its last step; lower the learning rate (--lr)")
+                file.write("entity", rows, chunk.start)
+            for name, values in others.items():
+                file.write(name, values)
+        file.seal(drop_cache=True)
 
 
 class PartitionedTables(TableStorage):

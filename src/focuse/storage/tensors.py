@@ -14,7 +14,7 @@ import sys
 import tomllib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -108,12 +108,15 @@ def check_row(row: dict[str, Any], required: bool) -> dict[str, Any]:
     return rest
 
 
-def check_tensors(path: Path, required: bool = False) -> None:
-    """Raise ValueError if a safetensors file differs from its checksum, or lacks a `required` one."""
+def check_tensors(path: Path, required: bool | None = None) -> None:
+    """Raise ValueError if a safetensors file differs from its checksum, or lacks a `required` one.
+
+    By default a checksum is required if the run has checksums.
+    """
     with path.open("rb") as file:
         position, digits = _tensor_checksum(file)
         if position is None:
-            if required:
+            if has_checksums(path.parent) if required is None else required:
                 raise ValueError(NO_CHECKSUM)
             return
         file.seek(position)
@@ -147,6 +150,9 @@ def has_checksums(folder: Path) -> bool:
 # ---- one-line errors ----------------------------------------------------------------------------------------------
 
 TRY_AGAIN, OR_RESUME = "try again", " or go on with --resume"  # the second is removed if there is no run to resume
+RESTORE_PARTITIONS = (
+    "put a copy of it back, or remove the folder 'partitions' and train again from the start with --resume"
+)
 PERMISSION_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -170,6 +176,11 @@ def reading(path: Path, advice: str = "") -> Iterator[Path]:
         raise DamagedError(f"{path}: damaged file: {error} is missing or unknown{ending}") from None
     except (FocuseError, OSError, TypeError, ValueError, IndexError, RecursionError, SafetensorError) as error:
         raise DamagedError(f"{path}: damaged file: {' '.join(str(error).split())}{ending}") from None
+
+
+def reading_partition(path: Path) -> AbstractContextManager[Path]:
+    """Report errors of the block as `reading` does, with advice for a damaged file of the partitions."""
+    return reading(path, RESTORE_PARTITIONS)
 
 
 @contextmanager
@@ -235,13 +246,10 @@ class TensorFile:
     [2.0, 2.0, 0.0, 0.0]
     """
 
-    def __init__(
-        self, path: Path, specs: Mapping[str, ArraySpec], metadata: Mapping[str, str] | None = None, seal: bool = True
-    ) -> None:
-        self.path, self.specs, self.sealed = path, specs, seal
-        checksum_entry = {CHECKSUM_KEY: CHECKSUM_PLACEHOLDER} if seal else {}
-        entries = dict(sorted({**(metadata or {}), **checksum_entry}.items()))
-        header: dict[str, Any] = {"__metadata__": entries} if entries else {}
+    def __init__(self, path: Path, specs: Mapping[str, ArraySpec], metadata: Mapping[str, str] | None = None) -> None:
+        self.path, self.specs = path, specs
+        entries = {**(metadata or {}), CHECKSUM_KEY: CHECKSUM_PLACEHOLDER}
+        header: dict[str, Any] = {"__metadata__": dict(sorted(entries.items()))}
         self.offsets, end = {}, 0
         for name, spec in specs.items():
             self.offsets[name] = end
@@ -283,7 +291,7 @@ class TensorFile:
             rest = chunk
             while rest:
                 rest = rest[self._file.write(rest) :]
-            if self.sealed and position == self._end:
+            if position == self._end:
                 self._checksum = zlib.crc32(chunk, self._checksum)
                 self._end += len(chunk)
             position += len(chunk)
@@ -293,10 +301,9 @@ class TensorFile:
         with self.path.open("r+b") as file:
             if os.fstat(file.fileno()).st_size != self.size:
                 raise OSError(errno.EIO, "the file does not have its full size")
-            if self.sealed:
-                digits = f"{self._checksum:08x}" if self._end == self.size else _tensor_checksum(file)[1]
-                file.seek(self.header.index(CHECKSUM_FIELD) + len(CHECKSUM_FIELD))
-                file.write(digits.encode())
+            digits = f"{self._checksum:08x}" if self._end == self.size else _tensor_checksum(file)[1]
+            file.seek(self.header.index(CHECKSUM_FIELD) + len(CHECKSUM_FIELD))
+            file.write(digits.encode())
             file.flush()
             if sync:
                 os.fsync(file.fileno())
@@ -308,16 +315,13 @@ def write_arrays(
     path: Path,
     arrays: Mapping[str, Array],
     metadata: Mapping[str, str] | None = None,
-    *,
-    seal: bool = True,
     sync: bool = True,
     drop_cache: bool = False,
 ) -> None:
-    """Write arrays to a safetensors file without copying them; with `seal` the file holds its checksum."""
-    ordered = dict(
-        sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize)
-    )  # the largest items come first, so that all arrays are aligned
-    file = TensorFile(path, {name: ArraySpec.of(array) for name, array in ordered.items()}, metadata, seal)
+    """Write arrays and their checksum to a safetensors file, without copying them."""
+    # The largest items come first, so that all arrays are aligned.
+    ordered = dict(sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize))
+    file = TensorFile(path, {name: ArraySpec.of(array) for name, array in ordered.items()}, metadata)
     file.create()
     with file.open():
         for name, array in ordered.items():
@@ -352,18 +356,15 @@ def drop_page_cache(file: BinaryIO) -> None:
 # ---- reading ------------------------------------------------------------------------------------------------------
 
 
-def read_header(path: Path) -> tuple[dict[str, tuple[ArraySpec, int]], dict[str, str]]:
-    """Return the specification and the position of every array in a safetensors file, and its metadata.
-
-    Raise ValueError if the file is damaged.
-    """
+def read_header(path: Path) -> dict[str, tuple[ArraySpec, int]]:
+    """Return the specification and the position of every array in a file; raise ValueError if it is damaged."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
             raise ValueError("the header of tensors is missing or cut short")
         header = json.loads(file.read(length))
-    metadata = header.pop("__metadata__", {})
+    header.pop("__metadata__", None)
     specs = {}
     for name, entry in header.items():
         spec = ArraySpec(DTYPES[entry["dtype"]], tuple(map(int, entry["shape"])))
@@ -371,14 +372,13 @@ def read_header(path: Path) -> tuple[dict[str, tuple[ArraySpec, int]], dict[str,
         if min(spec.shape, default=0) < 0 or begin < 0 or end - begin != spec.bytes or 8 + length + end > size:
             raise ValueError(f"tensor {name!r} is cut short")
         specs[name] = (spec, 8 + length + begin)
-    return specs, metadata
+    return specs
 
 
 def map_arrays(path: Path) -> dict[str, Array]:
     """Return the arrays of a safetensors file, memory-mapped: only used pages are read, and changes stay in memory."""
-    specs, _ = read_header(path)
     arrays: dict[str, Array] = {}
-    for name, (spec, position) in specs.items():
+    for name, (spec, position) in read_header(path).items():
         if not math.prod(spec.shape):
             arrays[name] = np.empty(spec.shape, spec.dtype)
         elif position % spec.dtype.itemsize or sys.platform == "win32":  # Windows cannot replace a mapped file
@@ -391,40 +391,25 @@ def map_arrays(path: Path) -> dict[str, Array]:
 
 
 def read_into(path: Path, targets: Mapping[str, Array]) -> set[str]:
-    """Read the arrays of a file into `targets`, contiguous arrays of the same shapes; return the names in the file.
-
-    If all arrays of the file are read, its checksum is verified.
-    """
-    specs, metadata = read_header(path)
-    with path.open("rb", buffering=0) as file:
-        header = file.read(min((position for _, position in specs.values()), default=0))
-        before, field, after = header.partition(CHECKSUM_FIELD)
-        placeholder = CHECKSUM_PLACEHOLDER.encode()
-        total = zlib.crc32(before + field + (placeholder + after[len(placeholder) :] if field else b""))
-        for name, (spec, position) in specs.items():
-            if name not in targets:
-                continue
-            target = targets[name]
+    """Verify a file and read its arrays into `targets`, contiguous arrays of the same shapes; return their names."""
+    check_tensors(path, required=True)
+    specs = read_header(path)
+    with path.open("rb") as file:
+        for name in specs.keys() & targets.keys():
+            (spec, position), target = specs[name], targets[name]
             if spec != ArraySpec.of(target):
                 raise ValueError(f"tensor {name!r} is {spec.shape} instead of {target.shape}")
             file.seek(position)
-            rest = target.reshape(-1).view(np.uint8).data
-            while rest:
-                count = file.readinto(rest[: 1 << 26])
-                if not count:
-                    raise ValueError(f"tensor {name!r} is cut short")
-                total = zlib.crc32(rest[:count], total)
-                rest = rest[count:]
+            if file.readinto(target.reshape(-1).view(np.uint8).data) != target.nbytes:
+                raise ValueError(f"tensor {name!r} is cut short")
         drop_page_cache(file)
-    if CHECKSUM_KEY in metadata and specs.keys() <= targets.keys() and metadata[CHECKSUM_KEY] != f"{total:08x}":
-        raise ValueError(ALTERED)
     return set(specs)
 
 
 def read_tensors(path: Path, device: str, advice: str = "") -> tuple[Tables, dict[str, str]]:
     """Return the torch tensors of a file of a run, and the metadata of the file."""
     with reading(path, advice):
-        check_tensors(path, has_checksums(path.parent))
+        check_tensors(path)
         with safe_open(path, framework="pt", device=device) as file:
             return {key: _aligned(file.get_tensor(key)) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
 

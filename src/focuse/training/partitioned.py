@@ -40,9 +40,16 @@ from focuse.objective.negatives import Batch, Negatives
 from focuse.objective.randomness import StreamKey, epoch_order, generator, stream_seed
 from focuse.option_strings import parse_partitions
 from focuse.random_streams import RandomStream
-from focuse.storage.partition_files import EDGES, PartitionFiles, by_partition
 from focuse.storage.run_folder import RunFolder
-from focuse.storage.tables import Checkpoint, PartitionedTables, Progress, shared_arrays
+from focuse.storage.tables import (
+    EDGES,
+    Checkpoint,
+    PartitionedTables,
+    PartitionFiles,
+    Progress,
+    by_partition,
+    shared_arrays,
+)
 from focuse.storage.tensors import ArraySpec, TensorFile, writing
 from focuse.system import chunks
 from focuse.training.memory_planner import format_size

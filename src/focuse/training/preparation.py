@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from focuse.config import DEFAULTS, SQUARED_ERROR, Config, takes_weights
+from focuse.config import DEFAULTS, SQUARED_ERROR, Config
 from focuse.data.attributes import align_attributes, read_attributes
 from focuse.data.graph import AlignedGraph, Graph, Weights, concatenate
 from focuse.data.out_of_core import LARGE_GRAPH, count_repeated
@@ -19,8 +19,9 @@ from focuse.data.weights import Normalizer, fit_merger, fit_normalizer, in_unit_
 from focuse.errors import FocuseError, counted
 from focuse.models.base import Context, Model
 from focuse.models.registry import MODELS, model_class
-from focuse.option_strings import parse_memory, parse_named_numbers
-from focuse.system import chunks, free_memory, used_memory
+from focuse.objective.losses import takes_weights
+from focuse.option_strings import parse_named_numbers
+from focuse.system import chunks, free_memory, parse_memory, used_memory
 from focuse.training.callbacks import Reporter
 
 

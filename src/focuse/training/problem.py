@@ -33,7 +33,6 @@ from focuse.data.triple_index import TripleIndex, build_triple_index, id_tensors
 from focuse.data.weights import Normalizer
 from focuse.engines.base import Step
 from focuse.engines.process_group import current_group
-from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError
 from focuse.models.base import Model
 from focuse.models.registry import model_class
@@ -65,11 +64,6 @@ from focuse.training.validation import Validator, confidence_validator, rank_val
 from focuse.training.warm_start import started
 
 RANDOM_NUMBERS_PER_CHUNK = 1 << 24  # random numbers that are drawn at a time, 64 MB
-
-
-def table_device(settings: Config, table: str) -> str:
-    """Return the device of a table; the engine 'sharded:host' keeps the entity table in main memory."""
-    return "cpu" if settings.engine == "sharded:host" and table == "entity" else settings.device
 
 
 def normal_rows(shape: tuple[int, int], random: torch.Generator, rows: slice = slice(None)) -> torch.Tensor:
@@ -469,7 +463,7 @@ class TrainingProblem:
         """Return initial tables, random or those of `config.init_from`; of entities only the rows of this process."""
         config, sizes = self.config, (self.entities, len(self.splits.train.relations))
         # A process of several may also train alone, with another engine.
-        rows = current_group().shard(self.entities) if config.engine in SHARDED_ENGINES else slice(None)
+        rows = current_group().shard(self.entities) if config.engine == "sharded" else slice(None)
         if config.init_from is None:
             return init_tables(config, self.model, *sizes, rows)
         tables = started(init_tables(config, self.model, *sizes), config.init_from, self.splits, build_model, note)

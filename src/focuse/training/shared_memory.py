@@ -1,7 +1,7 @@
 """The graph and edges of a training in files that all processes of one machine share.
 
 All processes map the same file, which is unlinked after it was opened, so there is one copy per machine, in the page
-cache. The first process of the machine writes it to the folder of the graph cache, or to the temporary folder.
+cache. The first process of the machine writes it to the scratch folder of the cache, or to the temporary folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from focuse.config import Config
 from focuse.data.graph import Graph
-from focuse.data.graph_cache import scratch_folder
+from focuse.data.out_of_core import scratch_folder
 from focuse.data.splits import Splits
 from focuse.data.triple_index import TripleIndex
 from focuse.data.weights import Normalizer

@@ -25,7 +25,6 @@ from focuse.engines.factory import make_engine
 from focuse.engines.optimizers import LEARNING_RATES, make_optimizer
 from focuse.engines.process_group import current_group
 from focuse.engines.scorer import TableScorer
-from focuse.engines.sharded.engine import SHARDED_ENGINES
 from focuse.errors import FocuseError, Stopped
 from focuse.evaluation.ranking import sample_size
 from focuse.models.registry import trust_option
@@ -37,7 +36,7 @@ from focuse.storage.run_folder import RunFolder
 from focuse.storage.tables import Checkpoint, Progress
 from focuse.system import interruptible
 from focuse.training.callbacks import Reporter
-from focuse.training.problem import TrainingProblem, TripleSource, table_device
+from focuse.training.problem import TrainingProblem, TripleSource
 from focuse.training.validation import BestTables, RankValidator, Validator
 
 
@@ -169,11 +168,11 @@ def build_engine(problem: TrainingProblem, checkpoint: Checkpoint | None, report
     """Return the engine of a problem over the tables of a checkpoint, or over initial tables."""
     config = problem.config
     tables = checkpoint.tables if checkpoint else problem.init_tables(reporter.note)
-    tables = {name: table.to(table_device(config, name)) for name, table in tables.items()}
+    tables = {name: table.to(config.device) for name, table in tables.items()}
     optimizer = make_optimizer(config.optimizer, tables, config.lr or LEARNING_RATES[config.optimizer])
     if checkpoint and checkpoint.optimizer:  # an extension of a partitioned run has no optimizer state
         state = checkpoint.optimizer.items()
-        optimizer.load({name: value.to(table_device(config, name.partition(".")[0])) for name, value in state})
+        optimizer.load({name: value.to(config.device) for name, value in state})
     return make_engine(config.engine, problem.model, tables, optimizer, problem.entities, config.reciprocal)
 
 
@@ -378,7 +377,7 @@ def make_trainer(
         )
         return Trainer(*parts, reporter, folder, checkpoint, deadline)
     source: TripleSource | None = None
-    if config.engine in SHARDED_ENGINES:
+    if config.engine == "sharded":
         from focuse.training.shared_memory import TriplesInSharedMemory
 
         source = TriplesInSharedMemory()

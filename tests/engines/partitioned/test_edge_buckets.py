@@ -35,8 +35,9 @@ def test_every_edge_is_read_once_with_its_ids_and_weight(
     write_edge_buckets(tmp_path / "edges", graph, fit_normalizer("none", graph), assignment, lambda: None)
     file, rows = EdgeBuckets.open(tmp_path / "edges"), int(assignment.sizes.max())
     assert np.array_equal(file.assignment.row, assignment.row)
-    found = []
-    for stage in epoch_stages(partitions, min(2, partitions), 0, 0, rounds=2):
+    found, stages = [], list(epoch_stages(partitions, min(2, partitions), 0, 0, rounds=2))
+    assert file.required_bytes(stages) == max(file.read(stage, rows).nbytes for stage in stages)
+    for stage in stages:
         some = file.read(stage, rows)
         assert len(some) == file.count(stage)
         held = np.array(stage.slots)

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # bits depend on the number of threads, and forks on there being one
-os.environ["FOCUSE_GRAPH_CACHE"] = "off"
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # as the command has it, but torch is imported before it here
 
 from faults import damage, kills, others, sharded
@@ -56,7 +55,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def preload(engines: set[str] | None = None) -> None:
+def preload(optimizers: set[str] | None = None) -> None:
     """Import all that the command needs, so that no child does."""
     import sklearn.ensemble
     import sklearn.isotonic
@@ -64,15 +63,15 @@ def preload(engines: set[str] | None = None) -> None:
 
     from focuse.cli.main import app
 
-    if engines:
-        sharded.preload(engines)
+    if optimizers:
+        sharded.preload(optimizers)
     with contextlib.redirect_stdout(io.StringIO()):
         app(["train", "--model", "list"], standalone_mode=False)
 
 
 def campaign(options: argparse.Namespace, note: Callable[[str], None]) -> dict[str, Any]:
     """All faults; what came of each."""
-    preload(set(sharded.ENGINES[: len(pieces(options.sharded, WORKERS))]))
+    preload(set(sharded.OPTIMIZERS[: len(pieces(options.sharded, WORKERS))]))
     made = Path(tempfile.mkdtemp(dir=options.room))
     try:
         subject = Subject.make(made)
@@ -98,9 +97,6 @@ def in_memory(subject: Subject, options: argparse.Namespace, note: Callable[[str
     if few:
         for name in kills.OTHERS:
             jobs[f"kill -9, {name}"] = [_killing_other(subject, few, name)]
-        jobs["kill -9, a graph that is kept"] = [
-            lambda random, room: kills.kill_cache(subject.in_room(room), few, random).to_dict()
-        ]
     if options.flips or options.steps or few:
         whole, killed = subject.room / "deferred_signals", subject.room / "stopped"
         command(*subject.train(whole))
@@ -139,7 +135,7 @@ def by_partitions(subject: Subject, options: argparse.Namespace, note: Callable[
 def several(subject: Subject, options: argparse.Namespace, note: Callable[[str], None]) -> dict[str, Job]:
     """Trainings of two processes."""
     jobs: dict[str, Job] = {}
-    kinds = [subject.with_options("--engine", each) for each in sharded.ENGINES]
+    kinds = [subject.with_options("--engine", "sharded", "--optimizer", each) for each in sharded.OPTIMIZERS]
     counts = pieces(options.sharded, WORKERS)
     if counts:
         jobs["kill -9, sharded"] = [

@@ -177,7 +177,7 @@ def _line(folder: Path, path: Path) -> str | None:
     """What whoever needs the file is told, None if nothing."""
     import focuse
     from focuse.storage.run_folder import RunFolder
-    from focuse.storage.tables import WholeTables
+    from focuse.storage.tables import TableStorage
 
     unfinished = (folder / "partitions").is_dir() and not (folder / "model.safetensors").exists()
     try:
@@ -185,7 +185,7 @@ def _line(folder: Path, path: Path) -> str | None:
             focuse.resume(folder, progress=False)
         elif path.name in CHECKPOINTS:
             if path.name == CHECKPOINTS[1]:  # nobody asks for it while the newest is whole
-                WholeTables().load_file(path, "cpu")
+                TableStorage().load_file(path, "cpu")
             RunFolder(folder).load_checkpoint()
         else:
             run = focuse.load(folder)

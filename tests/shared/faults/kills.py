@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -212,40 +210,6 @@ def _kill_one(
             found.faults += wrong
             shutil.rmtree(place)
     return found
-
-
-def kill_cache(subject: Subject, kills: int, random: np.random.Generator) -> Campaign:
-    """A command that keeps the graph it has read, killed; the next one reads the same graph from what is there."""
-    found = Campaign()
-    words = ["describe", subject.graph, "--json"]
-    expected = command(*words).text
-    with tempfile.TemporaryDirectory(dir=subject.room) as place, _cache(Path(place)):
-        command(*words)  # makes the folder
-        while found.kills < kills:
-            for path in (Path(place) / "graphs").iterdir():
-                path.unlink()
-            ended = command(*words, moment=Moment(operation=int(random.integers(1, 9))), near=Path(place))
-            found.kills += ended.killed
-            found.trainings += 1
-            texts = [command(*words).text for _ in range(2)]
-            found.same += texts == [expected] * 2
-            found.faults += [text[-300:] for text in texts if text != expected]
-    return found
-
-
-@contextmanager
-def _cache(folder: Path) -> Iterator[None]:
-    """Children keep graphs in a folder of their own, small ones too."""
-    from focuse.data import readers as reading
-
-    least, reading.CACHED_BYTES = reading.CACHED_BYTES, 0
-    before = {name: os.environ.get(name, "") for name in ("FOCUSE_GRAPH_CACHE", "FOCUSE_CACHE")}
-    os.environ.update({"FOCUSE_GRAPH_CACHE": "1", "FOCUSE_CACHE": str(folder)})
-    try:
-        yield
-    finally:
-        os.environ.update(before)
-        reading.CACHED_BYTES = least
 
 
 def _untouched(folder: Path, checkpoint: str) -> bool:

@@ -28,15 +28,16 @@ from faults.subject import Subject, differences
 COUNT = 2  # processes
 AGAIN, MOST = 0.4, 4  # chance that resumed ones are killed, too, and kills of one training
 NOTICE = 20.0  # seconds in which a process that has met the other must see that it is gone
-ENGINES = ("sharded:plain", *(("sharded:torchrec",) if find_spec("torchrec") else ()))
+# Rows are exchanged by torch.distributed for the first optimizer, and by TorchRec for the second where it is installed.
+OPTIMIZERS = ("sparse-adam", "sparse-adagrad")
 LOST = "another process of this training has ended"
 EPOCHS = "40"  # by torchrun, where killing is by the clock: long enough to be hit
 
 
-def preload(engines: set[str]) -> None:
+def preload(optimizers: set[str]) -> None:
     """What the workers import."""
 
-    if "sharded:torchrec" in engines:
+    if "sparse-adagrad" in optimizers and find_spec("torchrec"):
         import fbgemm_gpu  # noqa: F401
         import torchrec.distributed.embedding
         import torchrec.sparse.jagged_tensor  # noqa: F401

@@ -1,23 +1,18 @@
-"""Parquet, RDF, GraphML, data bases and kept graphs."""
+"""Parquet, RDF, GraphML and databases."""
 
 from __future__ import annotations
 
 import io
 import sqlite3
-import struct
-import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from xml.parsers import expat
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from focuse.data.graph_cache import HEADER, load, store
 from focuse.data.readers import is_url, read
-from focuse.errors import FocuseError
 from focuse.integrations.sql import parse_url
 from fuzzing.guard import WrongError
 from fuzzing.text import Row, compare, rows_of
@@ -41,7 +36,7 @@ def parquet(folder: Path) -> tuple[Call, list[bytes]]:
 
     def call(data: bytes) -> None:
         path.write_bytes(data)
-        graph = read(path, cache=False)
+        graph = read(path)
         if data[:4] != b"PAR1":  # the name of a file means nothing
             return
         file = pq.ParquetFile(io.BytesIO(data))
@@ -105,7 +100,7 @@ def rdf(folder: Path) -> tuple[Call, list[bytes]]:
         path = paths[way % len(paths)]
         path.write_bytes(data)
         keep = way & 8 > 0
-        graph = read(path, cache=False, missing_weight=1.0, literals="keep" if keep else "skip")
+        graph = read(path, missing_weight=1.0, literals="keep" if keep else "skip")
         # Every name is a term of the file: what focuse minted or shortened is not asked for here.
         text = data[3:] if data.startswith(b"\xef\xbb\xbf") else data
         kind = {".nt": "TURTLE", ".rdf": "RDF_XML", ".nq": "N_QUADS", ".jsonld": "JSON_LD"}.get(path.suffix)
@@ -143,7 +138,7 @@ def graphml(folder: Path) -> tuple[Call, list[bytes]]:
 
     def call(data: bytes) -> None:
         path.write_bytes(data)
-        graph = read(path, cache=False)
+        graph = read(path)
         ends: list[tuple[str | None, str | None]] = []
 
         def begun(name: str, given: dict[str, str]) -> None:
@@ -245,44 +240,3 @@ def duckdb(folder: Path) -> tuple[Call, list[bytes]]:
 
     copy = f"COPY edges TO '{folder / 'out.csv'}'".encode()
     return call, [*QUERIES, copy, b"SELECT * FROM read_text('/etc/hostname')"]
-
-
-def kept(folder: Path) -> tuple[Call, list[bytes]]:
-    """Graphs in the cache; by the first byte with the checksum mended, so that what it hides is met."""
-    path = folder / "kept.graph"
-    graph = read(ROWS)
-    several = read([("a", "r", "b", 1.0, 2.0), ("b", "r", "c", 3.0, None)])
-    seeds = []
-    for each in (graph, several):
-        store(each, path, 1 << 30)
-        seeds += [b"\x00" + path.read_bytes(), b"\x01" + path.read_bytes()]
-
-    def call(data: bytes) -> None:
-        whole = data[1:]
-        if data[:1] == b"\x01" and len(whole) >= HEADER.size:
-            whole = _mended(whole)
-        path.unlink(missing_ok=True)  # an older one may still be mapped
-        path.write_bytes(whole)
-        found = load(path)
-        if found is None:
-            raise FocuseError("not a kept graph")
-        rows_of(found)
-
-    return call, seeds
-
-
-def _mended(whole: bytes) -> bytes:
-    from focuse.data import graph_cache as cache
-
-    _, *lengths, weighted, _ = HEADER.unpack_from(whole)
-    places, size = cache._array_layout(lengths)
-    if size > len(whole):
-        return whole
-    total = zlib.crc32(repr((*lengths, weighted)).encode())
-    for kind, count, place in places:
-        total = zlib.crc32(whole[place : place + count * int(struct.calcsize(_code(kind)))], total)
-    return whole[: HEADER.size - 8] + struct.pack("<Q", total) + whole[HEADER.size :]
-
-
-def _code(kind: Any) -> str:
-    return {"float64": "d", "int32": "i", "uint8": "B"}[kind.__name__]

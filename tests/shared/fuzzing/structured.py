@@ -52,7 +52,7 @@ def round_trip(rows: list[tuple[str, str, str, float]], suffix: str, folder: Pat
     path = folder / f"round{suffix}"
     graph.write(path)
     try:
-        again = read(path, cache=False)
+        again = read(path)
     except FocuseError as error:
         raise WrongError(f"{suffix} was written and cannot be read: {error}") from None
     if suffix.split(".")[1] in ("nt", "nq", "ttl", "trig"):  # sets of triples: repeated rows are one, their order free

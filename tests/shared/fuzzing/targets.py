@@ -33,7 +33,6 @@ TARGETS = {
     "queries": Target(formats.queries, 4),
     "duckdb": Target(formats.duckdb, 0.3),
     "addresses": Target(formats.addresses, 3),
-    "kept": Target(formats.kept, 4),
     "rules": Target(words.rules, 8),
     "settings": Target(words.settings, 5),
     "words": Target(words.words, 4),

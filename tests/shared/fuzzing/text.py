@@ -109,7 +109,7 @@ def texts(folder: Path) -> tuple[Call, list[bytes]]:
     def call(data: bytes) -> None:
         way, data = WAYS[(data[0] if data else 0) % len(WAYS)], data[1:]
         path.write_bytes(data)
-        graph = read(path, cache=False, **way)
+        graph = read(path, **way)
         compare(rows_of(graph), text_rows(data, path, way))
 
     return call, SEEDS
@@ -126,7 +126,7 @@ def packed(folder: Path) -> tuple[Call, list[bytes]]:
     def call(data: bytes) -> None:
         whole = pack(data)
         path.write_bytes(whole)
-        graph = read(path, cache=False)
+        graph = read(path)
         with pa.input_stream(pa.py_buffer(whole), compression="gzip" if whole[:2] == b"\x1f\x8b" else "zstd") as stream:
             inside = stream.read() if whole[:4] == b"\x28\xb5\x2f\xfd" or whole[:2] == b"\x1f\x8b" else whole
         compare(rows_of(graph), text_rows(inside, path, {}))

@@ -93,7 +93,6 @@ class Worker:
 
 def main() -> None:
     asked: dict[str, Any] = json.loads(sys.argv[1])
-    os.environ["FOCUSE_GRAPH_CACHE"] = "off"
     if asked["driver"] == "atheris":
         import atheris
 

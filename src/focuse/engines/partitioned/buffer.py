@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from focuse.engines.partitioned.stages import Stage
-from focuse.storage.partition_files import PartitionFiles
 from focuse.storage.tensors import Array
+
+if TYPE_CHECKING:
+    from focuse.storage.tables import PartitionFiles
 
 
 class PartitionBuffer:
@@ -32,6 +35,18 @@ class PartitionBuffer:
         self.active: set[int] = set()
         self.worker = ThreadPoolExecutor(1)
         self.work: Future[None] | None = None
+
+    @staticmethod
+    def required_bytes(entities: int, partitions: int, slots: int, bytes_per_row: int) -> int:
+        """Return the memory of the tables: `slots` active partitions, and one that is being loaded if not all are.
+
+        `bytes_per_row` is the size of a row of embeddings and optimizer state together.
+
+        >>> PartitionBuffer.required_bytes(entities=1000, partitions=10, slots=3, bytes_per_row=8)
+        3200
+        """
+        rows = -(-entities // partitions)
+        return bytes_per_row * rows * (slots if slots == partitions else slots + 1)
 
     def load_stage(self, stage: Stage, following: Stage | None) -> None:
         """Load a stage's partitions into their slots, and start to load those of the following stage."""

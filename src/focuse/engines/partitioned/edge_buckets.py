@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from focuse.engines.partitioned.stages import Stage
 from focuse.objective.focuse import SoftLabels
 from focuse.objective.negatives import Batch
 from focuse.random_streams import RandomStream
-from focuse.storage.partition_files import reading_partition
 from focuse.storage.tensors import (
     ArraySpec,
     TensorFile,
@@ -26,6 +25,7 @@ from focuse.storage.tensors import (
     drop_page_cache,
     map_arrays,
     read_header,
+    reading_partition,
     writing,
 )
 from focuse.system import chunks
@@ -33,6 +33,7 @@ from focuse.system import chunks
 CHUNK = 1 << 20  # edges sorted at once
 SLICES = 16  # number of slices of a bucket that make up one part of it
 COLUMNS = 4  # head, relation, tail, and the bits of the weight
+EDGE_BYTES = 4 * COLUMNS
 Ints = npt.NDArray[np.int32]
 
 
@@ -87,7 +88,7 @@ class EdgeBuckets:
         self.path, self.counts, self.assignment = path, counts, assignment
         self.starts = np.cumsum(counts) - counts
         with reading_partition(path):
-            self.offset = read_header(path)[0]["edges"][1]
+            self.offset = read_header(path)["edges"][1]
 
     def __len__(self) -> int:
         return int(self.counts.sum())
@@ -109,6 +110,10 @@ class EdgeBuckets:
         """Return the number of edges that a stage trains."""
         starts, stops = self._rows(stage)
         return int((stops - starts).sum())
+
+    def required_bytes(self, stages: Iterable[Stage]) -> int:
+        """Return the memory of the edges of the largest of these stages, which is in memory as a whole."""
+        return max((self.count(stage) for stage in stages), default=0) * EDGE_BYTES
 
     def same_partition_probability(self, stage: Stage) -> float:
         """Return the probability that two random endpoints of a stage's edges are in the same partition.
@@ -144,7 +149,7 @@ class EdgeBuckets:
                 some = edges[at : at + stop - start]
                 at += len(some)
                 first = int(self.starts[head * self.assignment.partitions + tail]) + start
-                file.seek(self.offset + first * 4 * COLUMNS)
+                file.seek(self.offset + first * EDGE_BYTES)
                 if file.readinto(some.reshape(-1).view(np.uint8).data) != some.nbytes:
                     raise ValueError("the file ends before the last edge")
                 some[:, 0] += np.int32(slot[head] * rows)

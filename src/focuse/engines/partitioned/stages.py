@@ -12,7 +12,7 @@ loads, twice the minimum.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -135,17 +135,6 @@ def check_partitions(partitions: int, slots: int) -> None:
         raise FocuseError(
             f"partitions {partitions}:{slots}: at least two must be in memory at once, because an edge connects two"
         )
-
-
-def count_loads(stages: Iterable[Stage]) -> int:
-    """Return the number of partitions that an epoch reads from disk if it begins with none in memory."""
-    loaded: set[int] = set()
-    loads = 0
-    for stage in stages:
-        active = set(stage.active)
-        loads += len(active - loaded)
-        loaded = active
-    return loads
 
 
 @dataclass(frozen=True)

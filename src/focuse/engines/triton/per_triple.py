@@ -1,7 +1,7 @@
 """The training step of positives with per-triple negatives: one program per positive.
 
 A program computes the scores, the FocusE layer, the loss and the gradients of the three rows of the positive. The
-gradients of the rows of the negatives are computed in update_kernels.py from the stored queries and coefficients. A
+gradients of the rows of the negatives are computed in step.py from the stored queries and coefficients. A
 program reads each row twice, in pieces of `columns`: once for the scores and once for the gradients. The second read
 mostly hits the L1 cache (32 rows of 800 floats are 100 kB).
 """
@@ -37,7 +37,6 @@ from focuse.engines.triton.device_math import (
 from focuse.engines.triton.step import (
     StepBuffers,
     StepTask,
-    auxiliary_losses,
     join_side_stream,
     side_stream,
     sort_entries,
@@ -279,7 +278,7 @@ def differentiate(buffers: StepBuffers, group: Negatives) -> None:
     per_triple_kernel[(len(batch),)](
         task.tables["entity"], task.tables["relation"], task.scale_table, batch.head, batch.relation, batch.tail,
         batch.weight, task.beta, ids, sides, mask, buffers.sources, buffers.coefficients, buffers.gradients,
-        buffers.losses, buffers.scale_gradient, task.triples, task.scale, strength, objective.shift, objective.margin,
+        buffers.losses, buffers.scale_gradient, len(batch), task.scale, strength, objective.shift, objective.margin,
         objective.temperature, count=buffers.count, **task.layout(), loss=LOSS_CODES[objective.loss],
         nonlinearity=NONLINEARITY_CODES[objective.nonlinearity], focused=objective.focused, scaled=task.scaled,
         masked=group.mask is not None, power=power, block=min(tuning.block, triton.next_power_of_2(buffers.count)),
@@ -297,6 +296,5 @@ def per_triple_step(task: StepTask, group: Negatives) -> Tensor:
     with side_stream(device, task.tuning.overlap_sort):
         entries = sort_entries(buffers, group.entities.contiguous(), sides, group.entities)
     differentiate(buffers, group)
-    auxiliary_losses(buffers)
     join_side_stream(device, task.tuning.overlap_sort)
     return update_rows(buffers, entries)

@@ -2,9 +2,8 @@
 
 The matrix of raw scores, positives × pool, is computed in blocks of columns. If there is more than one block, every
 block is computed twice, because the softmax of a positive needs all of its scores before any gradient. A block [B, C]
-first holds raw scores, which are then overwritten by the coefficients of the gradients. For a dot product, matrix
-products compute and use the block; for a distance, `distance_kernel` and `distance_gradient_kernel` do. Its rows are
-`stride` floats long, a multiple of the tile size, and padded with zeros beyond C, so that tiles are read without masks.
+first holds raw scores, which are then overwritten by the coefficients of the gradients. Matrix products compute and use
+the block, so only models whose similarity is a dot product are supported. Its rows are `stride` floats long.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
@@ -21,17 +20,14 @@ from torch import Tensor
 
 from focuse.engines.base import LOSS_CODES, NONLINEARITY_CODES
 from focuse.engines.triton.device_math import (
-    L1,
     accumulate_softmax,
     backpropagate_triple,
-    divide_by_distance,
     focus_parameters,
     focused_score,
     load_row,
     make_query,
     negative_losses,
     positive_loss,
-    sign,
     similarity_of_sum,
     similarity_terms,
     store_row,
@@ -40,7 +36,6 @@ from focuse.engines.triton.device_math import (
 from focuse.engines.triton.step import (
     StepBuffers,
     StepTask,
-    auxiliary_losses,
     join_side_stream,
     side_stream,
     sort_entries,
@@ -50,7 +45,7 @@ from focuse.objective.negatives import Negatives
 
 BLOCK_SCORES = 1 << 24  # maximum number of scores per block, 64 MB
 PRODUCT_PRECISION = "tf32"  # precision of the inputs of matrix products in training; ranking always uses float32
-TILE = 64  # rows and columns of a tile of distances
+ALIGNMENT = 64  # the length of a row of a block is a multiple of this number of floats
 
 
 @triton.jit
@@ -159,8 +154,8 @@ def softmax_kernel(
 def score_gradient_kernel(
     scores, scale, weights, beta, pool, target, mask, positives, softmax, sums, first, wide, stride, size,
     factor, shift, margin, temperature,
-    similarity: tl.constexpr, loss: tl.constexpr, nonlinearity: tl.constexpr, focused: tl.constexpr,
-    scaled: tl.constexpr, listed: tl.constexpr, targeted: tl.constexpr, masked: tl.constexpr, filtered: tl.constexpr,
+    loss: tl.constexpr, nonlinearity: tl.constexpr, focused: tl.constexpr, scaled: tl.constexpr,
+    listed: tl.constexpr, targeted: tl.constexpr, masked: tl.constexpr, filtered: tl.constexpr,
     fresh: tl.constexpr, block: tl.constexpr,
 ) -> None:  # fmt: skip
     """Replace the raw scores of a positive by the coefficients of their gradients; one program per positive.
@@ -188,7 +183,7 @@ def score_gradient_kernel(
         )  # fmt: skip
         by_score = tl.where(valid, slopes * by_raw * factor, 0.0)
         tl.debug_barrier()  # several threads may hold the same value; all must read it before it is overwritten
-        tl.store(scores + b * stride + c, divide_by_distance(by_score * gain, raw, similarity), mask=c < stride)
+        tl.store(scores + b * stride + c, by_score * gain, mask=c < stride)
         value += tl.sum(values, axis=0)
         slope += tl.sum(slopes, axis=0)
         gain_gradient += tl.sum(tl.where(valid, by_score * raw, 0.0), axis=0)
@@ -202,8 +197,8 @@ def score_gradient_kernel(
 @triton.jit
 def positive_kernel(
     scale, weights, beta, positives, softmax, sums, losses, coefficients, scale_gradient, count, factor, shift, margin,
-    similarity: tl.constexpr, loss: tl.constexpr, nonlinearity: tl.constexpr, focused: tl.constexpr,
-    scaled: tl.constexpr, fresh: tl.constexpr, block: tl.constexpr,
+    loss: tl.constexpr, nonlinearity: tl.constexpr, focused: tl.constexpr, scaled: tl.constexpr,
+    fresh: tl.constexpr, block: tl.constexpr,
 ) -> None:  # fmt: skip
     """Compute the losses, coefficients and gradients of `scale` of some positives.
 
@@ -224,7 +219,7 @@ def positive_kernel(
     by_score = slope * by_raw * factor
     gain_gradient = tl.load(sums + b * 4 + 2) + by_score * raw
     offset_gradient = tl.load(sums + b * 4 + 3) + by_score
-    coefficient = divide_by_distance(by_score * gain, raw, similarity)
+    coefficient = by_score * gain
     if not fresh:
         value += tl.load(losses + b)
         coefficient += tl.load(coefficients + b)
@@ -236,57 +231,6 @@ def positive_kernel(
     if scaled:
         tl.store(scale_gradient + b * 2, gain_gradient, mask=there)
         tl.store(scale_gradient + b * 2 + 1, offset_gradient, mask=there)
-
-
-@triton.jit
-def distance_kernel(
-    queries, rows, scores, count, query_stride, stride,
-    width: tl.constexpr, similarity: tl.constexpr, tile_rows: tl.constexpr, tile_columns: tl.constexpr,
-) -> None:  # fmt: skip
-    """Compute one tile of the scores −‖q − x‖ [count, stride].
-
-    Both inputs are stored transposed: `queries` [width, query_stride], `rows` [width, stride].
-    """
-    b = tl.program_id(0).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
-    c = tl.program_id(1).to(tl.int64) * tile_columns + tl.arange(0, tile_columns)
-    total = tl.zeros([tile_rows, tile_columns], dtype=tl.float32)
-    query, row = queries + b, rows + c
-    for _d in range(width):
-        difference = tl.load(query)[:, None] - tl.load(row)[None, :]
-        total += tl.abs(difference) if similarity == L1 else difference * difference
-        query += query_stride
-        row += stride
-    if similarity != L1:
-        total = tl.sqrt(total)
-    # Columns beyond the width of the block are not used.
-    tl.store(scores + b[:, None] * stride + c[None, :], -total, mask=(b < count)[:, None])
-
-
-@triton.jit
-def distance_gradient_kernel(
-    own, others, coefficients, out, own_count, other_count, own_stride, other_stride, coefficient_stride, out_stride,
-    width: tl.constexpr, similarity: tl.constexpr, added: tl.constexpr, tile_rows: tl.constexpr,
-    tile_columns: tl.constexpr,
-) -> None:  # fmt: skip
-    """Compute one tile of the gradients of the rows `own` [own_count, width], summed over all rows `others`.
-
-    `coefficients` is [other_count, coefficient_stride]. If `added` is True, the sum is added to `out`.
-    """
-    b = tl.program_id(0).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
-    d = tl.program_id(1).to(tl.int64) * tile_columns + tl.arange(0, tile_columns)
-    there = (b < own_count)[:, None] & (d < width)[None, :]
-    x = tl.load(own + b[:, None] * own_stride + d[None, :], mask=there, other=0.0)
-    total = tl.zeros([tile_rows, tile_columns], dtype=tl.float32)
-    coefficient, other = coefficients + b, others + d
-    for _c in range(other_count):
-        difference = tl.load(other, mask=d < width, other=0.0)[None, :] - x
-        direction = sign(difference) if similarity == L1 else difference
-        total += tl.load(coefficient)[:, None] * direction
-        coefficient += coefficient_stride
-        other += other_stride
-    if added:
-        total += tl.load(out + b[:, None] * out_stride + d[None, :], mask=there, other=0.0)
-    tl.store(out + b[:, None] * out_stride + d[None, :], total, mask=there)
 
 
 def shared_pool_step(task: StepTask, groups: list[Negatives]) -> Tensor:
@@ -301,7 +245,7 @@ def shared_pool_step(task: StepTask, groups: list[Negatives]) -> Tensor:
     layout = {**task.layout(), "columns": task.columns(512), "num_warps": 4}
     rows = (entity_table, task.tables["relation"], batch.head, batch.relation, batch.tail)
     query_kernel[(len(batch),)](*rows, buffers.sources, pool_task.positives, **layout)
-    addend, begin = None, 3 * task.triples
+    addend, begin = None, 3 * len(batch)
     for number, group in enumerate(groups):
         if group.entities is None:
             into, added = (torch.empty_like(entity_table), False) if addend is None else (addend, True)
@@ -313,10 +257,9 @@ def shared_pool_step(task: StepTask, groups: list[Negatives]) -> Tensor:
             pool_task.compute(group, into, added, fresh=number == 0)
     power, strength = task.penalty(per_triple=True)
     triple_gradient_kernel[(len(batch),)](
-        *rows, pool_task.query_gradients, pool_task.coefficients, buffers.gradients, task.triples, strength,
+        *rows, pool_task.query_gradients, pool_task.coefficients, buffers.gradients, len(batch), strength,
         power=power, **layout,
     )  # fmt: skip
-    auxiliary_losses(buffers)
     join_side_stream(ids.device, task.tuning.overlap_sort)
     return update_rows(buffers, entries, addend)
 
@@ -355,14 +298,13 @@ class _PoolTask:
             block = rows[start : start + wide]
             if len(starts) > 1:
                 self._score(group, queries, block, scores, start)
-            more = {"positives": self.positives, "sums": self.sums, "factor": task.scale, "margin": objective.margin,
-                    "similarity": task.layout()["similarity"]}  # fmt: skip
+            more = {"positives": self.positives, "sums": self.sums, "factor": task.scale, "margin": objective.margin}
             self._launch(score_gradient_kernel, group, scores, start, len(block), len(rows), start == 0, more)
             self._backpropagate(queries, query_gradients, block, scores, into[start : start + wide], added)
         positive_kernel[(triton.cdiv(count, 128),)](
             task.scale_table, task.batch.weight, task.beta, self.positives, self.softmax, self.sums,
             self.buffers.losses, self.coefficients, self.buffers.scale_gradient, count, task.scale, objective.shift,
-            objective.margin, similarity=task.layout()["similarity"], loss=LOSS_CODES[objective.loss],
+            objective.margin, loss=LOSS_CODES[objective.loss],
             nonlinearity=NONLINEARITY_CODES[objective.nonlinearity], focused=objective.focused, scaled=task.scaled,
             fresh=fresh, block=128,
         )  # fmt: skip
@@ -388,16 +330,8 @@ class _PoolTask:
 
     def _score(self, group: Negatives, queries: Tensor, rows: Tensor, scores: Tensor, first: int) -> None:
         """Compute the raw scores of all queries with some rows; the scores of known triples are set to NaN."""
-        task, wide = self.task, len(rows)
-        if task.model.similarity == "dot":
-            torch.mm(queries, rows.t(), out=scores[:, :wide])
-        else:
-            grid = (triton.cdiv(len(queries), TILE), triton.cdiv(wide, TILE))
-            distance_kernel[grid](
-                _transposed(queries), _transposed(rows, scores.shape[1]), scores, len(queries),
-                _round_up(len(queries)), scores.shape[1], width=task.width, similarity=task.layout()["similarity"],
-                tile_rows=TILE, tile_columns=TILE, num_warps=4,
-            )  # fmt: skip
+        wide = len(rows)
+        torch.mm(queries, rows.t(), out=scores[:, :wide])
         if group.known is not None and len(group.known[0]):
             count = len(group.known[0])
             mask_known_kernel[(triton.cdiv(count, 1024),)](
@@ -409,33 +343,12 @@ class _PoolTask:
     ) -> None:
         """Compute the gradients of some rows from a block of coefficients, and add to the gradients of the queries."""
         coefficients = scores[:, : len(rows)]
-        if self.task.model.similarity == "dot":
-            query_gradients.addmm_(coefficients, rows)
-            into.addmm_(coefficients.t(), queries, beta=float(added))
-            return
-        similarity, width = self.task.layout()["similarity"], self.task.width
-        sums = (
-            (queries, rows, _transposed(coefficients), query_gradients, True),
-            (rows, queries, coefficients, into, added),
-        )
-        for own, others, factors, out, more in sums:
-            grid = (triton.cdiv(len(own), TILE), triton.cdiv(width, TILE))
-            distance_gradient_kernel[grid](
-                own, others, factors, out, len(own), len(others), own.stride(0), others.stride(0), factors.stride(0),
-                out.stride(0), width=width, similarity=similarity, added=more, tile_rows=TILE, tile_columns=TILE,
-                num_warps=4,
-            )  # fmt: skip
+        query_gradients.addmm_(coefficients, rows)
+        into.addmm_(coefficients.t(), queries, beta=float(added))
 
 
 def _round_up(size: int) -> int:
-    return -(-size // TILE) * TILE
-
-
-def _transposed(x: Tensor, wide: int = 0) -> Tensor:
-    """Transpose [n, m] -> [m, n'], padded with zeros to a multiple of the tile size, or to `wide` columns."""
-    out = torch.zeros(x.shape[1], wide or _round_up(len(x)), device=x.device)
-    out[:, : len(x)] = x.t()
-    return out
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 @contextmanager

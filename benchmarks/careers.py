@@ -1,4 +1,6 @@
-"""The embedded example graph of careers: jobs, skills, tasks and tools.
+"""Generate the example graph of careers that comes with focuse: jobs, skills, tasks and tools.
+
+    python benchmarks/careers.py FILE.tsv.gz        # src/focuse/data/careers.tsv.gz has this content
 
 A recorded pair is only plausible; how well it fits is in its weight. `WORDS` holds the names by field and kind, all
 written for this library: names are separated by ';', and a name marked '@field' belongs to that second field as well.
@@ -6,7 +8,11 @@ written for this library: names are separated by ';', and a name marked '@field'
 
 from __future__ import annotations
 
+import argparse
+import gzip
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -334,3 +340,25 @@ def generate(seed: int = 2021) -> CareerEdges:
         tails += np.array(world.names[relation.tail], dtype=object)[tail].tolist()
         relations += [relation.name] * len(head)
     return CareerEdges(heads, relations, tails, np.concatenate(weights))
+
+
+def text(edges: CareerEdges) -> str:
+    """Return one line per edge: head, relation, tail and weight."""
+    rows = zip(edges.head, edges.relation, edges.tail, edges.weight.tolist(), strict=True)
+    return "".join(f"{head}\t{relation}\t{tail}\t{weight:g}\n" for head, relation, tail, weight in rows)
+
+
+def main() -> None:
+    """Write the graph as a compressed file that has the same bytes every time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, nargs="?")
+    parser.add_argument("--smoke", action="store_true", help="write to a temporary folder")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "careers.tsv.gz") if given.smoke or given.file is None else given.file
+        file.write_bytes(gzip.compress(text(generate()).encode(), 9, mtime=0))
+        print(f"{file}: {file.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

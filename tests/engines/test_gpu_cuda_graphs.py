@@ -10,9 +10,10 @@ from torch import Tensor
 
 import focuse
 from focuse.config import Config
+from focuse.data.datasets import careers
 from focuse.engines.autograd import AutogradEngine, FixedSizeTableView, TableView
 from focuse.engines.base import Step
-from focuse.engines.cuda_graphs import WARM_UP_STEPS, CudaGraphEngine, CudaGraphRunner
+from focuse.engines.gpu import WARM_UP_STEPS, CudaGraphEngine, CudaGraphRunner
 from focuse.engines.optimizers import make_optimizer
 from focuse.models import Context, Model
 from focuse.models.base import RandomnessUnavailableError
@@ -21,7 +22,6 @@ from focuse.models.registry import MODELS, make_model
 from focuse.objective.losses import make_regularizer
 from focuse.objective.negatives import SAMPLINGS, Batch, NegativeSampler
 from focuse.objective.randomness import stream_seed
-from focuse.paper.demo import careers
 from focuse.training.problem import make_objective
 
 ENTITIES, RELATIONS, ROWS = 12, 3, 8
@@ -170,6 +170,8 @@ def train(monkeypatch: pytest.MonkeyPatch, **settings):
         "progress": False,
         "eval_start": 99,
     }
+    if settings.get("negative_sampling") == "all":
+        del basis["num_negatives"]
     run = focuse.train(graph, **{**basis, **settings}, **given)
     return run, next(recorded)
 

@@ -8,7 +8,7 @@ import pytest
 from several import several
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-CASES = Path(__file__).with_name("engine_cases.py")
+CASES = Path(__file__).with_name("sharded_cases.py")
 
 
 def test_two_processes_train_and_rank_as_one() -> None:

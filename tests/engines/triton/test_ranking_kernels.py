@@ -10,7 +10,7 @@ import torch
 
 from focuse.data.triple_index import TripleIndex
 from focuse.engines import scorer as engines_ranking
-from focuse.engines.scorer import make_scorer, torch_count_competitors
+from focuse.engines.scorer import Targets, make_scorer, torch_count_competitors
 from focuse.evaluation.ranking import Ranking, rank
 from focuse.models.registry import make_model
 
@@ -22,7 +22,7 @@ TRITON = find_spec("triton") is not None
 if TRITON:
     if not GPU:
         os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are first imported
-    from focuse.engines.triton.count_kernels import count_competitors, distances
+    from focuse.engines.triton.ranking_kernels import count_competitors, distances
 pytestmark = pytest.mark.skipif(not TRITON, reason="needs triton: pip install -e '.[kernels]'")
 SHAPES = [(1, 1, 1), (3, 15, 3), (17, 17, 7), (35, 600, 21), (2, 5, 200), (0, 4, 2), (3, 5, 0)]
 
@@ -65,16 +65,16 @@ def test_competitors_match_those_of_torch(entities: int, bad: float | None) -> N
     facts = torch.randint(0, 2 * queries * entities, (3 * entities,), generator=draw)
     facts = torch.unique(torch.cat([facts, torch.arange(5 * entities, 6 * entities)]))
     start, stop = (torch.searchsorted(facts, (torch.arange(queries) + 2 + step) * entities) for step in (0, 1))
-    asked = [part.to(DEVICE) for part in (scores, first, target, start, stop, facts)]
-    found = count_competitors(*asked)
-    assert found.tolist() == torch_count_competitors(*asked).tolist()
+    scores, *parts = (part.to(DEVICE) for part in (scores, first, target, start, stop, facts))
+    found = count_competitors(scores, Targets(*parts))
+    assert found.tolist() == torch_count_competitors(scores, Targets(*parts)).tolist()
     assert (found < 0).all(1).tolist() == [bad is not None and 4 <= i < 6 for i in range(10)]
     assert found.device.type == DEVICE
 
 
 def test_no_targets_give_no_counts() -> None:
     none = torch.zeros(2, dtype=torch.int64, device=DEVICE)
-    assert count_competitors(table(2, 3), torch.zeros_like(none), none[:0], none, none, none[:0]).shape == (0, 4)
+    assert count_competitors(table(2, 3), Targets(none[:1].repeat(3), none[:0], none, none, none[:0])).shape == (0, 4)
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from focuse.engines import sharded
 from focuse.engines.optimizers import make_optimizer
-from focuse.engines.sharded import exchange
-from focuse.engines.sharded.exchange import torchrec_unavailable
+from focuse.engines.sharded import torchrec_unavailable
 
 TABLES = {"entity": torch.zeros(2, 2)}
+CPU = torch.device("cpu")
 
 
 def loaded() -> list[str]:
@@ -27,11 +28,11 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     for name in ("torchrec", "fbgemm_gpu"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
-    exchange._import_failure.cache_clear()
+    sharded._import_failure.cache_clear()
     yield tmp_path
     for name in loaded():
         del sys.modules[name]
-    exchange._import_failure.cache_clear()
+    sharded._import_failure.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -40,20 +41,20 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 )
 def test_torchrec_that_fails_on_import_is_reported_in_one_line(installed: Path, fault: str) -> None:
     (installed / "fbgemm_gpu" / "__init__.py").write_text(f"raise {fault}\n", encoding="utf-8")
-    reason = torchrec_unavailable(make_optimizer("sparse-adagrad", TABLES, 0.1))
+    reason = torchrec_unavailable(make_optimizer("sparse-adagrad", TABLES, 0.1), CPU)
     assert reason.startswith("TorchRec cannot be imported: ")
     assert fault.partition("'")[2].partition("\\n")[0].strip("')") in reason
     assert "\n" not in reason
-    assert exchange.TORCHREC_INSTALL in reason
+    assert sharded.TORCHREC_INSTALL in reason
 
 
 def test_a_missing_module_is_named(installed: Path) -> None:
     assert "No module named 'fbgemm_gpu.split_embedding_configs'" in torchrec_unavailable(
-        make_optimizer("sparse-adagrad", TABLES, 0.1)
+        make_optimizer("sparse-adagrad", TABLES, 0.1), CPU
     )
 
 
-def test_torchrec_is_not_imported_for_an_optimizer_that_it_lacks(installed: Path) -> None:
+def test_torchrec_is_not_imported_for_an_optimizer_or_device_that_it_lacks(installed: Path) -> None:
     (installed / "fbgemm_gpu" / "__init__.py").write_text("raise OSError('never')\n", encoding="utf-8")
-    assert "never" not in torchrec_unavailable(make_optimizer("sparse-adam", TABLES, 0.1))
-    assert torchrec_unavailable(None) == ""
+    assert "never" not in torchrec_unavailable(make_optimizer("sparse-adam", TABLES, 0.1), CPU)
+    assert "CPUs only" in torchrec_unavailable(make_optimizer("sparse-adagrad", TABLES, 0.1), torch.device("cuda"))

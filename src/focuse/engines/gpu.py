@@ -1,24 +1,43 @@
-"""The step of the autograd engine on a GPU, captured and replayed as CUDA graphs.
+"""The engines on a GPU, whose steps are captured and replayed as CUDA graphs.
 
-A step in torch consists of about a hundred small kernel launches, and the GPU idles between them longer than it works.
-A captured step must not depend on values that only the GPU has: views of tables have a fixed size, and the loss is not
-read. Steps that cannot be captured run eagerly, such as those of a model that draws random numbers in training or that
-synchronizes with the GPU.
+A step of `CudaGraphEngine` in torch consists of about a hundred small kernel launches, and the GPU idles between them
+longer than it works. A captured step must not depend on values that only the GPU has: views of tables have a fixed
+size, and the loss is not read. Steps that cannot be captured run eagerly, such as those of a model that draws random
+numbers in training or that synchronizes with the GPU.
+
+A step of `FusedGpuEngine` consists of a few Triton kernels (focuse.engines.triton). It computes the same numbers as the
+autograd engine up to rounding, and its results are bitwise reproducible, because rows are summed in a sorted order. It
+supports models whose fused form names a query, objectives with a fused form, and fusable optimizers; it does not
+support distances to shared negatives and auxiliary triples, for which it takes the step of `CudaGraphEngine`.
 """
 
 from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from focuse.engines.autograd import AutogradEngine, FixedSizeTableView
-from focuse.engines.base import FusableOptimizer, Step, TrainBatch, TrainBatches
+from focuse.engines.base import (
+    OPTIMIZER_NEEDED,
+    FusableOptimizer,
+    Step,
+    TableOptimizer,
+    TrainBatch,
+    TrainBatches,
+    fused_objective,
+    unsupported_model,
+)
 from focuse.models.base import Model, RandomnessUnavailableError
+
+if TYPE_CHECKING:
+    from focuse.engines.triton.step import Tuning
 
 STEPS_PER_GRAPH = 16  # steps captured in one graph
 WARM_UP_STEPS = 3  # steps before a graph is captured, in which kernels are compiled and memory is allocated
@@ -29,19 +48,7 @@ class CudaGraphEngine(AutogradEngine):
 
     steps_per_call = STEPS_PER_GRAPH
     view = FixedSizeTableView
-
-    def __init__(
-        self,
-        model: Model,
-        entity: Tensor,
-        relation: Tensor,
-        optimizer: FusableOptimizer,
-        parameters: Mapping[str, Tensor] | None = None,
-        inverse_relations: bool = False,
-    ) -> None:
-        super().__init__(model, entity, relation, optimizer, parameters, inverse_relations)
-        optimizer.allow_duplicate_ids = True
-        self.capturable = True
+    capturable = True  # whether the last step can be captured
 
     def step(self, step: Step) -> Tensor:
         """Take one step of the autograd engine; the returned loss is a tensor [] that stays on the GPU."""
@@ -140,3 +147,56 @@ class CudaGraphRunner:
                 self.warm_up_steps[len(batch)] = self.warm_up_steps.get(len(batch), 0) + 1
         torch.cuda.current_stream().wait_stream(stream)
         return loss
+
+
+class FusedGpuEngine(CudaGraphEngine):
+    """An engine that holds its tables on a GPU and computes a step with Triton kernels.
+
+    Each step reads the embeddings and sums the gradients once; the host does not wait for the loss.
+    """
+
+    optimizer: FusableOptimizer
+    tuning: Tuning | None = None  # None: the sizes that were fastest for the model's similarity
+
+    @staticmethod
+    def unsupported_reason(
+        model: Model, device: torch.device, optimizer: TableOptimizer, inverse_relations: bool = False
+    ) -> str:
+        """Return why this engine does not support the training, or '' if it does."""
+        if device.type != "cuda":
+            return "it needs an NVIDIA GPU (--device cuda)"
+        if find_spec("triton") is None:
+            return "it needs the package triton"
+        if model.fused is None or model.fused.query is None or inverse_relations:
+            return unsupported_model(model, inverse_relations)
+        return "" if isinstance(optimizer, FusableOptimizer) else OPTIMIZER_NEEDED
+
+    def step(self, step: Step) -> Tensor:
+        """Take one step with Triton kernels if they support it, otherwise with autograd."""
+        fused = fused_objective(step.objective)
+        complex_sizes = step.regularizer is not None and step.regularizer.moduli and self.model.components != 1
+        if fused is None or complex_sizes or not self._supports(step):
+            return super().step(step)
+        self.capturable = all(group.known is None for group in step.negatives)
+        self.scorer.invalidate()
+        from focuse.engines.triton.per_triple import per_triple_step
+        from focuse.engines.triton.shared_pool import shared_pool_step
+        from focuse.engines.triton.step import StepTask, Tuning
+
+        beta = torch.as_tensor(step.beta, dtype=torch.float64, device=self.device)
+        tuning = self.tuning or Tuning.of(str(self.model.similarity))
+        task = StepTask(
+            self.model, self.tables, self.optimizer, tuning, fused, step.positives, beta, step.regularizer, step.scale
+        )
+        first = step.negatives[0]
+        return per_triple_step(task, first) if first.side == "both" else shared_pool_step(task, step.negatives)
+
+    def _supports(self, step: Step) -> bool:
+        """Return whether the kernels support the groups of negatives of a step."""
+        negatives, sides = step.negatives, {group.side for group in step.negatives}
+        if step.auxiliary is not None or not sides:
+            return False
+        if sides == {"both"}:
+            return len(negatives) == 1 and negatives[0].target is None
+        listed = any(group.known is not None and group.entities is not None for group in negatives)
+        return self.model.similarity == "dot" and "both" not in sides and not listed

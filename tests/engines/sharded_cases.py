@@ -1,4 +1,4 @@
-"""What every process of test_engine.py does: train as the reference does, and end with its tables."""
+"""What every process of test_sharded.py does: train as the reference does, and end with its tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from focuse.data.triple_index import build_triple_index, id_tensors
 from focuse.engines.autograd import AutogradEngine
 from focuse.engines.process_group import ProcessGroup
 from focuse.engines.scorer import TableScorer
-from focuse.engines.sharded.exchange import EmbeddingExchange
+from focuse.engines.sharded import EmbeddingExchange
 from focuse.evaluation.ranking import rank_graph, rank_sampled
 from focuse.training.callbacks import SilentReporter
 from focuse.training.preparation import fit_training_normalizer, with_node_attributes
@@ -27,43 +27,39 @@ from focuse.training.trainer import Trainer, make_trainer
 TORCHREC = find_spec("torchrec") is not None
 OWN = {"negative_sampling": "per-triple", "num_negatives": 5}
 CASES: list[dict[str, Any]] = [
-    {"model": "complex", "engine": "sharded"},
-    {"model": "complex", "engine": "sharded:plain", "regularizer": "n3:1e-2", "filter_negatives": True},
-    {"model": "distmult", "weight_mode": "focuse", "loss": "bce", **OWN, "filter_negatives": True, "engine": "sharded"},
+    {"model": "complex"},
+    {
+        "model": "complex",
+        "optimizer": "sparse-adam",
+        "regularizer": "n3:1e-2",
+        "filter_negatives": True,
+    },
+    {"model": "distmult", "weight_mode": "focuse", "loss": "bce", **OWN, "filter_negatives": True},
     {
         "model": "distmult",
         "weight_mode": "focuse",
         "loss": "pairwise-nll",
         **OWN,
         "regularizer_scope": "rows",
-        "engine": "sharded",
     },
-    {"model": "distmult", "weight_mode": "none", "loss": "nll", "reduction": "mean", "engine": "sharded"},
-    {
-        "model": "transe",
-        "weight_mode": "focuse",
-        "loss": "margin:2",
-        **OWN,
-        "engine": "sharded",
-    },  # sparse-adam: ours
+    {"model": "distmult", "weight_mode": "none", "loss": "nll", "reduction": "mean"},
+    {"model": "transe", "weight_mode": "focuse", "loss": "margin:2", **OWN},  # sparse-adam is not computed by TorchRec
     {
         "model": "rotate",
         "weight_mode": "focuse",
         "loss": "self-adversarial",
         "optimizer": "sparse-adagrad",
-        "engine": "sharded",
     },
-    {"model": "tucker", "weight_mode": "soft-labels", "dim": 4, "optimizer": "sparse-adagrad", "engine": "sharded"},
-    {"model": "cp", "weight_mode": "none", "batch_size": 3, "engine": "sharded"},
-    {"model": "gtranse", **OWN, "engine": "sharded"},
-    {"model": "ukge-logi", **OWN, "optimizer": "sparse-adagrad", "engine": "sharded"},
+    {"model": "tucker", "weight_mode": "soft-labels", "dim": 4, "optimizer": "sparse-adagrad"},
+    {"model": "cp", "weight_mode": "none", "batch_size": 3},
+    {"model": "gtranse", **OWN},
+    {"model": "ukge-logi", **OWN, "optimizer": "sparse-adagrad"},
     {
         "model": "passleaf-rotate",
         **OWN,
         "semi_supervised": "pool:start=1,wait=0,growth=0.3,size=50",
-        "engine": "sharded",
     },
-    {"model": "literale-distmult", "weight_mode": "focuse", "loss": "multiclass-nll", "engine": "sharded"},
+    {"model": "literale-distmult", "weight_mode": "focuse", "loss": "multiclass-nll"},
 ]
 
 
@@ -115,7 +111,7 @@ def close(found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
 
 
 def compare(group: ProcessGroup, splits: Splits, case: dict[str, Any]) -> None:
-    ours, theirs = trained(splits, case, case["engine"]), trained(splits, case, "torch")
+    ours, theirs = trained(splits, case, "sharded"), trained(splits, case, "torch")
     name = f"{case} by {ours.engine.exchange.title}"
     entities = theirs.engine.entities
     whole = group.all_gather(ours.engine.tables["entity"], entities)

@@ -1,9 +1,6 @@
-"""Nearest names, compared with a search over all names."""
+"""Names that are similar to a mistyped one."""
 
 from __future__ import annotations
-
-import difflib
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import focuse
-from focuse.data import fuzzy_match as module
-from focuse.data.fuzzy_match import _keys, key, nearest_names
+from focuse.data import graph as graph_module
 from focuse.data.graph import Vocabulary
-from focuse.errors import FocuseError
+from focuse.errors import FocuseError, fold_name, similar_names
 
 REAL = ["Machine Learning", "Café au lait", "naïve Bayes", "Q42 (Douglas Adams)", "C++", "C", "R", "Straße"]
 
@@ -79,35 +75,19 @@ def test_nothing_is_offered_if_no_name_is_similar(many: Vocabulary) -> None:
 
 
 @given(st.lists(st.text("abAB é_-ß1", min_size=1, max_size=6), unique=True, max_size=30), st.text("abé _", max_size=6))
-def test_keys_of_a_column_are_those_of_its_names(names: list[str], typed: str) -> None:
-    letters, ends = _keys(pa.array(["x", *names], pa.string()).slice(1))
-    found = [letters[a:b].tobytes().decode() for a, b in pairwise(ends)]
-    assert found == [key(name) for name in names]
-    offered = nearest_names(typed, pa.array(names, pa.string()))
+def test_names_that_differ_in_case_accents_and_separators_come_first(names: list[str], typed: str) -> None:
+    offered = similar_names(typed, names)
     assert set(offered) <= set(names)
-    same = [name for name in names if key(name) == key(typed)]
-    if key(typed):
-        assert set(offered) >= set(same[:3]) if len(same) <= 3 else set(offered) <= set(same)
-
-
-def test_preselection_by_letters_loses_no_similar_name() -> None:
-    """Of thousands, where only some are compared: the same best name as comparing all of them."""
-    random = np.random.default_rng(1)
-    names = ["".join(row) for row in random.choice(list("abcdefgh"), (2000, 8))]
-    column = pa.array(sorted(set(names)))
-    for name in names[:12]:
-        place = int(random.integers(1, 7))
-        typed = name[:place] + "x" + name[place + 1 :]
-        best = max(difflib.SequenceMatcher(None, typed, other).ratio() for other in column.to_pylist())
-        found = nearest_names(typed, column)[0]
-        assert difflib.SequenceMatcher(None, typed, found).ratio() == pytest.approx(best, abs=0.07)
+    same = [name for name in names if fold_name(name) == fold_name(typed)]
+    if fold_name(typed):
+        assert set(offered) >= set(same) if len(same) <= 3 else set(offered) <= set(same)
 
 
 def test_the_chunk_size_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = pa.array([f"name {i}" for i in range(100)] + ["nam 7"])
-    whole = nearest_names("nam7", names)
-    monkeypatch.setattr(module, "CHUNK_NAMES", 7)
-    assert nearest_names("nam7", names) == whole
+    names = Vocabulary([f"name {i}" for i in range(100)] + ["nam 7"])
+    whole = names.nearest("nam7")
+    monkeypatch.setattr(graph_module, "CHUNK_NAMES", 7)
+    assert names.nearest("nam7") == whole
     assert whole[0] == "nam 7"
 
 

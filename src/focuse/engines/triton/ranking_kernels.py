@@ -6,12 +6,12 @@ Matrix products are computed by torch. No function synchronizes with the GPU.
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from focuse.engines.base import SIMILARITY_CODES
+from focuse.engines.scorer import Targets
 
 L1 = tl.constexpr(SIMILARITY_CODES["l1"])
 QUERIES, ROWS = 16, 512  # size of a tile; each thread has 64 sums and reads 20 values for 64 terms
@@ -54,7 +54,7 @@ def _distance_kernel(
 
 @triton.jit
 def _count_kernel(
-    scores, query_of, targets, starts, stops, facts, counts, entities: tl.constexpr, block: tl.constexpr
+    scores, query_of, targets, starts, stops, answers, counts, entities: tl.constexpr, block: tl.constexpr
 ) -> None:  # fmt: skip
     """Compare one target with all scores of its query, then with the scores of the known answers."""
     i = tl.program_id(0).to(tl.int64)
@@ -79,7 +79,7 @@ def _count_kernel(
     while begin < stop:
         f = begin + tl.arange(0, block)
         inside = f < stop
-        e = tl.load(facts + f, mask=inside, other=0) % entities
+        e = tl.load(answers + f, mask=inside, other=0) % entities
         score = tl.load(row + e, mask=inside, other=0.0)
         known_higher += (inside & (score > target_score)).to(tl.int32)
         known_same += (inside & (score == target_score) & (e != target)).to(tl.int32)
@@ -105,16 +105,13 @@ def distances(queries: Tensor, rows: Tensor, similarity: str, sign: float = 1.0)
     return out
 
 
-def count_competitors(
-    scores: Tensor, first: Tensor, target: Tensor, start: Tensor, stop: Tensor, facts: Tensor
-) -> Tensor:
+def count_competitors(scores: Tensor, targets: Targets) -> Tensor:
     """Compute `focuse.engines.scorer.count_competitors` on a GPU: scores [Q, E] -> int64 [n, 4]."""
-    counts = target.new_empty(len(target), 4)
-    every = torch.arange(len(scores), device=scores.device)
-    query = torch.repeat_interleave(every, first.diff(), output_size=len(target))
-    if len(target):
-        _count_kernel[(len(target),)](
-            scores.contiguous(), query, target.contiguous(), start.contiguous(), stop.contiguous(), facts.contiguous(),
-            counts, scores.shape[1], SCORES, num_warps=4,
-        )  # fmt: skip
+    count, query = len(targets.target), targets.query
+    counts = targets.target.new_empty(count, 4)
+    if count:
+        _first, target, start, stop, answers = targets.arrays()
+        _count_kernel[(count,)](
+            scores.contiguous(), query, target, start, stop, answers, counts, scores.shape[1], SCORES, num_warps=4
+        )
     return counts

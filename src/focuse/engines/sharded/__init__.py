@@ -1,1 +1,0 @@
-"""Entity tables that are sharded over several processes."""
