@@ -13,9 +13,10 @@ from itertools import pairwise
 
 import numpy as np
 import smoke
-from focuse.inference.discovery.scope import Scope
 
 import focuse
+from focuse.inference.candidates import CandidateSpace
+from focuse.inference.discover import discovery_predictor
 
 MOST = 40_000
 BINS = (0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.01)
@@ -24,8 +25,8 @@ BINS = (0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.01)
 def links(run: focuse.Run) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Heads, relations, tails, how many links each stands for, and whether it is a fact; [n] each."""
     graph, random = run.graph, np.random.default_rng(0)
-    scope = Scope(graph, np.arange(len(graph.relations)))
-    ends = [scope.ends(kind) for kind in range(len(graph.relations))]
+    space = CandidateSpace(graph, np.arange(len(graph.relations)))
+    ends = [space.ends(kind) for kind in range(len(graph.relations))]
     pairs = np.array([len(heads) * len(tails) for heads, tails in ends])
     share = min(MOST / pairs.sum(), 1.0)
     counts = np.maximum((pairs * share).astype(int), 1)
@@ -49,7 +50,10 @@ def main() -> None:
     options = smoke.parse(parser)
     run = smoke.train() if options.smoke else focuse.load(options.run, "cpu")
     *ids, weight, true = links(run)
-    said = {"usual": run.weight_predictor(full=True).probable(*ids), "discovery": run._looking(False).probable(*ids)}
+    said = {
+        "usual": run.weight_predictor(full=True).probable(*ids),
+        "discovery": discovery_predictor(run).probable(*ids),
+    }
     print("| said | " + " | ".join(f"{name}: links | {name}: said, true" for name in said) + " |")
     print("| --- |" + " ---: | ---: |" * len(said))
     for low, high in pairwise(BINS):

@@ -7,14 +7,13 @@ On a CPU all times are seconds that one core works (CPU time of one thread): the
 Scores every (head, relation, tail) of the graph, known facts left out, and keeps the 2,000 best of each relation, by
 tables of random numbers. Prints a Markdown table with, for each model:
 
-- blocks: `focuse.inference.discovery`, all pairs of entities by all relations (--anywhere), every fact masked;
+- blocks: `search_all`, all pairs of entities by all relations (--any-type), known triples excluded;
 - one by one: each query (head, relation) scored against all entities by itself, its known answers dropped and the rest
   sorted, as a loop over a prediction call does; timed on a sample of queries and multiplied out;
 - floor: the arithmetic alone, at the pace of a bare matrix product of the same block in the same run. An instruction a
   number for dot products (2 products where both sides are scored), 3 for L1 on a CPU (2 on a GPU).
 
-With --run the whole of `run.discover` of a trained run is timed as well, once what it needs is fitted. --neighbours N
-measures the approximate index (focuse[ann]) against exact search among N entities in clusters.
+With --run, `run.discover` of a trained run is timed as well, after its estimators are fitted.
 """
 
 import argparse
@@ -24,16 +23,15 @@ from collections.abc import Callable
 import numpy as np
 import smoke
 import torch
-from focuse.inference.discovery.likeness import nearest_rows, open_index, search
-from focuse.inference.discovery.scope import Scope
-from focuse.inference.discovery.sweep import SCORES_AT_ONCE, SCORES_IN_CACHE, sweep
-from focuse.inference.discovery.watching import watched
 
 import focuse
 from focuse.data.graph import Graph
 from focuse.data.triple_index import build_triple_index
 from focuse.engines.scorer import TableScorer, make_scorer
+from focuse.inference.candidates import CandidateSpace
+from focuse.inference.exhaustive_search import CPU_BLOCK_SCORES, GPU_BLOCK_SCORES, search_all
 from focuse.models.registry import make_model
+from focuse.training.callbacks import track_progress
 
 MODELS = ("complex", "complex, reciprocal", "transe")
 KEPT = 2_000
@@ -70,9 +68,9 @@ def blocks(engine: TableScorer, graphs: list[Graph]) -> Callable[[], object]:
     known = build_triple_index(graphs, engine.device)
 
     def work() -> object:
-        scope = Scope(train, np.arange(len(train.relations)), anywhere=True)
-        with watched("", scope.pairs) as watch:
-            return sweep(engine, scope, known, KEPT, watch)
+        space = CandidateSpace(train, np.arange(len(train.relations)), any_type=True)
+        with track_progress("", space.num_pairs) as progress:
+            return search_all(engine, space, known, KEPT, progress, None)
 
     return work
 
@@ -105,7 +103,7 @@ def one_by_one(engine: TableScorer, graphs: list[Graph], device: str) -> float:
 def floor(engine: TableScorer, graph: Graph, device: str) -> float:
     """Seconds of the arithmetic alone."""
     entities, width = engine.tables["entity"].shape
-    rows = max(1, (SCORES_AT_ONCE if device == "cuda" else SCORES_IN_CACHE) // entities)
+    rows = max(1, (GPU_BLOCK_SCORES if device == "cuda" else CPU_BLOCK_SCORES) // entities)
     table, query = engine.tables["entity"], torch.randn(rows, width, device=device)
     one = best(lambda: [query @ table.T for _ in range(10)], device, 5) / 10
     times = 2 if engine.side_dependent else 1
@@ -114,32 +112,12 @@ def floor(engine: TableScorer, graph: Graph, device: str) -> float:
     return one * times * entities / rows * len(graph.relations)
 
 
-def index(entities: int, dim: int) -> None:
-    """Recall and time of the approximate index among entities in clusters."""
-    random = np.random.default_rng(0)
-    middles = random.normal(size=(max(entities // 50, 1), dim))
-    rows = middles[random.integers(0, len(middles), entities)] + random.normal(size=(entities, dim)) * 0.5
-    table = torch.nn.functional.normalize(torch.from_numpy(rows.astype(np.float32)), dim=1)
-    start = time.process_time()
-    made = open_index(table, "cosine")
-    built = time.process_time() - start
-    asked = table[torch.from_numpy(random.permutation(entities)[:500])]
-    exact = nearest_rows(asked, table, 10)[1].numpy()
-    found = search(made, asked, 10, "cosine")[1]
-    recall = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(exact.tolist(), found.tolist(), strict=True)])
-    slow = best(lambda: nearest_rows(asked[:1], table, 10), "cpu", 20)
-    fast = best(lambda: search(made, asked[:1], 10, "cosine"), "cpu", 20)
-    print("\n| entities | recall@10 | exact, a query | index, a query | index made in |\n|---|---|---|---|---|")
-    print(f"| {entities:,} | {recall:.3f} | {slow * 1e3:.2f} ms | {fast * 1e3:.2f} ms | {built:.1f} s |")
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("graph", nargs="?", default="ppi5k")
     options.add_argument("--dim", type=int, default=100)
     options.add_argument("--device", default="cpu")
     options.add_argument("--run", help="a trained run of any graph")
-    options.add_argument("--neighbours", type=int, help="measure the index among so many entities")
     asked = smoke.parse(options, graph=smoke.GRAPH, dim=4)
     if asked.device == "cpu":
         torch.set_num_threads(1)
@@ -159,15 +137,13 @@ def main() -> None:
     if asked.run or asked.smoke:
         run = focuse.load(asked.run, asked.device) if asked.run else smoke.train()
         run.weight_predictor(full=True)
-        for anywhere in (False, True):
+        for any_type in (False, True):
             start = time.process_time()
-            found = run.discover(top=1000, anywhere=anywhere)
+            found = run.discover(top=1000, any_type=any_type)
             spent = time.process_time() - start
-            where = "anywhere" if anywhere else "where train has the entities"
+            where = "all entities" if any_type else "entities where train has them"
             print(f"\n`run.discover(top=1000)`, {where}: {spent:.1f} s, {found.scored:,} links scored, "
-                  f"{found.weighed:,} weighed")  # fmt: skip
-    if asked.neighbours:
-        index(asked.neighbours, asked.dim)
+                  f"{found.reranked:,} compared by probability")  # fmt: skip
 
 
 if __name__ == "__main__":

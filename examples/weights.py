@@ -18,7 +18,7 @@ def main() -> None:
     head, relation = graph.entities[int(graph.head[0])], graph.relations[int(graph.relation[0])]
     for link in run.predict(head=head, relation=relation, top=5, new_only=True):
         print(f"{link.head} | {link.relation} | {link.tail}: ", end="")
-        print(f"would weigh {link.expected_weight:.2f} as a fact; confidence {link.confidence:.2f}")
+        print(f"would weigh {link.weight_mean:.2f} as a fact; confidence {link.confidence:.2f}")
 
     for method in ("isotonic", "platt"):
         run.calibrate(method)

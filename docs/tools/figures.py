@@ -165,7 +165,7 @@ def numbers(run: Run) -> Figure:
     first.scatter(places[~known], score[~known], s=14, color=GREY, label="new")
     first.set(ylabel="score f")
     expected, low, high = (
-        np.array([getattr(link, name) for link in links]) for name in ("expected_weight", "low", "high")
+        np.array([getattr(link, name) for link in links]) for name in ("weight_mean", "weight_low", "weight_high")
     )
     second.fill_between(places, low, high, color=BOTTOM_COLOR, alpha=0.2, lw=0, label="90 % interval", step="mid")
     second.scatter(places[~known], expected[~known], s=12, color=GREY, label="expected weight, new")

@@ -414,7 +414,6 @@ class Run:
         metric: str = "cosine",
         mean: bool = False,
         pairwise: bool = False,
-        approximate: bool = False,
     ) -> ResultTable:
         """Find the entities with the most similar embeddings.
 
@@ -432,16 +431,13 @@ class Run:
             Whether to return the neighbors of the mean of the entities instead of those of each.
         pairwise
             Whether to compare the entities with each other only.
-        approximate
-            Whether to search an index, which is built once and kept in the run folder (needs focuse[ann]). Worthwhile
-            for millions of entities.
 
         Returns
         -------
         ResultTable
             One row per neighbor: `entity`, `rank`, `neighbor`, `similarity`.
         """
-        return similar(self, entity, top, candidates, metric, mean, pairwise, approximate)
+        return similar(self, entity, top, candidates, metric, mean, pairwise)
 
     def clusters(
         self, n_clusters: int | None = None, *, method: str = "kmeans", min_cluster_size: int = 5, seed: int = 0

@@ -65,8 +65,7 @@ class ResultTable(TableExport, Sequence[Any]):
     """Rows of results in named columns.
 
     `print(table)` shows the first rows; `table[0]` is a row with named fields, `table[:3]` a shorter table and
-    `table["tail"]` a column as a NumPy array. Notebooks show it as an HTML table. Two tables are equal if their rows
-    and notes are.
+    `table["tail"]` a column as a NumPy array. Notebooks show it as an HTML table.
 
     Parameters
     ----------

@@ -146,7 +146,7 @@ def test_faulty_query_files_are_named_with_their_line(
     ("given", "options", "words"),
     [
         ([("e1", "r0")], {}, ["row 1", "not a tuple"]),
-        ([("e1", "r0", None), ("e1", 3, None)], {}, ["row 2", "neither a name"]),
+        ([("e1", "r0", None), ("e1", 3, None)], {}, ["row 2", "not a tuple"]),
         ([("e1", "r0", "e77")], {}, ["row 1", "no entity 'e77'"]),
         ([("e1", "r0", "e2")], {"new_only": True}, ["query 1", "leave one part out"]),
         ([("e1", "r0", None)], {"top": 0}, ["top 0"]),

@@ -1,8 +1,6 @@
 """Similar entities and analogies, compared with NumPy."""
 
-import sys
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,30 +53,6 @@ def test_neighbors_of_several_entities_agree_with_numpy(run: focuse.Run) -> None
     alike = cosines(rows)
     for row in between:
         assert row.similarity == pytest.approx(alike[names.index(row.entity), names.index(row.neighbor)], abs=1e-5)
-
-
-def test_approximate_index_finds_the_same_and_is_stored(small: focuse.Graph, tmp_path: Path) -> None:
-    pytest.importorskip("usearch")
-    focuse.train(small, dim=8, epochs=1, progress=False, out=tmp_path / "run")
-    run = focuse.load(tmp_path / "run")
-    (tmp_path / "run" / "neighbors-cosine-000000000000.usearch").write_bytes(b"old")
-    for metric in ("cosine", "euclidean"):
-        exact = run.similar("e1", top=8, metric=metric)
-        for again in (run, focuse.load(tmp_path / "run")):
-            found = again.similar("e1", top=8, metric=metric, approximate=True)
-            assert [row.neighbor for row in found] == [row.neighbor for row in exact]
-            assert np.allclose([r.similarity for r in found], [r.similarity for r in exact], atol=1e-4)
-    kept = sorted((tmp_path / "run").glob("*.usearch"))
-    assert len(kept) == 2
-    kept[0].write_bytes(b"damaged")
-    assert focuse.load(tmp_path / "run").similar("e1", top=8, approximate=True)[0].rank == 1
-
-
-def test_missing_usearch_names_the_extra_to_install(run: focuse.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "usearch.index", None)
-    run.discovery_cache.similarity_indexes.clear()
-    with pytest.raises(FocuseError, match=r"focuse\[ann\]"):
-        run.similar("e1", approximate=True)
 
 
 def test_non_finite_embeddings_are_refused() -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import focuse
 
-# Columns of predictions, as they were called when the answers were stored.
-OLD_NAMES = {"weight_mean": "expected_weight", "weight_low": "low", "weight_high": "high"}
 ASKED = 3  # test triples that each kind of question is put about
 
 
@@ -29,11 +27,11 @@ def answers(run: focuse.Run) -> dict[str, Any]:
         "tails": with_old_names(run.predict(head=head, relation=relation, top=5).to_dicts()),
         "heads": with_old_names(run.predict(relation=relation, tail=tail, top=5).to_dicts()),
         "weights": run.predict_weights(rows).to_json(),
-        "explanation": with_old_names(explanation),
+        "explanation": explanation,
     }
 
 
-# Keys of an explanation that have had other names when the answers were stored.
+# Columns and keys of an explanation that had other names when the answers were stored.
 OLD_NAMES = {
     "weight_mean": "expected_weight",
     "weight_low": "low",

@@ -270,9 +270,6 @@ def similar(
     mean: Annotated[bool, typer.Option("--mean", help="Entities similar to the mean of all given ones.")] = False,
     pairwise: Annotated[bool, typer.Option("--pairwise", help="Compare the given entities with each other.")] = False,
     metric: Annotated[str, typer.Option(help="cosine, or euclidean (minus the distance).")] = "cosine",
-    approximate: Annotated[
-        bool, typer.Option("--approximate", help="Search an index that is kept in the run folder (focuse[ann]).")
-    ] = False,
     out: Annotated[Path | None, Out] = None,
     device: Annotated[str, Device] = "auto",
     as_json: Annotated[bool, Json] = False,
@@ -282,7 +279,7 @@ def similar(
 
     check_out(out)
     loaded = load(run, device)
-    found = loaded.similar(entity, top, metric=metric, mean=mean, pairwise=pairwise, approximate=approximate)
+    found = loaded.similar(entity, top, metric=metric, mean=mean, pairwise=pairwise)
     show(found, out, as_json, "similar entities")
 
 

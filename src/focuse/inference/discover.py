@@ -17,16 +17,9 @@ import numpy.typing as npt
 from focuse.data.graph import Graph, concatenate
 from focuse.data.triple_index import TripleIndex, build_triple_index
 from focuse.errors import FocuseError
+from focuse.inference import candidates
 from focuse.inference.calibration import Probability, at_base_rate, check_base_rate, evidence, fit_probability
-from focuse.inference.candidates import (
-    SAMPLE_SIZE,
-    CandidateSpace,
-    Ids,
-    Names,
-    check_count,
-    entities_of_types,
-    find_names,
-)
+from focuse.inference.candidates import SAMPLE_SIZE, CandidateSpace, Ids, Names
 from focuse.inference.exhaustive_search import FoundLinks, max_nearby_pairs, search_all, search_neighborhood
 from focuse.inference.predict import triple_columns
 from focuse.inference.weight_predictor import WeightPredictor, column_predictor
@@ -68,7 +61,7 @@ class DiscoveryOptions:
     def __post_init__(self) -> None:
         for name in ("top", "max_per_relation", "max_per_head", "rerank"):
             if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
+                candidates.check_count(name, getattr(self, name))
         if not 0 <= self.min_probability <= 1:
             raise FocuseError(f"min_probability {self.min_probability!r}: give a number in [0, 1]")
 
@@ -131,11 +124,11 @@ def _candidate_space(
     train = run.splits.train
 
     def entities(names: Names, types: Names) -> Ids | None:
-        named = find_names(names, train.entities, "entity")
-        typed = entities_of_types(types, options.types, train.entities)
+        named = candidates.find_names(names, train.entities, "entity")
+        typed = candidates.entities_of_types(types, options.types, train.entities)
         return named if typed is None else typed if named is None else np.intersect1d(named, typed)
 
-    found = find_names(relations, train.relations, "relation")
+    found = candidates.find_names(relations, train.relations, "relation")
     return CandidateSpace(
         train,
         np.arange(len(train.relations)) if found is None else found,

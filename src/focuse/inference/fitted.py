@@ -72,7 +72,6 @@ class FittedCache:
     known_triples: TripleIndex | None = None
     link_probability: dict[bool, Probability | None] = field(default_factory=dict)  # by `any_type`
     entities_by_relation: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
-    similarity_indexes: dict[str, Any] = field(default_factory=dict)  # by metric
     trained_objective: TrainedObjective | None = None
     mined_rules: RuleBase | None = None
 

@@ -310,10 +310,9 @@ def _rows_to_table(queries: Any) -> pa.Table:
     is_single = isinstance(queries, tuple) and all(part is None or isinstance(part, str) for part in queries)
     rows = [queries] if is_single else list(queries)
     for number, row in enumerate(rows, 1):
-        if isinstance(row, str) or not isinstance(row, Iterable) or len(row := tuple(row)) != 3:
-            raise FocuseError(f"queries, row {number}: {row!r:.60} is not a tuple of head, relation and tail")
-        if not all(part is None or isinstance(part, str) for part in row):
-            raise FocuseError(f"queries, row {number}: {row!r:.60} has a part that is neither a name nor None")
+        parts = tuple(row) if isinstance(row, Iterable) and not isinstance(row, str) else ()
+        if len(parts) != 3 or not all(part is None or isinstance(part, str) for part in parts):
+            raise FocuseError(f"queries, row {number}: {row!r:.60} is not a tuple of head, relation and tail (or None)")
     columns = zip(*map(tuple, rows), strict=True) if rows else ((), (), ())
     return pa.table([pa.array(column, pa.string()) for column in columns], names=list(PARTS))
 

@@ -1,10 +1,8 @@
-"""Entities with similar embeddings, exactly or by an approximate index, and analogies: A is to B as C is to what?"""
+"""Entities with similar embeddings, and analogies: A is to B as C is to what?"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +17,9 @@ from focuse.errors import FocuseError
 from focuse.inference.calibration import plain_probability
 from focuse.inference.candidates import Ids, Names, check_count, find_names
 from focuse.inference.exhaustive_search import top_scores
-from focuse.inference.weight_predictor import WeightPredictor, storable_folder
+from focuse.inference.weight_predictor import WeightPredictor
 from focuse.option_strings import choose
 from focuse.results import ResultTable
-from focuse.storage.atomic import replace_file
 from focuse.system import chunks
 
 if TYPE_CHECKING:
@@ -30,8 +27,6 @@ if TYPE_CHECKING:
 
 METRICS = ("cosine", "euclidean")
 BLOCK_SIMILARITIES = 1 << 24  # 64 MB
-INDEX_FILE = "neighbors-{metric}-{checksum}.usearch"
-SEARCH_CANDIDATES = 128  # candidates of an approximate search; more find more and take longer
 METHODS = ("relations", "offset")
 MAX_LINKS = 3  # relations from A to B that an analogy follows
 MIN_LINK_STRENGTH = 0.5  # of a relation from A to B, relative to the strongest one
@@ -55,14 +50,7 @@ def comparable_rows(scorer: TableScorer, metric: str = "cosine") -> Tensor:
 
 
 def similar(
-    run: Run,
-    entity: str | Sequence[str],
-    top: int,
-    candidates: Names,
-    metric: str,
-    mean: bool,
-    pairwise: bool,
-    approximate: bool,
+    run: Run, entity: str | Sequence[str], top: int, candidates: Names, metric: str, mean: bool, pairwise: bool
 ) -> ResultTable:
     """Return the entities with the most similar embeddings; see `Run.similar`."""
     choose("metric", metric, METRICS)
@@ -79,13 +67,10 @@ def similar(
         queries, excluded, entities = queries.mean(0, keepdim=True), given[None], [" + ".join(entities)]
         queries = F.normalize(queries, dim=1) if metric == "cosine" else queries
     count = top + excluded.shape[1]
-    if approximate and among is None:
-        similarity, neighbor = search_index(run_index(run, metric), queries, count, metric)
-    else:
-        some = rows if among is None else rows[torch.from_numpy(among).to(rows.device)]
-        similarity, neighbor = (part.cpu().numpy() for part in nearest_rows(queries, some, count, metric))
-        neighbor = neighbor if among is None else among[neighbor]
-    shown = (neighbor >= 0) & (neighbor[:, :, None] != excluded[:, None]).all(2)
+    some = rows if among is None else rows[torch.from_numpy(among).to(rows.device)]
+    similarity, neighbor = (part.cpu().numpy() for part in nearest_rows(queries, some, count, metric))
+    neighbor = neighbor if among is None else among[neighbor]
+    shown = (neighbor[:, :, None] != excluded[:, None]).all(2)
     shown &= shown.cumsum(1) <= top
     row, column = np.nonzero(shown)
     columns = {
@@ -111,54 +96,6 @@ def nearest_rows(queries: Tensor, rows: Tensor, top: int, metric: str = "cosine"
         values.append(value)
         places.append(place)
     return torch.cat(values), torch.cat(places)
-
-
-# ---- approximate search ---------------------------------------------------------------------------------------------
-
-
-def run_index(run: Run, metric: str) -> Any:
-    """Return the index of a run, which is kept in its folder as long as its tables do not change."""
-    indexes, folder, path = run.fitted.similarity_indexes, storable_folder(run), None
-    if metric in indexes:
-        return indexes[metric]
-    if folder is not None:
-        path = folder / INDEX_FILE.format(metric=metric, checksum=run.tables_checksum[:12])
-        for old in folder.glob(INDEX_FILE.format(metric=metric, checksum="*")):
-            if old != path:
-                old.unlink(missing_ok=True)
-    indexes[metric] = open_index(comparable_rows(run.scorer, metric), metric, path)
-    return indexes[metric]
-
-
-def open_index(rows: Tensor, metric: str, path: Path | None = None) -> Any:
-    """Return an HNSW index of rows [N, d]: the one stored in `path`, else a new one, which is stored there."""
-    try:
-        from usearch.index import Index
-    except ImportError:
-        raise FocuseError("an approximate search needs focuse[ann]: pip install 'focuse[ann]'") from None
-    if path is not None and path.exists():
-        with suppress(RuntimeError, ValueError, OSError):  # it is incomplete or of another version
-            stored = Index.restore(str(path), view=False)
-            if stored is not None and (len(stored), stored.ndim) == tuple(rows.shape):
-                return stored
-    name = "cos" if metric == "cosine" else "l2sq"
-    index = Index(ndim=rows.shape[1], metric=name, dtype="f32", expansion_search=SEARCH_CANDIDATES)
-    index.add(np.arange(len(rows)), rows.cpu().numpy())
-    if path is not None:
-        with suppress(FocuseError, OSError, RuntimeError), replace_file(path) as temporary:  # it may not be writable
-            index.save(str(temporary))
-    return index
-
-
-def search_index(index: Any, queries: Tensor, top: int, metric: str) -> tuple[Any, Ids]:
-    """Return similarities [B, n] and row numbers [B, n], best first; −1 if the index finds fewer rows."""
-    top = min(top, len(index))
-    found = index.search(queries.cpu().numpy(), top)
-    distance, place = np.atleast_2d(found.distances), np.atleast_2d(found.keys).astype(np.int64)
-    similarity = 1 - distance if metric == "cosine" else -np.sqrt(np.maximum(distance, 0))
-    counts = np.atleast_1d(getattr(found, "counts", np.full(len(place), top)))
-    place[np.arange(top)[None] >= counts[:, None]] = -1
-    return similarity, place
 
 
 # ---- analogies ------------------------------------------------------------------------------------------------------
